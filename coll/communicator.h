@@ -1,0 +1,123 @@
+// The library's face: World (a job that has assembled) and Communicator (collectives over a
+// group of its ranks).
+//
+//   auto world = weft::World::from_environment();          // weft launch, mpirun, srun, torchrun
+//   weft::Communicator comm = world->world();
+//   comm.all_reduce(in, out, count, weft::DType::kFloat32, weft::RedOp::kSum).check();
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "coll/types.h"
+#include "topo/status.h"
+#include "topo/topology.h"
+#include "transport/memory.h"
+#include "transport/rendezvous.h"
+
+namespace weft {
+
+struct Core;        // the transports and operations of a process
+struct GroupState;  // one communicator
+struct Operation;   // one collective under way
+
+struct WorldOptions {
+  // Between ranks of a host / of different hosts. "auto": shm / ucx. "shm" and "ucx" use that one
+  // for every pair; shm then needs all ranks on one machine.
+  std::string transport = "auto";
+  std::string algorithm = "auto";            // default of every call
+  std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
+  double rail_gbps = 0;                      // declared rate of a rail; 0: measured
+};
+
+// An asynchronous collective. Movable. The buffers must stay valid until it is done. Destroying
+// an unfinished handle waits for it.
+class Handle {
+ public:
+  Handle() = default;
+  Handle(Handle&&) noexcept;
+  Handle& operator=(Handle&&) noexcept;
+  ~Handle();
+  // Makes progress; true when the operation is over (then wait() returns at once).
+  bool test();
+  // Waits until the operation is over or the communicator's deadline has passed.
+  Status wait();
+
+ private:
+  friend class Communicator;
+  Handle(std::shared_ptr<GroupState> group, Operation* op);
+  std::shared_ptr<GroupState> group_;
+  Operation* op_ = nullptr;
+};
+
+// Collectives over a group of ranks. Every rank of the group calls the same collectives in the
+// same order. count is in elements. `in == out` means in place (for all_gather: in == out +
+// rank * count; for reduce_scatter: out == in + rank * count); other overlaps are refused.
+// Copies of a Communicator are the same communicator. Safe to use from several threads; calls of
+// one communicator are ordered by who comes first.
+//
+// The first failure sticks: every later call returns it at once.
+class Communicator {
+ public:
+  Rank rank() const;
+  int size() const;
+  Rank world_rank(Rank r) const;  // of rank r of this communicator
+
+  // out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
+  Status all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  // out[r * count + i] = in_r[i]. in: count elements; out: size() * count.
+  Status all_gather(const void* in, void* out, std::size_t count, DType type);
+  // out[i] = reduction of in_r[rank * count + i]. in: size() * count; out: count elements.
+  Status reduce_scatter(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  // out[i] = in of the root. `in` is read on the root only. count elements.
+  Status broadcast(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Status barrier();
+  // Blocking point to point; the i-th send to a peer meets its i-th recv from this rank.
+  Status send(const void* data, std::size_t count, DType type, Rank to);
+  Status recv(void* data, std::size_t count, DType type, Rank from);
+
+  Handle all_reduce_async(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Handle all_gather_async(const void* in, void* out, std::size_t count, DType type);
+  Handle reduce_scatter_async(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Handle broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Handle barrier_async();
+  Handle send_async(const void* data, std::size_t count, DType type, Rank to);
+  Handle recv_async(void* data, std::size_t count, DType type, Rank from);
+
+  // "auto" or the name of an algorithm; applies to the calls that follow. Throws Error listing
+  // the algorithms there are when `collective` has none of that name.
+  void set_algorithm(Collective collective, std::string_view name);
+  // What the last collective ran: "direct", "ring", ...
+  std::string last_algorithm() const;
+
+ private:
+  friend class World;
+  explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+  std::shared_ptr<GroupState> state_;
+};
+
+class World {
+ public:
+  // Assembles the job that the environment describes. Throws Error.
+  static std::unique_ptr<World> from_environment(const WorldOptions& options = {});
+  // The same over an assembled job and a given place (tests, emulated hosts).
+  World(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
+  ~World();
+
+  Rank rank() const;
+  int size() const;
+  const Topology& topology() const;
+  Job& job();
+
+  Communicator world();  // all ranks
+  Communicator host();   // the ranks of this host
+  Communicator rail();   // the ranks with the same local index, one per host
+
+ private:
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace weft

@@ -1,0 +1,19 @@
+// The commands of `weft`. Each file perf/<name>_cmd.cc adds one to the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace weft {
+
+// Exit codes of every command: those of Nagios plus 4 for the tester's own errors.
+enum Exit : int { kExitOk = 0, kExitWarn = 1, kExitCritical = 2, kExitUnknown = 3, kExitError = 4 };
+
+// A command's callback stores its exit code here.
+void add_topo(CLI::App& app, int& exit_code);
+void add_launch(CLI::App& app, int& exit_code);
+void add_perf(CLI::App& app, int& exit_code);
+void add_explain(CLI::App& app, int& exit_code);
+void add_validate(CLI::App& app, int& exit_code);
+void add_sim(CLI::App& app, int& exit_code);
+
+}  // namespace weft

@@ -1,0 +1,20 @@
+// The `weft` command: command line and exit codes. Each command lives in a file of its own.
+#include <cstdio>
+
+#include "perf/commands.h"
+#include "topo/status.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?"};
+  app.require_subcommand(1);
+  int exit_code = weft::kExitOk;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? weft::kExitOk : weft::kExitError;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "weft: %s\n", e.what());
+    return weft::kExitError;
+  }
+  return exit_code;
+}

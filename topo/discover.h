@@ -1,0 +1,45 @@
+// Discovery of this host: NUMA nodes, NICs, RDMA devices, GPUs (hwloc and sysfs).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topo/topology.h"
+
+namespace weft {
+
+struct Gpu {
+  std::string name, pci;
+  int numa_node = -1;
+};
+
+struct NumaNode {
+  int id = 0;
+  std::string cpus;  // "0-3,8"
+  std::uint64_t memory_bytes = 0;
+};
+
+struct HostDescription {
+  std::string hostname;
+  std::string cpu_model;
+  int cores = 0;  // that this process may use
+  std::vector<NumaNode> numa;
+  std::vector<Nic> nics;  // RDMA devices and plain interfaces, in PCI order
+  std::vector<Gpu> gpus;
+};
+
+// Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: what cannot
+// be read is left at its "unknown" value.
+HostDescription discover_host(const std::string& sysfs_root = "/sys");
+
+// Rails of this host: WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where set, in that order;
+// otherwise the RDMA devices that are up, else the interfaces that are up and not loopback, else
+// loopback; in PCI order, so that the same slot is the same rail on every host. Throws Error,
+// naming the device and listing those present, when WEFT_RAILS names one that does not exist.
+std::vector<Nic> choose_rails(const HostDescription& host);
+
+// The Place of this process: WEFT_HOST_ID where set, otherwise hostname plus boot id.
+Place discover_place();
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+#include "topo/status.h"
+
+namespace weft {
+
+const char* name(Code code) noexcept {
+  switch (code) {
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kTimeout:
+      return "deadline passed";
+    case Code::kPeerFailed:
+      return "peer failed";
+    case Code::kTransport:
+      return "transport error";
+    case Code::kMismatch:
+      return "ranks disagree";
+    case Code::kAborted:
+      return "aborted";
+    case Code::kInternal:
+      return "internal error";
+  }
+  return "unknown";
+}
+
+std::string Status::to_string() const {
+  if (ok()) return "ok";
+  return std::string(name(code_)) + ": " + message_;
+}
+
+void Status::check() const {
+  if (!ok()) throw Error(to_string());
+}
+
+}  // namespace weft

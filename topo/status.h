@@ -1,0 +1,59 @@
+// The two ways weft reports that something went wrong.
+//
+// Building things (configuration, devices, communicators) throws weft::Error. Running things
+// (collectives, transfers) returns weft::Status, which is cheap when nothing is wrong.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+// A member of a job or of a communicator, counted from 0. kNoRank means "no rank in particular".
+using Rank = std::int32_t;
+inline constexpr Rank kNoRank = -1;
+
+// Thrown while building. The message names the value that was wrong and what to do about it.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class Code : std::uint8_t {
+  kOk = 0,
+  kInvalidArgument,  // the caller passed something that cannot work
+  kTimeout,          // a deadline passed, and no rank is known to be dead
+  kPeerFailed,       // a rank died, stopped, or was cut off; Status::rank names it
+  kTransport,        // a device or the kernel reported an error
+  kMismatch,         // ranks disagree about what they run
+  kAborted,          // the communicator was given up before
+  kInternal,         // a bug in weft
+};
+
+const char* name(Code code) noexcept;
+
+// The outcome of running something. `rank` is the culprit (a world rank), if one is known.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;  // ok
+  Status(Code code, std::string message, Rank rank = kNoRank)
+      : code_(code), rank_(rank), message_(std::move(message)) {}
+
+  bool ok() const noexcept { return code_ == Code::kOk; }
+  Code code() const noexcept { return code_; }
+  Rank rank() const noexcept { return rank_; }
+  const std::string& message() const noexcept { return message_; }
+  // "peer failed: rank 3 on host b: connection closed"
+  std::string to_string() const;
+  // Throws Error with to_string() unless ok.
+  void check() const;
+
+ private:
+  Code code_ = Code::kOk;
+  Rank rank_ = kNoRank;
+  std::string message_;
+};
+
+}  // namespace weft

@@ -1,0 +1,97 @@
+// The transport seam: how bytes move between two ranks on one rail, or inside a host.
+//
+// A Transport knows nothing about collectives. Calls are non-blocking and batched, and no call
+// waits, sleeps or reads a clock, so that a simulated fabric can implement the very same seam in
+// virtual time. A Transport is used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "topo/status.h"
+
+namespace weft {
+
+// One message of a rank to a peer. Messages match by (source, destination, tag), each tag being
+// used by one message of a pair at a time; the receiver knows the exact size beforehand.
+struct Transfer {
+  enum class Kind : std::uint8_t {
+    kSend,  // completes when `data` may be written again
+    kRecv,  // completes when the bytes are at `data`
+    kView,  // a receive that lends the bytes where they landed, until release(). Bytes lent are
+            // read-only. Only where caps().views; otherwise use kRecv.
+  };
+  Kind kind = Kind::kSend;
+  bool streaming = false;  // the destination will not be read soon: non-temporal stores may pay
+  Rank peer = kNoRank;     // world rank
+  std::uint64_t tag = 0;
+  void* data = nullptr;   // null for kView, and always null where caps().phantom
+  std::size_t bytes = 0;  // 0 is a message like any other
+  std::uint64_t id = 0;   // the caller's, returned in the Completion; unique among those under way
+};
+
+struct Completion {
+  std::uint64_t id = 0;
+  Code code = Code::kOk;       // not kOk: the transfer failed, cause(peer) says why
+  const void* view = nullptr;  // kView: the bytes
+  std::uint64_t token = 0;     // kView: what release() takes
+};
+
+struct Caps {
+  std::string name;              // "shm", "ucx", "sim"
+  bool views = false;            // kView is supported
+  bool phantom = false;          // no bytes are carried (simulated): data and views are null
+  std::size_t inline_bytes = 0;  // messages up to this size are sent with their descriptor
+  bool cuda = false;             // takes device pointers
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Starts every transfer. Never fails by itself: a transfer that cannot work completes with a
+  // code. Order of posting does not matter for matching.
+  virtual void post(std::span<const Transfer> transfers) noexcept = 0;
+
+  // Makes progress and writes up to out.size() completions; returns how many.
+  virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
+
+  // Gives a view back. The memory may be reused by the peer from then on.
+  virtual void release(std::uint64_t token) noexcept { (void)token; }
+
+  // Forgets every transfer whose id has these upper 32 bits (one operation given up): no
+  // completion for them will be reported and their `data` is not touched after the call returns.
+  virtual void cancel(std::uint32_t id_high) noexcept = 0;
+
+  // Memory lent for a message about to be sent by one or more kSend whose `data` points to it,
+  // so that a result can be produced right where the peers will read it. nullptr when the
+  // transport has none to lend now. unstage() ends the loan; posted sends stay valid.
+  virtual void* stage(std::size_t bytes) noexcept {
+    (void)bytes;
+    return nullptr;
+  }
+  virtual void unstage(void* staged) noexcept { (void)staged; }
+
+  // True when peers read these bytes without any copy by us, so that staging would be a waste.
+  virtual bool mapped(const void* data, std::size_t bytes) const noexcept {
+    (void)data, (void)bytes;
+    return false;
+  }
+
+  virtual Caps caps() const = 0;
+
+  // Why transfers with `peer` fail; ok when they do not.
+  virtual Status cause(Rank peer) const = 0;
+
+  // Ready for a blocking wait: returns file descriptors that become readable when poll() has
+  // something to do, or says by `false` that something is pending right now and poll() must run.
+  virtual bool arm(std::vector<int>& fds) noexcept {
+    (void)fds;
+    return true;
+  }
+};
+
+}  // namespace weft
