@@ -1,11 +1,10 @@
 // The datapath of the shm transport: cells out, cells in, slots and views.
 #include <errno.h>
+#include <fmt/format.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-
-#include <fmt/format.h>
 
 #include "transport/copy.h"
 #include "transport/shm_transport.h"
@@ -41,14 +40,17 @@ int ShmTransport::take_slot(std::size_t bytes) noexcept {
 void ShmTransport::drop_slot(int slot) noexcept {
   if (--slot_refs_[static_cast<std::size_t>(slot)] > 0) return;
   int c = 0;
-  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {}
+  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
   free_slots_[c].push_back(slot);
 }
 
 std::byte* ShmTransport::slot_data(int slot) const noexcept {
   int c = 0, first = 0;
-  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {}
-  return arena_.data() + slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(slot - first);
+  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
+  return arena_.data() + slot_base_[c] +
+         kSlots[c].stride() * static_cast<std::size_t>(slot - first);
 }
 
 int ShmTransport::slot_at(const void* data) const noexcept {
@@ -59,7 +61,8 @@ int ShmTransport::slot_at(const void* data) const noexcept {
   for (int c = 0; c < kSlotClasses; first += kSlots[c++].count) {
     const std::size_t end =
         slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
-    if (offset < end) return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
+    if (offset < end)
+      return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
   }
   return -1;
 }
@@ -215,7 +218,8 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
         complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
         whole = true;
       } else {
-        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(), it->bytes);
+        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(),
+                    it->bytes);
         posted.received += it->bytes;
         whole = posted.received == it->whole;
         if (whole) complete(t.id);
@@ -230,7 +234,8 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
 }
 
 void ShmTransport::drain(Peer& p) noexcept {
-  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) arrive(p, p.seen++);
+  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1)
+    arrive(p, p.seen++);
 }
 
 void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
@@ -270,15 +275,18 @@ void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
 
 const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {
   switch (c.kind) {
-    case Kind::kInline: return c.data;
+    case Kind::kInline:
+      return c.data;
     case Kind::kSlot:
-    case Kind::kFragment: return p.arena + c.at.address;
+    case Kind::kFragment:
+      return p.arena + c.at.address;
     case Kind::kMapped: {
       const std::byte* at = p.memory->resolve({c.at.index, c.at.serial, c.at.address});
       if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
       return at;
     }
-    case Kind::kCma: return nullptr;
+    case Kind::kCma:
+      return nullptr;
   }
   return nullptr;
 }
