@@ -99,7 +99,9 @@ json to_json(const View& view) {
   json numa = json::array(), nics = json::array(), gpus = json::array(), rails = json::array();
   json domains = json::array(), ranks = json::array();
   for (const NumaNode& node : host.numa) {
-    numa.push_back({{"id", node.id}, {"cpus", node.cpus}, {"memory_bytes", node.memory_bytes}});
+    numa.push_back({{"id", node.id},
+                    {"cpus", node.cpus},
+                    {"memory_bytes", node.memory_bytes > 0 ? json(node.memory_bytes) : json()}});
   }
   for (const Nic& nic : host.nics) nics.push_back(to_json(nic));
   for (const Gpu& gpu : host.gpus) {
@@ -166,9 +168,10 @@ void print(const Branch& branch, const Style& style, const std::string& indent) 
 }
 
 std::string memory(std::uint64_t bytes) {
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
-  return bytes == 0 ? "memory unknown"
-                    : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / kGiB);
+  constexpr double kMiB = 1024.0 * 1024;
+  if (bytes == 0) return "memory unknown";
+  const double mib = static_cast<double>(bytes) / kMiB;
+  return mib < 1024 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
 std::string rate(double gbps) {
@@ -209,7 +212,6 @@ class TreeView {
       rate_width_ = std::max(rate_width_, rate(nic.rate_gbps).size());
       address_width_ = std::max(address_width_, nic.address.size());
     }
-    for (const Gpu& gpu : view.host.gpus) name_width_ = std::max(name_width_, gpu.name.size());
   }
 
   Branch root() const {

@@ -151,10 +151,13 @@ Place discover_place() {
   Place place;
   if (const char* id = environment("WEFT_HOST_ID")) {
     place.host = id;
-    if (std::any_of(place.host.begin(), place.host.end(),
-                    [](unsigned char c) { return std::iscntrl(c) != 0; })) {
+    const auto control = std::find_if(place.host.begin(), place.host.end(),
+                                      [](unsigned char c) { return std::iscntrl(c) != 0; });
+    if (control != place.host.end()) {
       throw Error(fmt::format(
-          "WEFT_HOST_ID={:?} holds a control character; use a plain name such as host0", id));
+          "WEFT_HOST_ID holds the control character {:#04x} after '{}'; use a plain "
+          "name such as host0",
+          static_cast<unsigned char>(*control), std::string(place.host.begin(), control)));
     }
   } else {
     // 12 digits tell hosts of one name apart, and errors that name the host stay readable.

@@ -45,6 +45,7 @@ TEST(TopoCommand, JsonOfARecordedTree) {
   EXPECT_EQ(topo["ranks"][0]["rail"], 0);
   EXPECT_EQ(topo["ranks"][1]["rail"], 1);
   EXPECT_EQ(topo["numa_nodes"][0]["memory_bytes"], 2048 * 1024);
+  EXPECT_TRUE(topo["numa_nodes"][1]["memory_bytes"].is_null());
 }
 
 TEST(TopoCommand, TreeOfARecordedTree) {
