@@ -1,11 +1,11 @@
 // Set-up, failures and reports of the simulated fabric; messages move in sim_datapath.cc.
 #include "transport/sim.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "transport/sim_state.h"
 
@@ -99,9 +99,10 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
                             opt.rail_scale.size(), nrails));
   }
   if (opt.reorder && !(opt.delay_us_max > 0)) {
-    throw Error(fmt::format("simulated fabric: reorder with delay_us_max = {}; messages overtake "
-                            "each other by their delays, so set delay_us_max above 0",
-                            opt.delay_us_max));
+    throw Error(
+        fmt::format("simulated fabric: reorder with delay_us_max = {}; messages overtake "
+                    "each other by their delays, so set delay_us_max above 0",
+                    opt.delay_us_max));
   }
   host_latency_ps = to_ps(opt.host.latency_us, "host.latency_us");
   rail_latency_ps = to_ps(opt.rail.latency_us, "rail.latency_us");
@@ -157,12 +158,12 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
       schedule(SimEvent::Kind::kKill, at_ps, static_cast<std::uint32_t>(f.rank));
     } else if (f.rank == kNoRank && f.host >= 0 && f.host < nhosts && f.rail >= 0 &&
                f.rail < nrails) {
-      schedule(SimEvent::Kind::kCut, at_ps,
-               static_cast<std::uint32_t>(f.host * nrails + f.rail));
+      schedule(SimEvent::Kind::kCut, at_ps, static_cast<std::uint32_t>(f.host * nrails + f.rail));
     } else {
-      throw Error(fmt::format("simulated fabric: failure of rank {}, host {}, rail {}; there are "
-                              "{} ranks, {} hosts, {} rails",
-                              f.rank, f.host, f.rail, nranks, nhosts, nrails));
+      throw Error(
+          fmt::format("simulated fabric: failure of rank {}, host {}, rail {}; there are "
+                      "{} ranks, {} hosts, {} rails",
+                      f.rank, f.host, f.rail, nranks, nhosts, nrails));
     }
   }
 }
@@ -339,8 +340,8 @@ SimStatistics SimFabric::statistics() const {
                     .ports = {}};
   const auto add = [&](const SimPort& port, std::string name) {
     if (port.bytes == 0 && port.busy_ps == 0) return;
-    out.ports.push_back({std::move(name), port.bytes,
-                         static_cast<double>(port.busy_ps) / kPsPerUs});
+    out.ports.push_back(
+        {std::move(name), port.bytes, static_cast<double>(port.busy_ps) / kPsPerUs});
   };
   for (Rank r = 0; r < s.nranks; ++r) {
     add(s.local_tx[r], fmt::format("rank {} local tx", r));

@@ -41,24 +41,24 @@ struct SimFailure {
 };
 
 struct SimFabricOptions {
-  std::vector<int> host_of_rank;    // one entry per rank, hosts counted from 0
-  std::vector<int> rail_of_rank;    // empty: all on rail 0. Ranks of a host and rail share a NIC
-  SimLink host{0.5, 200};           // between ranks of a host; each rank has a tx and an rx port
-  SimLink rail{5, 100};             // each NIC has a tx and an rx port at the switch of its rail
-  SimLink spine{8, 100};            // shared by all cross-rail traffic from one host to another
-  std::vector<double> rail_scale;   // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
-  double payload_share = 1;         // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
-  std::size_t header_bytes = 0;     // on a rail or the spine, once per message
-  std::size_t eager_below = 8192;   // shorter messages do not wait for their receive
-  std::vector<int> cpu_of_rank;     // which core deals with a rank's messages; empty: its own each
-  double post_us = 0;               // core time of the sender, per message ...
-  double send_us_per_byte = 0;      // ... and per byte
-  double complete_us = 0;           // core time of the receiver, per message ...
-  double copy_us_per_byte = 0;      // ... and per byte of a kRecv ...
-  double reduce_us_per_byte = 0;    // ... or of a kView, whose reader will reduce it
-  std::uint64_t seed = 1;           // of the delays
-  double delay_us_max = 0;          // each message takes up to this much longer
-  bool reorder = false;             // messages of a pair may overtake each other by their delays
+  std::vector<int> host_of_rank;   // one entry per rank, hosts counted from 0
+  std::vector<int> rail_of_rank;   // empty: all on rail 0. Ranks of a host and rail share a NIC
+  SimLink host{0.5, 200};          // between ranks of a host; each rank has a tx and an rx port
+  SimLink rail{5, 100};            // each NIC has a tx and an rx port at the switch of its rail
+  SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
+  std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
+  double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
+  std::size_t header_bytes = 0;    // on a rail or the spine, once per message
+  std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
+  std::vector<int> cpu_of_rank;    // which core deals with a rank's messages; empty: its own each
+  double post_us = 0;              // core time of the sender, per message ...
+  double send_us_per_byte = 0;     // ... and per byte
+  double complete_us = 0;          // core time of the receiver, per message ...
+  double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
+  double reduce_us_per_byte = 0;   // ... or of a kView, whose reader will reduce it
+  std::uint64_t seed = 1;          // of the delays
+  double delay_us_max = 0;         // each message takes up to this much longer
+  bool reorder = false;            // messages of a pair may overtake each other by their delays
   std::vector<SimFailure> failures;
   double detect_us = 100;  // from a failure until its peers' transfers complete with an error
   bool views = true;
@@ -113,9 +113,9 @@ class SimFabric {
   void cut(int host, int rail);
   bool alive(Rank rank) const;
 
-  std::uint64_t polled() const;     // completions handed out, over all ranks
-  std::size_t views_lent() const;   // not yet released, over all ranks
-  std::uint64_t trace() const;      // a hash of every event so far and its time
+  std::uint64_t polled() const;    // completions handed out, over all ranks
+  std::size_t views_lent() const;  // not yet released, over all ranks
+  std::uint64_t trace() const;     // a hash of every event so far and its time
   SimStatistics statistics() const;
 
   struct State;
@@ -140,7 +140,9 @@ bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
     for (const Rank r : fabric.runnable()) {
       if (fabric.alive(r)) progress(r);
     }
-    if (fabric.polled() != polled || fabric.advance()) continue;
+    if (fabric.polled() != polled) continue;
+    if (done()) break;  // before time moves on
+    if (fabric.advance()) continue;
     all();
     if (fabric.polled() == polled && !done() && !fabric.advance()) return false;
   }

@@ -6,12 +6,12 @@
 // Bytes are read at the last moment at which the sender may not yet touch them, and written at the
 // last moment at which the receiver may not yet read them: an engine that touches its buffers too
 // early gets wrong bytes here.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "transport/sim_state.h"
 
@@ -78,8 +78,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     return fail(m, Code::kMismatch);
   }
   if (sending) {
-    const std::int64_t cost =
-        post_ps + round_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
+    const std::int64_t cost = post_ps + round_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
     if (cost > 0) {
       const std::int64_t start = cpu[cpu_of_rank[rank]].serve(now_ps, cost, t.bytes);
       ++msg.events;

@@ -52,14 +52,14 @@ struct SimMessage {
     kRecvPosted = 2,
     kSendOpen = 4,  // posted, and neither completed nor cancelled
     kRecvOpen = 8,
-    kWaiting = 16,    // in the match table: one side is missing
-    kIssued = 32,     // the sender's core is done with it
-    kDeparted = 64,   // has been given to the tx port
-    kSent = 128,      // its last byte has left
-    kLanded = 256,    // its last byte has arrived
-    kAsView = 512,    // the receiver wants a view ...
-    kLent = 1024,     // ... and has it
-    kLost = 2048,     // will not arrive any more
+    kWaiting = 16,   // in the match table: one side is missing
+    kIssued = 32,    // the sender's core is done with it
+    kDeparted = 64,  // has been given to the tx port
+    kSent = 128,     // its last byte has left
+    kLanded = 256,   // its last byte has arrived
+    kAsView = 512,   // the receiver wants a view ...
+    kLent = 1024,    // ... and has it
+    kLost = 2048,    // will not arrive any more
   };
   std::uint64_t tag = 0;
   std::size_t bytes = 0;
@@ -196,15 +196,15 @@ struct SimFabric::State {
   std::vector<std::uint32_t> free_buffers;
   std::size_t lent = 0;
 
-  std::vector<SimInbox> inbox;      // by rank
-  std::vector<bool> attached;       // has an endpoint
+  std::vector<SimInbox> inbox;  // by rank
+  std::vector<bool> attached;   // has an endpoint
   std::vector<bool> woken, in_ready;
   std::vector<Rank> ready, handed_out;
 
   bool any_failure = false;
-  std::vector<bool> dead, dead_known;          // by rank
-  std::vector<std::int64_t> died_ps;           // by rank
-  std::vector<bool> down, down_known;          // by NIC
+  std::vector<bool> dead, dead_known;               // by rank
+  std::vector<std::int64_t> died_ps;                // by rank
+  std::vector<bool> down, down_known;               // by NIC
   std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
 
   std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;

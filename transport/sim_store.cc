@@ -1,5 +1,5 @@
-// Where the simulated fabric keeps its messages: a pool of them and of their bytes, and the table in
-// which one side of a message waits for the other.
+// Where the simulated fabric keeps its messages: a pool of them and of their bytes, and the table
+// in which one side of a message waits for the other.
 #include <algorithm>
 #include <cstring>
 #include <utility>
