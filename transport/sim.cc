@@ -285,7 +285,7 @@ std::int64_t SimFabric::now_ps() const { return state_->now_ps; }
 double SimFabric::now_us() const { return static_cast<double>(state_->now_ps) / kPsPerUs; }
 bool SimFabric::advance() { return state_->advance(); }
 bool SimFabric::alive(Rank rank) const { return !state_->dead.at(rank); }
-std::uint64_t SimFabric::polled() const { return state_->polled; }
+std::uint64_t SimFabric::activity() const { return state_->activity; }
 std::size_t SimFabric::views_lent() const { return state_->lent; }
 std::uint64_t SimFabric::trace() const { return state_->trace; }
 

@@ -113,7 +113,7 @@ class SimFabric {
   void cut(int host, int rail);
   bool alive(Rank rank) const;
 
-  std::uint64_t polled() const;    // completions handed out, over all ranks
+  std::uint64_t activity() const;  // completions reported and polled, over all ranks
   std::size_t views_lent() const;  // not yet released, over all ranks
   std::uint64_t trace() const;     // a hash of every event so far and its time
   SimStatistics statistics() const;
@@ -136,15 +136,15 @@ bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
   };
   all();
   while (!done()) {
-    const std::uint64_t polled = fabric.polled();
+    const std::uint64_t before = fabric.activity();
     for (const Rank r : fabric.runnable()) {
       if (fabric.alive(r)) progress(r);
     }
-    if (fabric.polled() != polled) continue;
+    if (fabric.activity() != before) continue;
     if (done()) break;  // before time moves on
     if (fabric.advance()) continue;
     all();
-    if (fabric.polled() == polled && !done() && !fabric.advance()) return false;
+    if (fabric.activity() == before && !done() && !fabric.advance()) return false;
   }
   return true;
 }

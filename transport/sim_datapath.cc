@@ -227,6 +227,7 @@ void SimFabric::State::refuse(Rank rank, const Transfer& t, const std::string& w
 void SimFabric::State::report(Rank rank, const Completion& completion) {
   if (dead[rank]) return;
   inbox[rank].items.push_back(completion);
+  ++activity;
   mark_ready(rank);
 }
 
@@ -241,7 +242,7 @@ std::size_t SimFabric::State::poll(Rank rank, std::span<Completion> out) {
   const std::size_t n = std::min(out.size(), in.items.size() - in.head);
   std::copy_n(in.items.begin() + static_cast<std::ptrdiff_t>(in.head), n, out.begin());
   in.head += n;
-  polled += n;
+  activity += n;
   if (in.empty()) {
     in.items.clear();
     in.head = 0;

@@ -179,7 +179,7 @@ struct SimFabric::State {
   SimPort spine_model;
 
   std::int64_t now_ps = 0;
-  std::uint64_t next_order = 0, trace = 0, random, polled = 0, events_done = 0;
+  std::uint64_t next_order = 0, trace = 0, random, activity = 0, events_done = 0;
   std::priority_queue<SimEvent, std::vector<SimEvent>, std::greater<>> events;
 
   std::vector<SimPort> local_tx, local_rx;  // by rank
