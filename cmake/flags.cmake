@@ -1,8 +1,10 @@
 # Flags of every target: warnings, sanitizers, coverage for libFuzzer.
 
-add_compile_options(-Wall -Wextra -Wpedantic)
+# nvcc's own code is not pedantic.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
 if(WEFT_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 
 set(weft_sanitize ${WEFT_SANITIZE})
@@ -16,7 +18,7 @@ if(WEFT_FUZZ)
 endif()
 if(weft_sanitize)
   # Without -fno-sanitize-recover, undefined behaviour is printed and the test passes.
-  add_compile_options(-fsanitize=${weft_sanitize} -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer)
+  set(flags -fsanitize=${weft_sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
   add_link_options(-fsanitize=${weft_sanitize})
 endif()
