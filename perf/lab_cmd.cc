@@ -145,9 +145,9 @@ std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
                                     const LabOptions& options) {
   std::vector<std::string> rails;
   for (int r = 0; r < facts.rails; ++r) rails.push_back(fmt::format("rail{}", r));
-  std::vector<double> gbps;
-  for (const std::string& rate : facts.rates) gbps.push_back(gbps_of(rate));
-  if (std::ranges::all_of(gbps, [&](double g) { return g == gbps.front(); })) gbps.resize(1);
+  // Of unequal rails the mean: rails x rate is then still what a host can send.
+  double gbps = 0;
+  for (const std::string& rate : facts.rates) gbps += gbps_of(rate) / facts.rails;
 
   std::vector<std::string> command = options.command;
   if (command.front() == "weft") command.front() = this_binary();
@@ -166,7 +166,7 @@ std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
           {"WEFT_SECRET", secret},
           {"WEFT_HOST_ID", fmt::format("h{}", h)},
           {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},
-          {"WEFT_RAIL_GBPS", fmt::format("{}", fmt::join(gbps, ","))},
+          {"WEFT_RAIL_GBPS", fmt::format("{:.6g}", gbps)},
       };
       ranks.push_back(std::move(rank));
     }
