@@ -30,6 +30,10 @@ class Results:
     def add(self, case, name, outcome):
         self.outcomes.setdefault(case, {}).setdefault(name, []).append(outcome)
 
+    def failed(self):
+        return any("error" in rounds[-1] for outcome in self.outcomes.values()
+                   for rounds in outcome.values())
+
     def value(self, case, name, key="time_us"):
         values = [o[key] for o in self.outcomes.get(case, {}).get(name, []) if key in o]
         return median(values) if values else None
