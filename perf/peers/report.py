@@ -42,7 +42,8 @@ class Results:
         """`best` is the fastest peer of this run."""
         if name != "best":
             return self.value(case, name)
-        times = [self.value(case, n) for n in self.outcomes.get(case, {}) if not n.startswith("weft")]
+        peers = [n for n in self.outcomes.get(case, {}) if not n.startswith("weft")]
+        times = [self.value(case, n) for n in peers]
         return min((t for t in times if t is not None), default=None)
 
     def of_bound(self, case, name):
