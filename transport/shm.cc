@@ -100,10 +100,9 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     p.out =
         reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
-    p.acked = &reinterpret_cast<Counter*>(arena_.data() + layout_.acks)[i].value;
-    p.ack = &reinterpret_cast<Counter*>(p.arena + layout_.acks)[me_].value;
+    p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
+    p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
     p.log.resize(kRing);
-    p.free.resize(kRing);
     peers_.push_back(std::move(p));
   }
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.

@@ -33,6 +33,7 @@ class ShmTransport final : public Transport {
   struct Sent {
     std::uint64_t id = 0;
     bool report = false;  // complete `id` when the peer is done
+    bool open = true;     // the peer is not done
     int slot = -1;
   };
   struct Posted {
@@ -59,8 +60,9 @@ class ShmTransport final : public Transport {
     std::unique_ptr<PeerRegions> memory;
     // to the peer
     Cell* out = nullptr;                          // in its arena
-    std::atomic<std::uint32_t>* acked = nullptr;  // in ours
-    std::uint32_t sent = 0, done = 0;
+    Acks* acks_in = nullptr;               // in ours
+    std::uint32_t sent = 0, done = 0;      // all cells before `done` are finished
+    std::uint32_t acks_seen = 0;
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
     // from the peer
