@@ -71,10 +71,21 @@ class Random {
 
 // Overwrites the bytes at a random place with a number at the edge of what fits.
 void edge_number(Bytes& bytes, Random& random) {
-  constexpr std::uint64_t kEdges[] = {0,      1,          0x7f,       0x80,
-                                      0xff,   0x7fff,     0x8000,     0xffff,
-                                      0x10000, 0x7fffffff, 0x80000000, 0xffffffff,
-                                      0x7fffffffffffffff, 0x8000000000000000, ~std::uint64_t{0}};
+  constexpr std::uint64_t kEdges[] = {0,
+                                      1,
+                                      0x7f,
+                                      0x80,
+                                      0xff,
+                                      0x7fff,
+                                      0x8000,
+                                      0xffff,
+                                      0x10000,
+                                      0x7fffffff,
+                                      0x80000000,
+                                      0xffffffff,
+                                      0x7fffffffffffffff,
+                                      0x8000000000000000,
+                                      ~std::uint64_t{0}};
   const std::uint64_t value = kEdges[random.below(std::size(kEdges))];
   const std::size_t width = std::size_t{1} << random.below(4);
   if (bytes.size() < width) return;
@@ -94,7 +105,8 @@ void mutate(Bytes& bytes, const std::vector<Bytes>& corpus, Random& random) {
       if (!bytes.empty()) bytes[random.below(bytes.size())] ^= 1U << random.below(8);
       break;
     case 1:
-      if (!bytes.empty()) bytes[random.below(bytes.size())] = static_cast<std::uint8_t>(random.next());
+      if (!bytes.empty())
+        bytes[random.below(bytes.size())] = static_cast<std::uint8_t>(random.next());
       break;
     case 2:
       edge_number(bytes, random);
@@ -181,7 +193,8 @@ int main(int argc, char** argv) {
       first = number(option, value);
       runs = first + 1;
     } else {
-      std::fprintf(stderr, "driver: unknown option %s; there are --corpus, --runs, --seed, --only\n",
+      std::fprintf(stderr,
+                   "driver: unknown option %s; there are --corpus, --runs, --seed, --only\n",
                    argv[i - 1]);
       return 2;
     }
