@@ -173,7 +173,7 @@ Mismatch Payload::compare_with(int rank, const void* data, std::size_t count,
       const unsigned char* want = &bytes[k * size];
       if (std::memcmp(got, want, size) == 0) continue;
       if (mismatch.wrong++ == 0)
-        mismatch.first = fmt::format("element {} is {:g}, expected {:g}", i + k, load(type_, got),
+        mismatch.first = fmt::format("element {} is {:.17g}, expected {:.17g}", i + k, load(type_, got),
                                      load(type_, want));
     }
   }

@@ -35,6 +35,13 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->check(CLI::PositiveNumber);
 }
 
+std::string effective_transport(const std::string& flag) {
+#if !defined(WEFT_HAVE_UCX)
+  if (flag == "auto" && std::getenv("WEFT_EMULATE_RAILS") != nullptr) return "shm";
+#endif
+  return flag;
+}
+
 double declared_rail_gbps(double flag) {
   if (flag != 0) return flag;
   const char* text = std::getenv("WEFT_RAIL_GBPS");
@@ -74,7 +81,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
              const std::function<int(World&)>& body,
              const std::function<void(Rank, const Status&)>& failed) {
   WorldOptions options;
-  options.transport = flags.transport;
+  options.transport = effective_transport(flags.transport);
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
   const std::string launcher = job_from_environment().launcher;
