@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   int exit_code = weft::kExitOk;
   weft::add_validate(app, exit_code);
   weft::add_perf(app, exit_code);
+  weft::add_explain(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -199,7 +199,7 @@ std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_
     items.push_back({"pairs", "all pairs", Verdict::kUnknown,
                      fmt::format("{} of {} directions measured before the time was up",
                                  results.size(), expected),
-                     "pair-not-measured", "measure fewer ranks at a time"});
+                     "pair-not-measured", "rerun with a larger --budget-s"});
   return items;
 }
 
