@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   weft::add_validate(app, exit_code);
   weft::add_perf(app, exit_code);
   weft::add_explain(app, exit_code);
+  weft::add_topo(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,7 +46,21 @@ struct Caps {
   bool views = false;            // kView is supported
   bool phantom = false;          // no bytes are carried (simulated): data and views are null
   std::size_t inline_bytes = 0;  // messages up to this size are sent with their descriptor
+  std::size_t max_view = SIZE_MAX;  // largest message a kView can take
   bool cuda = false;             // takes device pointers
+};
+
+// Small messages among ranks that share memory: each member publishes one message per round, data
+// and flag in one cache line, and reads those of the others where they are.
+class Board {
+ public:
+  virtual ~Board() = default;
+  virtual std::size_t capacity() const noexcept = 0;  // bytes of one message
+  // Round numbers start at 1 and rise by 1. The caller has read every member's message of round
+  // r - 1 before it publishes round r + 1: two rounds are kept.
+  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept = 0;
+  // Member i's message of the round, nullptr until it is there.
+  virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
 };
 
 class Transport {
@@ -85,6 +100,13 @@ class Transport {
 
   // Why transfers with `peer` fail; ok when they do not.
   virtual Status cause(Rank peer) const = 0;
+
+  // A board shared with `members` (world ranks, this one included), nullptr where there is none.
+  // Every member asks with the same list and the same id.
+  virtual std::unique_ptr<Board> board(std::span<const Rank> members, std::uint32_t id) {
+    (void)members, (void)id;
+    return nullptr;
+  }
 
   // Ready for a blocking wait: returns file descriptors that become readable when poll() has
   // something to do, or says by `false` that something is pending right now and poll() must run.

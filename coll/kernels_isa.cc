@@ -1,0 +1,219 @@
+// The reduction loops, written plainly so that the compiler vectorises them; compiled once per
+// instruction set (WEFT_ISA = base, avx2, avx512), chosen at run time in kernels.cc.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include "coll/kernels_table.h"
+
+#ifndef WEFT_ISA
+#define WEFT_ISA base
+#endif
+#define WEFT_CAT2(a, b) a##b
+#define WEFT_CAT(a, b) WEFT_CAT2(a, b)
+#define WEFT_STR2(a) #a
+#define WEFT_STR(a) WEFT_STR2(a)
+
+namespace weft {
+namespace {
+
+constexpr int kUnroll = 8;            // sources taken in one go
+constexpr std::size_t kBlock = 1024;  // elements kept in L1 where more passes are needed
+
+struct Sum {
+  template <class T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {  // wraps around instead of being undefined
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Min {
+  template <class T>
+  static T apply(T a, T b) {
+    return b < a ? b : a;
+  }
+};
+struct Max {
+  template <class T>
+  static T apply(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+
+// The user's pointers may be unaligned, and may have had another type.
+template <class T>
+struct Loose {
+  typedef T type __attribute__((aligned(1), may_alias));
+};
+
+// K sources in one pass. dst may be among the sources: each element is read before it is written.
+template <class T, class Fn, int K>
+void reduce_k(T* to, const T* const* srcs, std::size_t count) {
+  using U = typename Loose<T>::type;
+  U* dst = to;
+  const U* s[K];
+  for (int k = 0; k < K; ++k) s[k] = srcs[k];
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) {
+    T a = s[0][i];
+    for (int k = 1; k < K; ++k) a = Fn::template apply<T>(a, s[k][i]);
+    dst[i] = a;
+  }
+}
+
+template <class T, class Fn>
+void reduce_few(T* dst, const T* const* srcs, int n, std::size_t count) {
+  switch (n) {
+    case 1:
+      if (dst != srcs[0]) std::memcpy(dst, srcs[0], count * sizeof(T));
+      return;
+    case 2:
+      return reduce_k<T, Fn, 2>(dst, srcs, count);
+    case 3:
+      return reduce_k<T, Fn, 3>(dst, srcs, count);
+    case 4:
+      return reduce_k<T, Fn, 4>(dst, srcs, count);
+    case 5:
+      return reduce_k<T, Fn, 5>(dst, srcs, count);
+    case 6:
+      return reduce_k<T, Fn, 6>(dst, srcs, count);
+    case 7:
+      return reduce_k<T, Fn, 7>(dst, srcs, count);
+    default:
+      return reduce_k<T, Fn, 8>(dst, srcs, count);
+  }
+}
+
+template <class T, class Fn>
+void reduce(void* dst_v, const void* const* srcs_v, int n, std::size_t count) {
+  T* dst = static_cast<T*>(dst_v);
+  const T* const* srcs = reinterpret_cast<const T* const*>(srcs_v);
+  if (n <= kUnroll) return reduce_few<T, Fn>(dst, srcs, n, count);
+  // More sources than one pass takes: block by block, the running result staying in L1. It is
+  // built aside because dst may be a source that is only read in a later pass.
+  alignas(64) T acc[kBlock];
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t m = std::min(kBlock, count - at);
+    const T* part[kUnroll];
+    for (int k = 0; k < kUnroll; ++k) part[k] = srcs[k] + at;
+    reduce_few<T, Fn>(acc, part, kUnroll, m);
+    for (int from = kUnroll; from < n; from += kUnroll - 1) {
+      const int take = std::min(kUnroll - 1, n - from);
+      part[0] = acc;
+      for (int k = 0; k < take; ++k) part[k + 1] = srcs[from + k] + at;
+      reduce_few<T, Fn>(acc, part, take + 1, m);
+    }
+    std::memcpy(dst + at, acc, m * sizeof(T));
+  }
+}
+
+// IEEE half precision.
+struct Half {
+  static void load(float* to, const std::uint16_t* from, std::size_t count) {
+    std::size_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8)
+      _mm256_storeu_ps(
+          to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+#endif
+    for (; i < count; ++i) to[i] = widen(from[i]);
+  }
+  static void store(std::uint16_t* to, const float* from, std::size_t count) {
+    std::size_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
+                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+    for (; i < count; ++i) to[i] = narrow(from[i]);
+  }
+  static float widen(std::uint16_t h) {
+    const std::uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31, mantissa = h & 0x3ff;
+    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent == 0) {  // subnormal or zero: mantissa * 2^-24, exact
+      const float f = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign ? -f : f;
+    }
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  }
+  static std::uint16_t narrow(float f) {  // to nearest, ties to even
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
+    const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {  // subnormal: let the addition round at the right place
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      return static_cast<std::uint16_t>(sign |
+                                        (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+    }
+    const std::uint32_t odd = (magnitude >> 13) & 1;
+    return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
+  }
+};
+
+// The upper half of an fp32.
+struct BFloat {
+  static void load(float* to, const std::uint16_t* from, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i]) << 16);
+  }
+  static void store(std::uint16_t* to, const float* from, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t bits = std::bit_cast<std::uint32_t>(from[i]);
+      const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+      const std::uint32_t nan = (bits >> 16) | 0x40u;
+      to[i] = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+    }
+  }
+};
+
+template <class Format, class Fn>
+void reduce_half(void* dst_v, const void* const* srcs, int n, std::size_t count) {
+  auto* dst = static_cast<std::uint16_t*>(dst_v);
+  alignas(64) float acc[kBlock], next[kBlock];
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t m = std::min(kBlock, count - at);
+    Format::load(acc, static_cast<const std::uint16_t*>(srcs[0]) + at, m);
+    for (int k = 1; k < n; ++k) {
+      Format::load(next, static_cast<const std::uint16_t*>(srcs[k]) + at, m);
+      for (std::size_t i = 0; i < m; ++i) acc[i] = Fn::template apply<float>(acc[i], next[i]);
+    }
+    Format::store(dst + at, acc, m);
+  }
+}
+
+template <class Format>
+void scale_half(void* dst_v, const void* src, int n, std::size_t count) {
+  auto* dst = static_cast<std::uint16_t*>(dst_v);
+  alignas(64) float acc[kBlock];
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t m = std::min(kBlock, count - at);
+    Format::load(acc, static_cast<const std::uint16_t*>(src) + at, m);
+    for (std::size_t i = 0; i < m; ++i) acc[i] /= static_cast<float>(n);
+    Format::store(dst + at, acc, m);
+  }
+}
+
+}  // namespace
+
+#define WEFT_ROW(T) \
+  { reduce<T, Sum>, reduce<T, Min>, reduce<T, Max> }
+#define WEFT_HALF_ROW(F) \
+  { reduce_half<F, Sum>, reduce_half<F, Min>, reduce_half<F, Max> }
+const KernelTable WEFT_CAT(kernels_, WEFT_ISA) = {
+    WEFT_STR(WEFT_ISA),
+    {WEFT_ROW(float), WEFT_ROW(double), WEFT_ROW(std::int32_t), WEFT_ROW(std::int64_t),
+     WEFT_HALF_ROW(Half), WEFT_HALF_ROW(BFloat)},
+    {scale_half<Half>, scale_half<BFloat>}};
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+// The shm transport under the conformance suite, with malloc memory going by size, through slots
+// only, and by cross-memory attach only.
+// labels: multiproc
+#include <gtest/gtest.h>
+
+#if __has_include("transport/shm.h")
+#include <cstdlib>
+#include <numeric>
+
+#include "transport/conformance.h"
+#include "transport/shm.h"
+
+namespace weft::testing {
+namespace {
+
+Maker maker(std::string name, const char* copy) {
+  return {std::move(name), [copy](int n) {
+            setenv("WEFT_SHM_COPY", copy, 1);
+            return make_in_threads(n, [n](Job& job, Rank) {
+              std::vector<Rank> members(static_cast<std::size_t>(n));
+              std::iota(members.begin(), members.end(), 0);
+              return make_shm_transport(job, one_host(n), members);
+            });
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
+                         ::testing::Values(maker("BySize", "auto"), maker("Slots", "slots")),
+                         maker_name);
+INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach", "cma")),
+                         maker_name);
+
+}  // namespace
+}  // namespace weft::testing
+#else
+TEST(Shm, Conformance) { GTEST_SKIP() << "missing capability: the shm transport"; }
+#endif

@@ -1,0 +1,283 @@
+// What the conformance suite stands on: endpoints made by a factory, driven by the test, with a
+// deadline on every wait; buffers with guards; patterns that tell whose bytes they are.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/memory.h"
+#include "transport/rendezvous.h"
+#include "transport/transport.h"
+
+namespace weft::testing {
+
+inline constexpr auto kDeadline = std::chrono::seconds(60);  // of every wait: fail, do not hang
+
+// n connected transports in this process.
+struct Endpoints {
+  std::shared_ptr<void> below;  // what they stand on: jobs, a fabric
+  std::vector<std::unique_ptr<Transport>> ends;
+  std::function<void()> idle;      // run when no endpoint had anything to report (virtual time)
+  std::function<void(Rank)> kill;  // empty: cannot
+  bool threads = true;             // each may be driven by a thread of its own
+
+  Endpoints() = default;
+  Endpoints(Endpoints&&) = default;
+  Endpoints& operator=(Endpoints&&) = default;
+  ~Endpoints() {  // as ranks end: all at the same time
+    std::vector<std::thread> enders;
+    for (auto& end : ends) {
+      if (threads) enders.emplace_back([&end] { end.reset(); });
+    }
+    for (std::thread& t : enders) t.join();
+  }
+};
+
+// A factory and its name in the names of the tests.
+struct Maker {
+  std::string name;
+  std::function<Endpoints(int n)> make;
+};
+
+// Transports whose set-up is collective: make(job, rank) runs for all ranks at the same time.
+template <class Make>
+Endpoints make_in_threads(int n, Make make) {
+  auto jobs = std::make_shared<std::vector<std::unique_ptr<Job>>>(local_jobs(n));
+  Endpoints out;
+  out.below = jobs;
+  out.ends.resize(static_cast<std::size_t>(n));
+  std::vector<std::string> errors(static_cast<std::size_t>(n));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < out.ends.size(); ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        out.ends[r] = make(*(*jobs)[r], static_cast<Rank>(r));
+      } catch (const std::exception& e) {
+        errors[r] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::string& e : errors) {
+    if (!e.empty()) throw Error(e);
+  }
+  return out;
+}
+
+// n ranks on one host and machine, one rail over the loopback device.
+inline Topology one_host(int n) {
+  Place place;
+  place.host = place.machine = "h0";
+  Nic lo;
+  lo.name = lo.netdev = "lo";
+  lo.address = "127.0.0.1";
+  lo.up = true;
+  place.rails = {lo};
+  return Topology(std::vector<Place>(static_cast<std::size_t>(n), place));
+}
+
+inline std::uint64_t pattern_word(std::uint64_t seed, std::size_t i) {
+  std::uint64_t x = (seed + 1) * 0x9e3779b97f4a7c15u + i;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  return x ^ (x >> 27);
+}
+
+enum class Memory { kMalloc, kAlloc };
+
+// Bytes somewhere in a larger allocation, between guards.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes, Memory memory = Memory::kMalloc, std::size_t offset = 0)
+      : bytes_(bytes),
+        whole_(bytes + offset + 2 * kGuard),
+        begin_(kGuard + offset),
+        memory_(memory == Memory::kAlloc ? alloc(whole_) : std::malloc(whole_),
+                memory == Memory::kAlloc ? &weft::free : &std::free) {
+    std::memset(memory_.get(), kClean, whole_);
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()) + begin_; }
+  std::size_t bytes() const { return bytes_; }
+  void wipe() { std::memset(data(), kClean, bytes_); }
+  bool clean() const { return same(begin_, begin_ + bytes_); }
+  bool guards_intact() const { return same(0, begin_) && same(begin_ + bytes_, whole_); }
+
+  void fill(std::uint64_t seed) {
+    for (std::size_t at = 0, i = 0; at < bytes_; at += 8, ++i) {
+      const std::uint64_t word = pattern_word(seed, i);
+      std::memcpy(data() + at, &word, std::min<std::size_t>(8, bytes_ - at));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  static constexpr int kClean = 0x5c;
+  bool same(std::size_t from, std::size_t to) const {
+    const auto* p = static_cast<const unsigned char*>(memory_.get());
+    for (std::size_t i = from; i < to; ++i) {
+      if (p[i] != kClean) return false;
+    }
+    return true;
+  }
+  std::size_t bytes_, whole_, begin_;
+  std::unique_ptr<void, void (*)(void*)> memory_;
+};
+
+// Says where bytes first differ from fill(seed).
+inline ::testing::AssertionResult has_pattern(const void* data, std::size_t bytes,
+                                              std::uint64_t seed) {
+  const auto* p = static_cast<const std::byte*>(data);
+  for (std::size_t at = 0, i = 0; at < bytes; at += 8, ++i) {
+    const std::uint64_t word = pattern_word(seed, i);
+    if (std::memcmp(p + at, &word, std::min<std::size_t>(8, bytes - at)) != 0) {
+      return ::testing::AssertionFailure()
+             << "bytes from " << at << " of " << bytes << " are not those of message " << seed;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// One transport and what is known of its transfers.
+class End {
+ public:
+  explicit End(Transport& transport) : transport_(&transport), caps_(transport.caps()) {}
+
+  Transport& transport() { return *transport_; }
+  const Caps& caps() const { return caps_; }
+
+  // Ids are made here, below `id_high`.
+  std::uint64_t post(Transfer::Kind kind, Rank peer, std::uint64_t tag, void* data,
+                     std::size_t bytes, std::uint32_t id_high = 1, bool streaming = false) {
+    const std::uint64_t id = std::uint64_t{id_high} << 32 | next_++;
+    const Transfer t{.kind = kind,
+                     .streaming = streaming,
+                     .peer = peer,
+                     .tag = tag,
+                     .data = caps_.phantom || kind == Transfer::Kind::kView ? nullptr : data,
+                     .bytes = bytes,
+                     .id = id};
+    open_.insert(id);
+    transport_->post({&t, 1});
+    return id;
+  }
+  std::uint64_t send(Rank peer, std::uint64_t tag, const Buffer& b, std::uint32_t id_high = 1) {
+    return post(Transfer::Kind::kSend, peer, tag, b.data(), b.bytes(), id_high);
+  }
+  std::uint64_t recv(Rank peer, std::uint64_t tag, const Buffer& b, std::uint32_t id_high = 1) {
+    return post(Transfer::Kind::kRecv, peer, tag, b.data(), b.bytes(), id_high);
+  }
+  void cancel(std::uint32_t id_high) {
+    transport_->cancel(id_high);
+    std::erase_if(open_, [&](std::uint64_t id) { return id >> 32 == id_high; });
+  }
+
+  // Polls once, into `room` completions. Completions that nobody asked for are failures.
+  std::size_t poll(std::size_t room = 16) {
+    Completion out[16];
+    const std::size_t n = transport_->poll({out, room});
+    EXPECT_LE(n, room);
+    for (std::size_t i = 0; i < n; ++i) {
+      EXPECT_EQ(open_.erase(out[i].id), 1u)
+          << "completion of " << std::hex << out[i].id << ", which is not under way";
+      done_[out[i].id] = out[i];
+    }
+    return n;
+  }
+  bool done(std::uint64_t id) const { return done_.contains(id); }
+  bool idle() const { return open_.empty(); }
+  std::size_t open() const { return open_.size(); }
+  const Completion& result(std::uint64_t id) const { return done_.at(id); }
+  bool all_ok() const {
+    for (const auto& [id, c] : done_) {
+      if (c.code != Code::kOk) return false;
+    }
+    return true;
+  }
+  // For a thread that drives this end alone.
+  bool wait_idle() {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (!idle()) {
+      if (poll() > 0) continue;
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+ private:
+  Transport* transport_;
+  Caps caps_;
+  std::uint32_t next_ = 1;
+  std::set<std::uint64_t> open_;
+  std::map<std::uint64_t, Completion> done_;
+};
+
+// All ends, driven in turn by the test.
+class Net {
+ public:
+  explicit Net(Endpoints endpoints) : below_(std::move(endpoints)) {
+    for (const auto& t : below_.ends) ends_.emplace_back(*t);
+  }
+  int size() const { return static_cast<int>(ends_.size()); }
+  End& operator[](Rank r) { return ends_.at(static_cast<std::size_t>(r)); }
+  Endpoints& endpoints() { return below_; }
+  bool phantom() const { return ends_.front().caps().phantom; }
+
+  std::size_t poll_all(std::size_t room = 16) {
+    std::size_t n = 0;
+    for (End& e : ends_) n += e.poll(room);
+    if (n == 0 && below_.idle) below_.idle();
+    return n;
+  }
+  // A while in which whatever can happen by itself has the chance to.
+  void settle() {
+    for (int i = 0; i < 200; ++i) poll_all();
+  }
+  template <class Done>
+  ::testing::AssertionResult until(Done done, std::size_t room = 16) {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (!done()) {
+      if (poll_all(room) > 0) continue;
+      if (std::chrono::steady_clock::now() <= deadline) continue;
+      auto failure = ::testing::AssertionFailure() << "deadline passed; transfers under way:";
+      for (int r = 0; r < size(); ++r) {
+        failure << " rank " << r << ": " << ends_[static_cast<std::size_t>(r)].open();
+      }
+      return failure;
+    }
+    return ::testing::AssertionSuccess();
+  }
+  // Until nothing is under way, all of it with success.
+  ::testing::AssertionResult finish(std::size_t room = 16) {
+    const auto idle = [&] {
+      for (const End& e : ends_) {
+        if (!e.idle()) return false;
+      }
+      return true;
+    };
+    if (auto r = until(idle, room); !r) return r;
+    for (const End& e : ends_) {
+      if (!e.all_ok()) return ::testing::AssertionFailure() << "a transfer failed";
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  Endpoints below_;
+  std::vector<End> ends_;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,169 @@
+// Set-up of the shm transport: who is where, and mapping each other's memory.
+#include "transport/shm.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/shm_transport.h"
+
+namespace weft {
+namespace shm {
+namespace {
+
+// What a rank tells the others of its machine.
+struct Hello {
+  std::int32_t pid, arena_fd, directory_fd;
+  std::uint64_t arena_bytes;
+  std::uint64_t probe;  // address of a word that holds kProbe
+};
+constexpr std::uint64_t kProbe = 0x77656674'70726f62;
+const std::uint64_t probe_word = kProbe;
+
+// Where slots stop and cross-memory attach begins, and where it ends because non-temporal stores
+// into the destination, which the kernel does not use, begin to pay. Measured: docs/benchmarks.
+constexpr std::size_t kCmaMin = 32u << 10;
+
+class ShmBoard final : public Board {
+ public:
+  ShmBoard(std::vector<BoardHalf*> halves, int me) : halves_(std::move(halves)), me_(me) {}
+  std::size_t capacity() const noexcept override { return kBoardBytes; }
+  void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept override {
+    BoardHalf& mine = halves_[static_cast<std::size_t>(me_)][round & 1];
+    if (bytes) std::memcpy(mine.data, data, bytes);
+    mine.round.store(round, std::memory_order_release);
+  }
+  const void* read(int member, std::uint32_t round) const noexcept override {
+    const BoardHalf& half = halves_[static_cast<std::size_t>(member)][round & 1];
+    return half.round.load(std::memory_order_acquire) == round ? half.data : nullptr;
+  }
+
+ private:
+  std::vector<BoardHalf*> halves_;
+  int me_;
+};
+
+bool can_attach(int pid, std::uint64_t probe) {
+  std::uint64_t word = 0;
+  const iovec here{&word, sizeof word};
+  const iovec there{reinterpret_cast<void*>(probe), sizeof word};
+  return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof word && word == kProbe;
+}
+
+}  // namespace
+
+ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members)
+    : layout_(static_cast<int>(members.size())),
+      arena_(SharedRegion::create(layout_.bytes, "weft-arena")),
+      member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
+  // Others may read our memory even where the kernel allows that to parents only (Yama).
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  const Hello mine{getpid(), arena_.fd(), region_directory_fd(), layout_.bytes,
+                   reinterpret_cast<std::uint64_t>(&probe_word)};
+  const auto hellos =
+      job.all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
+
+  cma_ = true;
+  const std::size_t n = members.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (members[i] == job.rank()) me_ = static_cast<int>(i);
+    member_of_[static_cast<std::size_t>(members[i])] = static_cast<int>(i);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    Hello hello;
+    const std::string& text = hellos[static_cast<std::size_t>(members[i])];
+    if (text.size() != sizeof hello)
+      throw Error(fmt::format("shm: rank {} speaks another version of weft", members[i]));
+    std::memcpy(&hello, text.data(), sizeof hello);
+    Peer p;
+    p.rank = members[i];
+    p.pid = hello.pid;
+    if (static_cast<int>(i) == me_) {
+      p.arena = arena_.data();
+    } else {
+      if (hello.arena_bytes != layout_.bytes)
+        throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
+                                members[i], job.rank()));
+      p.region = std::make_unique<SharedRegion>(
+          SharedRegion::open(hello.pid, hello.arena_fd, hello.arena_bytes));
+      p.arena = p.region->data();
+      cma_ = cma_ && can_attach(hello.pid, hello.probe);
+    }
+    p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
+    p.out =
+        reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
+    p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
+    p.acked = &reinterpret_cast<Counter*>(arena_.data() + layout_.acks)[i].value;
+    p.ack = &reinterpret_cast<Counter*>(p.arena + layout_.acks)[me_].value;
+    p.log.resize(kRing);
+    p.free.resize(kRing);
+    peers_.push_back(std::move(p));
+  }
+  // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
+  const auto verdicts = job.all_gather(cma_ ? "1" : "0");
+  for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
+
+  const char* copy = std::getenv("WEFT_SHM_COPY");
+  const std::string_view mode = copy ? copy : "auto";
+  if (mode != "auto" && mode != "slots" && mode != "cma")
+    throw Error(fmt::format("WEFT_SHM_COPY={} is not one of auto, slots, cma", mode));
+  if (mode == "slots") cma_ = false;
+  if (mode == "cma" && !cma_)
+    throw Error(
+        "WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
+        "see kernel.yama.ptrace_scope and the container's seccomp profile");
+  cma_min_bytes_ = mode == "cma" ? kInline + 1 : kCmaMin;
+
+  int slot = 0;
+  std::size_t base = layout_.slots;
+  slot_refs_.assign(kAllSlots, 0);
+  for (int c = 0; c < kSlotClasses; ++c) {
+    slot_base_[c] = base;
+    base += kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
+    slot += kSlots[c].count;
+    for (int i = 1; i <= kSlots[c].count; ++i) free_slots_[c].push_back(slot - i);
+  }
+}
+
+std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members, std::uint32_t id) {
+  if (id >= kBoards) return nullptr;
+  std::vector<BoardHalf*> halves;
+  int me = -1;
+  for (const Rank r : members) {
+    const int m = member_of_[static_cast<std::size_t>(r)];
+    if (m < 0) return nullptr;
+    if (m == me_) me = static_cast<int>(halves.size());
+    halves.push_back(
+        reinterpret_cast<BoardHalf*>(peers_[static_cast<std::size_t>(m)].arena + layout_.boards) +
+        2 * id);
+  }
+  return std::make_unique<ShmBoard>(std::move(halves), me);
+}
+
+Caps ShmTransport::caps() const {
+  return {.name = "shm", .views = true, .inline_bytes = kInline, .max_view = kMaxSlot};
+}
+
+Status ShmTransport::cause(Rank peer) const {
+  const int m = member_of_[static_cast<std::size_t>(peer)];
+  if (m < 0) return {Code::kTransport, fmt::format("rank {} is not on this machine", peer), peer};
+  const Peer& p = peers_[static_cast<std::size_t>(m)];
+  if (p.error.empty()) return {};
+  return {Code::kPeerFailed, fmt::format("rank {} (pid {}): {}", peer, p.pid, p.error), peer};
+}
+
+}  // namespace shm
+
+std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
+                                              std::span<const Rank> members) {
+  return std::make_unique<shm::ShmTransport>(job, topology, members);
+}
+
+}  // namespace weft

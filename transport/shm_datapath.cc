@@ -1,0 +1,447 @@
+// The datapath of the shm transport: cells out, cells in, slots and views.
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+
+#include "transport/copy.h"
+#include "transport/shm_transport.h"
+
+namespace weft::shm {
+namespace {
+
+// A view's token: the cell it came in, or the bounce buffer it was read to.
+constexpr std::uint64_t kBounceToken = std::uint64_t{1} << 63;
+std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
+  return (static_cast<std::uint64_t>(member) << 32) | cell;
+}
+
+// Early messages of a peer left in their cells; more are copied out, so that a sender never
+// starves for cells or slots because of messages that nobody asked for yet.
+constexpr std::size_t kEarlyKept = 8;
+
+}  // namespace
+
+// ---- slots ---------------------------------------------------------------------------------
+
+int ShmTransport::take_slot(std::size_t bytes) noexcept {
+  for (int c = 0; c < kSlotClasses; ++c) {
+    if (bytes > kSlots[c].bytes || free_slots_[c].empty()) continue;
+    const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
+    free_slots_[c].pop_back();
+    slot_refs_[static_cast<std::size_t>(slot)] = 1;
+    return slot;
+  }
+  return -1;
+}
+
+void ShmTransport::drop_slot(int slot) noexcept {
+  if (--slot_refs_[static_cast<std::size_t>(slot)] > 0) return;
+  int c = 0;
+  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
+  free_slots_[c].push_back(slot);
+}
+
+std::byte* ShmTransport::slot_data(int slot) const noexcept {
+  int c = 0, first = 0;
+  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
+  return arena_.data() + slot_base_[c] +
+         kSlots[c].stride() * static_cast<std::size_t>(slot - first);
+}
+
+int ShmTransport::slot_at(const void* data) const noexcept {
+  const auto* p = static_cast<const std::byte*>(data);
+  if (p < arena_.data() + layout_.slots || p >= arena_.data() + layout_.bytes) return -1;
+  const auto offset = static_cast<std::size_t>(p - arena_.data());
+  int first = 0;
+  for (int c = 0; c < kSlotClasses; first += kSlots[c++].count) {
+    const std::size_t end =
+        slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
+    if (offset < end)
+      return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
+  }
+  return -1;
+}
+
+void* ShmTransport::stage(std::size_t bytes) noexcept {
+  const int slot = take_slot(bytes);
+  return slot < 0 ? nullptr : slot_data(slot);
+}
+
+void ShmTransport::unstage(void* staged) noexcept { drop_slot(slot_at(staged)); }
+
+bool ShmTransport::mapped(const void* data, std::size_t bytes) const noexcept {
+  return find_region(data, bytes).serial != 0;
+}
+
+// ---- sending -------------------------------------------------------------------------------
+
+void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    Peer& p = peer_of(t.peer);
+    if (t.kind != Transfer::Kind::kSend) {
+      receive(p, t);
+      continue;
+    }
+    Waiting w{t, 0};
+    if (!p.backlog.empty() || !try_send(p, w)) {
+      if (p.backlog.empty()) waiting_.push_back(p.rank);
+      p.backlog.push_back(w);
+    }
+  }
+  if (last_slot_ >= 0) {
+    drop_slot(last_slot_);
+    last_slot_ = -1;
+    last_data_ = nullptr;
+  }
+}
+
+Cell* ShmTransport::next_cell(Peer& p) noexcept {
+  if (p.sent - p.done == kRing) collect_acks(p);
+  return p.sent - p.done == kRing ? nullptr : &p.out[p.sent % kRing];
+}
+
+void ShmTransport::publish(Peer& p, Cell* cell, const Sent& sent) noexcept {
+  p.log[p.sent % kRing] = sent;
+  cell->seq.store(++p.sent, std::memory_order_release);
+}
+
+// A slot that holds the bytes, with a reference for one more cell; -1: none is free.
+int ShmTransport::fill_slot(const void* data, std::size_t bytes) noexcept {
+  if (data == last_data_ && bytes == last_bytes_) {
+    ++slot_refs_[static_cast<std::size_t>(last_slot_)];
+    return last_slot_;
+  }
+  const int slot = take_slot(bytes);
+  if (slot < 0) return -1;
+  std::memcpy(slot_data(slot), data, bytes);
+  if (last_slot_ >= 0) drop_slot(last_slot_);
+  last_slot_ = slot;
+  last_data_ = data;
+  last_bytes_ = bytes;
+  ++slot_refs_[static_cast<std::size_t>(slot)];  // one for the batch, one for the cell
+  return slot;
+}
+
+// Sends as much of the message as there is room for; true when all of it is on its way.
+bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
+  const Transfer& t = w.transfer;
+  Cell* cell = next_cell(p);
+  if (!cell) return false;
+  if (t.bytes <= kInline) {
+    cell->kind = Kind::kInline;
+    cell->inline_bytes = static_cast<std::uint8_t>(t.bytes);
+    cell->tag = t.tag;
+    if (t.bytes) std::memcpy(cell->data, t.data, t.bytes);
+    publish(p, cell, {});
+    complete(t.id);
+    return true;
+  }
+  if (const int slot = slot_at(t.data); slot >= 0) {
+    ++slot_refs_[static_cast<std::size_t>(slot)];
+    cell->kind = Kind::kSlot;
+    cell->at.address = static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - arena_.data());
+    cell->tag = t.tag;
+    cell->at.bytes = t.bytes;
+    publish(p, cell, {0, false, slot});
+    complete(t.id);
+    return true;
+  }
+  if (const RegionRef ref = find_region(t.data, t.bytes); ref.serial) {
+    cell->kind = Kind::kMapped;
+    cell->tag = t.tag;
+    cell->at = {t.bytes, ref.offset, ref.serial, ref.index};
+    publish(p, cell, {t.id, true, -1});
+    return true;
+  }
+  if (cma_ && t.bytes >= cma_min_bytes_ && !(t.streaming && t.bytes <= kMaxSlot)) {
+    cell->kind = Kind::kCma;
+    cell->tag = t.tag;
+    cell->at = {t.bytes, reinterpret_cast<std::uint64_t>(t.data), 0, 0};
+    publish(p, cell, {t.id, true, -1});
+    return true;
+  }
+  if (t.bytes <= kMaxSlot) {
+    const int slot = fill_slot(t.data, t.bytes);
+    if (slot < 0) return false;
+    cell->kind = Kind::kSlot;
+    cell->tag = t.tag;
+    cell->at.bytes = t.bytes;
+    cell->at.address = static_cast<std::uint64_t>(slot_data(slot) - arena_.data());
+    publish(p, cell, {0, false, slot});
+    complete(t.id);
+    return true;
+  }
+  while (w.sent < t.bytes) {
+    if (!(cell = next_cell(p))) return false;
+    const std::size_t piece = std::min(t.bytes - w.sent, kSlots[1].bytes);
+    const int slot = take_slot(piece);
+    if (slot < 0) return false;
+    std::memcpy(slot_data(slot), static_cast<std::byte*>(t.data) + w.sent, piece);
+    cell->kind = Kind::kFragment;
+    cell->tag = t.tag;
+    cell->at = {piece, static_cast<std::uint64_t>(slot_data(slot) - arena_.data()), t.bytes, 0};
+    publish(p, cell, {0, false, slot});
+    w.sent += piece;
+  }
+  complete(t.id);
+  return true;
+}
+
+void ShmTransport::collect_acks(Peer& p) noexcept {
+  const std::uint32_t acked = p.acked->load(std::memory_order_acquire);
+  for (; p.done != acked; ++p.done) {
+    const Sent& s = p.log[p.done % kRing];
+    if (s.slot >= 0) drop_slot(s.slot);
+    if (s.report) complete(s.id);
+  }
+}
+
+// ---- receiving -----------------------------------------------------------------------------
+
+void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
+  Posted posted{t.tag, t, 0};
+  for (auto it = p.early.begin(); it != p.early.end();) {
+    if (it->tag != t.tag) {
+      ++it;
+      continue;
+    }
+    bool whole;
+    if (it->spilled) {
+      if (t.kind == Transfer::Kind::kView) {
+        const int index = static_cast<int>(bounces_.size());
+        bounces_.push_back({std::move(it->spilled), it->bytes});
+        complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
+        whole = true;
+      } else {
+        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(),
+                    it->bytes);
+        posted.received += it->bytes;
+        whole = posted.received == it->whole;
+        if (whole) complete(t.id);
+      }
+    } else {
+      whole = deliver(p, posted, it->cell);
+    }
+    it = p.early.erase(it);
+    if (whole) return;
+  }
+  p.posted.push_back(posted);
+}
+
+void ShmTransport::drain(Peer& p) noexcept {
+  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1)
+    arrive(p, p.seen++);
+}
+
+void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
+  const std::uint64_t tag = p.in[cell % kRing].tag;
+  for (auto it = p.posted.begin(); it != p.posted.end(); ++it) {
+    if (it->tag != tag) continue;
+    if (it->transfer.kind == Transfer::Kind::kView || p.in[cell % kRing].kind != Kind::kFragment) {
+      const Posted taken = *it;  // deliver() may look at p.posted
+      p.posted.erase(it);
+      Posted copy = taken;
+      deliver(p, copy, cell);
+    } else if (deliver(p, *it, cell)) {
+      p.posted.erase(it);
+    }
+    return;
+  }
+  if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment) {
+    spill(p, cell);
+  } else {
+    p.early.push_back({tag, cell, nullptr, 0, 0});
+  }
+}
+
+void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
+  const Cell& c = p.in[cell % kRing];
+  const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
+  Early early{c.tag, cell, std::make_unique<std::byte[]>(std::max<std::size_t>(bytes, 1)), bytes,
+              c.kind == Kind::kFragment ? c.at.serial : bytes};
+  if (c.kind == Kind::kCma) {
+    read_memory(p, c, early.spilled.get());
+  } else if (bytes) {
+    if (const std::byte* from = bytes_of(p, c)) std::memcpy(early.spilled.get(), from, bytes);
+  }
+  release_cell(p, cell);
+  p.early.push_back(std::move(early));
+}
+
+const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {
+  switch (c.kind) {
+    case Kind::kInline:
+      return c.data;
+    case Kind::kSlot:
+    case Kind::kFragment:
+      return p.arena + c.at.address;
+    case Kind::kMapped: {
+      const std::byte* at = p.memory->resolve({c.at.index, c.at.serial, c.at.address});
+      if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
+      return at;
+    }
+    case Kind::kCma:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool ShmTransport::read_memory(Peer& p, const Cell& c, void* to) noexcept {
+  std::size_t done = 0;
+  while (done < c.at.bytes) {
+    const iovec here{static_cast<std::byte*>(to) + done, c.at.bytes - done};
+    const iovec there{reinterpret_cast<std::byte*>(c.at.address) + done, c.at.bytes - done};
+    const ssize_t n = process_vm_readv(p.pid, &here, 1, &there, 1, 0);
+    if (n <= 0) {
+      p.error = fmt::format("process_vm_readv: {}", strerror(errno));
+      return false;
+    }
+    done += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool ShmTransport::deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept {
+  const Transfer& t = posted.transfer;
+  if (t.kind == Transfer::Kind::kView) {
+    deliver_view(p, t, cell);
+    return true;
+  }
+  const Cell& c = p.in[cell % kRing];
+  const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
+  const std::size_t whole = c.kind == Kind::kFragment ? c.at.serial : bytes;
+  Code code = Code::kOk;
+  if (whole != t.bytes) {
+    p.error = fmt::format("it sent {} bytes where {} were expected", whole, t.bytes);
+    code = Code::kMismatch;
+  } else if (c.kind == Kind::kCma) {
+    if (!read_memory(p, c, t.data)) code = Code::kPeerFailed;
+  } else if (bytes) {
+    const std::byte* from = bytes_of(p, c);
+    if (from)
+      copy_bytes(static_cast<std::byte*>(t.data) + posted.received, from, bytes, t.streaming);
+    else
+      code = Code::kPeerFailed;
+  }
+  release_cell(p, cell);
+  posted.received += bytes;
+  if (code == Code::kOk && posted.received < whole) return false;
+  complete(t.id, nullptr, 0, code);
+  return true;
+}
+
+void ShmTransport::deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept {
+  const Cell& c = p.in[cell % kRing];
+  const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
+  if (bytes != t.bytes) {
+    p.error = fmt::format("it sent {} bytes where {} were expected", bytes, t.bytes);
+    release_cell(p, cell);
+    complete(t.id, nullptr, 0, Code::kMismatch);
+  } else if (c.kind == Kind::kCma) {
+    int index;
+    std::byte* memory = bounce(bytes, index);
+    const bool ok = read_memory(p, c, memory);
+    release_cell(p, cell);
+    complete(t.id, memory, kBounceToken | static_cast<unsigned>(index),
+             ok ? Code::kOk : Code::kPeerFailed);
+  } else {
+    const std::byte* at = bytes_of(p, c);
+    const auto member = static_cast<std::size_t>(&p - peers_.data());
+    complete(t.id, at, cell_token(member, cell), at ? Code::kOk : Code::kPeerFailed);
+  }
+}
+
+std::byte* ShmTransport::bounce(std::size_t bytes, int& index) noexcept {
+  for (auto it = free_bounces_.rbegin(); it != free_bounces_.rend(); ++it) {
+    if (bounces_[static_cast<std::size_t>(*it)].bytes < bytes) continue;
+    index = *it;
+    free_bounces_.erase(std::next(it).base());
+    return bounces_[static_cast<std::size_t>(index)].memory.get();
+  }
+  index = static_cast<int>(bounces_.size());
+  bounces_.push_back({std::make_unique_for_overwrite<std::byte[]>(bytes), bytes});
+  return bounces_.back().memory.get();
+}
+
+void ShmTransport::release(std::uint64_t token) noexcept {
+  if (token & kBounceToken) {
+    free_bounces_.push_back(static_cast<int>(token & 0x7fffffff));
+  } else {
+    release_cell(peers_[static_cast<std::size_t>(token >> 32)], static_cast<std::uint32_t>(token));
+  }
+}
+
+void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
+  if (cell != p.released) {
+    p.free[cell % kRing] = true;
+    return;
+  }
+  do {
+    p.free[p.released % kRing] = false;
+    ++p.released;
+  } while (p.free[p.released % kRing]);
+  p.ack->store(p.released, std::memory_order_release);
+}
+
+// ---- progress ------------------------------------------------------------------------------
+
+void ShmTransport::complete(std::uint64_t id, const void* view, std::uint64_t token,
+                            Code code) noexcept {
+  completions_.push_back({id, code, view, token});
+}
+
+std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
+  if (next_completion_ == completions_.size()) {
+    completions_.clear();
+    next_completion_ = 0;
+    for (Peer& p : peers_) {
+      drain(p);
+      if (p.sent != p.done) collect_acks(p);
+    }
+    for (std::size_t i = 0; i < waiting_.size();) {
+      Peer& p = peer_of(waiting_[i]);
+      std::size_t gone = 0;
+      while (gone < p.backlog.size() && try_send(p, p.backlog[gone])) ++gone;
+      p.backlog.erase(p.backlog.begin(), p.backlog.begin() + static_cast<std::ptrdiff_t>(gone));
+      if (p.backlog.empty())
+        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+      else
+        ++i;
+    }
+    if (last_slot_ >= 0) {
+      drop_slot(last_slot_);
+      last_slot_ = -1;
+      last_data_ = nullptr;
+    }
+  }
+  const std::size_t n = std::min(out.size(), completions_.size() - next_completion_);
+  std::copy_n(completions_.begin() + static_cast<std::ptrdiff_t>(next_completion_), n, out.begin());
+  next_completion_ += n;
+  return n;
+}
+
+void ShmTransport::cancel(std::uint32_t id_high) noexcept {
+  const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
+  for (Peer& p : peers_) {
+    std::erase_if(p.posted, [&](const Posted& x) { return mine(x.transfer.id); });
+    std::erase_if(p.backlog, [&](const Waiting& x) { return mine(x.transfer.id); });
+    for (Sent& s : p.log)
+      if (s.report && mine(s.id)) s.report = false;
+    if (p.backlog.empty()) std::erase(waiting_, p.rank);
+  }
+  for (auto i = next_completion_; i < completions_.size();) {
+    if (mine(completions_[i].id)) {
+      if (completions_[i].view) release(completions_[i].token);
+      completions_.erase(completions_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+}  // namespace weft::shm

@@ -1,0 +1,76 @@
+// What lies where in the memory that a rank shares with the others of its machine.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::shm {
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::uint32_t kRing = 256;            // cells per ordered pair of ranks
+inline constexpr std::size_t kInline = 48;             // bytes that travel inside a cell
+inline constexpr int kBoards = 16;                     // communicators with a board
+inline constexpr std::size_t kBoardBytes = 32u << 10;  // of one message on a board
+
+// Slots by size. The odd line keeps the starts of slots out of the same cache set.
+struct SlotClass {
+  std::size_t bytes;
+  int count;
+  std::size_t stride() const { return bytes + kLine; }
+};
+inline constexpr SlotClass kSlots[] = {{4u << 10, 256}, {64u << 10, 64}, {256u << 10, 16}};
+inline constexpr int kSlotClasses = 3;
+inline constexpr int kAllSlots = 256 + 64 + 16;
+inline constexpr std::size_t kMaxSlot = 256u << 10;
+
+enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
+
+// seq is written last and makes the rest visible: cell number c of a ring carries seq c + 1.
+struct alignas(kLine) Cell {
+  std::atomic<std::uint32_t> seq;
+  Kind kind;
+  std::uint8_t inline_bytes;
+  std::uint16_t reserved;
+  std::uint64_t tag;
+  union {
+    std::byte data[kInline];
+    struct {
+      std::uint64_t bytes;    // of the message; kFragment: of this piece
+      std::uint64_t address;  // kSlot, kFragment: offset in the sender's arena; kMapped: offset in
+                              // the region; kCma: the sender's address
+      std::uint64_t serial;   // kMapped: of the region; kFragment: bytes of the whole message
+      std::uint32_t index;    // kMapped: of the region
+    } at;
+  };
+};
+static_assert(sizeof(Cell) == kLine);
+
+struct alignas(kLine) Counter {
+  std::atomic<std::uint32_t> value;
+};
+
+struct alignas(kLine) BoardHalf {
+  std::atomic<std::uint32_t> round;
+  std::uint32_t reserved;
+  std::byte data[kBoardBytes];
+};
+
+// Offsets in the arena of one rank, for a machine with n members.
+struct Layout {
+  explicit Layout(int n)
+      : acks(0),
+        rings(acks + static_cast<std::size_t>(n) * sizeof(Counter)),
+        boards(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
+        slots(boards + 2 * kBoards * sizeof(BoardHalf)),
+        bytes(slots) {
+    for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
+  }
+  std::size_t acks;    // Counter[n]: cells that member i is done with, of those sent to it
+  std::size_t rings;   // Cell[n][kRing]: from member i
+  std::size_t boards;  // BoardHalf[kBoards][2]
+  std::size_t slots;
+  std::size_t bytes;
+};
+
+}  // namespace weft::shm

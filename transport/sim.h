@@ -1,0 +1,152 @@
+// A simulated fabric in virtual time behind the Transport seam.
+//
+// The engine that runs on real fabrics runs on this one unchanged: as a deterministic test bed
+// (delays, reordering and failures by seed) and as the predictor of how long a schedule takes.
+// Knows links, ports and cores; knows nothing about collectives. One thread uses a fabric and all
+// of its endpoints.
+//
+// The model. A message leaves when both sides have posted it, small ones (eager) as soon as the
+// sender has. It passes the sender's tx port, between rails the spine, and the receiver's rx port.
+// A port serves one message after the other, each for bytes / rate: contention is waiting.
+// Switches cut through and buffer without limit, so one message alone takes latency + bytes / rate.
+// Latency is added once per message, that of its class: host, rail, or spine (between rails).
+// A send completes when its last byte has left, a receive when its last byte has arrived and the
+// receiver's core has dealt with it. Time is kept in whole picoseconds; a given input has exactly
+// one outcome.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace weft {
+
+struct SimLink {
+  double latency_us = 0;
+  double gbps = 0;
+};
+
+// At `at_us`: rank `rank` dies, or, where that is kNoRank, the link of the NIC of `host` on `rail`
+// goes down for good.
+struct SimFailure {
+  double at_us = 0;
+  Rank rank = kNoRank;
+  int host = -1;
+  int rail = -1;
+};
+
+struct SimFabricOptions {
+  std::vector<int> host_of_rank;   // one entry per rank, hosts counted from 0
+  std::vector<int> rail_of_rank;   // empty: all on rail 0. Ranks of a host and rail share a NIC
+  SimLink host{0.5, 200};          // between ranks of a host; each rank has a tx and an rx port
+  SimLink rail{5, 100};            // each NIC has a tx and an rx port at the switch of its rail
+  SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
+  std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
+  double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
+  std::size_t header_bytes = 0;    // on a rail or the spine, once per message
+  std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
+  std::vector<int> cpu_of_rank;    // which core deals with a rank's messages; empty: its own each
+  double post_us = 0;              // core time of the sender, per message ...
+  double send_us_per_byte = 0;     // ... and per byte
+  double complete_us = 0;          // core time of the receiver, per message ...
+  double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
+  double reduce_us_per_byte = 0;   // ... or of a kView, whose reader will reduce it
+  std::uint64_t seed = 1;          // of the delays
+  double delay_us_max = 0;         // each message takes up to this much longer
+  bool reorder = false;            // messages of a pair may overtake each other by their delays
+  std::vector<SimFailure> failures;
+  double detect_us = 100;  // from a failure until its peers' transfers complete with an error
+  bool views = true;
+  bool carry_data = true;  // false: no bytes move, caps().phantom
+};
+
+// What a port or a core has done so far.
+struct SimPortUse {
+  std::string name;  // "host 3 rail 1 tx", "rank 5 local rx", "spine host 0 -> host 1", "cpu 2"
+  std::uint64_t bytes = 0;  // payload
+  double busy_us = 0;
+};
+
+struct SimStatistics {
+  std::uint64_t messages = 0;  // that have left
+  std::uint64_t events = 0;
+  std::uint64_t host_bytes = 0;              // payload between ranks of a host
+  std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by the rail they left on
+  std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that went over the spine
+  std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
+  std::vector<SimPortUse> ports;             // those used, busiest first: ports[0] limits
+};
+
+class SimFabric {
+ public:
+  // Throws Error naming the option and its value when one cannot work.
+  explicit SimFabric(SimFabricOptions options);
+  ~SimFabric();
+  SimFabric(const SimFabric&) = delete;
+  SimFabric& operator=(const SimFabric&) = delete;
+
+  // One at a time per rank; the fabric must outlive it. Destroying it gives up its transfers.
+  std::unique_ptr<Transport> endpoint(Rank rank);
+
+  int nranks() const;
+  std::int64_t now_ps() const;
+  double now_us() const;
+
+  // Moves virtual time to the next moment at which something happens, and lets all of that moment
+  // happen. False when nothing is scheduled: time stands still until somebody posts.
+  bool advance();
+
+  // The ranks that have completions to poll or were woken. The span is valid until the next call
+  // of runnable(), whatever the ranks do meanwhile. Dead ranks are not among them.
+  std::span<const Rank> runnable();
+
+  // Makes `rank` runnable once at virtual time `at_us` (late starters, deadlines).
+  void wake(Rank rank, double at_us);
+
+  // As SimFailure, now.
+  void kill(Rank rank);
+  void cut(int host, int rail);
+  bool alive(Rank rank) const;
+
+  std::uint64_t activity() const;  // completions reported and polled, over all ranks
+  std::size_t views_lent() const;  // not yet released, over all ranks
+  std::uint64_t trace() const;     // a hash of every event so far and its time
+  SimStatistics statistics() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Runs progress(rank) for every living rank once, then for those that have something to poll,
+// moving virtual time on whenever none has, until done(). Returns false when virtual time stands
+// still and a last round over all ranks changed nothing: a deadlock. done() is called often.
+template <class Progress, class Done>
+bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
+  const auto all = [&] {
+    for (Rank r = 0; r < fabric.nranks(); ++r) {
+      if (fabric.alive(r)) progress(r);
+    }
+  };
+  all();
+  while (!done()) {
+    const std::uint64_t before = fabric.activity();
+    for (const Rank r : fabric.runnable()) {
+      if (fabric.alive(r)) progress(r);
+    }
+    if (fabric.activity() != before) continue;
+    if (done()) break;  // before time moves on
+    if (fabric.advance()) continue;
+    all();
+    if (fabric.activity() == before && !done() && !fabric.advance()) return false;
+  }
+  return true;
+}
+
+}  // namespace weft
