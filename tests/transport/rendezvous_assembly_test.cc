@@ -1,6 +1,6 @@
 // connect(): ranks find each other, whatever else knocks on the port.
-#include <fcntl.h>
 // labels: multiproc
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
