@@ -308,6 +308,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
       t.streaming = call_.streaming;
+      t.buffered = n.buffered;
       const void* staged =
           n.result_of < 0 ? nullptr : data_[index(lane, static_cast<std::uint32_t>(n.result_of))];
       t.data = phantom_ ? nullptr

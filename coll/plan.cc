@@ -172,8 +172,13 @@ class Compiler {
       edge(writer_[i], me);
       const Where to = destination(c);
       for (const int reader : readers_[i])
-        if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place)
+        if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place) {
           edge(reader, me);
+          // Two ranks that exchange a value and each reduce into it: were both lent, each would
+          // wait for the other's reduction to let go of its own.
+          if (plan_.nodes[static_cast<std::size_t>(me)].kind == Node::Kind::kReduce)
+            plan_.nodes[static_cast<std::size_t>(reader)].buffered = true;
+        }
       readers_[i].clear();
       writer_[i] = me;
       where_[i] = to;

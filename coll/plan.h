@@ -29,6 +29,7 @@ struct Node {
   Where to = Where::kNowhere;    // kRecv, kReduce: where the new value goes
   std::uint8_t link = 0;         // index of a transport
   bool last = false;             // kRecv, kReduce: no later step of the round reads the value
+  bool buffered = false;         // kSend: see Transfer::buffered
   Rank peer = kNoRank;           // world rank
   std::uint32_t ordinal = 0;     // of the message among those of this peer, channel and direction
   Chunks at = {};
