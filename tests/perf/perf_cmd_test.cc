@@ -2,13 +2,11 @@
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
-
 #include <tuple>
 #include <vector>
 
@@ -43,8 +41,8 @@ TEST(PerfCommand, WritesItsSchema) {
   EXPECT_GE(json["rails"], 1);
   ASSERT_EQ(json["rows"].size(), 3u);
   for (const auto& row : json["rows"]) {
-    for (const char* key : {"time_us_min", "time_us_p50", "time_us_p99", "algbw_GBps", "busbw_GBps",
-                            "of_bound"})
+    for (const char* key :
+         {"time_us_min", "time_us_p50", "time_us_p99", "algbw_GBps", "busbw_GBps", "of_bound"})
       EXPECT_TRUE(row[key].is_number()) << key << " in " << row;
     EXPECT_LE(row["time_us_min"], row["time_us_p50"]);
     EXPECT_LE(row["time_us_p50"], row["time_us_p99"]);
@@ -63,9 +61,9 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
     const Outcome run =
         weft(std::string("perf ") + what + " -n 3 -b 4K -e 4K -i 2 -w 1 --timeout-ms 20000");
     EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
-    EXPECT_THAT(run.output, HasSubstr(what == std::string("all_reduce --no-check")
-                                          ? "not checked"
-                                          : "all results exact"))
+    EXPECT_THAT(run.output,
+                HasSubstr(what == std::string("all_reduce --no-check") ? "not checked"
+                                                                       : "all results exact"))
         << what;
   }
 }
@@ -110,8 +108,8 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
 TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   const Outcome run = weft("explain all_reduce --ranks 8 --hosts 2 --rails 4 --bytes 64M --steps");
   ASSERT_EQ(run.code, 0) << run.output;
-  for (const char* part : {"algorithm", "why", "predicted", "lower bound", "limited by", "runner-up",
-                           "proved:", "rank 0 of 8", "recv_reduce"})
+  for (const char* part : {"algorithm", "why", "predicted", "lower bound", "limited by",
+                           "runner-up", "proved:", "rank 0 of 8", "recv_reduce"})
     EXPECT_THAT(run.output, HasSubstr(part));
   const Outcome json = weft("explain broadcast --ranks 5 --json --steps --rank 4 --root 2", "");
   ASSERT_EQ(json.code, 0);
