@@ -54,6 +54,7 @@ void set(ucp_config_t* config, const Nic& rail, const char* name, const std::str
 }  // namespace
 
 std::string ucx_device(const Nic& rail) {
+  if (const char* user = std::getenv("UCX_NET_DEVICES")) return user;
   if (rail.rdma) return rail.name.find(':') == std::string::npos ? rail.name + ":1" : rail.name;
   return rail.netdev.empty() ? rail.name : rail.netdev;
 }
