@@ -24,9 +24,10 @@ constexpr char kError = 'e';
 
 void check(ucs_status_t status, const std::string& device, const char* what) {
   if (status == UCS_OK) return;
-  throw Error(fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
-                          "what UCX can use",
-                          device, what, ucs_status_string(status)));
+  throw Error(
+      fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
+                  "what UCX can use",
+                  device, what, ucs_status_string(status)));
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
   std::string mine;
   try {
     if (job.size() > kMaxRanks) {
-      throw Error(fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(),
-                              kMaxRanks));
+      throw Error(
+          fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(), kMaxRanks));
     }
     set_up(rail, job.size());
     mine = kAddress + worker_address();

@@ -19,10 +19,12 @@ bool ucx_available();
 // when set-up fails on one of them only.
 //
 // The contract of Transport, and on top of it:
-// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one 64-bit
+// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one
+// 64-bit
 //   tag that all senders share, so the source rank takes its upper 16 bits. A wider tag completes
 //   with kInvalidArgument.
-// - `data` is handed to UCX as it is; nothing is copied on our side. Memory of the host only.
+// - `data` is handed to UCX as it is; nothing is copied on our side. (On TCP, UCX itself copies
+//   through its segments: ucx_config.cc says why.) Memory of the host only.
 // - A peer is connected to by the first post of either direction. From then on its death completes
 //   the transfers with it, receives included, with kPeerFailed. A peer that is stopped or cut off
 //   without a word is noticed by the job's control plane, not here.

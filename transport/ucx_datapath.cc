@@ -32,8 +32,8 @@ ucp_tag_t wire_tag(Rank source, std::uint64_t tag) {
 
 ucp_request_param_t request_param(void* slot) {
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = slot;
   param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
   return param;
@@ -41,11 +41,10 @@ ucp_request_param_t request_param(void* slot) {
 
 // Errors after which the endpoint is of no use; the others concern one message.
 bool breaks_connection(ucs_status_t status) {
-  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) ||
-         status == UCS_ERR_CANCELED || status == UCS_ERR_UNREACHABLE ||
-         status == UCS_ERR_IO_ERROR || status == UCS_ERR_TIMED_OUT ||
-         status == UCS_ERR_REJECTED || status == UCS_ERR_NOT_CONNECTED ||
-         status == UCS_ERR_CONNECTION_RESET;
+  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
+         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||
+         status == UCS_ERR_TIMED_OUT || status == UCS_ERR_REJECTED ||
+         status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CONNECTION_RESET;
 }
 
 }  // namespace
@@ -138,7 +137,7 @@ std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
 
 bool UcxTransport::arm(std::vector<int>& fds) noexcept {
   if (handed_ < done_.size() || unswept_) return false;
-  if (!worker_) return true;  // nothing will ever come
+  if (!worker_) return true;                                  // nothing will ever come
   if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
   fds.push_back(event_fd_);
   return true;
@@ -271,11 +270,11 @@ Code UcxTransport::outcome(Peer& peer, const Slot& slot, ucs_status_t status, st
     fail(peer, Code::kPeerFailed, ucs_status_string(status));
     return peer.failure.code();
   }
-  peer.note = Status(Code::kTransport,
-                     fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
-                                 slot.recv ? "receive" : "send", slot.bytes,
-                                 ucs_status_string(status)),
-                     peer.rank);
+  peer.note =
+      Status(Code::kTransport,
+             fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                         slot.recv ? "receive" : "send", slot.bytes, ucs_status_string(status)),
+             peer.rank);
   return Code::kTransport;
 }
 

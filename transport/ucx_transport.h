@@ -42,8 +42,8 @@ class UcxTransport final : public Transport {
     std::string address;  // of its worker on this rail
     std::string where;    // "rank 3 on host b"
     ucp_ep_h ep = nullptr;
-    Status failure;        // why nothing works with this peer any more
-    Status note;           // why one transfer failed while the others are fine
+    Status failure;  // why nothing works with this peer any more
+    Status note;     // why one transfer failed while the others are fine
   };
 
   // A transfer that UCX has under way.
@@ -86,10 +86,11 @@ class UcxTransport final : public Transport {
   Rank rank_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
-  std::unique_ptr<ucp_worker, UcpWorkerDestroy> worker_;  // gone before context_; null once given up
-  int event_fd_ = -1;                                     // the worker's
-  std::vector<Peer> peers_;                               // by world rank; never grows after set-up
-  std::deque<Slot> slots_;                                // all ever made; pointers stay valid
+  std::unique_ptr<ucp_worker, UcpWorkerDestroy>
+      worker_;               // gone before context_; null once given up
+  int event_fd_ = -1;        // the worker's
+  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::deque<Slot> slots_;   // all ever made; pointers stay valid
   Slot* free_slots_ = nullptr;
   std::vector<Completion> done_;  // not yet handed out: [handed_, size)
   std::size_t handed_ = 0;

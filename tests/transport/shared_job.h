@@ -35,8 +35,8 @@ class SharedBoard {
 
   explicit SharedBoard(int size) : size_(size) {
     if (size > kMaxRanks) throw Error("SharedBoard: at most 16 ranks");
-    void* p = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                   0);
+    void* p =
+        mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<Memory*>(p);
   }

@@ -23,6 +23,20 @@ void expect_dead(End& end, Rank peer) {
   EXPECT_EQ(end.wait(901), Code::kPeerFailed);
 }
 
+// Returns when the process whose id appears in `pid` has ended and its sockets are closed.
+void wait_dead(const std::atomic<int>& pid) {
+  ASSERT_TRUE(SharedBoard::wait([&] { return pid.load() != 0; }));
+  const std::string path = "/proc/" + std::to_string(pid.load()) + "/stat";
+  ASSERT_TRUE(SharedBoard::wait([&] {
+    std::FILE* f = std::fopen(path.c_str(), "r");
+    if (f == nullptr) return true;
+    char text[256] = {};
+    const std::size_t n = std::fread(text, 1, sizeof text - 1, f);
+    std::fclose(f);
+    return n == 0 || std::string(text).find(") Z") != std::string::npos;
+  }));
+}
+
 void ping_pong(End& end, Rank me, Rank peer, std::uint64_t tag) {
   Rank word = kNoRank;
   end.recv(peer, tag, &word, sizeof word, 2 * tag);
@@ -42,7 +56,7 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
         if (me == 1) {
           end.send(0, 1, data, 8, 1);
           end.wait(1);
-          SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; });
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
           kill(getpid(), SIGKILL);
         }
         ping_pong(end, me, 2 - me, 100);
@@ -56,7 +70,7 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
           expect_dead(end, 1);
           EXPECT_FALSE(end.done(3)) << "a receive from a peer that lives";
         } else {
-          SharedBoard::wait([&] { return end.poll(), board.flag(1).load() == 1; });
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(1).load() == 1; }));
           end.send(0, 3, data, 4, 3);
           EXPECT_EQ(end.wait(3), Code::kOk);
         }
@@ -72,38 +86,27 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
 
 // No connection was ever made: the first post finds out.
 TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
-  run_ranks(
-      2,
-      [](SharedBoard& board, Rank me) {
-        End end(board, me);
-        if (me == 1) {
-          board.flag(0) = getpid();
-          kill(getpid(), SIGKILL);
-        }
-        // Its listening socket is closed when the process is a zombie.
-        SharedBoard::wait([&] { return board.flag(0).load() != 0; });
-        const std::string stat = "/proc/" + std::to_string(board.flag(0).load()) + "/stat";
-        SharedBoard::wait([&] {
-          char text[256] = {};
-          std::FILE* f = std::fopen(stat.c_str(), "r");
-          if (f == nullptr) return true;
-          const std::size_t n = std::fread(text, 1, sizeof text - 1, f);
-          std::fclose(f);
-          return n == 0 || std::string(text).find(") Z") != std::string::npos;
-        });
-        char word[8];
-        end.recv(1, 1, word, 8, 1);
-        EXPECT_EQ(end.wait(1), Code::kPeerFailed);
-        expect_dead(end, 1);
-      },
-      {1});
+  run_ranks(2,
+            [](SharedBoard& board, Rank me) {
+              End end(board, me);
+              if (me == 1) {
+                board.flag(0) = getpid();
+                kill(getpid(), SIGKILL);
+              }
+              wait_dead(board.flag(0));
+              char word[8];
+              end.recv(1, 1, word, 8, 1);
+              EXPECT_EQ(end.wait(1), Code::kPeerFailed);
+              expect_dead(end, 1);
+            },
+            {1});
 }
 
 // How UCX moves a large message: by rendezvous (receiver's memory written directly) or eagerly, in
 // fragments. A message half through is a different state in each.
 class UcxHalfway : public ::testing::TestWithParam<const char*> {
  protected:
-  static constexpr std::size_t kBytes = 256u << 20;
+  static constexpr std::size_t kBytes = 64u << 20;
   void SetUp() override { setenv("UCX_RNDV_THRESH", GetParam(), 1); }
   void TearDown() override { unsetenv("UCX_RNDV_THRESH"); }
 };
@@ -117,8 +120,15 @@ TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
         end.recv(1 - me, 1, got.data(), kBytes, 1);
         end.recv(1 - me, 2, got.data(), 8, 2);
         end.send(1 - me, 1, sent.data(), kBytes, 3);
-        SharedBoard::wait([&] { return end.poll(), got[kBytes / 16] == 1; });
-        if (me == 1) kill(getpid(), SIGKILL);
+        if (me == 1) {
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+          board.flag(1) = getpid();
+          kill(getpid(), SIGKILL);
+        }
+        ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), got[kBytes / 16] == 1; }));
+        board.flag(0) = 1;
+        wait_dead(board.flag(1));  // without polling, so that the rest does not arrive
+        ASSERT_EQ(got[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
         EXPECT_EQ(end.wait(1), Code::kPeerFailed);
         EXPECT_EQ(end.wait(2), Code::kPeerFailed);
         end.wait(3);  // either way: its last bytes may have left before
@@ -143,12 +153,11 @@ TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
     }
     end.recv(1, 1, data.data(), kBytes, kOperation << 32 | 1);
     end.recv(1, 2, data.data(), 8, (kOperation + 1) << 32);
-    SharedBoard::wait([&] { return end.poll(), data[kBytes / 16] == 1; });
-    ASSERT_EQ(data[kBytes / 16], 1);
+    ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), data[kBytes / 16] == 1; }));
     ASSERT_EQ(data[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
     end.rail().cancel(kOperation);
     const std::vector<unsigned char> before = data;
-    SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; });
+    EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
     end.poll_for(milliseconds(50));
     EXPECT_TRUE(data == before) << "written to after cancel()";
     EXPECT_FALSE(end.done(kOperation << 32 | 1)) << "reported after cancel()";
@@ -172,7 +181,7 @@ TEST_P(UcxHalfway, CancelLetsGoOfASendNobodyTakes) {
     } else {
       char word[8];
       end.recv(0, 2, word, 8, 1);
-      SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; });
+      EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
     }
   });
 }
@@ -201,7 +210,7 @@ TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
       EXPECT_STREQ(second, "new");
       EXPECT_TRUE(end.rail().cause(1).ok()) << "the connection stays";
     } else {
-      SharedBoard::wait([&] { return board.flag(0).load() == 1; });
+      EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }));
       const char news[8] = "new";
       end.send(0, 1, news, 8, 1);
       end.send(0, 2, news, 8, 2);
@@ -226,24 +235,23 @@ TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
 
 // Tear-down does not wait for a peer that is stopped, or gone, with messages under way.
 TEST(UcxFailure, DestructionIsBounded) {
-  run_ranks(
-      2,
-      [](SharedBoard& board, Rank me) {
-        End end(board, me);
-        ping_pong(end, me, 1 - me, 50);
-        if (me == 1) {
-          board.flag(0) = getpid();
-          raise(SIGSTOP);
-        }
-        SharedBoard::wait([&] { return board.flag(0).load() != 0; });
-        std::vector<char> data(32u << 20), got(8);
-        end.send(1, 1, data.data(), data.size(), 1);
-        end.recv(1, 2, got.data(), 8, 2);
-        end.poll_for(milliseconds(20));
-        end.destroy();  // alarm() ends a hang
-        kill(board.flag(0), SIGKILL);
-      },
-      {1});
+  run_ranks(2,
+            [](SharedBoard& board, Rank me) {
+              End end(board, me);
+              ping_pong(end, me, 1 - me, 50);
+              if (me == 1) {
+                board.flag(0) = getpid();
+                raise(SIGSTOP);
+              }
+              EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() != 0; }));
+              std::vector<char> data(32u << 20), got(8);
+              end.send(1, 1, data.data(), data.size(), 1);
+              end.recv(1, 2, got.data(), 8, 2);
+              end.poll_for(milliseconds(20));
+              end.destroy();  // alarm() ends a hang
+              kill(board.flag(0), SIGKILL);
+            },
+            {1});
 }
 
 }  // namespace

@@ -10,8 +10,7 @@
 namespace weft::testing {
 namespace {
 
-const std::size_t kSizes[] = {0,     1,     8,       100,     4095,      8192,
-                              65536, 65537, 1 << 20, 5000003, 64u << 20};
+const std::size_t kSizes[] = {0, 1, 8, 100, 4095, 8192, 65536, 65537, 1 << 20, 5000003, 64u << 20};
 
 TEST(UcxTransfer, BytesOfEverySizeArriveBothWays) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
