@@ -23,6 +23,7 @@ namespace weft {
 struct Core;        // the transports and operations of a process
 struct GroupState;  // one communicator
 struct Operation;   // one collective under way
+struct Call;        // its arguments
 
 struct WorldOptions {
   // Between ranks of a host / of different hosts. "auto": shm / ucx. "shm" and "ucx" use that one
@@ -51,6 +52,7 @@ class Handle {
   Handle(std::shared_ptr<GroupState> group, Operation* op);
   std::shared_ptr<GroupState> group_;
   Operation* op_ = nullptr;
+  Status status_;
 };
 
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the
@@ -95,6 +97,8 @@ class Communicator {
 
  private:
   friend class World;
+  Handle start(Collective c, const Call& call, Rank root);
+  Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   std::shared_ptr<GroupState> state_;
 };

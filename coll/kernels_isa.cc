@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr int kUnroll = 8;           // sources taken in one go
+constexpr int kUnroll = 8;            // sources taken in one go
 constexpr std::size_t kBlock = 1024;  // elements kept in L1 where more passes are needed
 
 struct Sum {
@@ -38,17 +38,29 @@ struct Sum {
 };
 struct Min {
   template <class T>
-  static T apply(T a, T b) { return b < a ? b : a; }
+  static T apply(T a, T b) {
+    return b < a ? b : a;
+  }
 };
 struct Max {
   template <class T>
-  static T apply(T a, T b) { return a < b ? b : a; }
+  static T apply(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+
+// The user's pointers may be unaligned, and may have had another type.
+template <class T>
+struct Loose {
+  typedef T type __attribute__((aligned(1), may_alias));
 };
 
 // K sources in one pass. dst may be among the sources: each element is read before it is written.
 template <class T, class Fn, int K>
-void reduce_k(T* dst, const T* const* srcs, std::size_t count) {
-  const T* s[K];
+void reduce_k(T* to, const T* const* srcs, std::size_t count) {
+  using U = typename Loose<T>::type;
+  U* dst = to;
+  const U* s[K];
   for (int k = 0; k < K; ++k) s[k] = srcs[k];
 #pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
@@ -64,13 +76,20 @@ void reduce_few(T* dst, const T* const* srcs, int n, std::size_t count) {
     case 1:
       if (dst != srcs[0]) std::memcpy(dst, srcs[0], count * sizeof(T));
       return;
-    case 2: return reduce_k<T, Fn, 2>(dst, srcs, count);
-    case 3: return reduce_k<T, Fn, 3>(dst, srcs, count);
-    case 4: return reduce_k<T, Fn, 4>(dst, srcs, count);
-    case 5: return reduce_k<T, Fn, 5>(dst, srcs, count);
-    case 6: return reduce_k<T, Fn, 6>(dst, srcs, count);
-    case 7: return reduce_k<T, Fn, 7>(dst, srcs, count);
-    default: return reduce_k<T, Fn, 8>(dst, srcs, count);
+    case 2:
+      return reduce_k<T, Fn, 2>(dst, srcs, count);
+    case 3:
+      return reduce_k<T, Fn, 3>(dst, srcs, count);
+    case 4:
+      return reduce_k<T, Fn, 4>(dst, srcs, count);
+    case 5:
+      return reduce_k<T, Fn, 5>(dst, srcs, count);
+    case 6:
+      return reduce_k<T, Fn, 6>(dst, srcs, count);
+    case 7:
+      return reduce_k<T, Fn, 7>(dst, srcs, count);
+    default:
+      return reduce_k<T, Fn, 8>(dst, srcs, count);
   }
 }
 
@@ -103,8 +122,8 @@ struct Half {
     std::size_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8)
-      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(
-                                   reinterpret_cast<const __m128i*>(from + i))));
+      _mm256_storeu_ps(
+          to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
 #endif
     for (; i < count; ++i) to[i] = widen(from[i]);
   }
@@ -112,9 +131,9 @@ struct Half {
     std::size_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8)
-      _mm_storeu_si128(
-          reinterpret_cast<__m128i*>(to + i),
-          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
+                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #endif
     for (; i < count; ++i) to[i] = narrow(from[i]);
   }
@@ -187,8 +206,10 @@ void scale_half(void* dst_v, const void* src, int n, std::size_t count) {
 
 }  // namespace
 
-#define WEFT_ROW(T) {reduce<T, Sum>, reduce<T, Min>, reduce<T, Max>}
-#define WEFT_HALF_ROW(F) {reduce_half<F, Sum>, reduce_half<F, Min>, reduce_half<F, Max>}
+#define WEFT_ROW(T) \
+  { reduce<T, Sum>, reduce<T, Min>, reduce<T, Max> }
+#define WEFT_HALF_ROW(F) \
+  { reduce_half<F, Sum>, reduce_half<F, Min>, reduce_half<F, Max> }
 const KernelTable WEFT_CAT(kernels_, WEFT_ISA) = {
     WEFT_STR(WEFT_ISA),
     {WEFT_ROW(float), WEFT_ROW(double), WEFT_ROW(std::int32_t), WEFT_ROW(std::int64_t),

@@ -15,5 +15,7 @@ void add_perf(CLI::App& app, int& exit_code);
 void add_explain(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
 void add_sim(CLI::App& app, int& exit_code);
+void add_lab(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 
 }  // namespace weft

@@ -8,6 +8,13 @@ int main(int argc, char** argv) {
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?"};
   app.require_subcommand(1);
   int exit_code = weft::kExitOk;
+  weft::add_perf(app, exit_code);
+  weft::add_validate(app, exit_code);
+  weft::add_explain(app, exit_code);
+  weft::add_topo(app, exit_code);
+  weft::add_launch(app, exit_code);
+  weft::add_lab(app, exit_code);
+  weft::add_bench(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

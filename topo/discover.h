@@ -12,6 +12,7 @@ namespace weft {
 struct Gpu {
   std::string name, pci;
   int numa_node = -1;
+  int domain = -1;  // GPUs of equal domain >= 0 are joined by NVLink or xGMI; -1: by PCIe only
 };
 
 struct NumaNode {
@@ -30,13 +31,18 @@ struct HostDescription {
 };
 
 // Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: what cannot
-// be read is left at its "unknown" value.
+// be read is left at its "unknown" value. A root other than /sys is a recorded tree: only the tree
+// is read then, so hostname, CPU model and addresses stay empty.
 HostDescription discover_host(const std::string& sysfs_root = "/sys");
 
 // Rails of this host: WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where set, in that order;
 // otherwise the RDMA devices that are up, else the interfaces that are up and not loopback, else
-// loopback; in PCI order, so that the same slot is the same rail on every host. Throws Error,
-// naming the device and listing those present, when WEFT_RAILS names one that does not exist.
+// loopback; in PCI order, so that the same slot is the same rail on every host. Of the interfaces,
+// those with an address go before those without, and the bridges of container engines (docker0,
+// virbr0, ...), which carry the same address on every host, come only when nothing else is left.
+// A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for links whose rate the
+// kernel does not know (shaped or virtual ones). Throws Error, naming the value and listing the
+// devices present, when WEFT_RAILS names one that does not exist, or has a bad rate.
 std::vector<Nic> choose_rails(const HostDescription& host);
 
 // The Place of this process: WEFT_HOST_ID where set, otherwise hostname plus boot id.

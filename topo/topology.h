@@ -39,7 +39,10 @@ Place decode_place(const std::string& text);  // throws Error on malformed text
 class Topology {
  public:
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
-  // `local index * R / L` unless the NUMA distance says otherwise (closest NIC first).
+  // `local index * R / L` unless the NUMA distance says otherwise (closest NIC first); hosts of
+  // equal size always agree, so ranks of equal local index share a rail. place(r).rails comes back
+  // in the order of host 0's PCI slots: use it, not the place that r sent. Throws Error when there
+  // are no ranks, or ranks of one host list different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }

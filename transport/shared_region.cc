@@ -66,8 +66,10 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
   r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
   r.fd_ = memfd_create(label, MFD_CLOEXEC);
   if (r.fd_ < 0)
-    throw Error(fmt::format("cannot create shared memory of {} bytes: {} (too many open files? see "
-                            "ulimit -n)", bytes, strerror(errno)));
+    throw Error(
+        fmt::format("cannot create shared memory of {} bytes: {} (too many open files? see "
+                    "ulimit -n)",
+                    bytes, strerror(errno)));
   if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
     throw Error(fmt::format("cannot size shared memory to {} bytes: {}", bytes, strerror(errno)));
   void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd_, 0);
@@ -84,8 +86,10 @@ SharedRegion SharedRegion::open(pid_t pid, int fd, std::size_t bytes) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
   const int here = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (here < 0)
-    throw Error(fmt::format("cannot open the shared memory of process {} ({}): {}; do the ranks run "
-                            "as one user and in one pid namespace?", pid, path, strerror(errno)));
+    throw Error(
+        fmt::format("cannot open the shared memory of process {} ({}): {}; do the ranks run "
+                    "as one user and in one pid namespace?",
+                    pid, path, strerror(errno)));
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, here, 0);
   const int error = errno;
   close(here);
@@ -118,8 +122,10 @@ void* alloc(std::size_t bytes) {
   } else if (reg.used_entries < kMaxRegions) {
     index = reg.used_entries++;
   } else {
-    throw Error(fmt::format("weft::alloc({}): {} allocations are alive already; allocate fewer, "
-                            "larger buffers", bytes, kMaxRegions));
+    throw Error(
+        fmt::format("weft::alloc({}): {} allocations are alive already; allocate fewer, "
+                    "larger buffers",
+                    bytes, kMaxRegions));
   }
   DirectoryEntry* entry = reg.entry(index);
   entry->bytes = region.size();

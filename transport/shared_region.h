@@ -4,6 +4,8 @@
 // could outlive a crash. Knows nothing of ranks.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +13,6 @@
 #include <mutex>
 #include <unordered_map>
 #include <vector>
-
-#include <sys/types.h>
 
 namespace weft {
 

@@ -2,6 +2,7 @@
 #include "transport/shm.h"
 
 #include <errno.h>
+#include <fmt/format.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
@@ -10,8 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-
-#include <fmt/format.h>
 
 #include "transport/shm_transport.h"
 
@@ -98,12 +97,12 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
       cma_ = cma_ && can_attach(hello.pid, hello.probe);
     }
     p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
-    p.out = reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
+    p.out =
+        reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
-    p.acked = &reinterpret_cast<Counter*>(arena_.data() + layout_.acks)[i].value;
-    p.ack = &reinterpret_cast<Counter*>(p.arena + layout_.acks)[me_].value;
+    p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
+    p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
     p.log.resize(kRing);
-    p.free.resize(kRing);
     peers_.push_back(std::move(p));
   }
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
@@ -116,8 +115,9 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     throw Error(fmt::format("WEFT_SHM_COPY={} is not one of auto, slots, cma", mode));
   if (mode == "slots") cma_ = false;
   if (mode == "cma" && !cma_)
-    throw Error("WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
-                "see kernel.yama.ptrace_scope and the container's seccomp profile");
+    throw Error(
+        "WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
+        "see kernel.yama.ptrace_scope and the container's seccomp profile");
   cma_min_bytes_ = mode == "cma" ? kInline + 1 : kCmaMin;
 
   int slot = 0;
@@ -139,9 +139,9 @@ std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members, std::u
     const int m = member_of_[static_cast<std::size_t>(r)];
     if (m < 0) return nullptr;
     if (m == me_) me = static_cast<int>(halves.size());
-    halves.push_back(reinterpret_cast<BoardHalf*>(peers_[static_cast<std::size_t>(m)].arena +
-                                                  layout_.boards) +
-                     2 * id);
+    halves.push_back(
+        reinterpret_cast<BoardHalf*>(peers_[static_cast<std::size_t>(m)].arena + layout_.boards) +
+        2 * id);
   }
   return std::make_unique<ShmBoard>(std::move(halves), me);
 }

@@ -1,11 +1,10 @@
 // The datapath of the shm transport: cells out, cells in, slots and views.
 #include <errno.h>
+#include <fmt/format.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-
-#include <fmt/format.h>
 
 #include "transport/copy.h"
 #include "transport/shm_transport.h"
@@ -28,12 +27,16 @@ constexpr std::size_t kEarlyKept = 8;
 // ---- slots ---------------------------------------------------------------------------------
 
 int ShmTransport::take_slot(std::size_t bytes) noexcept {
-  for (int c = 0; c < kSlotClasses; ++c) {
-    if (bytes > kSlots[c].bytes || free_slots_[c].empty()) continue;
-    const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
-    free_slots_[c].pop_back();
-    slot_refs_[static_cast<std::size_t>(slot)] = 1;
-    return slot;
+  for (const bool again : {false, true}) {
+    for (int c = 0; c < kSlotClasses; ++c) {
+      if (bytes > kSlots[c].bytes || free_slots_[c].empty()) continue;
+      const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
+      free_slots_[c].pop_back();
+      slot_refs_[static_cast<std::size_t>(slot)] = 1;
+      return slot;
+    }
+    if (!again)
+      for (Peer& p : peers_) collect_acks(p);
   }
   return -1;
 }
@@ -41,14 +44,17 @@ int ShmTransport::take_slot(std::size_t bytes) noexcept {
 void ShmTransport::drop_slot(int slot) noexcept {
   if (--slot_refs_[static_cast<std::size_t>(slot)] > 0) return;
   int c = 0;
-  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {}
+  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
   free_slots_[c].push_back(slot);
 }
 
 std::byte* ShmTransport::slot_data(int slot) const noexcept {
   int c = 0, first = 0;
-  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {}
-  return arena_.data() + slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(slot - first);
+  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
+  }
+  return arena_.data() + slot_base_[c] +
+         kSlots[c].stride() * static_cast<std::size_t>(slot - first);
 }
 
 int ShmTransport::slot_at(const void* data) const noexcept {
@@ -59,7 +65,8 @@ int ShmTransport::slot_at(const void* data) const noexcept {
   for (int c = 0; c < kSlotClasses; first += kSlots[c++].count) {
     const std::size_t end =
         slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
-    if (offset < end) return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
+    if (offset < end)
+      return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
   }
   return -1;
 }
@@ -144,7 +151,7 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     cell->at.address = static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - arena_.data());
     cell->tag = t.tag;
     cell->at.bytes = t.bytes;
-    publish(p, cell, {0, false, slot});
+    publish(p, cell, {.slot = slot});
     complete(t.id);
     return true;
   }
@@ -152,14 +159,14 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     cell->kind = Kind::kMapped;
     cell->tag = t.tag;
     cell->at = {t.bytes, ref.offset, ref.serial, ref.index};
-    publish(p, cell, {t.id, true, -1});
+    publish(p, cell, {.id = t.id, .report = true});
     return true;
   }
   if (cma_ && t.bytes >= cma_min_bytes_ && !(t.streaming && t.bytes <= kMaxSlot)) {
     cell->kind = Kind::kCma;
     cell->tag = t.tag;
     cell->at = {t.bytes, reinterpret_cast<std::uint64_t>(t.data), 0, 0};
-    publish(p, cell, {t.id, true, -1});
+    publish(p, cell, {.id = t.id, .report = true});
     return true;
   }
   if (t.bytes <= kMaxSlot) {
@@ -169,7 +176,7 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     cell->tag = t.tag;
     cell->at.bytes = t.bytes;
     cell->at.address = static_cast<std::uint64_t>(slot_data(slot) - arena_.data());
-    publish(p, cell, {0, false, slot});
+    publish(p, cell, {.slot = slot});
     complete(t.id);
     return true;
   }
@@ -182,7 +189,7 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     cell->kind = Kind::kFragment;
     cell->tag = t.tag;
     cell->at = {piece, static_cast<std::uint64_t>(slot_data(slot) - arena_.data()), t.bytes, 0};
-    publish(p, cell, {0, false, slot});
+    publish(p, cell, {.slot = slot});
     w.sent += piece;
   }
   complete(t.id);
@@ -190,12 +197,18 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
 }
 
 void ShmTransport::collect_acks(Peer& p) noexcept {
-  const std::uint32_t acked = p.acked->load(std::memory_order_acquire);
-  for (; p.done != acked; ++p.done) {
-    const Sent& s = p.log[p.done % kRing];
+  const std::uint32_t total = p.acks_in->total.load(std::memory_order_acquire);
+  if (total == p.acks_seen) return;
+  p.acks_seen = total;
+  for (std::uint32_t c = p.done; c != p.sent; ++c) {
+    Sent& s = p.log[c % kRing];
+    if (!s.open || p.acks_in->done[c % kRing].load(std::memory_order_relaxed) != round_of(c))
+      continue;
+    s.open = false;
     if (s.slot >= 0) drop_slot(s.slot);
     if (s.report) complete(s.id);
   }
+  while (p.done != p.sent && !p.log[p.done % kRing].open) ++p.done;
 }
 
 // ---- receiving -----------------------------------------------------------------------------
@@ -215,7 +228,8 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
         complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
         whole = true;
       } else {
-        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(), it->bytes);
+        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(),
+                    it->bytes);
         posted.received += it->bytes;
         whole = posted.received == it->whole;
         if (whole) complete(t.id);
@@ -230,7 +244,8 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
 }
 
 void ShmTransport::drain(Peer& p) noexcept {
-  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) arrive(p, p.seen++);
+  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1)
+    arrive(p, p.seen++);
 }
 
 void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
@@ -270,15 +285,18 @@ void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
 
 const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {
   switch (c.kind) {
-    case Kind::kInline: return c.data;
+    case Kind::kInline:
+      return c.data;
     case Kind::kSlot:
-    case Kind::kFragment: return p.arena + c.at.address;
+    case Kind::kFragment:
+      return p.arena + c.at.address;
     case Kind::kMapped: {
       const std::byte* at = p.memory->resolve({c.at.index, c.at.serial, c.at.address});
       if (!at) p.error = "its weft::alloc memory is gone: freed while in use?";
       return at;
     }
-    case Kind::kCma: return nullptr;
+    case Kind::kCma:
+      return nullptr;
   }
   return nullptr;
 }
@@ -369,15 +387,8 @@ void ShmTransport::release(std::uint64_t token) noexcept {
 }
 
 void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
-  if (cell != p.released) {
-    p.free[cell % kRing] = true;
-    return;
-  }
-  do {
-    p.free[p.released % kRing] = false;
-    ++p.released;
-  } while (p.free[p.released % kRing]);
-  p.ack->store(p.released, std::memory_order_release);
+  p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_relaxed);
+  p.acks_out->total.store(++p.released, std::memory_order_release);
 }
 
 // ---- progress ------------------------------------------------------------------------------

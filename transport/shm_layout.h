@@ -8,9 +8,9 @@
 namespace weft::shm {
 
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kRing = 256;      // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 48;       // bytes that travel inside a cell
-inline constexpr int kBoards = 16;               // communicators with a board
+inline constexpr std::uint32_t kRing = 256;            // cells per ordered pair of ranks
+inline constexpr std::size_t kInline = 48;             // bytes that travel inside a cell
+inline constexpr int kBoards = 16;                     // communicators with a board
 inline constexpr std::size_t kBoardBytes = 32u << 10;  // of one message on a board
 
 // Slots by size. The odd line keeps the starts of slots out of the same cache set.
@@ -46,9 +46,15 @@ struct alignas(kLine) Cell {
 };
 static_assert(sizeof(Cell) == kLine);
 
-struct alignas(kLine) Counter {
-  std::atomic<std::uint32_t> value;
+// What a receiver has finished with, in the sender's arena. Cells are finished in any order:
+// done[c % kRing] becomes round_of(c), and `total` says that there is something to look for.
+struct alignas(kLine) Acks {
+  std::atomic<std::uint32_t> total;
+  alignas(kLine) std::atomic<std::uint8_t> done[kRing];
 };
+inline std::uint8_t round_of(std::uint32_t cell) {
+  return static_cast<std::uint8_t>(cell / kRing + 1);
+}
 
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
@@ -60,13 +66,13 @@ struct alignas(kLine) BoardHalf {
 struct Layout {
   explicit Layout(int n)
       : acks(0),
-        rings(acks + static_cast<std::size_t>(n) * sizeof(Counter)),
+        rings(acks + static_cast<std::size_t>(n) * sizeof(Acks)),
         boards(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
         slots(boards + 2 * kBoards * sizeof(BoardHalf)),
         bytes(slots) {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
-  std::size_t acks;    // Counter[n]: cells that member i is done with, of those sent to it
+  std::size_t acks;    // Acks[n]: of what was sent to member i
   std::size_t rings;   // Cell[n][kRing]: from member i
   std::size_t boards;  // BoardHalf[kBoards][2]
   std::size_t slots;

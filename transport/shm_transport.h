@@ -33,6 +33,7 @@ class ShmTransport final : public Transport {
   struct Sent {
     std::uint64_t id = 0;
     bool report = false;  // complete `id` when the peer is done
+    bool open = true;     // the peer is not done
     int slot = -1;
   };
   struct Posted {
@@ -58,16 +59,17 @@ class ShmTransport final : public Transport {
     std::unique_ptr<SharedRegion> region;  // null for this rank itself
     std::unique_ptr<PeerRegions> memory;
     // to the peer
-    Cell* out = nullptr;                   // in its arena
-    std::atomic<std::uint32_t>* acked = nullptr;  // in ours
-    std::uint32_t sent = 0, done = 0;
-    std::vector<Sent> log;                 // [kRing]
+    Cell* out = nullptr;                          // in its arena
+    Acks* acks_in = nullptr;               // in ours
+    std::uint32_t sent = 0, done = 0;      // all cells before `done` are finished
+    std::uint32_t acks_seen = 0;
+    std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
     // from the peer
-    Cell* in = nullptr;                    // in our arena
+    Cell* in = nullptr;                         // in our arena
     std::atomic<std::uint32_t>* ack = nullptr;  // in its arena
     std::uint32_t seen = 0, released = 0;
-    std::vector<char> free;                // [kRing] released out of order
+    std::vector<char> free;  // [kRing] released out of order
     std::vector<Posted> posted;
     std::vector<Early> early;
     std::string error;
@@ -98,7 +100,7 @@ class ShmTransport final : public Transport {
 
   Layout layout_;
   SharedRegion arena_;
-  int me_ = 0;  // index among the members
+  int me_ = 0;                  // index among the members
   std::vector<int> member_of_;  // by world rank, -1: not on this machine
   std::vector<Peer> peers_;
   std::vector<int> slot_refs_;

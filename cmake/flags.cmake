@@ -1,0 +1,24 @@
+# Flags of every target: warnings, sanitizers, coverage for libFuzzer.
+
+# nvcc's own code is not pedantic.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>"
+                    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+if(WEFT_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+
+set(weft_sanitize ${WEFT_SANITIZE})
+if(WEFT_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "WEFT_FUZZ=ON needs clang, not ${CMAKE_CXX_COMPILER}: configure with "
+                        "-DCMAKE_CXX_COMPILER=clang++, or leave WEFT_FUZZ off (the fuzz targets "
+                        "then run seeded inputs)")
+  endif()
+  set(weft_sanitize fuzzer-no-link,address)
+endif()
+if(weft_sanitize)
+  # Without -fno-sanitize-recover, undefined behaviour is printed and the test passes.
+  set(flags -fsanitize=${weft_sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+  add_link_options(-fsanitize=${weft_sanitize})
+endif()

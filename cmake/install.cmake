@@ -1,0 +1,43 @@
+# libweft.so (the three libraries in one), its headers, and how other builds find it.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# Libraries outside the system's folders (PMIx on Debian) are found by what we install.
+set_target_properties(weft PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+
+add_library(weft_shared SHARED ${weft_empty})
+add_library(weft::weft ALIAS weft_shared)
+set_target_properties(weft_shared PROPERTIES
+  OUTPUT_NAME weft
+  EXPORT_NAME weft
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+  INSTALL_RPATH_USE_LINK_PATH ON
+  # weft_coll brings the others; all of them come whole.
+  LINK_LIBRARY_OVERRIDE WHOLE_ARCHIVE,weft_topo,weft_transport,weft_coll)
+target_link_libraries(weft_shared PRIVATE weft_coll)
+# Both "coll/communicator.h" and <weft/coll/communicator.h> work.
+target_include_directories(weft_shared INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/weft>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(weft_shared INTERFACE cxx_std_20)
+
+install(TARGETS weft)
+install(PROGRAMS tests/lab/netlab DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
+install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOURCE_PERMISSIONS
+        OPTIONAL)
+install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY topo transport coll DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft
+        FILES_MATCHING PATTERN "*.h")
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+install(EXPORT weft NAMESPACE weft:: FILE weft-config.cmake DESTINATION ${package_dir})
+write_basic_package_version_file(weft-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/weft-config-version.cmake DESTINATION ${package_dir})
+
+# The prefix is relative to the file: an installed tree can be moved.
+file(RELATIVE_PATH weft_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/weft.pc.in weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,62 @@
+// Small collectives among ranks that share memory: everybody publishes, everybody reads.
+//
+// This is the schedule "flat" (and the small cases of "direct"), executed on the transport's board:
+// one store and n - 1 loads instead of messages.
+#include <cstring>
+
+#include "coll/core.h"
+
+namespace weft {
+
+void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) {
+  std::size_t bytes = call.count * size_of(call.type);
+  if (c == Collective::kReduceScatter) bytes *= g.ranks.size();
+  if (c == Collective::kBarrier || (c == Collective::kBroadcast && g.me != root)) bytes = 0;
+  g.board->publish(++g.board_round, call.in, bytes);
+}
+
+bool board_ready(const GroupState& g) {
+  const int n = static_cast<int>(g.ranks.size());
+  for (int i = 1; i < n; ++i) {  // the next neighbour first: not all ranks on one line
+    const int member = g.me + i < n ? g.me + i : g.me + i - n;
+    if (!g.board->read(member, g.board_round)) return false;
+  }
+  return true;
+}
+
+void board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
+  const int n = static_cast<int>(g.ranks.size());
+  const std::size_t bytes = call.count * size_of(call.type);
+  constexpr int kMost = 256;
+  const void* from[kMost];
+  for (int i = 0; i < n; ++i) from[i] = g.board->read(i, g.board_round);
+  switch (c) {
+    case Collective::kReduceScatter:
+      for (int i = 0; i < n; ++i)
+        from[i] = static_cast<const std::byte*>(from[i]) + static_cast<std::size_t>(g.me) * bytes;
+      [[fallthrough]];
+    case Collective::kAllReduce:
+      reduce_kernel(call.type, call.op)(call.out, from, n, call.count);
+      if (call.op == RedOp::kAvg) scale(call.out, call.out, call.type, n, call.count);
+      break;
+    case Collective::kAllGather:
+      for (int i = 0; i < n; ++i)
+        if (bytes)
+          std::memcpy(static_cast<std::byte*>(call.out) + static_cast<std::size_t>(i) * bytes,
+                      from[i], bytes);
+      break;
+    case Collective::kBroadcast:
+      if (bytes) std::memcpy(call.out, from[root], bytes);
+      break;
+    default:
+      break;
+  }
+}
+
+Rank board_missing(const GroupState& g) {
+  for (std::size_t i = 0; i < g.ranks.size(); ++i)
+    if (!g.board->read(static_cast<int>(i), g.board_round)) return g.ranks[i];
+  return kNoRank;
+}
+
+}  // namespace weft

@@ -1,0 +1,281 @@
+// Proves schedules by running them on symbols. What must happen before what is in check_graph.h;
+// here is what the steps do to the values, and what the values must be in the end.
+//
+// A value is the one of a chunk on a rank, as a few 64-bit words:
+//   sum         contributions: rank r brings token(r, chunk), a random word; a reduction adds. A
+//               chunk holds each rank's contribution once iff (but for a chance of 2^-64) it is the
+//               sum of all tokens: doubles do not cancel.
+//   expression  how it was put together, up to commutativity: (a + b) + c differs from a + (b + c),
+//               since floats do not associate and all ranks must end with the same bits. Adjacent
+//               recv_reduce steps into the same chunks are one reduction over all their sources,
+//               as the engine runs them. 0: nobody has written the chunk.
+// In a barrier it is the set of ranks whose start it follows, and receiving unites the sets.
+#include "coll/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include "coll/check_graph.h"
+
+namespace weft {
+namespace {
+
+using Word = std::uint64_t;
+
+Word mix(Word x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// Never 0, which stands for "nothing".
+Word token(Rank rank, int chunk) {
+  return mix(mix(static_cast<Word>(rank) << 32 | static_cast<std::uint32_t>(chunk))) | 1;
+}
+
+class Checker {
+ public:
+  Checker(Collective collective, std::span<const Schedule> schedules, const CheckOptions& options)
+      : collective_(collective),
+        all_(schedules),
+        options_(options),
+        nranks_(static_cast<int>(schedules.size())) {}
+
+  std::string run();
+
+ private:
+  std::string malformed() const;
+  std::string malformed_layout() const;
+  void start();
+  std::string post(const StepGraph& graph, int step);
+  void finish(const StepGraph& graph, int step);
+  std::string postcondition() const;
+  std::string barrier_passed() const;
+  std::string reduced(Rank rank, int chunk, Word expected) const;
+
+  bool barrier() const { return collective_ == Collective::kBarrier; }
+  bool blocks() const {
+    return collective_ == Collective::kAllGather || collective_ == Collective::kReduceScatter;
+  }
+  int block_of(int chunk) const { return all_[0].block.empty() ? chunk : all_[0].block[chunk]; }
+  std::size_t index(Rank rank, int chunk) const {
+    return (static_cast<std::size_t>(rank) * nchunks_ + chunk) * words_;
+  }
+  const Word* at(Rank rank, int chunk) const { return &values_[index(rank, chunk)]; }
+  Word* at(Rank rank, int chunk) { return &values_[index(rank, chunk)]; }
+  Word& sum(Rank rank, int chunk) { return at(rank, chunk)[0]; }
+  Word& expression(Rank rank, int chunk) { return at(rank, chunk)[1]; }
+  bool written(Rank rank, int chunk) const { return barrier() || at(rank, chunk)[1] != 0; }
+
+  Collective collective_;
+  std::span<const Schedule> all_;
+  CheckOptions options_;
+  int nranks_, nchunks_ = 0, words_ = 2;
+  std::vector<Word> values_;                 // by rank and chunk
+  std::vector<std::vector<Word>> messages_;  // by send: on the way
+};
+
+std::string Checker::run() {
+  if (collective_ == Collective::kSendRecv) return "send and recv have no schedule to check";
+  if (all_.empty()) return "there are no schedules to check";
+  if (options_.credits < 0)
+    return fmt::format("credits are {}, expected 0 or more", options_.credits);
+  if (collective_ == Collective::kBroadcast && (options_.root < 0 || options_.root >= nranks_))
+    return fmt::format("the root is rank {} of {}", options_.root, nranks_);
+  nchunks_ = all_[0].nchunks;
+  if (std::string fault = malformed(); !fault.empty()) return fault;
+  StepGraph graph(all_);
+  if (std::string fault = graph.match(); !fault.empty()) return fault;
+  start();
+  messages_.resize(graph.nsteps());
+  const auto visit = [&](int step, StepGraph::Event event) -> std::string {
+    const bool sends = graph.step(step).op == Op::kSend;
+    if (sends && event == StepGraph::kPosted) return post(graph, step);
+    if (!sends && event == StepGraph::kDone) {
+      if (graph.step(step).op == Op::kRecvReduce)
+        for (int c = graph.step(step).at.first; c < graph.step(step).at.end(); ++c)
+          if (!written(graph.owner(step), c))
+            return fmt::format("{} reduces into chunk {}, which nothing has written",
+                               graph.describe(step), c);
+      finish(graph, step);
+    }
+    return {};
+  };
+  if (std::string fault = graph.run(options_.credits, visit); !fault.empty()) return fault;
+  return postcondition();
+}
+
+std::string Checker::malformed() const {
+  for (int r = 0; r < nranks_; ++r) {
+    const Schedule& s = all_[r];
+    if (s.rank != r) return fmt::format("the schedule of rank {} says it is rank {}'s", r, s.rank);
+    if (s.nranks != nranks_)
+      return fmt::format("rank {} has a schedule for {} ranks, expected {}", r, s.nranks, nranks_);
+    if (s.nchunks < 1 || s.nchunks != nchunks_)
+      return fmt::format("rank {} cuts the message into {} chunks, rank 0 into {}", r, s.nchunks,
+                         nchunks_);
+    if (s.block != all_[0].block)
+      return fmt::format("rank {} lays out the blocks otherwise than rank 0", r);
+    if (s.weight != all_[0].weight)
+      return fmt::format("rank {} gives the chunks other weights than rank 0", r);
+    for (std::size_t i = 0; i < s.steps.size(); ++i) {
+      const Step& step = s.steps[i];
+      if (step.peer < 0 || step.peer >= nranks_ || step.peer == r)
+        return fmt::format("step {} of rank {} has peer {}, expected another rank below {}", i, r,
+                           step.peer, nranks_);
+      if (step.at.first < 0 || step.at.count < 1 || step.at.first > nchunks_ - step.at.count)
+        return fmt::format(
+            "step {} of rank {} has {} chunks from chunk {} on, expected some of [0,{})", i, r,
+            step.at.count, step.at.first, nchunks_);
+      if (step.channel < 0)
+        return fmt::format("step {} of rank {} has channel {}, expected 0 or more", i, r,
+                           step.channel);
+    }
+  }
+  return malformed_layout();
+}
+
+std::string Checker::malformed_layout() const {
+  const auto& weight = all_[0].weight;
+  if (!weight.empty() && static_cast<int>(weight.size()) != nchunks_)
+    return fmt::format("there are {} weights for {} chunks", weight.size(), nchunks_);
+  for (int c = 0; c < static_cast<int>(weight.size()); ++c)
+    if (!std::isfinite(weight[c]) || weight[c] < 0)
+      return fmt::format("chunk {} has weight {}, expected a number from 0 on", c, weight[c]);
+  if (!weight.empty() && !blocks() && std::accumulate(weight.begin(), weight.end(), 0.0) == 0)
+    return "all chunks have weight 0";
+  if (!blocks()) return {};
+
+  const auto& block = all_[0].block;
+  const int given = static_cast<int>(block.size());
+  if (given != (block.empty() ? 0 : nchunks_) || (block.empty() && nchunks_ != nranks_))
+    return fmt::format("there are {} chunks with {} blocks given, for {} ranks", nchunks_, given,
+                       nranks_);
+  std::vector<double> size(nranks_, 0);
+  for (int c = 0; c < nchunks_; ++c) {
+    if (block_of(c) < 0 || block_of(c) >= nranks_)
+      return fmt::format("chunk {} is of the block of rank {}, expected a rank below {}", c,
+                         block_of(c), nranks_);
+    size[block_of(c)] += weight.empty() ? 1 : weight[c];
+  }
+  for (int r = 0; r < nranks_; ++r)
+    if (size[r] == 0) return fmt::format("no chunk holds the block of rank {}", r);
+  return {};
+}
+
+void Checker::start() {
+  if (barrier()) words_ = (nranks_ + 63) / 64;
+  values_.assign(index(nranks_, 0), 0);
+  for (int r = 0; r < nranks_; ++r)
+    for (int c = 0; c < nchunks_; ++c) {
+      if (barrier()) {
+        at(r, c)[r / 64] |= Word{1} << (r % 64);
+        continue;
+      }
+      if (collective_ == Collective::kAllGather && block_of(c) != r) continue;
+      if (collective_ == Collective::kBroadcast && options_.root != r) continue;
+      sum(r, c) = expression(r, c) = token(r, c);
+    }
+}
+
+std::string Checker::post(const StepGraph& graph, int i) {
+  const Chunks chunks = graph.step(i).at;
+  const Rank rank = graph.owner(i);
+  for (int c = chunks.first; c < chunks.end(); ++c)
+    if (!written(rank, c))
+      return fmt::format("{} sends chunk {}, which nothing has written", graph.describe(i), c);
+  messages_[i].assign(values_.begin() + index(rank, chunks.first),
+                      values_.begin() + index(rank, chunks.end()));
+  return {};
+}
+
+void Checker::finish(const StepGraph& graph, int i) {
+  const Step& step = graph.step(i);
+  const Rank rank = graph.owner(i);
+  const auto& steps = all_[rank].steps;
+  const auto local = static_cast<std::size_t>(i - graph.global(rank, 0));
+  const auto same_run = [&](const Step& other) {
+    return other.op == Op::kRecvReduce && other.at == step.at;
+  };
+  const bool first = local == 0 || !same_run(steps[local - 1]);
+  const bool last = local + 1 == steps.size() || !same_run(steps[local + 1]);
+  std::vector<Word> message = std::move(messages_[graph.partner(i)]);
+  const Word* in = message.data();
+  for (int c = step.at.first; c < step.at.end(); ++c, in += words_) {
+    if (barrier()) {
+      for (int w = 0; w < words_; ++w) at(rank, c)[w] |= in[w];
+    } else if (step.op == Op::kRecv) {
+      std::copy(in, in + words_, at(rank, c));
+    } else {
+      Word& e = expression(rank, c);
+      sum(rank, c) += in[0];
+      e = (first ? mix(e) : e) + mix(in[1]);
+      if (last) e = mix(e) | 1;
+    }
+  }
+}
+
+// Why a chunk is not the reduction over all ranks; empty when it is.
+std::string Checker::reduced(Rank rank, int chunk, Word expected) const {
+  const Word got = at(rank, chunk)[0];
+  if (got == expected) return {};
+  std::string why = "holds something else";
+  for (int r = 0; r < nranks_; ++r) {
+    if (expected - got == token(r, chunk)) why = fmt::format("lacks that of rank {}", r);
+    if (got - expected == token(r, chunk)) why = fmt::format("has that of rank {} twice", r);
+    if (got == token(r, chunk)) why = fmt::format("has only that of rank {}", r);
+  }
+  return fmt::format("at the end chunk {} on rank {} {}, expected each rank's contribution once",
+                     chunk, rank, why);
+}
+
+std::string Checker::barrier_passed() const {
+  for (int r = 0; r < nranks_; ++r)
+    for (int other = 0; other < nranks_; ++other) {
+      bool heard = false;
+      for (int c = 0; c < nchunks_; ++c) heard |= (at(r, c)[other / 64] >> (other % 64) & 1) != 0;
+      if (!heard)
+        return fmt::format("rank {} may leave the barrier before rank {} has entered", r, other);
+    }
+  return {};
+}
+
+std::string Checker::postcondition() const {
+  if (barrier()) return barrier_passed();
+  const bool reduces =
+      collective_ == Collective::kAllReduce || collective_ == Collective::kReduceScatter;
+  for (int c = 0; c < nchunks_; ++c) {
+    const Rank owner = blocks() ? block_of(c) : options_.root;
+    Word all = 0;
+    for (int r = 0; r < nranks_; ++r) all += token(r, c);
+    for (int r = 0; r < nranks_; ++r) {
+      if (reduces) {
+        if (collective_ == Collective::kReduceScatter && owner != r) continue;
+        if (std::string fault = reduced(r, c, all); !fault.empty()) return fault;
+        if (collective_ == Collective::kAllReduce && at(r, c)[1] != at(0, c)[1])
+          return fmt::format(
+              "at the end chunk {} was added up in another order on rank {} than on rank 0", c, r);
+      } else if (!written(r, c)) {
+        return fmt::format("at the end chunk {} on rank {} is unwritten, expected rank {}'s", c, r,
+                           owner);
+      } else if (at(r, c)[0] != token(owner, c)) {
+        return fmt::format("at the end chunk {} on rank {} is not rank {}'s", c, r, owner);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string check(Collective collective, std::span<const Schedule> schedules,
+                  const CheckOptions& options) {
+  return Checker(collective, schedules, options).run();
+}
+
+}  // namespace weft

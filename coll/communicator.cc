@@ -1,0 +1,383 @@
+// The face of the library: arguments are checked here, an algorithm is chosen, the call is run.
+#include "coll/communicator.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "coll/core.h"
+#include "coll/cost.h"
+
+namespace weft {
+namespace {
+
+bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
+  return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+// What a collective reads and writes, in elements.
+struct Sizes {
+  std::size_t in, out;
+};
+Sizes sizes(Collective c, std::size_t count, std::size_t n) {
+  switch (c) {
+    case Collective::kAllGather:
+      return {count, count * n};
+    case Collective::kReduceScatter:
+      return {count * n, count};
+    default:
+      return {count, count};
+  }
+}
+
+Status check_arguments(const GroupState& g, Collective c, const Call& call, Rank root,
+                       bool& in_place) {
+  const auto fail = [&](std::string what) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: {}", name(c), what));
+  };
+  in_place = false;
+  if (c == Collective::kBarrier) return {};
+  const std::size_t n = g.ranks.size(), element = size_of(call.type);
+  if (call.count > std::numeric_limits<std::size_t>::max() / element / n / 2)
+    return fail(
+        fmt::format("count {} of {} is more than memory can hold", call.count, name(call.type)));
+  if (root < 0 || static_cast<std::size_t>(root) >= n)
+    return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
+  const auto [in, out] = sizes(c, call.count, n);
+  const bool reads = c != Collective::kBroadcast || g.me == root;
+  if (reads && in && !call.in) return fail(fmt::format("in is null, count is {}", call.count));
+  if (out && !call.out) return fail(fmt::format("out is null, count is {}", call.count));
+  if (!reads) {
+    in_place = true;
+    return {};
+  }
+  const auto me = static_cast<std::size_t>(g.me);
+  const auto* from = static_cast<const std::byte*>(call.in);
+  const auto* to = static_cast<const std::byte*>(call.out);
+  switch (c) {
+    case Collective::kAllGather:
+      in_place = from == to + me * in * element;
+      break;
+    case Collective::kReduceScatter:
+      in_place = to == from + me * out * element;
+      break;
+    default:
+      in_place = from == to;
+      break;
+  }
+  if (!in_place && overlap(from, in * element, to, out * element))
+    return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
+                            c == Collective::kAllGather       ? "in == out + rank * count"
+                            : c == Collective::kReduceScatter ? "out == in + rank * count"
+                                                              : "in == out"));
+  return {};
+}
+
+// Whether ranks exchange whole messages on the board instead of running a schedule.
+bool on_board(const GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
+              std::size_t total_bytes) {
+  if (!g.board || total_bytes > g.board->capacity()) return false;
+  if (forced) {
+    const std::string_view whole = c == Collective::kAllReduce ? "flat" : "direct";
+    return forced->name == whole;
+  }
+  const std::size_t n = g.ranks.size();
+  const std::size_t each = c == Collective::kAllGather ? total_bytes / n : total_bytes;
+  return each * (n - 1) <= tuning.board_read_bytes;
+}
+
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
+  if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
+  const int size_class = std::bit_width(total_bytes);
+  const Algorithm*& pick = g.picks[{c, size_class}];
+  if (!pick) {
+    Shape shape = g.shape;
+    shape.root = root;
+    if (g.one_machine) shape.hosts.clear();
+    const Pick p = weft::pick(c, shape, std::size_t{1} << size_class, g.core->costs);
+    pick = p.algorithm;
+    spdlog::debug("weft: {} of {} bytes on {} ranks: {} ({:.1f} us), then {} ({:.1f} us)", name(c),
+                  total_bytes, g.ranks.size(), p.algorithm->name, p.prediction.time_us,
+                  p.runner_up ? p.runner_up->name : "none", p.runner_up_prediction.time_us);
+  }
+  return pick;
+}
+
+void finish_alone(Collective c, const Call& call) {  // a communicator of one rank
+  const std::size_t bytes = call.count * size_of(call.type);
+  if (c != Collective::kBarrier && bytes && call.in && call.in != call.out)
+    std::memcpy(call.out, call.in, bytes);
+}
+
+// Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
+// is held by `lock` on entry.
+Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
+                    std::unique_lock<std::mutex>& lock);
+
+}  // namespace
+
+const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root,
+                           bool in_place, std::size_t total_bytes) {
+  const bool blocks = c == Collective::kAllGather || c == Collective::kReduceScatter;
+  const bool small = blocks && total_bytes <= kPackedMax;
+  std::unique_ptr<Plan>& plan = g.plans[{&a, root, in_place, small}];
+  if (!plan) {
+    Shape shape = g.shape;
+    shape.root = root;
+    const Schedule schedule = a.build(shape);
+    const auto link = [&](Rank peer, int) {
+      return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
+    };
+    plan = std::make_unique<Plan>(compile(schedule, {c, in_place, g.ranks, link_kinds, link},
+                                          small && wants_packed(total_bytes, schedule)));
+  }
+  return *plan;
+}
+
+namespace {
+
+// Starts a collective. Null when it is over already, with its status.
+Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& status, bool blocking) {
+  Core& core = *g.core;
+  bool in_place = false;
+  status = check_arguments(g, c, call, root, in_place);
+  if (!status.ok()) return nullptr;
+  std::unique_lock lock(core.mutex);
+  if (core.broken.load(std::memory_order_relaxed)) {
+    status = core.failure;
+    return nullptr;
+  }
+  const std::uint64_t sequence = g.sequence++;
+  if (g.ranks.size() == 1) {
+    finish_alone(c, call);
+    return nullptr;
+  }
+  const std::size_t factor =
+      c == Collective::kAllGather || c == Collective::kReduceScatter ? g.ranks.size() : 1;
+  const std::size_t total = call.count * size_of(call.type) * factor;
+  if (total == 0 && c != Collective::kBarrier) return nullptr;
+  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
+  if (on_board(g, core.tuning, c, forced, total)) {
+    g.last_on_board = true;
+    if (blocking && g.board_queue.empty()) {
+      status = run_on_board(g, c, call, root, lock);
+      return nullptr;
+    }
+    Operation* op = core.take();
+    op->collective = c;
+    op->group = &g;
+    op->call = call;
+    op->root = root;
+    core.start_board(op);
+    return op;
+  }
+  const Algorithm* algorithm = choose(g, c, total, root);
+  g.last = algorithm;
+  g.last_on_board = false;
+  const Plan& plan = core.plan_for(g, c, *algorithm, root, in_place, total);
+  Operation* op = core.take();
+  op->collective = c;
+  op->group = &g;
+  op->root = root;
+  op->call = call;
+  op->call.tag = static_cast<std::uint64_t>(g.id) << 40 | (sequence & 0x7fff)
+                                                              << (kRoundBits + kOrdinalBits);
+  core.start_plan(op, plan);
+  return op;
+}
+
+Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
+                    std::unique_lock<std::mutex>& lock) {
+  Core& core = *g.core;
+  publish_on_board(g, c, call, root);
+  const int spins = core.crowded ? 1 : core.tuning.spins;
+  for (int i = 0; i < spins; ++i) {
+    if (board_ready(g)) {
+      board_finish(g, c, call, root);
+      return {};
+    }
+    if (!core.crowded) relax();
+  }
+  if (core.crowded && core.active.empty()) {
+    // More ranks than cores: give way at once, a number of times, before anything dearer.
+    for (int i = 0; i < 256; ++i) {
+      sched_yield();
+      if (board_ready(g)) {
+        board_finish(g, c, call, root);
+        return {};
+      }
+    }
+  }
+  // Not soon: become an operation like any other and wait with a deadline.
+  Operation* op = core.take();
+  op->kind = Operation::Kind::kBoard;
+  op->collective = c;
+  op->group = &g;
+  op->call = call;
+  op->root = root;
+  g.board_queue.push_back(op);
+  core.boards_busy.push_back(&g);
+  lock.unlock();
+  return core.wait(op);
+}
+
+Status run(GroupState& g, Collective c, const Call& call, Rank root) {
+  Status status;
+  Operation* op = begin(g, c, call, root, status, true);
+  return op ? g.core->wait(op) : status;
+}
+
+}  // namespace
+
+// ---- Handle --------------------------------------------------------------------------------
+
+Handle::Handle(std::shared_ptr<GroupState> group, Operation* op)
+    : group_(std::move(group)), op_(op) {}
+Handle::Handle(Handle&& other) noexcept
+    : group_(std::move(other.group_)),
+      op_(std::exchange(other.op_, nullptr)),
+      status_(std::move(other.status_)) {}
+Handle& Handle::operator=(Handle&& other) noexcept {
+  std::swap(group_, other.group_);
+  std::swap(op_, other.op_);
+  std::swap(status_, other.status_);
+  return *this;
+}
+Handle::~Handle() {
+  if (op_) (void)wait();
+}
+
+bool Handle::test() {
+  if (!op_) return true;
+  Core& core = *group_->core;
+  const std::lock_guard lock(core.mutex);
+  core.progress();
+  if (!op_->over && core.job->failed()) core.fail(core.job->failure());
+  return op_->over;
+}
+
+Status Handle::wait() {
+  if (op_) status_ = group_->core->wait(std::exchange(op_, nullptr));
+  return status_;
+}
+
+// ---- Communicator --------------------------------------------------------------------------
+
+Rank Communicator::rank() const { return state_->me; }
+int Communicator::size() const { return static_cast<int>(state_->ranks.size()); }
+Rank Communicator::world_rank(Rank r) const {
+  return state_->ranks.at(static_cast<std::size_t>(r));
+}
+
+Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
+                                RedOp op) {
+  return run(*state_, Collective::kAllReduce, {in, out, count, type, op}, 0);
+}
+Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
+  return run(*state_, Collective::kAllGather, {in, out, count, type}, 0);
+}
+Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                    RedOp op) {
+  return run(*state_, Collective::kReduceScatter, {in, out, count, type, op}, 0);
+}
+Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
+                               Rank root) {
+  return run(*state_, Collective::kBroadcast, {in, out, count, type}, root);
+}
+Status Communicator::barrier() { return run(*state_, Collective::kBarrier, {}, 0); }
+Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
+  return send_async(data, count, type, to).wait();
+}
+Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) {
+  return recv_async(data, count, type, from).wait();
+}
+
+Handle Communicator::start(Collective c, const Call& call, Rank root) {
+  Status status;
+  Operation* op = begin(*state_, c, call, root, status, false);
+  Handle handle(state_, op);
+  handle.status_ = std::move(status);
+  return handle;
+}
+Handle Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
+                                      RedOp op) {
+  return start(Collective::kAllReduce, {in, out, count, type, op}, 0);
+}
+Handle Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
+  return start(Collective::kAllGather, {in, out, count, type}, 0);
+}
+Handle Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
+                                          RedOp op) {
+  return start(Collective::kReduceScatter, {in, out, count, type, op}, 0);
+}
+Handle Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
+                                     Rank root) {
+  return start(Collective::kBroadcast, {in, out, count, type}, root);
+}
+Handle Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
+
+Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer) {
+  GroupState& g = *state_;
+  Handle handle(state_, nullptr);
+  const char* verb = send ? "send" : "recv";
+  if (peer < 0 || static_cast<std::size_t>(peer) >= g.ranks.size()) {
+    handle.status_ = {Code::kInvalidArgument,
+                      fmt::format("{}: rank {} is not a rank of this communicator (0..{})", verb,
+                                  peer, g.ranks.size() - 1)};
+    return handle;
+  }
+  if (count && !data) {
+    handle.status_ = {Code::kInvalidArgument,
+                      fmt::format("{}: data is null, count is {}", verb, count)};
+    return handle;
+  }
+  Core& core = *g.core;
+  const std::lock_guard lock(core.mutex);
+  if (core.broken.load(std::memory_order_relaxed)) {
+    handle.status_ = core.failure;
+    return handle;
+  }
+  Operation* op = core.take();
+  op->collective = Collective::kSendRecv;
+  op->group = &g;
+  op->root = peer;
+  core.start_message(op, send, data, count * size_of(type));
+  handle.op_ = op;
+  return handle;
+}
+Handle Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
+  return message(true, const_cast<void*>(data), count, type, to);
+}
+Handle Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
+  return message(false, data, count, type, from);
+}
+
+void Communicator::set_algorithm(Collective collective, std::string_view name) {
+  const Algorithm* found = nullptr;
+  if (name != "auto") {
+    found = find_algorithm(collective, name);
+    if (!found)
+      throw Error(fmt::format("{} has no algorithm '{}'; there are auto, {}",
+                              weft::name(collective), name, algorithm_names(collective)));
+    if (!found->applies(state_->shape))
+      throw Error(fmt::format("algorithm '{}' of {} does not apply to {} ranks on {} hosts", name,
+                              weft::name(collective), size(), state_->shape.hosts.size()));
+  }
+  const std::lock_guard lock(state_->core->mutex);
+  state_->forced[static_cast<std::size_t>(collective)] = found;
+}
+
+std::string Communicator::last_algorithm() const {
+  const std::lock_guard lock(state_->core->mutex);
+  if (state_->last_on_board) return "flat";
+  return state_->last ? std::string(state_->last->name) : "none";
+}
+
+}  // namespace weft

@@ -1,0 +1,280 @@
+// Progress, operations and waiting.
+#include "coll/core.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+// ---- operations ----------------------------------------------------------------------------
+
+Operation* Core::take() {
+  if (free_operations.empty()) {
+    pool.push_back(std::make_unique<Operation>());
+    free_operations.push_back(pool.back().get());
+  }
+  Operation* op = free_operations.back();
+  free_operations.pop_back();
+  op->over = false;
+  op->status = {};
+  // An id whose place in the table is taken belongs to an operation still under way: skip it.
+  while (by_id[next_id % by_id.size()] && active.size() < by_id.size()) ++next_id;
+  op->id = next_id++;
+  return op;
+}
+
+void Core::give_back(Operation* op) {
+  op->kind = Operation::Kind::kFree;
+  free_operations.push_back(op);
+}
+
+void Core::start_plan(Operation* op, const Plan& plan) {
+  op->kind = Operation::Kind::kPlan;
+  op->call.id_high = op->id;
+  by_id[op->id % by_id.size()] = op;
+  active.push_back(op);
+  for (const Node& n : plan.nodes) link_used[n.link] = true;
+  const bool blocks = plan.layout != Plan::Layout::kMessage;
+  const std::size_t total = op->call.count * size_of(op->call.type) *
+                            (blocks ? static_cast<std::size_t>(plan.schedule.nranks) : 1);
+  op->call.streaming = total >= tuning.streaming_bytes;
+  op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
+  if (op->run.done()) {
+    op->over = true;
+    std::erase(active, op);
+    by_id[op->id % by_id.size()] = nullptr;
+  }
+}
+
+void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes) {
+  GroupState& g = *op->group;
+  const Rank peer = g.ranks[static_cast<std::size_t>(op->root)];
+  auto& counter = (send ? g.sends : g.recvs)[static_cast<std::size_t>(op->root)];
+  Transfer t;
+  t.kind = send ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+  t.peer = peer;
+  t.data = data;
+  t.bytes = bytes;
+  t.tag = static_cast<std::uint64_t>(g.id) << 40 | std::uint64_t{1} << 39 |
+          (counter++ & ((std::uint64_t{1} << 39) - 1));
+  t.id = static_cast<std::uint64_t>(op->id) << 32;
+  op->kind = Operation::Kind::kMessage;
+  op->messages_left = 1;
+  by_id[op->id % by_id.size()] = op;
+  active.push_back(op);
+  const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
+  link_used[link] = true;
+  links[link]->post({&t, 1});
+}
+
+int Core::link_of(Rank a, Rank b) const {
+  if (shm_peer[static_cast<std::size_t>(b)]) return shm_link;
+  // Both ends must agree: the rail of the lower rank.
+  return first_rail_link + topology->rail(std::min(a, b));
+}
+
+// ---- boards --------------------------------------------------------------------------------
+
+void Core::start_board(Operation* op) {
+  GroupState& g = *op->group;
+  op->kind = Operation::Kind::kBoard;
+  g.board_queue.push_back(op);
+  if (g.board_queue.size() > 1) return;
+  boards_busy.push_back(&g);
+  publish_on_board(g, op->collective, op->call, op->root);
+}
+
+// ---- progress ------------------------------------------------------------------------------
+
+bool Core::progress() {
+  std::array<Completion, 64> batch;
+  bool moved = false;
+  for (std::size_t l = 0; l < links.size(); ++l) {
+    if (!link_used[l]) continue;
+    const std::size_t n = links[l]->poll(batch);
+    moved = moved || n != 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
+      Operation* op = by_id[id % by_id.size()];
+      if (!op || op->id != id) continue;
+      if (op->kind == Operation::Kind::kPlan) {
+        op->run.complete(batch[i]);
+      } else if (batch[i].code != Code::kOk) {
+        const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+        Status why = links[l]->cause(peer);
+        fail(Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
+        return true;
+      } else {
+        --op->messages_left;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < active.size();) {
+    Operation* op = active[i];
+    bool done;
+    if (op->kind == Operation::Kind::kPlan) {
+      op->run.progress();
+      if (op->run.failure() != Code::kOk) {
+        const Rank peer = op->run.failed_peer();
+        const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
+        fail(Status(op->run.failure(),
+                    fmt::format("{} #{}: {}", name(op->collective), op->group->sequence,
+                                why.ok() ? fmt::format("rank {}", peer) : why.message()),
+                    peer));
+        return true;
+      }
+      done = op->run.done();
+    } else {
+      done = op->messages_left == 0;
+    }
+    if (!done) {
+      ++i;
+      continue;
+    }
+    op->over = true;
+    by_id[op->id % by_id.size()] = nullptr;
+    active[i] = active.back();
+    active.pop_back();
+  }
+  for (std::size_t i = 0; i < boards_busy.size();) {
+    GroupState& g = *boards_busy[i];
+    while (!g.board_queue.empty() && board_ready(g)) {
+      Operation* first = g.board_queue.front();
+      board_finish(g, first->collective, first->call, first->root);
+      first->over = true;
+      moved = true;
+      g.board_queue.pop_front();
+      if (!g.board_queue.empty()) {
+        Operation* next = g.board_queue.front();
+        publish_on_board(g, next->collective, next->call, next->root);
+      }
+    }
+    if (g.board_queue.empty())
+      boards_busy.erase(boards_busy.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+  return moved;
+}
+
+void Core::fail(const Status& status) {
+  if (broken.load()) return;
+  failure = status;
+  broken.store(true);
+  for (Operation* op : active) {
+    for (Transport* link : links) link->cancel(op->id);
+    op->over = true;
+    op->status = status;
+    by_id[op->id % by_id.size()] = nullptr;
+  }
+  active.clear();
+  for (GroupState* g : boards_busy)
+    for (Operation* op : g->board_queue) {
+      op->over = true;
+      op->status = status;
+    }
+  for (GroupState* g : boards_busy) g->board_queue.clear();
+  boards_busy.clear();
+  spdlog::info("weft: rank {}: {}", job->rank(), status.to_string());
+  job->report(status);
+}
+
+// ---- waiting -------------------------------------------------------------------------------
+
+// A peer was waited for in vain. Who is to blame: a rank known to be dead, one that has gone
+// silent, or (nobody knows better) the one waited for.
+Status Core::deadline_status(Operation* op) {
+  if (const Status known = job->failure(); !known.ok()) return known;
+  const auto age =
+      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  const std::string what =
+      fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
+  const std::vector<Rank> silent = job->silent(age);
+  if (!silent.empty())
+    return {
+        Code::kPeerFailed,
+        fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
+                    "host is cut off)",
+                    what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
+        silent[0]};
+  Rank peer = kNoRank;
+  if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
+  if (op->kind == Operation::Kind::kMessage)
+    peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  if (op->kind == Operation::Kind::kBoard) peer = board_missing(*op->group);
+  return {Code::kTimeout,
+          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
+                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
+                      what, peer),
+          peer};
+}
+
+Status Core::wait(Operation* op) {
+  // The deadline runs from the last time anything moved: a long message may take its time.
+  auto moved_at = Clock::now();
+  bool moved = false;
+  const int spins = crowded ? tuning.spins_crowded : tuning.spins;
+  int idle = 0;
+  std::vector<int> fds;
+  std::vector<pollfd> polls;
+  std::unique_lock lock(mutex);
+  for (std::uint64_t turn = 1; !op->over; ++turn) {
+    if (progress()) {
+      idle = 0;
+      moved = true;
+      continue;
+    }
+    if (++idle < spins) {
+      relax();
+      if (turn % 64 != 0) continue;
+    }
+    if (job->failed()) {
+      fail(job->failure());
+      continue;
+    }
+    if (turn % 16 == 0 || idle > spins + tuning.yields) {
+      const auto now = Clock::now();
+      if (std::exchange(moved, false)) moved_at = now;
+      if (now - moved_at > options.timeout) {
+        fail(deadline_status(op));
+        continue;
+      }
+    }
+    if (idle < spins) continue;
+    if (idle < spins + tuning.yields) {
+      lock.unlock();
+      sched_yield();
+      lock.lock();
+      continue;
+    }
+    // Idle for long: sleep until a network transport has news, or for a moment.
+    fds.clear();
+    bool armed = true;
+    for (std::size_t l = 0; l < links.size(); ++l)
+      if (link_used[l]) armed = links[l]->arm(fds) && armed;
+    if (!armed) continue;
+    polls.clear();
+    for (const int fd : fds) polls.push_back({fd, POLLIN, 0});
+    lock.unlock();
+    const timespec nap{0, std::chrono::nanoseconds(tuning.nap).count()};
+    ppoll(polls.data(), polls.size(), &nap, nullptr);
+    lock.lock();
+  }
+  const Status status = op->status;
+  give_back(op);
+  return status;
+}
+
+}  // namespace weft

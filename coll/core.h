@@ -1,0 +1,130 @@
+// The inside of a process's weft: transports, operations under way, and waiting for them.
+// Not installed; communicator.h is the face of it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "coll/algorithm.h"
+#include "coll/communicator.h"
+#include "coll/cost.h"
+#include "coll/engine.h"
+#include "coll/plan.h"
+#include "coll/tuning.h"
+#include "topo/topology.h"
+#include "transport/rendezvous.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+inline constexpr int kCollectives = 6;
+
+// A collective, or one point-to-point message, under way.
+struct Operation {
+  enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage } kind = Kind::kFree;
+  Collective collective = Collective::kBarrier;
+  GroupState* group = nullptr;
+  std::uint32_t id = 0;  // upper half of its transfer ids
+  Call call;
+  Rank root = 0;          // broadcast; kMessage: the peer (of the communicator)
+  Run run;                // kPlan
+  int messages_left = 0;  // kMessage
+  bool over = false;
+  Status status;
+};
+
+struct PlanKey {
+  const Algorithm* algorithm;
+  Rank root;
+  bool in_place, small;
+  auto operator<=>(const PlanKey&) const = default;
+};
+
+struct GroupState {
+  Core* core = nullptr;     // which owns this
+  std::vector<Rank> ranks;  // world ranks
+  Rank me = 0;              // index in ranks
+  std::uint32_t id = 0;     // the same on every rank of the group
+  Shape shape;
+  bool one_machine = false;      // every pair talks through shm
+  std::unique_ptr<Board> board;  // where there is one
+  std::uint32_t board_round = 0;
+  std::deque<Operation*> board_queue;       // the first one is published, the others wait
+  std::uint64_t sequence = 0;               // of collectives
+  std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
+  std::map<PlanKey, std::unique_ptr<Plan>> plans;
+  std::array<const Algorithm*, kCollectives> forced{};
+  std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
+  const Algorithm* last = nullptr;
+  bool last_on_board = false;
+};
+
+// A hint to the processor that this is a polling loop.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Small collectives on the board of a group (board.cc).
+void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
+bool board_ready(const GroupState& g);
+void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
+
+struct Core {
+  Core(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
+  ~Core();
+
+  // All below: with `mutex` held.
+  // Polls the transports and runs what became possible; true when any transfer ended.
+  bool progress();
+  Operation* take();  // a fresh operation
+  void give_back(Operation* op);
+  void start_plan(Operation* op, const Plan& plan);
+  void start_board(Operation* op);
+  void start_message(Operation* op, bool send, void* data, std::size_t bytes);
+  int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
+  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
+                       std::size_t total_bytes);
+  // Ends every operation with the failure, which sticks.
+  void fail(const Status& status);
+
+  // Takes the mutex itself. Waits until op->over, the deadline, or a failure of the job.
+  Status wait(Operation* op);
+  Status deadline_status(Operation* op);
+
+  std::unique_ptr<Job> job;
+  WorldOptions options;
+  std::unique_ptr<Topology> topology;
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<Transport*> links;  // links[0] is shm where there is one, then a rail each
+  std::vector<Link> link_kinds;
+  std::vector<bool> link_used;  // polled
+  int shm_link = -1, first_rail_link = -1;
+  std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
+  Tuning tuning;
+  CostModel costs;                                              // measured; the same on every rank
+  std::map<std::uint32_t, std::unique_ptr<GroupState>> groups;  // by id, made when asked for
+
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Operation>> pool;
+  std::vector<Operation*> free_operations;
+  std::vector<Operation*> active;       // under way, kPlan and kMessage
+  std::array<Operation*, 256> by_id{};  // id % 256, for completions
+  std::uint32_t next_id = 1;
+  std::vector<GroupState*> boards_busy;
+  std::atomic<bool> broken{false};
+  Status failure;        // once broken
+  bool crowded = false;  // more ranks than cores here
+};
+
+}  // namespace weft

@@ -1,0 +1,80 @@
+// The cost model: how long a schedule takes on links of measured latency and bandwidth, what no
+// schedule can beat, and which algorithm `auto` picks.
+//
+// Times are in microseconds, sizes in bytes. `bytes` is the whole message: all chunks together
+// (for all_gather and reduce_scatter, the blocks of all ranks). Everything here is a pure function
+// of the shape, whose own rank is ignored where the whole job is judged: every rank of a
+// communicator gets the same answer, bit for bit, if all give it the same CostModel.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "coll/algorithm.h"
+#include "coll/schedule.h"
+#include "coll/types.h"
+
+namespace weft {
+
+struct LinkCost {
+  double alpha_us = 0;     // latency of a message
+  double us_per_byte = 0;  // one direction
+};
+
+struct CostModel {
+  LinkCost host{0.5, 1e-4};  // between two ranks of a host; 1e-4 us/B = 10 GB/s
+  LinkCost rail{5, 8e-4};    // between hosts, of one rail (of mean speed); 8e-4 us/B = 10 Gb/s
+  double reduce_us_per_byte = 5e-5;  // to combine what was received, on top of receiving it
+  double memory_us_per_byte = 0;     // of all ranks of a host together; 0: memory is not shared
+  double step_us = 0.2;              // the engine's and the transport's work per message
+  // Share by which a port gets slower for each message more that comes from different hosts at
+  // once.
+  double fan_in_penalty = 0.02;
+  int rails_per_host = 0;              // 0: one for each rank of the host
+  std::size_t round_bytes = 4u << 20;  // the message is run through the schedule in rounds of this
+};
+
+struct Prediction {
+  double time_us = 0;
+  double alpha_us = 0;   // the latency part of the critical path of one round
+  double rail_us = 0;    // how long the busiest port of a rail is busy, over all rounds
+  double host_us = 0;    // how long the busiest rank copies and reduces (or the host's memory is)
+  std::string limiting;  // "latency", "rail" or "host": the largest of the three
+};
+
+// Plays the schedules through once: a message leaves when its data is there, the sender's and the
+// receiver's rail ports take one message at a time, a rank copies and reduces one at a time. Then
+// `rounds` rounds of 1/rounds of the message follow each other as a pipeline: the time of the first
+// and, for each other, that of the busiest port or rank.
+//
+// `some`: those of all ranks, or of some of them (the ranks of one host, a single rank). A message
+// from a rank that is not among them is taken to leave when this rank's own message of the same
+// number to such a rank does: right for algorithms in which all ranks do the same.
+Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size_t bytes,
+                   std::size_t element_size, int rounds, const CostModel& model);
+Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
+                   std::size_t element_size, int rounds, const CostModel& model);
+// Of an algorithm: over all ranks where these are few enough, otherwise over the ranks of the
+// (root's) host.
+Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                   std::size_t element_size, const CostModel& model);
+
+// What the bytes alone need, whatever the algorithm: with H > 1 hosts, f bytes per host through all
+// its rails, f = 2 (H-1)/H for all_reduce, (H-1)/H for all_gather and reduce_scatter, 1 for
+// broadcast; inside one host, the same with ranks for hosts and memory for rails. 0 for a barrier.
+double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
+                      const CostModel& model);
+
+struct Pick {
+  const Algorithm* algorithm = nullptr;
+  Prediction prediction;
+  const Algorithm* runner_up = nullptr;  // nullptr where only one algorithm applies
+  Prediction runner_up_prediction;
+};
+
+// The fastest of those that apply, by prediction; the first of the registry among equals. Takes
+// milliseconds at large shapes: cache it by size class.
+Pick pick(Collective collective, const Shape& shape, std::size_t bytes, const CostModel& model);
+
+}  // namespace weft

@@ -1,0 +1,476 @@
+#include "coll/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/copy.h"
+
+namespace weft {
+namespace {
+
+// Scratch of one operation is bounded by this, whatever the message; slices shrink to fit.
+constexpr std::size_t kScratchMax = std::size_t{6} << 20;
+constexpr std::size_t kScratchAlign = 64;
+
+std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
+  return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
+}
+
+}  // namespace
+
+bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
+  return total_bytes <= kPackedMax && std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                                                  [](const Step& s) { return s.at.count > 1; });
+}
+
+// ---- sizes and addresses -------------------------------------------------------------------
+
+// Element offsets of the chunks of a round that has `elements` of the message (or of a block).
+void Run::lay_out(std::size_t elements, std::vector<std::size_t>& prefix) const {
+  const Schedule& s = plan_->schedule;
+  const auto n = static_cast<std::size_t>(s.nchunks);
+  prefix.assign(n + 1, 0);
+  const auto weight = [&](std::size_t c) { return s.weight.empty() ? 1.0 : s.weight[c]; };
+  if (plan_->layout == Plan::Layout::kMessage) {
+    // Chunks begin at cache lines where there is enough to share out.
+    const std::size_t line = 64 / element_;
+    const std::size_t grain = elements >= n * line * 4 ? line : 1;
+    double total = 0, sum = 0;
+    for (std::size_t c = 0; c < n; ++c) total += weight(c);
+    for (std::size_t c = 0; c + 1 < n; ++c) {
+      sum += weight(c);
+      const auto at = s.weight.empty()
+                          ? elements * (c + 1) / n
+                          : static_cast<std::size_t>(static_cast<double>(elements) * (sum / total));
+      prefix[c + 1] = std::clamp(at / grain * grain, prefix[c], elements);
+    }
+    prefix[n] = elements;
+    return;
+  }
+  // Blocks: each block of `elements` is cut among its chunks. prefix[c] is relative to the block,
+  // the length of chunk c is kept in the upper table entry by lengths below.
+  std::vector<int> pieces(static_cast<std::size_t>(s.nranks), 0), seen(pieces);
+  const auto owner = [&](std::size_t c) {
+    return static_cast<std::size_t>(s.block.empty() ? static_cast<int>(c) : s.block[c]);
+  };
+  for (std::size_t c = 0; c < n; ++c) ++pieces[owner(c)];
+  for (std::size_t c = 0; c < n; ++c) {
+    const std::size_t b = owner(c);
+    prefix[c] = elements * static_cast<std::size_t>(seen[b]) / static_cast<std::size_t>(pieces[b]);
+    ++seen[b];
+  }
+}
+
+// Byte offset of a chunk's round within the buffer `where`, for round 0.
+std::size_t Run::offset(Where where, int chunk, const std::vector<std::size_t>& prefix) const {
+  const auto c = static_cast<std::size_t>(chunk);
+  const Schedule& s = plan_->schedule;
+  if (where == Where::kScratch)
+    return static_cast<std::size_t>(plan_->scratch_of[c]) * chunk_bytes_;
+  std::size_t elements = prefix[c];
+  if (plan_->layout == Plan::Layout::kBlocks) {
+    const bool gathers = plan_->collective == Collective::kAllGather;
+    if ((where == Where::kOut) == gathers)
+      elements += static_cast<std::size_t>(s.block.empty() ? chunk : s.block[c]) * call_.count;
+  }
+  return elements * element_;
+}
+
+std::byte* Run::address(Where where, std::size_t offset, std::uint32_t lane) const {
+  const std::size_t round = lanes_[lane].round * segment_ * element_;
+  switch (where) {
+    case Where::kIn:
+      return in_ + offset + round;
+    case Where::kOut:
+      return out_ + offset + round;
+    default:
+      return scratch_.get() + lane * lane_bytes_ + offset;
+  }
+}
+
+void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
+  plan_ = &plan;
+  const Schedule& s = plan.schedule;
+  nodes_ = plan.nodes.size();
+  element_ = size_of(call.type);
+  const auto chunks = static_cast<std::size_t>(s.nchunks);
+  const bool blocks = plan.layout == Plan::Layout::kBlocks;
+  barrier_ = plan.collective == Collective::kBarrier;
+
+  // Elements that a round handles: of the whole message, or of each block.
+  std::size_t total = call.count;
+  if (plan.layout == Plan::Layout::kPacked) total *= static_cast<std::size_t>(s.nranks);
+  std::size_t per_block = 1;
+  if (blocks) per_block = std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
+  std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
+  std::size_t range = 1;  // chunks of the largest step
+  for (const Node& node : plan.nodes)
+    range = std::max(range, static_cast<std::size_t>(node.at.count));
+  const auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
+  const std::size_t pieces = static_cast<std::size_t>(plan.credits) * (blocks ? 1 : range) +
+                             static_cast<std::size_t>(plan.scratch_chunks);
+  while (pieces && slice > 1024 && pieces * slice * lanes > kScratchMax) slice /= 2;
+  const std::size_t slice_elements = slice / element_;
+  segment_ = plan.layout == Plan::Layout::kPacked ? total
+             : blocks                             ? slice_elements * per_block
+                                                  : slice_elements * chunks;
+  if (total == 0) {
+    rounds_ = barrier_ ? 1 : 0;
+  } else {
+    segment_ = std::min(segment_, total);
+    rounds_ = (total + segment_ - 1) / segment_;
+    // Even rounds: no dwarf at the end.
+    const std::size_t even = (total + rounds_ - 1) / rounds_;
+    const std::size_t line = 64 / element_;
+    segment_ = std::min(total, round_up(even, line));
+    rounds_ = (total + segment_ - 1) / segment_;
+  }
+  nlanes_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(lanes, rounds_));
+
+  // Extents of every node, for full rounds [0] and the last round [1].
+  const std::size_t last = rounds_ ? total - (rounds_ - 1) * segment_ : 0;
+  chunk_bytes_ = 0;
+  credit_bytes_ = 0;
+  for (int k = 0; k < 2; ++k) {
+    const std::size_t elements = k ? last : segment_;
+    if (plan.layout == Plan::Layout::kPacked) {
+      // Chunk order, lengths as in the blocks.
+      auto& prefix = prefix_[k];
+      prefix.assign(chunks + 1, 0);
+      std::vector<std::size_t> n(static_cast<std::size_t>(s.nranks), 0);
+      const auto owner = [&](std::size_t c) {
+        return static_cast<std::size_t>(s.block.empty() ? static_cast<int>(c) : s.block[c]);
+      };
+      for (std::size_t c = 0; c < chunks; ++c) ++n[owner(c)];
+      std::vector<std::size_t> seen(n.size(), 0);
+      for (std::size_t c = 0; c < chunks; ++c) {
+        const std::size_t b = owner(c), i = seen[b]++;
+        prefix[c + 1] = prefix[c] + call.count * (i + 1) / n[b] - call.count * i / n[b];
+      }
+    } else {
+      lay_out(elements, prefix_[k]);
+    }
+    const auto& prefix = prefix_[k];
+    const auto length = [&](Chunks at) -> std::size_t {
+      if (!blocks)
+        return prefix[static_cast<std::size_t>(at.end())] -
+               prefix[static_cast<std::size_t>(at.first)];
+      // one chunk: up to the next chunk of its block, or to the block's end
+      const auto c = static_cast<std::size_t>(at.first);
+      const auto owner = [&](std::size_t i) {
+        return s.block.empty() ? static_cast<int>(i) : s.block[i];
+      };
+      for (std::size_t next = c + 1; next < chunks; ++next)
+        if (owner(next) == owner(c)) return prefix[next] - prefix[c];
+      return elements - prefix[c];
+    };
+    if (k == 0)
+      for (const Node& node : plan.nodes) {
+        const std::size_t bytes = round_up(length(node.at) * element_, kScratchAlign);
+        if (node.kind == Node::Kind::kArrive) credit_bytes_ = std::max(credit_bytes_, bytes);
+        if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
+      }
+    extents_[k].resize(nodes_);
+    for (std::size_t i = 0; i < nodes_; ++i) {
+      const Node& node = plan.nodes[i];
+      Extent& e = extents_[k][i];
+      e.bytes = length(node.at) * element_;
+      e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, prefix);
+      e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, prefix);
+      if (node.credit >= 0)
+        e.to = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
+               static_cast<std::size_t>(node.credit) * credit_bytes_;
+    }
+  }
+  lane_bytes_ = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
+                static_cast<std::size_t>(plan.credits) * credit_bytes_;
+  std::size_t need = lane_bytes_ * nlanes_;
+  if (plan.layout == Plan::Layout::kPacked) need = round_up(need, kScratchAlign) + total * element_;
+  if (need > scratch_size_) {
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(need);
+    scratch_size_ = need;
+  }
+  lanes_.assign(nlanes_, {});
+  pending_.resize(nlanes_ * nodes_);
+  data_.assign(nlanes_ * nodes_, nullptr);
+  token_.resize(nlanes_ * nodes_);
+  posted_.assign(nlanes_ * nodes_, 0);
+}
+
+// ---- rounds --------------------------------------------------------------------------------
+
+void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
+                std::span<Transport* const> links) {
+  const bool same = plan_ == &plan && call_.count == call.count && call_.type == call.type &&
+                    slicing_.slice_bytes == slicing.slice_bytes &&
+                    slicing_.rounds_in_flight == slicing.rounds_in_flight;
+  call_ = call;
+  slicing_ = slicing;
+  if (!same) bind(plan, call, slicing);
+  links_ = links;
+  batch_.resize(links.size());
+  phantom_ = false;
+  for (Transport* link : links) phantom_ = phantom_ || link->caps().phantom;
+  kernel_ = reduce_kernel(call.type, call.op);
+  in_ = static_cast<std::byte*>(const_cast<void*>(call.in));
+  out_ = static_cast<std::byte*>(call.out);
+  failure_ = Code::kOk;
+  failed_peer_ = kNoRank;
+  failed_link_ = -1;
+  std::fill(posted_.begin(), posted_.end(), 0);
+  to_post_.clear();
+  to_reduce_.clear();
+  next_reduce_ = 0;
+  if (plan.layout == Plan::Layout::kPacked && !phantom_) copy_in_packed();
+  next_round_ = nlanes_;
+  lanes_busy_ = nlanes_;
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) activate(lane, lane);
+  progress();
+}
+
+void Run::activate(std::uint32_t lane, std::uint64_t round) {
+  Lane& l = lanes_[lane];
+  l.round = round;
+  l.last_round = round + 1 == rounds_;
+  l.remaining = static_cast<std::uint32_t>(nodes_);
+  std::copy(plan_->pending.begin(), plan_->pending.end(),
+            pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
+  if (plan_->copy_first && !phantom_ && call_.in != call_.out) {
+    const auto& prefix = prefix_[l.last_round];
+    std::memcpy(address(Where::kOut, 0, lane), address(Where::kIn, 0, lane),
+                prefix.back() * element_);
+  }
+  for (std::uint32_t node = 0; node < nodes_; ++node)
+    if (plan_->pending[node] == 0) to_post_.push_back({lane, node});
+  if (nodes_ == 0) finish_round(lane);
+}
+
+void Run::finish_round(std::uint32_t lane) {
+  if (!phantom_) {
+    const auto& prefix = prefix_[lanes_[lane].last_round];
+    if (plan_->layout != Plan::Layout::kPacked && call_.in != call_.out) {
+      const std::size_t elements =
+          lanes_[lane].last_round ? call_.count - (rounds_ - 1) * segment_ : segment_;
+      for (const int c : plan_->copy_last) {
+        const auto i = static_cast<std::size_t>(c);
+        std::size_t length = prefix[i + 1] - prefix[i];
+        if (plan_->layout == Plan::Layout::kBlocks) {
+          std::size_t end = elements;
+          for (const int other : plan_->copy_last)
+            if (prefix[static_cast<std::size_t>(other)] > prefix[i])
+              end = std::min(end, prefix[static_cast<std::size_t>(other)]);
+          length = end - prefix[i];
+        }
+        std::byte* to = address(Where::kOut, offset(Where::kOut, c, prefix), lane);
+        const std::byte* from = address(Where::kIn, offset(Where::kIn, c, prefix), lane);
+        if (to != from) copy_bytes(to, from, length * element_, call_.streaming);
+      }
+    }
+    if (call_.op == RedOp::kAvg && plan_->layout != Plan::Layout::kPacked) {
+      // What this round added to the result: a piece of the message, or of this rank's block.
+      const std::size_t elements =
+          lanes_[lane].last_round ? call_.count - (rounds_ - 1) * segment_ : segment_;
+      std::byte* at = out_ + lanes_[lane].round * segment_ * element_;
+      scale(at, at, call_.type, plan_->schedule.nranks, elements);
+    }
+  }
+  if (next_round_ < rounds_) return activate(lane, next_round_++);
+  if (--lanes_busy_ == 0 && plan_->layout == Plan::Layout::kPacked && !phantom_) copy_out_packed();
+}
+
+// ---- steps ---------------------------------------------------------------------------------
+
+void Run::finish(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  std::uint16_t* pending = pending_.data() + index(lane, 0);
+  const std::uint32_t* next = plan_->successors.data() + n.first_successor;
+  for (std::uint32_t i = 0; i < n.successors; ++i) {
+    if (--pending[next[i]] != 0) continue;
+    const bool reduces = plan_->nodes[next[i]].kind == Node::Kind::kReduce;
+    (reduces ? to_reduce_ : to_post_).push_back({lane, next[i]});
+  }
+  if (--lanes_[lane].remaining == 0) finish_round(lane);
+}
+
+// Posts a send or a receive; messages of no bytes are not sent at all, except in a barrier.
+void Run::launch(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const Extent& e = extent(lane, node);
+  if (e.bytes == 0 && !barrier_) return finish(lane, node);
+  Transfer t;
+  t.peer = n.peer;
+  t.bytes = e.bytes;
+  t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
+  t.id = transfer_id(call_.id_high, lane, node);
+  switch (n.kind) {
+    case Node::Kind::kSend: {
+      t.kind = Transfer::Kind::kSend;
+      t.streaming = call_.streaming;
+      const void* staged =
+          n.result_of < 0 ? nullptr : data_[index(lane, static_cast<std::uint32_t>(n.result_of))];
+      t.data = phantom_ ? nullptr
+               : staged ? const_cast<void*>(staged)
+                        : address(n.from, e.from, lane);
+      break;
+    }
+    case Node::Kind::kRecv:
+      t.kind = Transfer::Kind::kRecv;
+      t.streaming = call_.streaming && n.last;
+      t.data = phantom_ ? nullptr : address(n.to, e.to, lane);
+      break;
+    default:  // kArrive
+      if (n.credit < 0) {
+        t.kind = Transfer::Kind::kView;
+      } else {
+        t.kind = Transfer::Kind::kRecv;
+        t.data = phantom_ ? nullptr : address(Where::kScratch, e.to, lane);
+        data_[index(lane, node)] = t.data;
+      }
+      break;
+  }
+  posted_[index(lane, node)] = 1;
+  batch_[n.link].push_back(t);
+}
+
+// The current value and all arrivals of the group, in one pass.
+void Run::reduce(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const Extent& e = extent(lane, node);
+  const std::uint32_t* members = plan_->members.data() + n.first_member;
+  if (e.bytes != 0 && !phantom_) {
+    std::byte* to = address(n.to, e.to, lane);
+    sources_.clear();
+    sources_.push_back(address(n.from, e.from, lane));
+    for (std::uint32_t i = 0; i < n.members; ++i)
+      sources_.push_back(data_[index(lane, members[i])]);
+    // A large result that is sent on at once: produce it where the peers read it, while it is in
+    // cache, and stream it to the user's memory beside the cache.
+    Transport* link = links_[n.link];
+    void* staged = nullptr;
+    if (call_.streaming && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
+      staged = link->stage(e.bytes);
+    kernel_(staged ? staged : to, sources_.data(), static_cast<int>(sources_.size()),
+            e.bytes / element_);
+    if (staged) copy_bytes(to, staged, e.bytes, true);
+    data_[index(lane, node)] = staged;
+  }
+  for (std::uint32_t i = 0; i < n.members; ++i) {
+    const Node& member = plan_->nodes[members[i]];
+    if (member.credit < 0 && (e.bytes != 0 || barrier_))
+      links_[member.link]->release(token_[index(lane, members[i])]);
+  }
+  void* const staged =
+      e.bytes != 0 && !phantom_ ? const_cast<void*>(data_[index(lane, node)]) : nullptr;
+  finish(lane, node);
+  if (staged) {
+    post_ready();  // the sends that read what is staged
+    links_[n.link]->unstage(staged);
+  }
+}
+
+void Run::flush() {
+  for (std::size_t l = 0; l < batch_.size(); ++l) {
+    if (batch_[l].empty()) continue;
+    links_[l]->post(batch_[l]);
+    batch_[l].clear();
+  }
+}
+
+void Run::post_ready() {
+  for (std::size_t i = 0; i < to_post_.size(); ++i) {  // launch() may add to the list
+    const Ready r = to_post_[i];
+    launch(r.lane, r.node);
+  }
+  to_post_.clear();
+  flush();
+}
+
+void Run::progress() {
+  for (;;) {
+    post_ready();
+    if (next_reduce_ == to_reduce_.size()) break;
+    const Ready r = to_reduce_[next_reduce_++];
+    reduce(r.lane, r.node);
+  }
+  to_reduce_.clear();
+  next_reduce_ = 0;
+}
+
+void Run::complete(const Completion& c) {
+  const auto low = static_cast<std::uint32_t>(c.id);
+  const std::uint32_t lane = low >> 26, node = low & ((1u << 26) - 1);
+  const Node& n = plan_->nodes[node];
+  if (c.code != Code::kOk) {
+    if (failure_ == Code::kOk) {
+      failure_ = c.code;
+      failed_peer_ = n.peer;
+      failed_link_ = n.link;
+    }
+    return;
+  }
+  posted_[index(lane, node)] = 0;
+  if (n.kind == Node::Kind::kArrive && n.credit < 0) {
+    data_[index(lane, node)] = c.view;
+    token_[index(lane, node)] = c.token;
+  }
+  finish(lane, node);
+}
+
+Rank Run::waiting_for() const {
+  Rank sending_to = kNoRank;
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
+    if (lanes_[lane].remaining == 0) continue;
+    for (std::uint32_t node = 0; node < nodes_; ++node) {
+      if (!posted_[index(lane, node)]) continue;
+      if (plan_->nodes[node].kind != Node::Kind::kSend) return plan_->nodes[node].peer;
+      sending_to = plan_->nodes[node].peer;
+    }
+  }
+  return sending_to;
+}
+
+// ---- packed --------------------------------------------------------------------------------
+
+// The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
+void Run::copy_in_packed() {
+  const Schedule& s = plan_->schedule;
+  out_ = scratch_.get() + round_up(lane_bytes_ * nlanes_, kScratchAlign);
+  const bool gathers = plan_->collective == Collective::kAllGather;
+  const auto* in = static_cast<const std::byte*>(call_.in);
+  std::vector<std::size_t> at(static_cast<std::size_t>(s.nranks), 0);
+  for (int c = 0; c < s.nchunks; ++c) {
+    const auto i = static_cast<std::size_t>(c);
+    const int owner = s.block.empty() ? c : s.block[i];
+    const std::size_t bytes = (prefix_[1][i + 1] - prefix_[1][i]) * element_;
+    std::size_t& within = at[static_cast<std::size_t>(owner)];
+    const std::size_t block =
+        gathers ? 0 : static_cast<std::size_t>(owner) * call_.count * element_;
+    if ((!gathers || owner == s.rank) && bytes)
+      std::memcpy(out_ + prefix_[1][i] * element_, in + block + within, bytes);
+    within += bytes;
+  }
+}
+
+void Run::copy_out_packed() {
+  const Schedule& s = plan_->schedule;
+  const bool gathers = plan_->collective == Collective::kAllGather;
+  auto* out = static_cast<std::byte*>(call_.out);
+  std::vector<std::size_t> at(static_cast<std::size_t>(s.nranks), 0);
+  for (int c = 0; c < s.nchunks; ++c) {
+    const auto i = static_cast<std::size_t>(c);
+    const int owner = s.block.empty() ? c : s.block[i];
+    const std::size_t bytes = (prefix_[1][i + 1] - prefix_[1][i]) * element_;
+    std::size_t& within = at[static_cast<std::size_t>(owner)];
+    const std::size_t block =
+        gathers ? static_cast<std::size_t>(owner) * call_.count * element_ : 0;
+    if ((gathers || owner == s.rank) && bytes)
+      std::memcpy(out + block + within, out_ + prefix_[1][i] * element_, bytes);
+    within += bytes;
+  }
+  if (call_.op == RedOp::kAvg && !gathers)
+    scale(call_.out, call_.out, call_.type, s.nranks, call_.count);
+}
+
+}  // namespace weft

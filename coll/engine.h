@@ -1,0 +1,134 @@
+// The engine: runs a plan over transports, round by round, several rounds in flight.
+//
+// A non-blocking state machine over flat arrays. It knows no clock, never waits, sleeps or spins,
+// so the simulated fabric drives the very same code in virtual time. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "coll/kernels.h"
+#include "coll/plan.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+// How a message is cut. Every rank of a communicator must use the same.
+struct Slicing {
+  std::size_t slice_bytes = 64 << 10;  // of a chunk, per round
+  int rounds_in_flight = 4;
+};
+
+// One collective's arguments.
+struct Call {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;  // elements: of the message (all_reduce, broadcast), or of a block
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  bool streaming = false;     // the message is far larger than the caches
+  std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
+  std::uint32_t id_high = 0;  // upper half of every transfer id
+};
+
+// Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
+inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
+
+class Run {
+ public:
+  // Starts the call: posts what can be posted. `plan` and the buffers must live until done().
+  // links[i] is the transport behind Node::link == i.
+  void start(const Plan& plan, const Call& call, const Slicing& slicing,
+             std::span<Transport* const> links);
+
+  // A transfer of this run (id_high matches) has ended.
+  void complete(const Completion& completion);
+  // Runs what has become possible. Call after a batch of complete().
+  void progress();
+
+  bool done() const { return lanes_busy_ == 0; }
+  // The first peer whose transfer failed and how; kOk while all is well.
+  Code failure() const { return failure_; }
+  Rank failed_peer() const { return failed_peer_; }
+  int failed_link() const { return failed_link_; }
+
+  // A rank this run waits for right now, for error messages; kNoRank when there is none.
+  Rank waiting_for() const;
+  std::uint64_t rounds() const { return rounds_; }
+  std::size_t scratch_bytes() const { return scratch_size_; }
+
+ private:
+  struct Lane {
+    std::uint64_t round = 0;
+    std::uint32_t remaining = 0;
+    bool last_round = false;
+  };
+  // Where the chunks of a node lie, for full rounds and for the last one.
+  struct Extent {
+    std::size_t from, to, bytes;
+  };
+
+  void bind(const Plan& plan, const Call& call, const Slicing& slicing);
+  void lay_out(std::size_t elements, std::vector<std::size_t>& prefix) const;
+  std::size_t offset(Where where, int chunk, const std::vector<std::size_t>& prefix) const;
+  std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const;
+  const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
+    return extents_[lanes_[lane].last_round][node];
+  }
+  void activate(std::uint32_t lane, std::uint64_t round);
+  void finish_round(std::uint32_t lane);
+  void finish(std::uint32_t lane, std::uint32_t node);
+  void launch(std::uint32_t lane, std::uint32_t node);
+  void reduce(std::uint32_t lane, std::uint32_t node);
+  void post_ready();
+  void flush();
+  void copy_in_packed();
+  void copy_out_packed();
+  std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
+
+  const Plan* plan_ = nullptr;
+  Call call_;
+  Slicing slicing_;
+  std::span<Transport* const> links_;
+  bool phantom_ = false;
+  bool barrier_ = false;
+  ReduceFn kernel_ = nullptr;
+
+  std::size_t nodes_ = 0, element_ = 4;
+  std::uint64_t rounds_ = 0, next_round_ = 0;
+  std::size_t segment_ = 0;             // elements per round: of the message, or of a block
+  std::vector<std::size_t> prefix_[2];  // element offset of each chunk within a round
+  std::vector<Extent> extents_[2];
+  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, lane_bytes_ = 0;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_size_ = 0;
+  std::byte *in_ = nullptr, *out_ = nullptr;
+
+  std::vector<Lane> lanes_;
+  std::uint32_t nlanes_ = 0, lanes_busy_ = 0;
+  std::vector<std::uint16_t> pending_;  // [lane][node]
+  std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
+  std::vector<std::uint64_t> token_;    // [lane][node]: to release, for views
+  std::vector<std::uint8_t> posted_;    // [lane][node]: handed to a transport, not ended
+  struct Ready {
+    std::uint32_t lane, node;
+  };
+  std::vector<Ready> to_post_, to_reduce_;
+  std::size_t next_reduce_ = 0;
+  std::vector<std::vector<Transfer>> batch_;  // per link
+  std::vector<const void*> sources_;
+  Code failure_ = Code::kOk;
+  Rank failed_peer_ = kNoRank;
+  int failed_link_ = -1;
+};
+
+// Messages up to this size may be run packed.
+inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;
+
+// Whether a small all_gather or reduce_scatter should be compiled packed.
+bool wants_packed(std::size_t total_bytes, const Schedule& schedule);
+
+}  // namespace weft

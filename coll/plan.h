@@ -1,0 +1,75 @@
+// A schedule made ready to run: the steps of one rank as a graph in flat arrays.
+//
+// The plan knows which value lies where (the user's input, output, or scratch) and what waits for
+// what; it does not know sizes or addresses, so one plan serves every message. The engine replays
+// it once per round, a round being one slice of every chunk.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "coll/schedule.h"
+#include "coll/types.h"
+
+namespace weft {
+
+enum class Where : std::uint8_t { kNowhere, kIn, kOut, kScratch };
+
+struct Node {
+  enum class Kind : std::uint8_t {
+    kSend,
+    kRecv,    // straight to where the chunk's value belongs
+    kArrive,  // of bytes to be reduced: a view, or a receive into a credit of scratch
+    kReduce,  // one pass over the current value and all arrivals of the group
+  };
+  Kind kind;
+  Where from = Where::kNowhere;  // kSend, kReduce: where the current value is
+  Where to = Where::kNowhere;    // kRecv, kReduce: where the new value goes
+  std::uint8_t link = 0;         // index of a transport
+  bool last = false;             // kRecv, kReduce: no later step of the round reads the value
+  Rank peer = kNoRank;           // world rank
+  std::uint32_t ordinal = 0;     // of the message among those of this peer, channel and direction
+  Chunks at = {};
+  std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
+  std::int32_t credit = -1;     // kArrive: which scratch it lands in (links without views)
+  std::uint32_t first_member = 0, members = 0;        // kReduce: arrivals, in Plan::members
+  std::uint32_t first_successor = 0, successors = 0;  // in Plan::successors
+};
+
+struct Link {
+  bool views = false;  // the transport lends arrivals
+};
+
+struct PlanRequest {
+  Collective collective;
+  bool in_place = false;        // the input is where the output goes
+  std::span<const Rank> world;  // world rank of each rank of the communicator
+  std::span<const Link> links;
+  std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
+};
+
+struct Plan {
+  Schedule schedule;
+  Collective collective;
+  // Message layout (all_reduce, broadcast): chunks lie one after the other. Block layout
+  // (all_gather, reduce_scatter): every chunk is a piece of a rank's block, and every step moves
+  // one chunk. Packed: a small all_gather or reduce_scatter, run on a copy in chunk order.
+  enum class Layout : std::uint8_t { kMessage, kBlocks, kPacked } layout;
+  bool copy_first = false;  // the round starts by copying its input to the output
+  std::vector<Node> nodes;
+  std::vector<std::uint16_t> pending;  // per node: what it waits for
+  std::vector<std::uint32_t> successors, members;
+  int credits = 0;                       // pieces of scratch for arrivals, per round in flight
+  std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none
+  int scratch_chunks = 0;
+  std::vector<int> copy_last;  // chunks that no step writes here but the result holds
+  bool network = false;        // some link has no views: slices are longer
+};
+
+// Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or
+// reduce_scatter. Throws Error when the schedule sends a value it does not have.
+Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed);
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// Binomial trees, aware of hosts: first between the hosts, then inside each.
+#include <bit>
+
+#include "coll/building_blocks.h"
+
+namespace weft {
+
+// Counted from the root, member v gets it from v without its lowest bit, and serves the members
+// v + mask below that bit, the farthest (with the largest subtree) first.
+void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
+  const int n = g.size();
+  const int v = (g.me - root + n) % n;
+  int low = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)));
+  if (v != 0) {
+    low = v & -v;
+    s.recv(g.at(root + v - low), c, channel);
+  }
+  for (int mask = low / 2; mask > 0; mask /= 2)
+    if (v + mask < n) s.send(g.at(root + v + mask), c, channel);
+}
+
+namespace {
+
+// One rank per host stands for it: the root, and elsewhere the one on the root's rail.
+Schedule tree_broadcast_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, 1);
+  const Layout layout(shape);
+  const int root_local = layout.local_of(shape.root);
+  std::vector<Rank> heads;
+  for (const auto& ranks : layout.hosts())
+    heads.push_back(root_local < static_cast<int>(ranks.size()) ? ranks[root_local] : ranks[0]);
+  const Rank head = heads[layout.my_host()];
+  if (head == shape.rank)
+    binomial_broadcast(s, {heads, layout.my_host()}, layout.host_of(shape.root), s.all(), 1);
+  binomial_broadcast(s, layout.host(), layout.local_of(head), s.all(), 0);
+  return s;
+}
+
+constexpr Algorithm kAlgorithms[] = {
+    {"tree", Collective::kBroadcast, "a binomial tree between the hosts, and one inside each",
+     any_shape, tree_broadcast_schedule},
+};
+
+}  // namespace
+
+std::span<const Algorithm> tree_algorithms() { return kAlgorithms; }
+
+}  // namespace weft

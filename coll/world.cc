@@ -1,0 +1,207 @@
+// Assembling a process's weft: topology, transports, groups, and the measured cost of a link.
+#include <fmt/format.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "coll/calibrate.h"
+#include "coll/core.h"
+#include "topo/discover.h"
+#include "transport/shm.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+long environment_number(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  if (!text) return otherwise;
+  long value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || at != end || value <= 0)
+    throw Error(fmt::format("{}={} is not a positive whole number", name, text));
+  return value;
+}
+
+}  // namespace
+
+Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
+    : job(std::move(job_in)), options(opts) {
+  if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx")
+    throw Error(fmt::format("transport '{}' is not one of auto, shm, ucx", options.transport));
+  const int n = job->size();
+  const Rank me = job->rank();
+  std::vector<Place> places;
+  for (const std::string& text : job->all_gather(encode(place)))
+    places.push_back(decode_place(text));
+  topology = std::make_unique<Topology>(std::move(places));
+
+  // Who is reached how: decided from the topology alone, so that all ranks decide alike.
+  const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
+  bool one_machine = true;
+  for (Rank r = 0; r < n; ++r) one_machine = one_machine && machine(r) == machine(0);
+  if (options.transport == "shm" && !one_machine)
+    throw Error(
+        fmt::format("transport shm needs all ranks on one machine, but rank 0 is on '{}' "
+                    "and others are elsewhere; use --transport auto",
+                    machine(0)));
+  const bool emulate = !ucx_available() && one_machine;
+  const auto share = [&](Rank a, Rank b) {
+    if (options.transport == "ucx") return false;
+    if (options.transport == "shm" || emulate) return machine(a) == machine(b);
+    return machine(a) == machine(b) && topology->same_host(a, b);
+  };
+  shm_peer.assign(static_cast<std::size_t>(n), 0);
+  std::vector<Rank> members;
+  for (Rank r = 0; r < n; ++r) {
+    shm_peer[static_cast<std::size_t>(r)] = share(me, r);
+    if (share(me, r)) members.push_back(r);
+  }
+  bool any_far = false;
+  for (Rank a = 0; a < n; ++a)
+    for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
+
+  if (options.transport != "ucx") {
+    shm_link = static_cast<int>(links.size());
+    transports.push_back(make_shm_transport(*job, *topology, members));
+    links.push_back(transports.back().get());
+  }
+  if (any_far || options.transport == "ucx") {
+    first_rail_link = static_cast<int>(links.size());
+    const auto& rails = topology->place(me).rails;
+    for (int r = 0; r < topology->nrails(); ++r) {
+      transports.push_back(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)]));
+      links.push_back(transports.back().get());
+    }
+  }
+  for (const Transport* link : links) link_kinds.push_back({link->caps().views});
+  link_used.assign(links.size(), false);
+  if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
+
+  int here = 0;
+  for (Rank r = 0; r < n; ++r) here += machine(r) == machine(me);
+  crowded = here > usable_cores();
+  spdlog::debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
+                topology->nhosts(), topology->nrails(), members.size(),
+                crowded ? ", more ranks than cores" : "");
+}
+
+Core::~Core() {
+  job->leave();
+  transports.clear();
+}
+
+World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
+    : core_(std::make_shared<Core>(std::move(job), std::move(place), options)) {
+  Communicator all = world();
+  if (size() > 1) calibrate(*core_, *all.state_).check();
+}
+
+World::~World() = default;
+
+std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
+  WorldOptions o = options;
+  o.timeout = std::chrono::milliseconds(
+      environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  const JobSpec spec = job_from_environment();
+  Place place = discover_place();
+  // Emulated rails (weft launch --rails): the same device several times.
+  if (std::getenv("WEFT_EMULATE_RAILS") && !std::getenv("WEFT_RAILS")) {
+    const auto rails = static_cast<std::size_t>(environment_number("WEFT_EMULATE_RAILS", 1));
+    Nic first;
+    first.name = first.netdev = "lo";
+    first.address = "127.0.0.1";
+    first.up = true;
+    place.rails.assign(rails, first);
+  }
+  return std::make_unique<World>(connect(spec), std::move(place), o);
+}
+
+Rank World::rank() const { return core_->job->rank(); }
+int World::size() const { return core_->job->size(); }
+const Topology& World::topology() const { return *core_->topology; }
+Job& World::job() { return *core_->job; }
+
+namespace {
+
+// ids: the same for groups that cannot share a rank, different for those that can.
+enum GroupId : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup };
+
+// The group of that id, which lives as long as the core.
+std::shared_ptr<GroupState> group(const std::shared_ptr<Core>& core, std::uint32_t id,
+                                  std::vector<Rank> ranks) {
+  std::unique_ptr<GroupState>& g = core->groups[id];
+  if (g) return {core, g.get()};
+  g = std::make_unique<GroupState>();
+  const Topology& topology = *core->topology;
+  g->core = core.get();
+  g->id = id;
+  g->ranks = std::move(ranks);
+  const int n = static_cast<int>(g->ranks.size());
+  g->sends.assign(g->ranks.size(), 0);
+  g->recvs.assign(g->ranks.size(), 0);
+  std::map<int, std::vector<Rank>> hosts;
+  g->one_machine = true;
+  for (Rank r = 0; r < n; ++r) {
+    const Rank world = g->ranks[static_cast<std::size_t>(r)];
+    if (world == core->job->rank()) g->me = r;
+    hosts[topology.host(world)].push_back(r);
+    g->one_machine = g->one_machine && core->shm_peer[static_cast<std::size_t>(world)];
+  }
+  g->shape.rank = g->me;
+  g->shape.nranks = n;
+  for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
+  // Rails of declared, unequal speed get chunks to match.
+  std::vector<double> weight;
+  for (const Rank r : g->shape.hosts.front()) {
+    const Rank world = g->ranks[static_cast<std::size_t>(r)];
+    const auto& rails = topology.place(world).rails;
+    const auto rail = static_cast<std::size_t>(topology.rail(world));
+    weight.push_back(rail < rails.size() ? rails[rail].rate_gbps : 0);
+  }
+  const auto [low, high] = std::minmax_element(weight.begin(), weight.end());
+  if (*low > 0 && *low < *high) g->shape.rail_weight = weight;
+
+  if (core->shm_link >= 0 && g->one_machine && n > 1 && n <= 256)
+    g->board = core->links[static_cast<std::size_t>(core->shm_link)]->board(g->ranks, id);
+  return {core, g.get()};
+}
+
+}  // namespace
+
+Communicator World::world() {
+  std::vector<Rank> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Communicator(group(core_, kWorldGroup, std::move(ranks)));
+}
+
+Communicator World::host() {
+  const Topology& t = *core_->topology;
+  return Communicator(group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
+}
+
+Communicator World::rail() {
+  const Topology& t = *core_->topology;
+  std::vector<Rank> ranks;
+  for (int h = 0; h < t.nhosts(); ++h) {
+    const auto& members = t.ranks_of(h);
+    const auto local = static_cast<std::size_t>(t.local(rank()));
+    if (local < members.size()) ranks.push_back(members[local]);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return Communicator(group(core_, kRailGroup, std::move(ranks)));
+}
+
+}  // namespace weft

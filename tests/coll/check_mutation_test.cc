@@ -1,0 +1,351 @@
+// The checker's own test: it must reject every wrong mutant of every algorithm, and no right one.
+//
+// Which mutants are right is decided by an interpreter that shares no code with the checker: it
+// runs all ranks in a random order, step by step, with queues for channels and the values written
+// out as text, "((0+1)+(2+3))". It follows the rules at the top of coll/check_graph.h, FIFO and
+// credits included; so there is no class of mutants in which the two may differ.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "coll/check.h"
+#include "tests/coll/schedules.h"
+
+namespace weft {
+namespace {
+
+using Random = std::mt19937;
+
+struct Case {
+  Collective collective;
+  Rank root;
+  int credits;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const std::vector<Schedule>& all, const Case& c, Random& random)
+      : all_(all), case_(c), random_(random) {
+    for (const Schedule& s : all) {
+      auto& state = ranks_.emplace_back();
+      state.values.resize(s.nchunks);
+      state.posted.resize(s.steps.size());
+      state.done.resize(s.steps.size());
+      state.messages.resize(s.steps.size());
+      for (int c2 = 0; c2 < s.nchunks; ++c2)
+        if (starts_with_value(s, c2)) state.values[c2] = {leaf(s.rank)};
+    }
+  }
+
+  bool right() {
+    std::vector<std::pair<int, int>> left;
+    for (const Schedule& s : all_)
+      for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) left.push_back({s.rank, i});
+    for (bool moved = true; moved && !wrong_;) {
+      moved = false;
+      std::shuffle(left.begin(), left.end(), random_);
+      for (auto [rank, i] : left) moved |= advance(rank, i);
+      std::erase_if(left, [&](auto at) { return ranks_[at.first].done[at.second]; });
+    }
+    if (wrong_ || !left.empty()) return false;  // something is unmatched, or a deadlock
+    for (const auto& [key, channel] : channels_)
+      if (channel.sent != channel.taken) return false;
+    return result_right();
+  }
+
+ private:
+  // Parts of a sum that is being added up; one part once it is complete. Empty: unwritten.
+  using Value = std::vector<std::string>;
+  struct RankState {
+    std::vector<Value> values;
+    std::vector<bool> posted, done;
+    std::vector<std::vector<std::string>> messages;  // taken, not yet used
+  };
+  struct Message {
+    Chunks at;
+    std::vector<std::string> values;
+  };
+  struct Channel {
+    std::deque<Message> queue;
+    int sent = 0, taken = 0;
+  };
+
+  static std::string leaf(Rank r) { return fmt::format("<{}>", r); }
+
+  int block(const Schedule& s, int c) const { return s.block.empty() ? c : s.block[c]; }
+
+  bool starts_with_value(const Schedule& s, int c) const {
+    if (case_.collective == Collective::kAllGather) return block(s, c) == s.rank;
+    if (case_.collective == Collective::kBroadcast) return s.rank == case_.root;
+    return true;
+  }
+
+  static bool overlap(Chunks a, Chunks b) { return a.first < b.end() && b.first < a.end(); }
+
+  bool data_ready(int rank, int i) const {
+    const auto& steps = all_[rank].steps;
+    for (int e = 0; e < i; ++e)
+      if (!ranks_[rank].done[e] && overlap(steps[e].at, steps[i].at) &&
+          (steps[e].op != Op::kSend || steps[i].op != Op::kSend))
+        return false;
+    return true;
+  }
+
+  // The position of a step among those of its channel and direction; whether those before it are
+  // as far as they must be.
+  bool in_turn(int rank, int i, int* position) const {
+    const auto& steps = all_[rank].steps;
+    const bool sends = steps[i].op == Op::kSend;
+    *position = 0;
+    for (int e = 0; e < i; ++e) {
+      if (steps[e].peer != steps[i].peer || steps[e].channel != steps[i].channel ||
+          (steps[e].op == Op::kSend) != sends)
+        continue;
+      ++*position;
+      if (sends ? !ranks_[rank].posted[e] : !ranks_[rank].done[e]) return false;
+    }
+    return true;
+  }
+
+  bool advance(int rank, int i) {
+    RankState& me = ranks_[rank];
+    const Step& step = all_[rank].steps[i];
+    if (me.done[i] || wrong_) return false;
+    const bool sends = step.op == Op::kSend;
+    Channel& channel = sends ? channels_[{rank, step.peer, step.channel}]
+                             : channels_[{step.peer, rank, step.channel}];
+    int position = 0;
+    const bool turn = in_turn(rank, i, &position);
+    if (sends) {
+      if (!me.posted[i]) {
+        if (!turn || !data_ready(rank, i)) return false;
+        Message message{step.at, {}};
+        for (int c = step.at.first; c < step.at.end(); ++c)
+          message.values.push_back(complete(me.values[c]));
+        channel.queue.push_back(message);
+        ++channel.sent;
+        me.posted[i] = true;
+        return true;
+      }
+      if (channel.taken <= position - case_.credits) return false;
+      me.done[i] = true;
+      return true;
+    }
+    if (!me.posted[i]) {
+      if (!turn || channel.queue.empty()) return false;
+      if (step.op == Op::kRecv && !data_ready(rank, i)) return false;
+      if (channel.queue.front().at != step.at) {
+        wrong_ = true;
+        return false;
+      }
+      me.messages[i] = channel.queue.front().values;
+      channel.queue.pop_front();
+      ++channel.taken;
+      me.posted[i] = true;
+      return true;
+    }
+    if (!data_ready(rank, i)) return false;
+    use(rank, i);
+    me.done[i] = true;
+    return true;
+  }
+
+  void use(int rank, int i) {
+    const auto& steps = all_[rank].steps;
+    for (int k = 0; k < steps[i].at.count; ++k) {
+      Value& value = ranks_[rank].values[steps[i].at.first + k];
+      const std::string& in = ranks_[rank].messages[i][k];
+      if (case_.collective == Collective::kBarrier) {
+        value.push_back(in);
+      } else if (steps[i].op == Op::kRecv) {
+        value = {in};
+      } else {
+        const bool goes_on =
+            i > 0 && steps[i - 1].op == Op::kRecvReduce && steps[i - 1].at == steps[i].at;
+        if (value.empty()) wrong_ = true;
+        if (!goes_on) value = {complete(value)};
+        value.push_back(in);
+      }
+    }
+  }
+
+  std::string complete(Value parts) {
+    if (parts.empty()) wrong_ = true;  // read, but never written
+    if (parts.size() == 1) return parts[0];
+    std::sort(parts.begin(), parts.end());
+    return fmt::format("({})", fmt::join(parts, "+"));
+  }
+
+  static int times(const std::string& text, const std::string& what) {
+    int n = 0;
+    for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+
+  bool result_right() {
+    for (const Schedule& s : all_) {
+      std::string everything;
+      for (int c = 0; c < s.nchunks; ++c) {
+        if (ranks_[s.rank].values[c].empty()) return false;
+        const std::string got = complete(ranks_[s.rank].values[c]);
+        everything += got;
+        const bool mine = block(s, c) == s.rank;
+        if (case_.collective == Collective::kAllReduce ||
+            (case_.collective == Collective::kReduceScatter && mine)) {
+          for (Rank r = 0; r < s.nranks; ++r)
+            if (times(got, leaf(r)) != 1) return false;
+          if (case_.collective == Collective::kAllReduce && got != complete(ranks_[0].values[c]))
+            return false;
+        }
+        if (case_.collective == Collective::kAllGather && got != leaf(block(s, c))) return false;
+        if (case_.collective == Collective::kBroadcast && got != leaf(case_.root)) return false;
+      }
+      if (case_.collective == Collective::kBarrier)
+        for (Rank r = 0; r < s.nranks; ++r)
+          if (times(everything, leaf(r)) == 0) return false;
+    }
+    return !wrong_;
+  }
+
+  const std::vector<Schedule>& all_;
+  Case case_;
+  Random& random_;
+  std::vector<RankState> ranks_;
+  std::map<std::tuple<int, int, int>, Channel> channels_;
+  bool wrong_ = false;
+};
+
+// One random change to one step. Empty where the change does not apply.
+std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Schedule& s = all[below(static_cast<int>(all.size()))];
+  if (s.steps.empty()) return std::nullopt;
+  const int i = below(static_cast<int>(s.steps.size()));
+  const std::vector<Step> before = s.steps;
+  Step& step = s.steps[i];
+  const char* what = "";
+  switch (below(9)) {
+    case 0:
+      what = "drop";
+      s.steps.erase(s.steps.begin() + i);
+      break;
+    case 1:
+      what = "duplicate";
+      s.steps.insert(s.steps.begin() + i, Step(step));
+      break;
+    case 2:
+      what = "swap with the next";
+      if (i + 1 < static_cast<int>(s.steps.size())) std::swap(step, s.steps[i + 1]);
+      break;
+    case 3:
+      what = "change the peer";
+      step.peer = below(s.nranks);
+      break;
+    case 4:
+      what = "change the chunk";
+      step.at.first += below(2) == 0 ? 1 : -1;
+      break;
+    case 5:
+      what = "change the count";
+      step.at.count += below(2) == 0 ? 1 : -1;
+      break;
+    case 6:
+      what = "change the channel";
+      step.channel = 1 - step.channel;
+      break;
+    case 7:
+      what = "change the operation";
+      step.op = static_cast<Op>(below(3));
+      break;
+    case 8: {  // on both sides: the transfers still match
+      what = "a receive reduces or does not";
+      if (step.op == Op::kSend) return std::nullopt;
+      step.op = step.op == Op::kRecv ? Op::kRecvReduce : Op::kRecv;
+      break;
+    }
+  }
+  if (s.steps == before) return std::nullopt;
+  return fmt::format("{} at step {} of rank {}", what, i, s.rank);
+}
+
+// What no interpreter needs to run.
+bool well_formed(const std::vector<Schedule>& all) {
+  for (const Schedule& s : all)
+    for (const Step& step : s.steps)
+      if (step.peer == s.rank || step.at.first < 0 || step.at.count < 1 ||
+          step.at.end() > s.nchunks)
+        return false;
+  return true;
+}
+
+struct Counts {
+  int rejected = 0, equivalent = 0;
+};
+
+void try_mutants(const Algorithm& algorithm, const Shape& shape, int mutants, Random& random,
+                 Counts& counts) {
+  const auto original = testing::build_all(algorithm, shape);
+  for (int m = 0; m < mutants; ++m) {
+    auto all = original;
+    const auto what = mutate(all, random);
+    if (!what) continue;
+    for (int credits : {0, 1, 2, 1000}) {
+      const Case c{algorithm.collective, shape.root, credits};
+      const std::string fault = check(c.collective, all, {.credits = credits, .root = shape.root});
+      bool right = well_formed(all);
+      for (int run = 0; right && run < 2; ++run) right = Interpreter(all, c, random).right();
+      ASSERT_EQ(fault.empty(), right)
+          << testing::full_name(algorithm) << " on " << shape.nranks << " ranks, "
+          << shape.hosts.size() << " hosts, root " << shape.root << ", " << credits
+          << " credits: " << *what << "\nthe checker says: " << fault;
+      ++(right ? counts.equivalent : counts.rejected);
+    }
+  }
+}
+
+TEST(CheckMutation, RejectsExactlyTheWrongMutants) {
+  constexpr int kMutants = 60;
+  Random random(20261121);
+  Counts counts;
+  for (const Algorithm& a : algorithms()) {
+    for (int n : {2, 3, 4, 5, 6, 7, 8}) {
+      Shape shape = testing::on_one_host(n);
+      shape.root = n / 2;
+      ASSERT_NO_FATAL_FAILURE(try_mutants(a, shape, kMutants, random, counts));
+    }
+    for (auto [hosts, per_host] : {std::pair{2, 2}, {3, 2}, {2, 3}, {4, 2}}) {
+      for (Shape shape :
+           {testing::uniform(hosts, per_host), testing::round_robin(hosts, per_host)}) {
+        shape.root = shape.nranks - 1;
+        ASSERT_NO_FATAL_FAILURE(try_mutants(a, shape, kMutants, random, counts));
+      }
+    }
+  }
+  // A mutation that never bites, or never spares, would prove nothing.
+  EXPECT_GT(counts.rejected, 10000);
+  EXPECT_GT(counts.equivalent, 1000);
+  RecordProperty("rejected", counts.rejected);
+  RecordProperty("equivalent", counts.equivalent);
+}
+
+TEST(CheckMutation, TheInterpreterItselfAcceptsTheOriginals) {
+  Random random(1);
+  for (const Algorithm& a : algorithms())
+    for (int credits : {0, 1, 2, 1000})
+      for (const Shape& shape : {testing::on_one_host(5), testing::uniform(3, 2)})
+        EXPECT_TRUE(
+            Interpreter(testing::build_all(a, shape), {a.collective, shape.root, credits}, random)
+                .right())
+            << testing::full_name(a) << ", " << credits << " credits";
+}
+
+}  // namespace
+}  // namespace weft

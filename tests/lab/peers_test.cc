@@ -1,0 +1,132 @@
+// `weft bench peers`: medians, verdicts and failures are told as they are. The peers' speed is not
+// tested here, only that their drivers build and give a checked result.
+// labels: multiproc
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+struct Result {
+  int code = 0;
+  std::string output;
+};
+
+Result run(const std::string& command) {
+  Result result;
+  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen failed");
+  std::array<char, 4096> bytes;
+  for (std::size_t n; (n = fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
+    result.output.append(bytes.data(), n);
+  }
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+bool there(const std::string& program) { return run("command -v " + program).code == 0; }
+
+class Peers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!there("python3")) GTEST_SKIP() << "missing capability: python3";
+    folder_ = fs::temp_directory_path() / ("peers_test_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  nlohmann::json report() const {
+    std::ifstream stream(file("report"));
+    return nlohmann::json::parse(stream);
+  }
+  Result bench(const std::string& options) const {
+    return run(std::string(WEFT_BINARY) + " bench peers --rounds 3 --json " + file("report") +
+               " --build " + file("build") + " " + options);
+  }
+  // Stands in for weft: says 30, 10 and 20 us in its three rounds.
+  std::string stand_in(int wrong) const {
+    std::ofstream script(file("weft"));
+    script << "#!/bin/bash\n"
+              "n=$(cat "
+           << file("n") << " 2>/dev/null || echo 0); echo $((n + 1)) >" << file("n")
+           << "\n"
+              "times=(30 10 20)\n"
+              "while [ \"$1\" != --json ]; do shift; done\n"
+              "echo '{\"rows\": [{\"time_us_p50\": '${times[n]}', \"wrong\": "
+           << wrong << "}]}' >$2\n";
+    script.close();
+    fs::permissions(file("weft"), fs::perms::owner_all);
+    return " --weft " + file("weft");
+  }
+
+ private:
+  fs::path folder_;
+};
+
+TEST_F(Peers, ReportsTheMedianOfTheRounds) {
+  const Result result =
+      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(0));
+  // The target is a ratio to a peer that did not run.
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("UNKNOWN all_reduce, 2 ranks, malloc memory, 8 B"));
+  const nlohmann::json json = report();
+  EXPECT_EQ(json["schema"], "weft.peers/1");
+  const nlohmann::json& weft = json["rows"][0]["contenders"]["weft_malloc"];
+  EXPECT_EQ(weft["time_us"], 20);
+  EXPECT_EQ(weft["rounds"].size(), 3U);
+}
+
+TEST_F(Peers, AWrongResultIsNoTime) {
+  const Result result =
+      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(5));
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("5 wrong elements"));
+}
+
+TEST_F(Peers, RefusesWhatMakesNoSense) {
+  EXPECT_NE(bench("--collectives all_reduced").code, 0);
+  EXPECT_THAT(bench("--sizes 12x").output, HasSubstr("size 12x"));
+  EXPECT_THAT(bench("--scenario netlab --layouts 4x2").output, HasSubstr("layout 4x2"));
+  EXPECT_THAT(bench("--only nobody").output, HasSubstr("openmpi_ring256k"));
+}
+
+TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
+  if (!there("mpicxx.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
+  const Result result =
+      bench("--peers-only --only openmpi -n 2 --sizes 64K --scale 0.01 --budget 0.1");
+  EXPECT_EQ(result.code, 0) << result.output;
+  const nlohmann::json json = report();
+  ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
+  for (const auto& row : json["rows"]) {
+    EXPECT_GT(row["contenders"]["openmpi"]["time_us"].get<double>(), 0) << row;
+  }
+}
+
+TEST_F(Peers, GlooIsBuiltRunAndChecked) {
+  if (!fs::exists("/usr/include/gloo/context.h")) GTEST_SKIP() << "missing capability: Gloo";
+  const Result result = bench(
+      "--peers-only --only gloo,gloo_ring_chunked -n 2 --sizes 64K --scale 0.01 --budget 0.1");
+  EXPECT_EQ(result.code, 0) << result.output;
+  const nlohmann::json json = report();
+  ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
+  for (const auto& row : json["rows"]) {
+    for (const auto& gloo : row["contenders"]) EXPECT_GT(gloo["time_us"].get<double>(), 0) << row;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,73 @@
+// Payloads whose reductions are exact in every type, and the reference computed without weft.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "coll/types.h"
+
+namespace weft::testing {
+
+// Small whole numbers: sums over 40 ranks stay exact even in bfloat16 (8 bits).
+inline int value(int rank, std::size_t i) {
+  return static_cast<int>((i * 7 + i / 13 + static_cast<std::size_t>(rank) * 3) % 5) + 1;
+}
+
+inline std::uint16_t to_bf16(float f) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16);
+}
+inline std::uint16_t to_fp16(float f) {  // exact for whole numbers up to 2048 and their halves
+  const auto bits = std::bit_cast<std::uint32_t>(f);
+  if ((bits & 0x7fffffff) == 0) return 0;
+  const int exponent = static_cast<int>((bits >> 23) & 255) - 127 + 15;
+  return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | static_cast<unsigned>(exponent) << 10 |
+                                    ((bits >> 13) & 0x3ff));
+}
+
+inline void put(void* at, std::size_t i, DType type, double v) {
+  auto* p = static_cast<std::byte*>(at) + i * size_of(type);
+  const auto store = [p](auto x) { std::memcpy(p, &x, sizeof x); };
+  switch (type) {
+    case DType::kFloat32:
+      return store(static_cast<float>(v));
+    case DType::kFloat64:
+      return store(v);
+    case DType::kInt32:
+      return store(static_cast<std::int32_t>(v));
+    case DType::kInt64:
+      return store(static_cast<std::int64_t>(v));
+    case DType::kFloat16:
+      return store(to_fp16(static_cast<float>(v)));
+    case DType::kBFloat16:
+      return store(to_bf16(static_cast<float>(v)));
+  }
+}
+
+inline bool is_float(DType t) { return t != DType::kInt32 && t != DType::kInt64; }
+
+// The reduction over n ranks of element i. An average is a whole number or not exact in general:
+// callers use n that are powers of two for avg on floating types.
+inline double reduced(int n, std::size_t i, DType type, RedOp op) {
+  double sum = 0, low = 1e9, high = -1e9;
+  for (int r = 0; r < n; ++r) {
+    const double v = value(r, i);
+    sum += v;
+    low = v < low ? v : low;
+    high = v > high ? v : high;
+  }
+  switch (op) {
+    case RedOp::kSum:
+      return sum;
+    case RedOp::kMin:
+      return low;
+    case RedOp::kMax:
+      return high;
+    case RedOp::kAvg:
+      return is_float(type) ? sum / n : static_cast<double>(static_cast<std::int64_t>(sum) / n);
+  }
+  return 0;
+}
+
+}  // namespace weft::testing

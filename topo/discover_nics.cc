@@ -1,0 +1,176 @@
+// NICs and RDMA devices of this host, from sysfs and from this process's network namespace.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "topo/sysfs.h"
+
+namespace weft::sysfs {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr unsigned kFlagUp = 0x1;  // IFF_UP in class/net/*/flags
+
+// What the kernel says of an interface in this network namespace.
+struct Live {
+  unsigned flags = 0;
+  unsigned index = 0;
+  std::string ipv4, ipv6;
+};
+
+std::string numeric_address(const sockaddr* address) {
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(address, size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text;
+}
+
+std::map<std::string, Live> live_interfaces() {
+  std::map<std::string, Live> result;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return result;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  for (const ifaddrs* it = first; it != nullptr; it = it->ifa_next) {
+    if (it->ifa_name == nullptr) continue;
+    // An address may carry a label ("eth0:1"); the interface is what stands before the colon.
+    const std::string name =
+        std::string(it->ifa_name).substr(0, std::string(it->ifa_name).find(':'));
+    Live& live = result[name];
+    live.flags = it->ifa_flags;
+    live.index = if_nametoindex(name.c_str());
+    if (it->ifa_addr == nullptr) continue;
+    if (it->ifa_addr->sa_family == AF_INET && live.ipv4.empty()) {
+      live.ipv4 = numeric_address(it->ifa_addr);
+    } else if (it->ifa_addr->sa_family == AF_INET6 && live.ipv6.empty()) {
+      // A link-local address says nothing without its interface, which peers do not share.
+      const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
+      if (!IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) live.ipv6 = numeric_address(it->ifa_addr);
+    }
+  }
+  return result;
+}
+
+bool up_in_tree(const std::string& directory) {
+  if ((read_integer(directory + "/flags", 0) & kFlagUp) == 0) return false;
+  const std::string state = read_line(directory + "/operstate");
+  // Drivers without link detection, and loopback, say "unknown".
+  return state == "up" || (state == "unknown" && read_integer(directory + "/carrier", 1) != 0);
+}
+
+// Gb/s, 0 where unknown: `speed` is in Mb/s, -1 or an error while the link is down.
+double netdev_rate(const std::string& directory, bool physical) {
+  if (!physical) {
+    // veth and tun make a speed up (10000). Bonds, VLANs and bridges report that of the device
+    // below them, which they link to.
+    const auto names = list(directory);
+    if (std::none_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.starts_with("lower_"); })) {
+      return 0;
+    }
+  }
+  const std::int64_t mbps = read_integer(directory + "/speed", 0);
+  // Some drivers print the unknown speed as an unsigned number.
+  return mbps > 0 && mbps < 0x7fffffff ? static_cast<double>(mbps) / 1000 : 0;
+}
+
+// "100 Gb/sec (4X EDR)" as 100; 0 where it reads otherwise.
+double rdma_rate(const std::string& text) {
+  char* end = nullptr;
+  const double gbps = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || !std::string(end).starts_with(" Gb/sec")) return 0;
+  return gbps > 0 && gbps < 1e6 ? gbps : 0;
+}
+
+// The interface behind an RDMA device: that of its port's first GID that has one, else of its PCI
+// function, else (soft-RoCE) its parent.
+std::string rdma_netdev(const std::string& directory, const std::string& port) {
+  const std::string ndevs = port + "/gid_attrs/ndevs";
+  for (const std::string& gid : list(ndevs)) {
+    if (std::string name = read_line(ndevs + "/" + gid); !name.empty()) return name;
+  }
+  if (const auto names = list(directory + "/device/net"); !names.empty()) return names.front();
+  return read_line(directory + "/parent");
+}
+
+Nic rdma_device(const std::string& root, const std::string& name) {
+  const std::string directory = root + "/class/infiniband/" + name;
+  Nic nic;
+  nic.name = name;
+  nic.rdma = true;
+  nic.pci = pci_address(directory + "/device");
+  nic.numa_node = pci_numa_node(root, nic.pci);
+  std::string port;  // the first active one, else the first
+  for (const std::string& number : list(directory + "/ports")) {
+    const std::string candidate = directory + "/ports/" + number;
+    const bool active = read_line(candidate + "/state").starts_with("4:");
+    if (port.empty() || active) port = candidate;
+    if (active) {
+      nic.up = true;
+      break;
+    }
+  }
+  if (!port.empty()) {
+    nic.rate_gbps = rdma_rate(read_line(port + "/rate"));
+    nic.netdev = rdma_netdev(directory, port);
+  }
+  return nic;
+}
+
+Nic interface(const std::string& root, const std::string& name) {
+  const std::string directory = root + "/class/net/" + name;
+  Nic nic;
+  nic.name = nic.netdev = name;
+  nic.pci = pci_address(directory + "/device");
+  nic.numa_node = pci_numa_node(root, nic.pci);
+  nic.rate_gbps = netdev_rate(directory, !nic.pci.empty());
+  nic.up = up_in_tree(directory);
+  return nic;
+}
+
+}  // namespace
+
+std::vector<Nic> discover_nics(const std::string& root, bool live) {
+  std::vector<Nic> nics;
+  const std::map<std::string, Live> interfaces =
+      live ? live_interfaces() : std::map<std::string, Live>();
+  if (live && !interfaces.empty()) {
+    for (const auto& [name, state] : interfaces) {
+      const bool in_tree =
+          read_integer(root + "/class/net/" + name + "/ifindex", -1) == std::int64_t{state.index};
+      Nic nic;
+      if (in_tree) nic = interface(root, name);
+      nic.name = nic.netdev = name;
+      nic.up = (state.flags & IFF_UP) != 0 && (state.flags & IFF_RUNNING) != 0;
+      nics.push_back(std::move(nic));
+    }
+  } else {
+    for (const std::string& name : list(root + "/class/net")) {
+      // class/net also holds files, such as bonding_masters
+      std::error_code error;
+      if (!fs::is_directory(root + "/class/net/" + name, error)) continue;
+      nics.push_back(interface(root, name));
+    }
+  }
+  for (const std::string& name : list(root + "/class/infiniband")) {
+    nics.push_back(rdma_device(root, name));
+  }
+  for (Nic& nic : nics) {
+    const auto it = interfaces.find(nic.netdev);
+    if (it == interfaces.end()) continue;
+    nic.address = it->second.ipv4.empty() ? it->second.ipv6 : it->second.ipv4;
+  }
+  std::sort(nics.begin(), nics.end(), before);
+  return nics;
+}
+
+}  // namespace weft::sysfs

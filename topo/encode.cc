@@ -1,0 +1,111 @@
+// The text form of a Place, for the rendezvous.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "topo/topology.h"
+
+namespace weft {
+
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void malformed(const std::string& what) {
+  throw Error(fmt::format(
+      "the description of a rank's place is malformed: {}; do all ranks run the same version of "
+      "weft?",
+      what));
+}
+
+const json& object(const json& value, const char* what) {
+  if (!value.is_object()) malformed(fmt::format("{} is not an object", what));
+  return value;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end()) return "";
+  if (!it->is_string()) malformed(fmt::format("'{}' is not a string", key));
+  return it->get<std::string>();
+}
+
+bool boolean(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end()) return false;
+  if (!it->is_boolean()) malformed(fmt::format("'{}' is not true or false", key));
+  return it->get<bool>();
+}
+
+int numa_node(const json& object) {
+  const auto it = object.find("numa_node");
+  if (it == object.end()) return -1;
+  constexpr int kMax = 1 << 16;
+  if (it->is_number_integer()) {
+    const std::int64_t node = it->get<std::int64_t>();
+    if (node >= -1 && node < kMax) return static_cast<int>(node);
+  }
+  malformed("'numa_node' is not a node number or -1");
+}
+
+double rate(const json& object) {
+  const auto it = object.find("rate_gbps");
+  if (it == object.end()) return 0;
+  const double gbps = it->is_number() ? it->get<double>() : -1;
+  if (!std::isfinite(gbps) || gbps < 0) malformed("'rate_gbps' is not a rate");
+  return gbps;
+}
+
+}  // namespace
+
+std::string encode(const Place& place) {
+  json rails = json::array();
+  for (const Nic& nic : place.rails) {
+    rails.push_back({{"name", nic.name},
+                     {"rdma", nic.rdma},
+                     {"netdev", nic.netdev},
+                     {"pci", nic.pci},
+                     {"numa_node", nic.numa_node},
+                     {"rate_gbps", nic.rate_gbps},
+                     {"address", nic.address},
+                     {"up", nic.up}});
+  }
+  const json result = {{"host", place.host},
+                       {"machine", place.machine},
+                       {"numa_node", place.numa_node},
+                       {"rails", std::move(rails)}};
+  // A host identity may hold any bytes; those that are no UTF-8 are replaced, not refused.
+  return result.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Place decode_place(const std::string& encoded) {
+  const json value = json::parse(encoded, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) malformed("it is no JSON");
+  object(value, "it");
+  if (!value.contains("host")) malformed("'host' is missing");
+  Place place;
+  place.host = text(value, "host");
+  place.machine = text(value, "machine");
+  place.numa_node = numa_node(value);
+  const auto rails = value.find("rails");
+  if (rails == value.end()) return place;
+  if (!rails->is_array()) malformed("'rails' is not an array");
+  for (const json& entry : *rails) {
+    object(entry, "a rail");
+    Nic nic;
+    nic.name = text(entry, "name");
+    if (nic.name.empty()) malformed("a rail has no 'name'");
+    nic.rdma = boolean(entry, "rdma");
+    nic.netdev = text(entry, "netdev");
+    nic.pci = text(entry, "pci");
+    nic.numa_node = numa_node(entry);
+    nic.rate_gbps = rate(entry);
+    nic.address = text(entry, "address");
+    nic.up = boolean(entry, "up");
+    place.rails.push_back(std::move(nic));
+  }
+  return place;
+}
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+// What this process says of itself: the rails of its host, and its place.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "topo/discover.h"
+#include "topo/sysfs.h"
+
+namespace weft {
+
+namespace {
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+std::string present(const std::vector<Nic>& nics) {
+  std::vector<std::string> names;
+  for (const Nic& nic : nics) names.push_back(nic.name);
+  return names.empty() ? "this host has none" : fmt::format("present: {}", fmt::join(names, ", "));
+}
+
+const Nic* find(const std::vector<Nic>& nics, std::string_view name) {
+  const auto it =
+      std::find_if(nics.begin(), nics.end(), [name](const Nic& nic) { return nic.name == name; });
+  return it == nics.end() ? nullptr : &*it;
+}
+
+double parse_rate(std::string_view entry, std::string_view text, bool rdma) {
+  // UCX and NCCL users write mlx5_0:1 for port 1, and must not declare 1 Gb/s by that.
+  if (rdma && text.size() == 1) {
+    throw Error(fmt::format(
+        "WEFT_RAILS: '{}' names a port, but what follows ':' is the rate in Gb/s; write '{}', or "
+        "'{}.0' if the link does run at {} Gb/s",
+        entry, entry.substr(0, entry.find(':')), entry, text));
+  }
+  double gbps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gbps);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(gbps) ||
+      gbps <= 0) {
+    throw Error(fmt::format(
+        "WEFT_RAILS: the rate '{}' in '{}' is not a number of Gb/s above 0, as in rail0:0.4", text,
+        entry));
+  }
+  return gbps;
+}
+
+std::vector<Nic> rails_by_name(const std::vector<Nic>& nics, std::string_view list) {
+  std::vector<Nic> rails;
+  for (std::size_t at = 0; at <= list.size();) {
+    const std::size_t comma = std::min(list.find(',', at), list.size());
+    std::string_view entry = list.substr(at, comma - at);
+    at = comma + 1;
+    entry.remove_prefix(std::min(entry.find_first_not_of(" \t"), entry.size()));
+    entry = entry.substr(0, entry.find_last_not_of(" \t") + 1);
+    if (entry.empty()) {
+      throw Error(
+          fmt::format("WEFT_RAILS='{}' has an empty name; it is a list such as mlx5_0,mlx5_1 ({})",
+                      list, present(nics)));
+    }
+    const auto colon = entry.find(':');
+    const std::string_view name = entry.substr(0, colon);
+    const Nic* nic = find(nics, name);
+    if (nic == nullptr) {
+      throw Error(fmt::format("WEFT_RAILS names '{}', which this host does not have; {}", name,
+                              present(nics)));
+    }
+    if (find(rails, name) != nullptr) {
+      throw Error(fmt::format("WEFT_RAILS='{}' names '{}' twice; each rail is a device of its own",
+                              list, name));
+    }
+    rails.push_back(*nic);
+    if (colon != std::string_view::npos) {
+      rails.back().rate_gbps = parse_rate(entry, entry.substr(colon + 1), nic->rdma);
+    }
+  }
+  return rails;
+}
+
+bool loopback(const Nic& nic) { return nic.name == "lo"; }
+
+// Bridges and cables that container engines and hypervisors make: up, and with the same address
+// on every host, so never a way to another one.
+bool of_containers(const Nic& nic) {
+  constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "virbr",   "veth", "br-",
+                                                         "cni",    "flannel", "cali", "podman"};
+  return nic.pci.empty() && std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](auto prefix) {
+           return std::string_view(nic.name).starts_with(prefix);
+         });
+}
+
+template <typename Wanted>
+std::vector<Nic> filter(const std::vector<Nic>& nics, Wanted wanted) {
+  std::vector<Nic> result;
+  std::copy_if(nics.begin(), nics.end(), std::back_inserter(result), wanted);
+  return result;
+}
+
+// Equal on two processes iff one kernel runs both and their process ids mean the same.
+std::string machine_identity(const std::string& boot_id, const std::string& hostname) {
+  struct stat pid_namespace {};
+  if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
+  return fmt::format("{}:{}:{}", boot_id.empty() ? hostname : boot_id,
+                     static_cast<std::uint64_t>(pid_namespace.st_ino), geteuid());
+}
+
+}  // namespace
+
+std::vector<Nic> choose_rails(const HostDescription& host) {
+  if (const char* list = environment("WEFT_RAILS")) return rails_by_name(host.nics, list);
+  std::vector<Nic> rails = filter(host.nics, [](const Nic& nic) { return nic.rdma && nic.up; });
+  // Soft-RoCE has no PCI function, and does not belong beside hardware.
+  if (std::any_of(rails.begin(), rails.end(), [](const Nic& nic) { return !nic.pci.empty(); })) {
+    rails = filter(rails, [](const Nic& nic) { return !nic.pci.empty(); });
+  }
+  const auto candidate = [](const Nic& nic) { return !nic.rdma && nic.up && !loopback(nic); };
+  if (rails.empty()) {
+    rails = filter(host.nics, [&](const Nic& nic) {
+      return candidate(nic) && !of_containers(nic) && !nic.address.empty();
+    });
+  }
+  if (rails.empty()) {
+    rails =
+        filter(host.nics, [&](const Nic& nic) { return candidate(nic) && !of_containers(nic); });
+  }
+  if (rails.empty()) rails = filter(host.nics, candidate);
+  if (rails.empty()) rails = filter(host.nics, loopback);
+  std::stable_sort(rails.begin(), rails.end(), sysfs::before);
+  return rails;
+}
+
+Place discover_place() {
+  // Every rank of a job comes through here, so without hwloc, which is slow to load.
+  HostDescription host;
+  host.nics = sysfs::discover_nics("/sys", true);
+  const std::vector<NumaNode> numa = sysfs::discover_numa("/sys");
+  std::array<char, 256> hostname{};
+  gethostname(hostname.data(), hostname.size() - 1);
+  const std::string boot_id = sysfs::read_line("/proc/sys/kernel/random/boot_id");
+
+  Place place;
+  if (const char* id = environment("WEFT_HOST_ID")) {
+    place.host = id;
+    const auto control = std::find_if(place.host.begin(), place.host.end(),
+                                      [](unsigned char c) { return std::iscntrl(c) != 0; });
+    if (control != place.host.end()) {
+      throw Error(fmt::format(
+          "WEFT_HOST_ID holds the control character {:#04x} after '{}'; use a plain "
+          "name such as host0",
+          static_cast<unsigned char>(*control), std::string(place.host.begin(), control)));
+    }
+  } else {
+    // 12 digits tell hosts of one name apart, and errors that name the host stay readable.
+    place.host = fmt::format("{}#{}", hostname.data(), boot_id.substr(0, 13));
+  }
+  place.machine = machine_identity(boot_id, hostname.data());
+  place.rails = choose_rails(host);
+  place.numa_node =
+      sysfs::numa_node_of(numa, sysfs::read_field("/proc/self/status", "Cpus_allowed_list:"));
+  return place;
+}
+
+}  // namespace weft

@@ -1,0 +1,154 @@
+// Arranges the ranks of a job into hosts and rails. Every rank computes the same from the same
+// places.
+#include "topo/topology.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+namespace weft {
+
+namespace {
+
+std::string names(const std::vector<Nic>& rails) {
+  std::vector<std::string> result;
+  for (const Nic& nic : rails) result.push_back(nic.name);
+  return fmt::format("{}", fmt::join(result, ","));
+}
+
+// Moves the rails into the order of `reference`, both given as keys; what it lacks stays behind.
+template <typename Key>
+void reorder(std::vector<Nic>& rails, const std::vector<std::string>& reference, Key key) {
+  std::unordered_map<std::string, std::size_t> position;
+  for (std::size_t i = 0; i < reference.size(); ++i) position.emplace(reference[i], i);
+  const auto rank_of = [&](const Nic& nic) {
+    const auto it = position.find(key(nic));
+    return it == position.end() ? reference.size() : it->second;
+  };
+  std::stable_sort(rails.begin(), rails.end(),
+                   [&](const Nic& a, const Nic& b) { return rank_of(a) < rank_of(b); });
+}
+
+// The ranks of one host must mean the same device by rail r.
+void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& ranks) {
+  const auto name = [](const Nic& nic) { return nic.name; };
+  const std::vector<Nic>& first = places[ranks[0]].rails;
+  std::vector<std::string> reference;
+  for (const Nic& nic : first) reference.push_back(nic.name);
+  const std::multiset<std::string> wanted(reference.begin(), reference.end());
+  for (const Rank rank : ranks) {
+    std::vector<Nic>& rails = places[rank].rails;
+    std::multiset<std::string> here;
+    for (const Nic& nic : rails) here.insert(nic.name);
+    if (here != wanted) {
+      throw Error(
+          fmt::format("ranks {} and {} of host '{}' list different rails ('{}' and '{}'); set "
+                      "WEFT_RAILS to all rails of the host for each of its ranks",
+                      ranks[0], rank, places[rank].host, names(first), names(rails)));
+    }
+    if (rank != ranks[0]) reorder(rails, reference, name);
+  }
+}
+
+// The same PCI slot on every host is the same rail: the slots that all hosts have come first, in
+// the order of host 0. Without a slot for every rail (virtual ones) the order stays as listed.
+void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
+  std::vector<std::string> common;
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    std::set<std::string> slots;
+    for (const Nic& nic : places[hosts[host][0]].rails) {
+      if (nic.pci.empty() || !slots.insert(nic.pci).second) return;
+      if (host == 0) common.push_back(nic.pci);
+    }
+    std::erase_if(common, [&](const std::string& slot) { return !slots.contains(slot); });
+  }
+  for (Place& place : places) reorder(place.rails, common, [](const Nic& nic) { return nic.pci; });
+}
+
+// The rail of each of a host's ranks: an even share of ranks on each rail, on the rank's NUMA node
+// where that leaves the shares even, else in the order of the ranks.
+std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
+                        int nrails, bool by_distance) {
+  const int nlocal = static_cast<int>(ranks.size());
+  const int share = nlocal / nrails;
+  int extra = nlocal % nrails;  // rails that may take one rank more
+  std::vector<int> load(nrails, 0), result(nlocal, -1);
+  const auto plain = [&](int local) {
+    return static_cast<int>(std::int64_t{local} * nrails / nlocal);
+  };
+  const auto take = [&](int local, int rail) {
+    if (load[rail] > share || (load[rail] == share && extra == 0)) return false;
+    if (load[rail] == share) --extra;
+    ++load[rail];
+    result[local] = rail;
+    return true;
+  };
+  const auto take_any = [&](int local, auto&& suits) {
+    if (suits(plain(local)) && take(local, plain(local))) return;
+    for (int rail = 0; rail < nrails && result[local] < 0; ++rail) {
+      if (suits(rail)) take(local, rail);
+    }
+  };
+  for (int local = 0; by_distance && local < nlocal; ++local) {
+    const Place& place = places[ranks[local]];
+    if (place.numa_node < 0) continue;
+    take_any(local, [&](int rail) {
+      return rail < static_cast<int>(place.rails.size()) &&
+             place.rails[rail].numa_node == place.numa_node;
+    });
+  }
+  for (int local = 0; local < nlocal; ++local) {
+    if (result[local] < 0) take_any(local, [](int) { return true; });
+  }
+  return result;
+}
+
+}  // namespace
+
+Topology::Topology(std::vector<Place> places)
+    : places_(std::move(places)),
+      host_(places_.size()),
+      local_(places_.size()),
+      rail_(places_.size()) {
+  if (places_.empty()) throw Error("a topology needs at least 1 rank; 0 were described");
+  std::unordered_map<std::string, int> index;
+  for (Rank rank = 0; rank < nranks(); ++rank) {
+    const int host = index.emplace(places_[rank].host, nhosts()).first->second;
+    if (host == nhosts()) hosts_.emplace_back();
+    host_[rank] = host;
+    local_[rank] = static_cast<int>(hosts_[host].size());
+    hosts_[host].push_back(rank);
+  }
+  for (const std::vector<Rank>& ranks : hosts_) align_inside_host(places_, ranks);
+  align_hosts(places_, hosts_);
+  std::size_t fewest = places_[0].rails.size();
+  for (const Place& place : places_) fewest = std::min(fewest, place.rails.size());
+  nrails_ = std::max(1, static_cast<int>(fewest));
+
+  // Ranks of equal local index meet on one rail, so hosts of equal size must choose the same. Where
+  // their processes are bound differently, NUMA has no say in it.
+  std::unordered_map<std::size_t, std::vector<int>> chosen;
+  for (const std::vector<Rank>& ranks : hosts_) {
+    const auto [it, first] = chosen.emplace(ranks.size(), std::vector<int>());
+    const std::vector<int> closest = choose(places_, ranks, nrails_, true);
+    if (first) {
+      it->second = closest;
+    } else if (it->second != closest) {
+      it->second = choose(places_, ranks, nrails_, false);
+    }
+  }
+  for (Rank rank = 0; rank < nranks(); ++rank) {
+    rail_[rank] = chosen[hosts_[host_[rank]].size()][local_[rank]];
+  }
+}
+
+bool Topology::uniform() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [this](const std::vector<Rank>& ranks) {
+    return ranks.size() == hosts_[0].size();
+  });
+}
+
+}  // namespace weft

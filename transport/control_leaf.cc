@@ -1,0 +1,187 @@
+// The control plane on every rank but 0: one connection, to rank 0.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "transport/control_plane.h"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Leaf : public Plane {
+ public:
+  Leaf(const JobSpec& spec, RootLink link)
+      : Plane(spec, link.period),
+        root_(std::move(link.channel)),
+        root_who_(std::move(link.who)),
+        heard_(Clock::now()) {}
+
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    const Lock lock(mutex_);
+    std::vector<Rank> ranks;
+    if (left_ || goodbye_) return ranks;
+    age = at_least_audible(age);
+    // Without rank 0 nothing is known of the others.
+    if (tick_ - heard_ >= age) return {0};
+    // What rank 0 said, and a little more for the time since; no guess beyond its next heartbeat.
+    const auto since = std::min<Clock::duration>(tick_ - silence_at_, 2 * period_);
+    for (const wire::Silence& s : silence_) {
+      if (s.rank == rank_ || s.rank < 0 || s.rank >= size_) continue;
+      if (std::chrono::milliseconds(s.age_ms) + since >= age) ranks.push_back(s.rank);
+    }
+    return ranks;
+  }
+
+  void leave() noexcept override {
+    Lock lock(mutex_);
+    if (left_) return;
+    left_ = true;
+    root_.send(wire::Type::kLeave, {});
+    wake();
+    // Until rank 0 has read this, closing the connection would look like a death.
+    const auto enough = std::chrono::steady_clock::now() +
+                        std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
+    changed_.wait_until(lock, enough, [&] { return goodbye_ || !root_.open() || stopping_; });
+  }
+
+ protected:
+  void contribute(std::string_view mine) override {
+    gather_at_ = Clock::now();
+    incoming_.clear();
+    if (goodbye_) return fail_gather("rank 0 has left the job");
+    gathering_ = true;
+    root_.send_gather(sequence_, std::make_shared<const std::string>(mine));
+  }
+
+  // Rank 0 decides which failure is the job's; until it has, this one counts here.
+  void tell(const Status& failure) override {
+    set_failure(failure);
+    root_.send(wire::Type::kFailure, wire::encode_failure(failure));
+  }
+
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
+    if (stopping_ && stop_at_ == Clock::time_point::max()) stop_at_ = now + kLastWords;
+    if (root_.open()) {
+      const bool writing = root_.queued() > 0;
+      polled.push_back({root_.fd(), static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), 0});
+    }
+    return std::min(next_beat_, stop_at_);
+  }
+
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
+    if (polled.size() > 1 && polled[1].revents != 0) serve_root(now);
+    if (now >= next_beat_) {
+      if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
+      next_beat_ = now + period_;
+    }
+    // Rank 0 says who is late. This is for the case that it says nothing.
+    if (gathering_ && now >= gather_at_ + timeout_ + kGrace) {
+      gathering_ = false;
+      fail_gather(fmt::format("{} did not answer in all_gather number {} within {} ms", root_who_,
+                              sequence_, timeout_.count()));
+    }
+    if (!stopping_) return true;
+    if (root_.open() && root_.queued() > 0 && now < stop_at_) return true;
+    root_.close();
+    return false;
+  }
+
+ private:
+  static constexpr auto kGoodbyeTime = 5000ms;
+  static constexpr auto kLastWords = 500ms;
+  static constexpr auto kGrace = 2000ms;  // for rank 0's verdict to get here
+
+  void serve_root(Clock::time_point now) {
+    root_.flush();
+    wire::Frame frame;
+    Channel::Got got = Channel::Got::kFrame;
+    bool understood = true;
+    while (understood && (got = root_.receive(frame)) == Channel::Got::kFrame) {
+      understood = handle(frame, now);
+    }
+    if (root_.heard()) heard_ = now;
+    if (understood && got != Channel::Got::kEnd) return;
+    const std::string why = understood ? root_.why() : "unexpected frame";
+    root_.close();
+    changed_.notify_all();
+    if (goodbye_) {
+      if (gathering_) fail_gather("rank 0 has left the job");
+      return;
+    }
+    if (!left_ && (!failed() || !verdict_)) {
+      verdict_ = true;
+      set_failure(Status(Code::kPeerFailed, fmt::format("{} died: {}", root_who_, why), 0));
+    }
+  }
+
+  bool handle(const wire::Frame& frame, Clock::time_point now) {
+    switch (frame.type) {
+      case wire::Type::kHeartbeat: {
+        auto silence = wire::decode_heartbeat(frame.payload);
+        if (!silence) return false;
+        silence_ = std::move(*silence);
+        silence_at_ = now;
+        return true;
+      }
+      case wire::Type::kGather: {
+        const auto part = wire::decode_numbered(frame.payload);
+        if (!part || !gathering_ || part->sequence != sequence_) return false;
+        gather_at_ = now;
+        incoming_ += part->bytes;
+        if (frame.more) return true;
+        gathering_ = false;
+        auto parts = wire::decode_parts(incoming_, size_);
+        std::string().swap(incoming_);
+        if (!parts) return false;
+        finish_gather(std::move(*parts));
+        return true;
+      }
+      case wire::Type::kGatherFailed: {
+        const auto failed = wire::decode_numbered(frame.payload);
+        if (!failed) return false;
+        gathering_ = false;
+        fail_gather(std::string(failed->bytes));
+        return true;
+      }
+      case wire::Type::kFailure: {
+        const auto failure = wire::decode_failure(frame.payload);
+        if (!failure) return false;
+        verdict_ = true;
+        set_failure(*failure);
+        return true;
+      }
+      case wire::Type::kGoodbye:
+        goodbye_ = true;
+        changed_.notify_all();
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  Channel root_;
+  std::string root_who_;
+  Clock::time_point heard_;
+  std::vector<wire::Silence> silence_;  // as rank 0 said at silence_at_
+  Clock::time_point silence_at_{};
+  bool goodbye_ = false;  // rank 0 has understood our leave(), or leaves itself
+  bool verdict_ = false;  // the failure is the job's, by rank 0
+  bool gathering_ = false;
+  Clock::time_point gather_at_{};  // when the all_gather began or last went on
+  std::string incoming_;
+  Clock::time_point next_beat_{};
+  Clock::time_point stop_at_ = Clock::time_point::max();
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_leaf_job(const JobSpec& spec, RootLink link) {
+  return make_job(std::make_unique<Leaf>(spec, std::move(link)));
+}
+
+}  // namespace weft

@@ -1,0 +1,155 @@
+// The parts of the control plane that are the same on every rank.
+#include "transport/control_plane.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace weft {
+namespace {
+
+class PlaneJob : public Job {
+ public:
+  explicit PlaneJob(std::unique_ptr<Plane> plane)
+      : plane_(std::move(plane)), generation_(fork_generation()) {
+    plane_->start();
+  }
+  ~PlaneJob() override {
+    if (here()) {
+      plane_->stop();
+    } else {
+      // Its mutex may be locked and its thread does not exist: it cannot be destroyed. Kept
+      // reachable, so that nobody takes it for a leak.
+      static auto* const remains = new std::vector<Plane*>;
+      remains->push_back(plane_.release());
+    }
+  }
+  Rank rank() const override { return plane_->rank(); }
+  int size() const override { return plane_->size(); }
+  bool failed() const noexcept override { return plane_->failed(); }
+  Status failure() const override { return here() ? plane_->failure() : forked(); }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    if (!here()) forked().check();
+    return plane_->all_gather(mine);
+  }
+  void report(const Status& failure) noexcept override {
+    if (here()) plane_->report(failure);
+  }
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    return here() ? plane_->silent(age) : std::vector<Rank>{};
+  }
+  void leave() noexcept override {
+    if (here()) plane_->leave();
+  }
+
+ private:
+  bool here() const noexcept { return generation_ == fork_generation(); }
+  static Status forked() {
+    return Status(Code::kAborted,
+                  "this job belongs to the process that connected: a forked child cannot use it");
+  }
+
+  std::unique_ptr<Plane> plane_;
+  int generation_;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane) {
+  return std::make_unique<PlaneJob>(std::move(plane));
+}
+
+Status Plane::failure() const {
+  const Lock lock(mutex_);
+  return failure_;
+}
+
+void Plane::set_failure(const Status& failure) {
+  failure_ = failure;
+  failed_.store(!failure.ok(), std::memory_order_relaxed);
+  changed_.notify_all();
+}
+
+void Plane::fail_gather(const std::string& why) {
+  if (gather_error_.empty()) gather_error_ = why;
+  changed_.notify_all();
+}
+
+void Plane::finish_gather(std::vector<std::string> parts) {
+  parts_ = std::move(parts);
+  gathered_ = true;
+  changed_.notify_all();
+}
+
+std::vector<std::string> Plane::all_gather(std::string_view mine) {
+  const std::lock_guard one(one_gather_);
+  Lock lock(mutex_);
+  if (left_) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
+  if (!gather_error_.empty()) throw Error(gather_error_);
+  if (failed()) throw Error(failure_.to_string());
+  ++sequence_;
+  gathered_ = false;
+  contribute(mine);
+  ring(wake_);  // what the socket did not take at once is for the thread
+  // The thread has the deadline, and ends this wait by one of these.
+  changed_.wait(lock, [&] { return gathered_ || !gather_error_.empty() || failed() || stopping_; });
+  if (gathered_) return std::exchange(parts_, {});
+  if (failed()) throw Error(failure_.to_string());
+  if (!gather_error_.empty()) throw Error(gather_error_);
+  throw Error(fmt::format("rank {}: its job was destroyed during all_gather", rank_));
+}
+
+void Plane::report(const Status& failure) noexcept {
+  if (failure.ok()) return;
+  const Lock lock(mutex_);
+  if (failed() || left_) return;
+  tell(failure);
+  ring(wake_);
+}
+
+void Plane::start() {
+  wake_ = make_wake_fd();
+  // Signals are for the program's own threads: a handler must not run in this one.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Plane::stop() noexcept {
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  ring(wake_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Plane::run() {
+  std::vector<pollfd> polled;
+  Lock lock(mutex_);
+  for (;;) {
+    polled.assign(1, {wake_.get(), POLLIN, 0});
+    auto now = Clock::now();
+    const auto until = prepare(polled, now);
+    lock.unlock();
+    (void)::poll(polled.data(), polled.size(), poll_ms(until, now));
+    if (polled[0].revents != 0) drain(wake_);
+    lock.lock();
+    now = Clock::now();
+    if (!serve(polled, now)) return;
+    tick_ = now;
+  }
+}
+
+}  // namespace weft

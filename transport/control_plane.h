@@ -1,0 +1,91 @@
+// What rank 0 and the other ranks have in common once the job is assembled: a thread that serves
+// the connections, and the state it shares with the callers of Job.
+//
+// silent() measures with the clock of that thread: as long as the thread itself cannot run (this
+// process was stopped, the machine is busy) it has not heard anyone and judges nobody. An age
+// below three heartbeats cannot be told from chance and counts as three.
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "transport/job_assembly.h"
+
+namespace weft {
+
+class Plane {
+ public:
+  Plane(const JobSpec& spec, std::chrono::milliseconds period)
+      : rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), period_(period) {}
+  virtual ~Plane() = default;  // after stop()
+  Plane(const Plane&) = delete;
+  Plane& operator=(const Plane&) = delete;
+
+  Rank rank() const { return rank_; }
+  int size() const { return size_; }
+  bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+  Status failure() const;
+  std::vector<std::string> all_gather(std::string_view mine);
+  void report(const Status& failure) noexcept;
+  virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
+  virtual void leave() noexcept = 0;
+
+  void start();
+  // The end of this rank, in good order only after leave(). Waits, within limits, for what has to
+  // be said or served first.
+  void stop() noexcept;
+
+ protected:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Hands this rank's part to the job.
+  virtual void contribute(std::string_view mine) = 0;
+  virtual void tell(const Status& failure) = 0;
+  // One round of the thread: what to poll, and then what to do; false ends the thread.
+  virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) = 0;
+  virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now) = 0;
+
+  // All below are called under mutex_.
+  void set_failure(const Status& failure);
+  void fail_gather(const std::string& why);
+  void finish_gather(std::vector<std::string> parts);
+  void wake() noexcept { ring(wake_); }  // the thread: there may be more to write
+  std::chrono::milliseconds at_least_audible(std::chrono::milliseconds age) const {
+    return std::max<std::chrono::milliseconds>(age, 3 * period_);
+  }
+
+  const Rank rank_;
+  const int size_;
+  const std::chrono::milliseconds timeout_;
+  const std::chrono::milliseconds period_;  // of the heartbeats
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool left_ = false;           // leave() was called here
+  bool stopping_ = false;       // stop() was called
+  std::uint64_t sequence_ = 0;  // of the all_gather under way or done last, counted from 1
+  std::string gather_error_;    // sticks: ranks that disagree about it cannot agree again
+  Clock::time_point tick_ = Clock::now();  // when the thread had last read everything there was
+
+ private:
+  void run();
+
+  std::atomic<bool> failed_{false};
+  Status failure_;
+  bool gathered_ = false;
+  std::vector<std::string> parts_;
+  std::mutex one_gather_;  // all_gather calls of several threads of this rank queue here
+  Fd wake_;
+  std::thread thread_;
+};
+
+// Owns a Plane on behalf of the process that made it. A forked child has neither its thread nor
+// its sockets: there every call says so or does nothing.
+std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane);
+
+}  // namespace weft

@@ -1,0 +1,261 @@
+// The control plane on rank 0: the middle of the star. Gathers and hands out, hears everyone's
+// heartbeat, notices who is gone, and decides which failure was the first.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "transport/control_plane.h"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+// More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
+constexpr std::size_t kCrowdedBytes = 64 * 1024;
+
+class Root : public Plane {
+ public:
+  Root(const JobSpec& spec, std::vector<Member> members)
+      : Plane(spec, heartbeat_period(spec.timeout)) {
+    const auto now = Clock::now();
+    for (Member& m : members) peers_.push_back({std::move(m), now, false, {}, false, false});
+  }
+
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    const Lock lock(mutex_);
+    std::vector<Rank> ranks;
+    if (left_) return ranks;
+    for (Rank r = 1; r < size_; ++r) {
+      const Peer& p = peer(r);
+      if (!p.left && tick_ - p.heard >= at_least_audible(age)) ranks.push_back(r);
+    }
+    return ranks;
+  }
+
+  // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
+  void leave() noexcept override {
+    const Lock lock(mutex_);
+    left_ = true;
+    if (gathering_) give_up_gather("rank 0 has left the job");
+  }
+
+ protected:
+  void contribute(std::string_view mine) override { receive_part(0, mine, false); }
+
+  void tell(const Status& failure) override { declare(failure); }
+
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
+    if (stopping_ && stop_at_ == Clock::time_point::max()) {
+      stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
+    }
+    order_.clear();
+    for (Rank r = 1; r < size_; ++r) {
+      const Channel& c = peer(r).member.channel;
+      if (!c.open()) continue;
+      polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
+      order_.push_back(r);
+    }
+    return std::min(next_beat_, stop_at_);
+  }
+
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
+    // All that there is to read first: two ends found in one round are told apart by nothing else
+    // than what their owners said before.
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      if (polled[i + 1].revents != 0) serve_peer(order_[i], now);
+    }
+    if (now >= next_beat_) {
+      beat(now);
+      next_beat_ = now + period_;
+    }
+    if (gathering_) check_gather(now);
+    return !finished(now);
+  }
+
+ private:
+  static constexpr auto kLastWords = 500ms;  // to send what is queued when dying in order
+
+  struct Peer {
+    Member member;
+    Clock::time_point heard;
+    bool left = false;
+    std::string part;  // of the all_gather under way
+    bool begun = false, complete = false;
+  };
+
+  Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
+  const Peer& peer(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
+
+  void serve_peer(Rank r, Clock::time_point now) {
+    Peer& p = peer(r);
+    Channel& c = p.member.channel;
+    c.flush();
+    wire::Frame frame;
+    Channel::Got got = Channel::Got::kFrame;
+    bool understood = true;
+    while (understood && (got = c.receive(frame)) == Channel::Got::kFrame) {
+      understood = handle(r, frame);
+    }
+    if (c.heard()) p.heard = now;
+    if (understood && got != Channel::Got::kEnd) return;
+    const std::string why = understood ? c.why() : "unexpected frame";
+    c.close();
+    if (p.left) return;
+    declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r));
+  }
+
+  bool handle(Rank r, const wire::Frame& frame) {
+    Peer& p = peer(r);
+    switch (frame.type) {
+      case wire::Type::kHeartbeat:
+        return true;
+      case wire::Type::kGather: {
+        const auto part = wire::decode_numbered(frame.payload);
+        if (!part) return false;
+        // After a failed all_gather, parts of it may still be on their way.
+        if (!gather_error_.empty()) return true;
+        const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
+        if (part->sequence != expected || p.complete) return false;
+        receive_part(r, part->bytes, frame.more);
+        return true;
+      }
+      case wire::Type::kFailure: {
+        const auto failure = wire::decode_failure(frame.payload);
+        if (!failure) return false;
+        declare(*failure);
+        return true;
+      }
+      case wire::Type::kLeave:
+        p.left = true;
+        p.member.channel.send(wire::Type::kGoodbye, {});
+        if (gathering_ && !p.complete) {
+          give_up_gather(fmt::format("{} has left the job", p.member.who));
+        }
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // The first failure is the job's. Everybody hears of it, also who reported it.
+  void declare(const Status& failure) {
+    if (failed()) return;
+    set_failure(failure);
+    const std::string payload = wire::encode_failure(failure);
+    for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
+  }
+
+  void beat(Clock::time_point now) {
+    std::vector<wire::Silence> silent;
+    for (Rank r = 1; r < size_; ++r) {
+      const Peer& p = peer(r);
+      const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - p.heard);
+      if (!p.left && age >= 2 * period_) {
+        silent.push_back(
+            {r, static_cast<std::uint32_t>(std::min<std::int64_t>(age.count(), UINT32_MAX))});
+      }
+    }
+    const std::string payload = wire::encode_heartbeat(silent);
+    for (Peer& p : peers_) {
+      Channel& c = p.member.channel;
+      if (c.queued() < kCrowdedBytes) c.send(wire::Type::kHeartbeat, payload);
+    }
+  }
+
+  void receive_part(Rank r, std::string_view bytes, bool more) {
+    last_part_ = Clock::now();
+    if (!gathering_) {
+      gathering_ = true;
+      ++current_;
+      begun_at_ = last_part_;
+      for (Rank other = 0; other < size_; ++other) {
+        Peer& p = peer(other);
+        p.part.clear();
+        p.begun = p.complete = false;
+        const bool gone = other == 0 ? left_ : p.left;
+        if (gone) return give_up_gather(fmt::format("rank {} has left the job", other));
+      }
+    }
+    Peer& p = peer(r);
+    p.part += bytes;
+    p.begun = true;
+    p.complete = !more;
+    if (p.complete && std::all_of(peers_.begin(), peers_.end(),
+                                  [](const Peer& other) { return other.complete; })) {
+      hand_out();
+    }
+  }
+
+  void hand_out() {
+    gathering_ = false;
+    std::vector<std::string> parts;
+    for (Peer& p : peers_) {
+      parts.push_back(std::exchange(p.part, {}));
+      p.complete = false;
+    }
+    const auto all = std::make_shared<const std::string>(wire::encode_parts(parts));
+    for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
+    finish_gather(std::move(parts));
+  }
+
+  // A rank must begin within the timeout; one that has begun must go on.
+  void check_gather(Clock::time_point now) {
+    const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
+    std::vector<Rank> late;
+    for (Rank r = 0; r < size_; ++r) {
+      const Peer& p = peer(r);
+      if (p.begun ? !p.complete && go_on_late : begin_late) late.push_back(r);
+    }
+    if (late.empty()) return;
+    give_up_gather(fmt::format("{} did not arrive at all_gather number {} within {} ms",
+                               name_ranks(late), current_, timeout_.count()));
+  }
+
+  void give_up_gather(const std::string& why) {
+    gathering_ = false;
+    fail_gather(why);
+    const std::string payload = wire::encode(wire::Numbered{current_, why});
+    for (Peer& p : peers_) {
+      p.part.clear();
+      p.member.channel.send(wire::Type::kGatherFailed, payload);
+    }
+  }
+
+  // Out of order: what is queued is still sent. In order: until the others have left, or died, or
+  // the timeout has passed; then they are told that rank 0 ends in good order.
+  bool finished(Clock::time_point now) {
+    if (!stopping_) return false;
+    bool idle = true;
+    for (const Peer& p : peers_) {
+      const Channel& c = p.member.channel;
+      const bool working = left_ && !p.left;
+      if (c.open() && (working || c.queued() > 0)) idle = false;
+    }
+    if (!idle && now < stop_at_) return false;
+    for (Peer& p : peers_) {
+      if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
+      p.member.channel.close();
+    }
+    return true;
+  }
+
+  std::vector<Peer> peers_;  // by rank; [0] stands for this rank and has no channel
+  std::vector<Rank> order_;  // of the polled connections
+  Clock::time_point next_beat_{};
+  Clock::time_point stop_at_ = Clock::time_point::max();
+  bool gathering_ = false;
+  std::uint64_t current_ = 0;  // the all_gather under way or done last
+  Clock::time_point begun_at_{}, last_part_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members) {
+  return make_job(std::make_unique<Root>(spec, std::move(members)));
+}
+
+}  // namespace weft

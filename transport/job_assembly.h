@@ -1,0 +1,43 @@
+// Assembling a job: from a JobSpec to authenticated connections, on rank 0 and on the others.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/control_channel.h"
+#include "transport/rendezvous.h"
+
+namespace weft {
+
+// What rank 0 has of another rank.
+struct Member {
+  Channel channel;
+  std::string who;  // "rank 3 (host b, pid 1234)"
+};
+
+// What another rank has of rank 0.
+struct RootLink {
+  Channel channel;
+  std::string who;
+  std::chrono::milliseconds period{250};  // of the heartbeats
+};
+
+// How often each rank is heard of: often enough to tell a stopped rank well before the deadline.
+std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout);
+
+// Waits for all ranks and returns them by rank ([0] is unused). Throws Error, after telling the
+// ranks that are there, when some do not arrive, or two claim one rank, or a size is different.
+std::vector<Member> assemble_root(const JobSpec& spec);
+
+// Finds rank 0 and waits until it says that all are here. Throws Error otherwise.
+RootLink assemble_leaf(const JobSpec& spec);
+
+// What connect() did with spec.listen_fd, so that a second job of this process does not reuse it.
+bool listen_fd_taken(int fd) noexcept;
+
+// The control plane over the connections.
+std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members);
+std::unique_ptr<Job> make_leaf_job(const JobSpec& spec, RootLink link);
+
+}  // namespace weft

@@ -1,0 +1,142 @@
+// Set-up and tear-down of the ucx transport: context, worker, exchange of addresses.
+// The datapath is in ucx_datapath.cc.
+#include "transport/ucx.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "transport/ucx_config.h"
+#include "transport/ucx_transport.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
+constexpr std::chrono::milliseconds kFlushTimeout{1000};
+
+// First byte of what ranks exchange: an address follows, or why there is none.
+constexpr char kAddress = 'a';
+constexpr char kError = 'e';
+
+void check(ucs_status_t status, const std::string& device, const char* what) {
+  if (status == UCS_OK) return;
+  throw Error(fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
+                          "what UCX can use",
+                          device, what, ucs_status_string(status)));
+}
+
+}  // namespace
+
+bool ucx_available() { return true; }
+
+std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail) {
+  return std::make_unique<UcxTransport>(job, topology, rail);
+}
+
+UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
+    : rank_(job.rank()), device_(ucx_device(rail)), peers_(static_cast<std::size_t>(job.size())) {
+  // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
+  // now and not by a timeout.
+  std::string mine;
+  try {
+    if (job.size() > kMaxRanks) {
+      throw Error(fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(),
+                              kMaxRanks));
+    }
+    set_up(rail, job.size());
+    mine = kAddress + worker_address();
+  } catch (const Error& error) {
+    mine = kError + std::string(error.what());
+  }
+  std::vector<std::string> all = job.all_gather(mine);
+  for (int r = 0; r < job.size(); ++r) {
+    std::string& text = all.at(static_cast<std::size_t>(r));
+    const std::string where =
+        r < topology.nranks()
+            ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
+            : fmt::format("rank {}", r);
+    if (text.empty() || text[0] != kAddress) {
+      throw Error(fmt::format("{}: {}", where, text.empty() ? "ucx: no address" : text.substr(1)));
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.owner = this;
+    peer.rank = r;
+    peer.where = where;
+    peer.address = text.substr(1);
+  }
+  spdlog::debug("ucx: rank {} ready on device {}", rank_, device_);
+}
+
+void UcxTransport::set_up(const Nic& rail, int nranks) {
+  if (device_.empty()) throw Error("ucx: the rail has no device name; set WEFT_RAILS");
+  const UcpConfig config = ucx_config(rail);
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = static_cast<std::size_t>(nranks);
+  ucp_context_h context = nullptr;
+  check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
+  context_.reset(context);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one at a time, not always the same
+  ucp_worker_h worker = nullptr;
+  check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");
+  worker_.reset(worker);
+  check(ucp_worker_get_efd(worker, &event_fd_), device_, "ucp_worker_get_efd");
+}
+
+std::string UcxTransport::worker_address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  check(ucp_worker_get_address(worker_.get(), &address, &length), device_,
+        "ucp_worker_get_address");
+  std::string bytes(reinterpret_cast<const char*>(address), length);
+  ucp_worker_release_address(worker_.get(), address);
+  return bytes;
+}
+
+// Sends that were completed may still sit in UCX's buffers: they are flushed before the sockets
+// go. A peer that does not take them in time is left alone; ucp_worker_destroy waits for nobody.
+UcxTransport::~UcxTransport() {
+  if (!worker_) return;
+  for (Slot& slot : slots_) {
+    if (slot.state == Slot::State::kActive) slot.state = Slot::State::kForgotten;
+    if (slot.state == Slot::State::kForgotten && slot.recv) {
+      ucp_request_cancel(worker_.get(), slot.request);
+    }
+  }
+  std::vector<void*> closing;
+  for (Peer& peer : peers_) {
+    if (peer.ep == nullptr) continue;
+    ucp_request_param_t param{};
+    if (!peer.failure.ok()) {
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    }
+    void* request = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
+    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
+  while (!closing.empty() && std::chrono::steady_clock::now() < deadline) {
+    ucp_worker_progress(worker_.get());
+    std::erase_if(closing, [](void* request) {
+      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+      ucp_request_free(request);
+      return true;
+    });
+    std::this_thread::yield();
+  }
+  if (!closing.empty()) {
+    spdlog::debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
+                  closing.size(), kFlushTimeout.count());
+  }
+}
+
+}  // namespace weft

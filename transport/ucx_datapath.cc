@@ -1,0 +1,297 @@
+// The datapath of the ucx transport: tag-matched messages, their completions, failing peers.
+// Set-up is in ucx.cc. The order in which messages are posted or arrive means nothing here.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/ucx_transport.h"
+
+namespace weft {
+namespace {
+
+constexpr int kTagBits = 48;  // of Transfer::tag; the source rank is above them
+constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
+
+// One poll() looks again while UCX moves bytes but nothing has completed yet: as often as it takes
+// to handle one batch of TCP events and the answers to it.
+constexpr int kProgressPerPoll = 4;
+
+// Calls of progress after which a request that was cancelled, or whose connection was closed by
+// force, has come back if it ever will. (Closing by force is a matter of a few calls on TCP, of a
+// flushed queue pair on RDMA.)
+constexpr int kDrainPolls = 10000;
+
+// Calls of progress granted to a cancelled send that is nearly through.
+constexpr int kGracePolls = 64;
+
+ucp_tag_t wire_tag(Rank source, std::uint64_t tag) {
+  return static_cast<ucp_tag_t>(source) << kTagBits | tag;
+}
+
+ucp_request_param_t request_param(void* slot) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = slot;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
+  return param;
+}
+
+// Errors after which the endpoint is of no use; the others concern one message.
+bool breaks_connection(ucs_status_t status) {
+  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) ||
+         status == UCS_ERR_CANCELED || status == UCS_ERR_UNREACHABLE ||
+         status == UCS_ERR_IO_ERROR || status == UCS_ERR_TIMED_OUT ||
+         status == UCS_ERR_REJECTED || status == UCS_ERR_NOT_CONNECTED ||
+         status == UCS_ERR_CONNECTION_RESET;
+}
+
+}  // namespace
+
+void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers_.size()) {
+      complete(t.id, Code::kInvalidArgument);
+      continue;
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
+    if (t.tag >> kTagBits != 0 || t.kind == Transfer::Kind::kView) {
+      peer.note = Status(Code::kInvalidArgument,
+                         t.kind == Transfer::Kind::kView
+                             ? std::string("ucx: no views here; post a kRecv")
+                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, kTagBits),
+                         t.peer);
+      complete(t.id, Code::kInvalidArgument);
+    } else if (!connect(peer)) {
+      complete(t.id, peer.failure.code());
+    } else if (t.kind == Transfer::Kind::kSend) {
+      post_send(t, peer);
+    } else {
+      post_recv(t, peer);
+    }
+  }
+}
+
+void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
+  Slot* slot = take_slot(t, false);
+  ucp_request_param_t param = request_param(slot);
+  param.cb.send = &UcxTransport::on_sent;
+  void* request = ucp_tag_send_nbx(peer.ep, t.data, t.bytes, wire_tag(rank_, t.tag), &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    slot->request = request;
+  } else {
+    finish(slot, UCS_PTR_STATUS(request), t.bytes);
+  }
+}
+
+void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
+  Slot* slot = take_slot(t, true);
+  ucp_tag_recv_info_t info{};
+  ucp_request_param_t param = request_param(slot);
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
+  param.cb.recv = &UcxTransport::on_received;
+  param.recv_info.tag_info = &info;
+  void* request = ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes, wire_tag(peer.rank, t.tag),
+                                   kWholeTag, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    slot->request = request;
+  } else {
+    finish(slot, UCS_PTR_STATUS(request), info.length);
+  }
+}
+
+// Receives connect too: UCX reports a peer's end only to those who have an endpoint to it.
+bool UcxTransport::connect(Peer& peer) noexcept {
+  if (!peer.failure.ok()) return false;
+  if (peer.ep != nullptr) return true;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxTransport::on_error;
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer.ep);
+  if (status == UCS_OK) return true;
+  peer.ep = nullptr;
+  fail(peer, Code::kPeerFailed, fmt::format("no connection: {}", ucs_status_string(status)));
+  return false;
+}
+
+std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
+  if (handed_ == done_.size()) {
+    done_.clear();
+    handed_ = 0;
+  }
+  for (int i = 0; i < kProgressPerPoll; ++i) {
+    if (done_.size() - handed_ >= out.size()) break;
+    if (ucp_worker_progress(worker_.get()) == 0 || handed_ < done_.size()) break;
+  }
+  if (unswept_) sweep();
+  const std::size_t n = std::min(out.size(), done_.size() - handed_);
+  std::copy_n(done_.begin() + static_cast<std::ptrdiff_t>(handed_), n, out.begin());
+  handed_ += n;
+  return n;
+}
+
+bool UcxTransport::arm(std::vector<int>& fds) noexcept {
+  if (handed_ < done_.size() || unswept_) return false;
+  if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
+  fds.push_back(event_fd_);
+  return true;
+}
+
+Caps UcxTransport::caps() const {
+  Caps caps;
+  caps.name = "ucx";
+  return caps;
+}
+
+Status UcxTransport::cause(Rank peer) const {
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("ucx: no rank {} in a job of {}", peer, peers_.size()));
+  }
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  return p.failure.ok() ? p.note : p.failure;
+}
+
+void UcxTransport::cancel(std::uint32_t id_high) noexcept {
+  const auto waiting = done_.begin() + static_cast<std::ptrdiff_t>(handed_);
+  done_.erase(std::remove_if(waiting, done_.end(),
+                             [=](const Completion& c) { return c.id >> 32 == id_high; }),
+              done_.end());
+  for (Slot& slot : slots_) {
+    if (slot.state != Slot::State::kActive || slot.id >> 32 != id_high) continue;
+    slot.state = Slot::State::kForgotten;
+    if (slot.recv) ucp_request_cancel(worker_.get(), slot.request);  // comes back at once, or never
+  }
+  const auto forgotten = [](const Slot& slot) { return slot.state == Slot::State::kForgotten; };
+  const auto any = [&] { return std::any_of(slots_.begin(), slots_.end(), forgotten); };
+  for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
+  if (!any()) return;
+  // What is left may be half sent or half received. UCX lets go of the memory for certain only
+  // when the connection goes.
+  for (const Slot& slot : slots_) {
+    if (!forgotten(slot)) continue;
+    fail(peers_[static_cast<std::size_t>(slot.peer)], Code::kAborted,
+         "connection closed to give up an operation half done");
+  }
+  sweep();
+}
+
+// Closes the endpoints of the peers that failed and ends every transfer with them.
+void UcxTransport::sweep() noexcept {
+  while (std::exchange(unswept_, false)) {
+    for (Peer& peer : peers_) {
+      if (!std::exchange(peer.unswept, false) || peer.ep == nullptr) continue;
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      void* request = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
+      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    }
+    const auto pending = [this](const Slot& slot) {
+      return (slot.state == Slot::State::kActive || slot.state == Slot::State::kForgotten) &&
+             !peers_[static_cast<std::size_t>(slot.peer)].failure.ok();
+    };
+    // A posted receive belongs to no endpoint: it would wait forever.
+    for (Slot& slot : slots_) {
+      if (pending(slot) && slot.recv) ucp_request_cancel(worker_.get(), slot.request);
+    }
+    for (int i = 0; i < kDrainPolls && std::any_of(slots_.begin(), slots_.end(), pending); ++i) {
+      ucp_worker_progress(worker_.get());
+    }
+    // UCX forgets a message of several fragments whose sender is gone: it ends here, and its
+    // request stays with UCX. No fragment can come any more, the connection is closed.
+    for (Slot& slot : slots_) {
+      if (!pending(slot)) continue;
+      if (slot.state == Slot::State::kActive) {
+        complete(slot.id, peers_[static_cast<std::size_t>(slot.peer)].failure.code());
+      }
+      slot.state = Slot::State::kLost;
+    }
+  }
+}
+
+void UcxTransport::fail(Peer& peer, Code code, const std::string& why) {
+  if (!peer.failure.ok()) return;
+  peer.failure =
+      Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
+  peer.unswept = true;
+  unswept_ = true;
+  spdlog::debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
+}
+
+void UcxTransport::on_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept {
+  Peer& p = *static_cast<Peer*>(peer);
+  p.owner->fail(p, Code::kPeerFailed,
+                fmt::format("connection lost: {}", ucs_status_string(status)));
+}
+
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* slot) noexcept {
+  Slot* s = static_cast<Slot*>(slot);
+  s->owner->finish(s, status, s->bytes);
+  ucp_request_free(request);
+}
+
+void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* slot) noexcept {
+  Slot* s = static_cast<Slot*>(slot);
+  s->owner->finish(s, status, info->length);
+  ucp_request_free(request);
+}
+
+void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept {
+  if (slot->state == Slot::State::kActive) {
+    Peer& peer = peers_[static_cast<std::size_t>(slot->peer)];
+    complete(slot->id, outcome(peer, *slot, status, length));
+  }
+  slot->state = Slot::State::kFree;
+  slot->request = nullptr;
+  slot->next_free = std::exchange(free_slots_, slot);
+}
+
+Code UcxTransport::outcome(Peer& peer, const Slot& slot, ucs_status_t status, std::size_t length) {
+  if (status == UCS_OK && length == slot.bytes) [[likely]] {
+    return Code::kOk;
+  }
+  if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+    const std::string sent = status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes";
+    peer.note = Status(Code::kMismatch,
+                       fmt::format("{}: device {}: sent {} where {} were expected", peer.where,
+                                   device_, sent, slot.bytes),
+                       peer.rank);
+    return Code::kMismatch;
+  }
+  if (breaks_connection(status)) {
+    fail(peer, Code::kPeerFailed, ucs_status_string(status));
+    return peer.failure.code();
+  }
+  peer.note = Status(Code::kTransport,
+                     fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                                 slot.recv ? "receive" : "send", slot.bytes,
+                                 ucs_status_string(status)),
+                     peer.rank);
+  return Code::kTransport;
+}
+
+UcxTransport::Slot* UcxTransport::take_slot(const Transfer& t, bool recv) {
+  Slot* slot = free_slots_;
+  if (slot == nullptr) {
+    slot = &slots_.emplace_back();
+    slot->owner = this;
+  } else {
+    free_slots_ = slot->next_free;
+  }
+  slot->id = t.id;
+  slot->bytes = t.bytes;
+  slot->peer = t.peer;
+  slot->recv = recv;
+  slot->state = Slot::State::kActive;
+  return slot;
+}
+
+}  // namespace weft
