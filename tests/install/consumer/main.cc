@@ -1,9 +1,10 @@
 #include <cstdio>
-#include <weft/coll/types.h>
-
-#include "topo/status.h"
+#include <weft/coll/communicator.h>
 
 int main() {
-  weft::Status().check();
-  std::printf("%s %d\n", weft::name(weft::RedOp::kSum), 1);
+  auto world = weft::World::from_environment();  // a job of one, unless a launcher says otherwise
+  const float in = 1;
+  float out = 0;
+  world->world().all_reduce(&in, &out, 1, weft::DType::kFloat32, weft::RedOp::kSum).check();
+  std::printf("sum %g\n", out);
 }

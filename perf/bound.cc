@@ -1,0 +1,62 @@
+#include "perf/bound.h"
+
+namespace weft {
+
+double rail_share(Collective collective, int hosts) {
+  if (hosts < 2) return 0;
+  const double h = hosts;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return 2 * (h - 1) / h;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return (h - 1) / h;
+    case Collective::kBroadcast:
+    case Collective::kSendRecv:
+      return 1;
+    case Collective::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
+double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,
+                     RailRate rate) {
+  if (rate.gbps <= 0 || rails < 1) return 0;
+  const double payload_gbps = rate.gbps * (rate.declared ? kTcpPayloadShare : 1.0);
+  const double bits = rail_share(collective, hosts) * static_cast<double>(bytes) * 8;
+  return bits / (rails * payload_gbps * 1e3);
+}
+
+double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, bool in_place,
+                       MemoryRate rate) {
+  if (rate.copy_GBps <= 0 || rate.reduce_GBps <= 0 || nranks < 1) return 0;
+  const double n = nranks, s = static_cast<double>(bytes);
+  double reduced = 0, copied = 0;
+  switch (collective) {
+    case Collective::kAllReduce:
+      // A rank that is alone has its result in the input: nothing is reduced, and out of place
+      // everything is copied.
+      reduced = nranks > 1 ? s / n : 0;
+      copied = nranks > 1 ? s - reduced : (in_place ? 0 : s);
+      break;
+    case Collective::kReduceScatter:
+      reduced = nranks > 1 ? s / n : 0;
+      copied = nranks > 1 ? 0 : (in_place ? 0 : s);
+      break;
+    case Collective::kAllGather:
+      copied = in_place ? s * (n - 1) / n : s;
+      break;
+    case Collective::kBroadcast:
+      copied = nranks > 1 || !in_place ? s : 0;
+      break;
+    case Collective::kSendRecv:
+      copied = s;
+      break;
+    case Collective::kBarrier:
+      break;
+  }
+  return (reduced / rate.reduce_GBps + copied / rate.copy_GBps) / 1e3;
+}
+
+}  // namespace weft

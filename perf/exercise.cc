@@ -1,0 +1,140 @@
+#include "perf/exercise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace weft {
+
+Buffer::Buffer(std::size_t bytes, bool from_weft) : bytes_(bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+  auto* p = static_cast<unsigned char*>(from_weft ? alloc(rounded)
+                                                  : std::aligned_alloc(kPage, rounded));
+  if (p == nullptr && rounded > 0)
+    throw Error(fmt::format("no memory for a buffer of {} bytes; use a smaller -e", bytes));
+  data_ = {p, from_weft ? &weft::free : &std::free};
+  std::memset(p, 0, rounded);  // every page is there before anything is timed
+}
+
+bool reduces(Collective c) {
+  return c == Collective::kAllReduce || c == Collective::kReduceScatter;
+}
+bool rooted(Collective c) { return c == Collective::kBroadcast; }
+
+Case with_bytes(Case like, std::uint64_t bytes, int nranks) {
+  const std::size_t size = size_of(like.type);
+  std::size_t blocks = 1;
+  if (like.collective == Collective::kAllGather || like.collective == Collective::kReduceScatter)
+    blocks = static_cast<std::size_t>(nranks);
+  like.count = std::max<std::size_t>(bytes / (blocks * size), 1);
+  like.bytes = like.count * blocks * size;
+  if (like.collective == Collective::kBarrier) like.count = like.bytes = 0;
+  return like;
+}
+
+Memory::Memory(std::uint64_t bytes, bool in_place, bool from_weft)
+    : out(bytes + kGuard, from_weft) {
+  if (!in_place) in = Buffer(bytes + kGuard, from_weft);
+}
+
+Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
+    : comm_(comm), case_(what), payload_(what.type, what.op, comm.size()) {
+  const std::size_t n = static_cast<std::size_t>(comm.size());
+  const std::size_t mine = static_cast<std::size_t>(comm.rank()) * case_.count;
+  const std::size_t size = size_of(case_.type);
+  input_count_ = output_count_ = case_.count;
+  if (case_.collective == Collective::kAllGather) output_count_ *= n;
+  if (case_.collective == Collective::kReduceScatter) input_count_ *= n;
+  unsigned char* whole = memory.out.data();
+  in_ = case_.in_place ? whole : memory.in.data();
+  out_ = whole;
+  if (case_.in_place && case_.collective == Collective::kAllGather) in_ = whole + mine * size;
+  if (case_.in_place && case_.collective == Collective::kReduceScatter) out_ = whole + mine * size;
+  guard_ = whole + (case_.in_place ? std::max(input_count_, output_count_) : output_count_) * size;
+}
+
+void Exercise::prepare() {
+  const std::size_t size = size_of(case_.type);
+  std::memset(guard_, kPoison, Memory::kGuard);
+  // In place the input overwrites its part of the poison.
+  std::memset(out_, kPoison, output_count_ * size);
+  if (!rooted(case_.collective) || comm_.rank() == case_.root)
+    payload_.fill(in_, input_count_, comm_.rank());
+  else if (!case_.in_place)
+    std::memset(in_, kPoison, input_count_ * size);
+}
+
+void Exercise::prepare_to_time() {
+  if (!case_.in_place) return;
+  const std::size_t size = size_of(case_.type);
+  std::memset(in_, 0, input_count_ * size);
+  std::memset(out_, 0, output_count_ * size);
+}
+
+Status Exercise::run() {
+  switch (case_.collective) {
+    case Collective::kAllReduce:
+      return comm_.all_reduce(in_, out_, case_.count, case_.type, case_.op);
+    case Collective::kAllGather:
+      return comm_.all_gather(in_, out_, case_.count, case_.type);
+    case Collective::kReduceScatter:
+      return comm_.reduce_scatter(in_, out_, case_.count, case_.type, case_.op);
+    case Collective::kBroadcast:
+      return comm_.broadcast(in_, out_, case_.count, case_.type, case_.root);
+    case Collective::kBarrier:
+      return comm_.barrier();
+    case Collective::kSendRecv: {
+      Handle recv = comm_.recv_async(out_, case_.count, case_.type, previous());
+      Handle send = comm_.send_async(in_, case_.count, case_.type,
+                                     (comm_.rank() + 1) % comm_.size());
+      const Status sent = send.wait();
+      const Status received = recv.wait();
+      return sent.ok() ? received : sent;
+    }
+  }
+  return {Code::kInternal, "unknown collective"};
+}
+
+Mismatch Exercise::check() const {
+  if (case_.collective == Collective::kBarrier) return {};
+  const std::size_t size = size_of(case_.type);
+  const Rank me = comm_.rank();
+  Mismatch all;
+  const auto add = [&all](Mismatch m, const std::string& where) {
+    if (all.wrong == 0 && m.wrong > 0) all.first = where + m.first;
+    all.wrong += m.wrong;
+  };
+  switch (case_.collective) {
+    case Collective::kAllReduce:
+      add(payload_.compare_reduced(out_, case_.count), "");
+      break;
+    case Collective::kReduceScatter:
+      add(payload_.compare_reduced(out_, case_.count, static_cast<std::size_t>(me) * case_.count),
+          "");
+      break;
+    case Collective::kAllGather:
+      for (Rank r = 0; r < comm_.size(); ++r)
+        add(payload_.compare(out_ + static_cast<std::size_t>(r) * case_.count * size, case_.count,
+                             r),
+            fmt::format("in the block of rank {}, ", r));
+      break;
+    case Collective::kBroadcast:
+      add(payload_.compare(out_, case_.count, case_.root), "");
+      break;
+    default:
+      add(payload_.compare(out_, case_.count, previous()), "");
+  }
+  const auto foreign = std::count_if(guard_, guard_ + Memory::kGuard,
+                                     [](unsigned char b) { return b != kPoison; });
+  if (foreign > 0) add({static_cast<std::uint64_t>(foreign), "bytes behind the result were written"}, "");
+  const bool has_input = !rooted(case_.collective) || me == case_.root;
+  if (!case_.in_place && has_input)
+    add(payload_.compare(in_, input_count_, me), "the input was changed: ");
+  return all;
+}
+
+}  // namespace weft

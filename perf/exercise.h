@@ -1,0 +1,72 @@
+// One collective on given memory: prepare, run, compare. Used by perf (in a loop) and validate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "coll/communicator.h"
+#include "coll/types.h"
+#include "perf/payload.h"
+
+namespace weft {
+
+// Page-aligned, touched, of the kind users have: plain malloc memory, or weft::alloc's.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(std::size_t bytes, bool from_weft);
+  unsigned char* data() const { return data_.get(); }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  std::unique_ptr<unsigned char[], void (*)(void*)> data_{nullptr, nullptr};
+  std::size_t bytes_ = 0;
+};
+
+struct Case {
+  Collective collective = Collective::kAllReduce;
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  Rank root = 0;
+  bool in_place = false;
+  std::size_t count = 0;    // elements, as the Communicator's call takes them
+  std::uint64_t bytes = 0;  // the whole buffer: what bandwidth is reckoned from
+};
+
+// The case whose whole buffer is nearest to `bytes` from below, and at least one element per rank.
+// all_gather and reduce_scatter divide the buffer among the ranks.
+Case with_bytes(Case like, std::uint64_t bytes, int nranks);
+bool reduces(Collective collective);
+bool rooted(Collective collective);
+
+// The two buffers of a rank. In place, only one of them is there.
+struct Memory {
+  static constexpr std::size_t kGuard = 256;  // bytes behind the result that must stay untouched
+  Memory(std::uint64_t bytes, bool in_place, bool from_weft);
+  Buffer in, out;
+};
+
+// A case on this rank. The Communicator and Memory must outlive it.
+class Exercise {
+ public:
+  Exercise(Communicator& comm, const Case& what, Memory& memory);
+
+  void prepare();          // payload in, poison out
+  void prepare_to_time();  // in place only: zeros, so that repeated sums stay zero
+  Status run();
+  // After prepare() and one run() (out of place: any number): elements that are not what they
+  // must be, writes behind the result, changes of the input.
+  Mismatch check() const;
+
+ private:
+  Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
+  Communicator& comm_;
+  Case case_;
+  Payload payload_;
+  std::size_t input_count_ = 0, output_count_ = 0;
+  unsigned char *in_ = nullptr, *out_ = nullptr, *guard_ = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,206 @@
+#include "perf/pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "perf/exercise.h"
+#include "perf/session.h"
+#include "perf/stats.h"
+#include "perf/table.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kLargest = 4 << 20, kSmallest = 64 << 10;
+constexpr int kWindow = 4;  // messages under way
+
+double now_us() {
+  const auto t = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::micro>(t).count();
+}
+
+Status send_number(Communicator& comm, std::int64_t value, Rank to) {
+  return comm.send(&value, 1, DType::kInt64, to);
+}
+std::int64_t recv_number(Communicator& comm, Rank from) {
+  std::int64_t value = 0;
+  require(comm.recv(&value, 1, DType::kInt64, from));
+  return value;
+}
+
+// Half a round trip of 8 bytes; both sides call it, and the one that starts gets the median.
+double ping(Communicator& comm, Rank peer, bool starts) {
+  constexpr int kWarmUp = 10, kRounds = 50;
+  std::vector<double> times;
+  for (int i = 0; i < kWarmUp + kRounds; ++i) {
+    const double start = now_us();
+    if (starts) require(send_number(comm, i, peer));
+    const std::int64_t got = recv_number(comm, peer);
+    if (!starts) require(send_number(comm, got, peer));
+    if (i >= kWarmUp) times.push_back((now_us() - start) / 2);
+  }
+  return median(times);
+}
+
+// Bursts of messages and a word back for each. The sender announces their size, 0 to end: what
+// takes about 10 ms at the best rate seen so far, so that slow and fast links take equally long.
+// The best burst counts: on a shared machine every other one may have waited for a core.
+double send_bursts(Communicator& comm, Rank to, const Buffer& data) {
+  constexpr int kBursts = 6;
+  constexpr double kBurstUs = 10e3;
+  double best = 0;
+  std::size_t bytes = kSmallest;
+  for (int burst = 0; burst < kBursts; ++burst) {
+    require(send_number(comm, static_cast<std::int64_t>(bytes), to));
+    const double start = now_us();
+    std::vector<Handle> sends;
+    for (int i = 0; i < kWindow; ++i)
+      sends.push_back(comm.send_async(data.data(), bytes / 4, DType::kInt32, to));
+    for (Handle& send : sends) require(send.wait());
+    recv_number(comm, to);
+    const double us = now_us() - start;
+    best = std::max(best, static_cast<double>(kWindow * bytes) / (us * 1e3));
+    const double fits = std::min(best * 1e3 * kBurstUs / kWindow, static_cast<double>(kLargest));
+    bytes = std::max(static_cast<std::size_t>(fits), kSmallest) / 4096 * 4096;
+  }
+  require(send_number(comm, 0, to));
+  return best;
+}
+
+void recv_bursts(Communicator& comm, Rank from, Buffer& data) {
+  while (const auto bytes = static_cast<std::size_t>(recv_number(comm, from))) {
+    std::vector<Handle> recvs;
+    for (int i = 0; i < kWindow; ++i)
+      recvs.push_back(comm.recv_async(data.data() + i * kLargest, bytes / 4, DType::kInt32, from));
+    for (Handle& recv : recvs) require(recv.wait());
+    require(send_number(comm, 1, from));
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
+  const int seats = n + n % 2;  // with an odd number, one sits out each round
+  std::vector<std::vector<std::pair<Rank, Rank>>> rounds;
+  for (int round = 0; round + 1 < seats; ++round) {
+    auto& pairs = rounds.emplace_back();
+    for (int i = 0; i < seats / 2; ++i) {
+      // The last seat stays, the others move around it.
+      const int a = i == 0 ? seats - 1 : (round + i) % (seats - 1);
+      const int b = i == 0 ? round : (round + seats - 1 - i) % (seats - 1);
+      if (a < n && b < n) pairs.emplace_back(std::min(a, b), std::max(a, b));
+    }
+  }
+  return rounds;
+}
+
+std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b) {
+  const bool local = topology.same_host(a, b);
+  const std::string by = transport != "auto" ? transport : local ? "shm" : "ucx";
+  if (by == "shm") return local ? by : by + " between hosts";
+  if (local) return by + " inside a host";
+  return topology.rail(a) == topology.rail(b) ? fmt::format("{} rail {}", by, topology.rail(a))
+                                              : by + " across rails";
+}
+
+std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s) {
+  const Topology& topology = world.topology();
+  const Rank me = world.rank();
+  Communicator comm = world.world();
+  bool one_machine = true;
+  for (Rank r = 1; r < world.size(); ++r)
+    one_machine = one_machine && topology.place(r).machine == topology.place(0).machine;
+  std::vector<std::vector<std::pair<Rank, Rank>>> rounds;
+  for (auto& round : pair_rounds(world.size())) {
+    if (one_machine)
+      for (const auto& pair : round) rounds.push_back({pair});
+    else
+      rounds.push_back(round);
+  }
+  Buffer data(kLargest * kWindow, false);
+  std::vector<PairResult> results;
+  const double start = now_us();
+  for (const auto& round : rounds) {
+    nlohmann::json mine = {{"over", now_us() - start > budget_s * 1e6}};
+    for (const auto& [a, b] : round) {
+      if (me != a && me != b) continue;
+      const Rank peer = me == a ? b : a;
+      const double first = ping(comm, peer, me == a);
+      const double second = ping(comm, peer, me == b);
+      if (me == b) recv_bursts(comm, peer, data);
+      mine["bandwidth"] = send_bursts(comm, peer, data);
+      if (me == a) recv_bursts(comm, peer, data);
+      mine["latency"] = me == a ? first : second;
+      mine["to"] = peer;
+    }
+    // Also the barrier between rounds: who has no pair waits here without using a core.
+    const auto all = world.job().all_gather(mine.dump());
+    bool over = false;
+    for (Rank r = 0; r < world.size(); ++r) {
+      const auto theirs = nlohmann::json::parse(all[r]);
+      if (r == 0) over = theirs["over"];
+      if (theirs.contains("to"))
+        results.push_back({r, theirs["to"], link_of(topology, transport, r, theirs["to"]),
+                           theirs["latency"], theirs["bandwidth"]});
+    }
+    if (over) break;
+  }
+  return results;
+}
+
+std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
+                              const PairLimits& limits) {
+  std::map<std::string, std::vector<PairResult>> links;
+  for (const PairResult& r : results) links[r.link].push_back(r);
+  std::vector<Item> items, outliers;
+  for (const auto& [link, pairs] : links) {
+    std::vector<double> bandwidth, latency;
+    for (const PairResult& p : pairs) {
+      bandwidth.push_back(p.bandwidth_GBps);
+      latency.push_back(p.latency_us);
+    }
+    std::sort(bandwidth.begin(), bandwidth.end());
+    std::sort(latency.begin(), latency.end());
+    const double typical_bandwidth = median(bandwidth), typical_latency = median(latency);
+    items.push_back({"pairs", link, Verdict::kPass,
+                     fmt::format("{:>3} directions   {} us ({} to {})   {} GB/s ({} to {})",
+                                 pairs.size(), format_us(typical_latency), format_us(latency[0]),
+                                 format_us(latency.back()), format_GBps(typical_bandwidth),
+                                 format_GBps(bandwidth[0]), format_GBps(bandwidth.back())),
+                     "", ""});
+    for (const PairResult& p : pairs) {
+      const std::string subject = fmt::format("rank {} -> rank {}", p.from, p.to);
+      const double share = p.bandwidth_GBps / typical_bandwidth;
+      if (share < limits.warn_bandwidth)
+        outliers.push_back(
+            {"pairs", subject, share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn,
+             fmt::format("{}: {} GB/s, {:.0f} % of the median {}", link,
+                         format_GBps(p.bandwidth_GBps), share * 100,
+                         format_GBps(typical_bandwidth)),
+             "pair-slow-bandwidth",
+             "compare with the other pairs of these ranks: all slow points to a host or its NIC, "
+             "one slow to the path between"});
+      const double times = p.latency_us / typical_latency;
+      if (times > limits.warn_latency)
+        outliers.push_back(
+            {"pairs", subject, times > limits.fail_latency ? Verdict::kFail : Verdict::kWarn,
+             fmt::format("{}: {} us, {:.1f} times the median {}", link, format_us(p.latency_us),
+                         times, format_us(typical_latency)),
+             "pair-slow-latency",
+             "look for other load on these hosts, power saving, and a detour in the network"});
+    }
+  }
+  items.insert(items.end(), outliers.begin(), outliers.end());
+  if (results.size() < expected)
+    items.push_back({"pairs", "all pairs", Verdict::kUnknown,
+                     fmt::format("{} of {} directions measured before the time was up",
+                                 results.size(), expected),
+                     "pair-not-measured", "rerun with a larger --budget-s"});
+  return items;
+}
+
+}  // namespace weft

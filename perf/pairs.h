@@ -1,0 +1,45 @@
+// Bandwidth and latency between every two ranks, and what to think of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "perf/verdict.h"
+
+namespace weft {
+
+// One direction of one pair.
+struct PairResult {
+  Rank from = 0, to = 0;
+  std::string link;  // what the bytes went over: "shm", "ucx rail 0", "ucx across rails"
+  double latency_us = 0;
+  double bandwidth_GBps = 0;
+};
+
+// Every pair of n ranks once, in rounds of pairs that share no rank (circle method).
+std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
+
+std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
+
+// Measures all pairs; every rank gets all results. On one machine one pair at a time, otherwise a
+// round at a time. Stops after budget_s: what is missing was not measured. Throws JobFailed.
+std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s);
+
+// A pair is judged against the median of its link. Where hosts are emulated all pairs share the
+// same cores, and only gross outliers mean something.
+struct PairLimits {
+  double warn_bandwidth, fail_bandwidth;  // fractions of the median, below
+  double warn_latency, fail_latency;      // multiples of the median, above
+};
+inline constexpr PairLimits kRealLimits{0.5, 0.1, 3, 20};
+inline constexpr PairLimits kEmulatedLimits{0.1, 0.01, 50, 1000};
+
+// One item per link, and one per pair that is out of line; UNKNOWN for pairs not measured
+// (`expected` directions in all).
+std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
+                              const PairLimits& limits);
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// What `weft perf` says: its header, its rows as text, the whole as JSON (weft.perf/1).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coll/types.h"
+#include "perf/bound.h"
+#include "perf/stats.h"
+#include "perf/table.h"
+#include "topo/status.h"
+
+namespace weft {
+
+struct PerfRow {
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 0;
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  Rank root = kNoRank;
+  std::string algorithm;
+  Summary time_us;
+  double bound_us = 0;  // 0: unknown
+  int iterations = 0;
+  std::optional<std::uint64_t> wrong;  // empty: not checked
+};
+
+struct PerfReport {
+  Collective collective = Collective::kAllReduce;
+  int ranks = 1, hosts = 1, rails = 1;
+  bool emulated = false;  // several hosts on one machine
+  std::string transport;  // "auto", "shm", "ucx"
+  std::string buffers;    // "malloc", "weft"
+  bool in_place = false, back_to_back = false;
+  RailRate rail;
+  std::vector<PerfRow> rows;
+  Status failure;
+};
+
+// "shm", "ucx", "shm inside a host, ucx between hosts"
+std::string transports_in_words(const std::string& transport, int ranks, int hosts);
+
+// algbw, busbw and of_bound of a row; of_bound is empty where no bound is known.
+double algbw(const PerfRow& row);
+double busbw(const PerfReport& report, const PerfRow& row);
+std::optional<double> of_bound(const PerfRow& row);
+
+std::string header(const PerfReport& report);  // '#' lines, without the table's own
+Table perf_table();
+std::string text(const Table& table, const PerfReport& report, const PerfRow& row);
+std::string footer(const PerfReport& report);
+nlohmann::ordered_json to_json(const PerfReport& report);
+
+}  // namespace weft

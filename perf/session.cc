@@ -1,0 +1,131 @@
+#include "perf/session.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "perf/commands.h"
+#include "perf/local_job.h"
+#include "transport/rendezvous.h"
+
+namespace weft {
+
+void add_job_flags(CLI::App& command, JobFlags& flags) {
+  command.add_option("-n,--ranks", flags.ranks, "ranks on this machine (a launcher brings its own)")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--hosts", flags.hosts, "emulate this many hosts on this machine")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--rails", flags.rails, "emulate this many rails per host")
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--transport", flags.transport,
+                  "shm, ucx, or auto: shm inside a host, ucx between hosts")
+      ->check(CLI::IsMember({"auto", "shm", "ucx"}))
+      ->capture_default_str();
+  command.add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait")
+      ->check(CLI::Range(1, 86400000))
+      ->capture_default_str();
+  command
+      .add_option("--rail-gbps", flags.rail_gbps,
+                  "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
+      ->check(CLI::PositiveNumber);
+}
+
+std::string effective_transport(const std::string& flag) {
+#if !defined(WEFT_HAVE_UCX)
+  if (flag == "auto" && std::getenv("WEFT_EMULATE_RAILS") != nullptr) return "shm";
+#endif
+  return flag;
+}
+
+double declared_rail_gbps(double flag) {
+  if (flag != 0) return flag;
+  const char* text = std::getenv("WEFT_RAIL_GBPS");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !(value > 0) || value > 1e6)
+    throw Error(fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400",
+                            text));
+  return value;
+}
+
+int local_ranks(const JobFlags& flags, int cores) {
+  const int hosts = std::max(flags.hosts, 1);
+  int n = flags.ranks;
+  if (n == 0) n = hosts > 1 ? 2 * hosts : std::clamp(cores, 2, 8);
+  if (n < hosts)
+    throw Error(fmt::format("-n {} with --hosts {}: every host needs at least one rank", n, hosts));
+  return n;
+}
+
+void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology) {
+  const auto refuse = [&](std::string_view flag, int asked, std::string_view what, int has) {
+    if (asked != 0 && asked != has)
+      throw UsageError(
+          fmt::format("{} {}: the job ({}) has {} {}; leave {} out, or start the job that way",
+                      flag, asked, launcher, has, what, flag));
+  };
+  refuse("-n", flags.ranks, "ranks", topology.nranks());
+  refuse("--hosts", flags.hosts, "hosts", topology.nhosts());
+  refuse("--rails", flags.rails, "rails", topology.nrails());
+}
+
+namespace {
+
+int run_rank(std::string_view command, const JobFlags& flags,
+             const std::function<int(World&)>& body,
+             const std::function<void(Rank, const Status&)>& failed) {
+  WorldOptions options;
+  options.transport = effective_transport(flags.transport);
+  options.timeout = std::chrono::milliseconds(flags.timeout_ms);
+  options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
+  const std::string launcher = job_from_environment().launcher;
+  const auto world = World::from_environment(options);
+  const Rank me = world->rank();
+  const auto fail = [&](const Status& status) {
+    if (failed)
+      failed(me, status);
+    else if (me == speaker(status.rank()) || world->size() == 1)
+      fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
+    return kExitCritical;
+  };
+  try {
+    check_against_job(flags, launcher, world->topology());
+    return body(*world);
+  } catch (const UsageError& e) {
+    if (me == 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
+    return kExitError;
+  } catch (const JobFailed& e) {
+    return fail(e.status());
+  } catch (const std::exception& e) {
+    // A step outside the collectives failed: because the job did, or here alone, and then the
+    // others must hear of it or they would wait for this rank.
+    if (const Status known = world->job().failure(); !known.ok()) return fail(known);
+    const Status status(Code::kInternal, fmt::format("rank {}: {}", me, e.what()), me);
+    world->job().report(status);
+    fmt::print(stderr, "weft {}: {}\n", command, status.message());
+    return kExitError;
+  }
+}
+
+}  // namespace
+
+int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
+            const std::function<void(Rank, const Status&)>& failed) {
+  if (launched()) return run_rank(command, flags, body, failed);
+  LaunchOptions options;
+  options.ranks = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
+  options.hosts = std::max(flags.hosts, 1);
+  options.rails = std::max(flags.rails, 1);
+  options.timeout = std::chrono::milliseconds(flags.timeout_ms);
+  std::fflush(nullptr);
+  const int code = relaunch_self(options);
+  return code >= kExitOk && code <= kExitError ? code : kExitCritical;  // a rank was killed
+}
+
+}  // namespace weft

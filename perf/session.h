@@ -1,0 +1,73 @@
+// What the parallel commands (perf, validate) share: ranks from a launcher or of their own, and
+// one clear end whichever way it comes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "coll/communicator.h"
+#include "topo/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weft {
+
+struct JobFlags {
+  int ranks = 0;  // 0: not given
+  int hosts = 0;
+  int rails = 0;
+  std::string transport = "auto";
+  int timeout_ms = 30000;
+  double rail_gbps = 0;  // 0: WEFT_RAIL_GBPS, else measured
+};
+
+// -n, --hosts, --rails, --transport, --timeout-ms, --rail-gbps
+void add_job_flags(CLI::App& command, JobFlags& flags);
+
+// Something the user asked for cannot be. Every rank finds out by itself; rank 0 says so.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The job failed while it ran.
+class JobFailed : public Error {
+ public:
+  explicit JobFailed(Status status) : Error(status.to_string()), status_(std::move(status)) {}
+  const Status& status() const { return status_; }
+
+ private:
+  Status status_;
+};
+inline void require(Status status) {
+  if (!status.ok()) throw JobFailed(std::move(status));
+}
+
+// Which rank speaks when `culprit` (or nobody in particular) failed: 0, or 1 when 0 is the one.
+inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
+
+// "auto" as it turns out: without UCX in this build, emulated hosts reach each other by shm.
+std::string effective_transport(const std::string& flag);
+
+// WEFT_RAIL_GBPS unless the flag is given; 0 when neither is. Throws Error on nonsense.
+double declared_rail_gbps(double flag);
+
+// Ranks of a local job: what -n says, else a default that fits `hosts` and the machine's cores.
+// Throws Error when -n, --hosts and --rails cannot be.
+int local_ranks(const JobFlags& flags, int cores);
+
+// Throws UsageError when the job that a launcher started is not what the flags ask for.
+void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
+
+// Under a launcher: assembles the job and runs `body` on this rank; returns its exit code. By
+// itself: runs this command line again as local ranks and returns their exit code. A failure of
+// the job goes to `failed` (all ranks) or, without it, to stderr (one rank), and exits critical.
+int run_job(std::string_view command, const JobFlags& flags,
+            const std::function<int(World&)>& body,
+            const std::function<void(Rank, const Status&)>& failed = {});
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+// Text for people: aligned columns, colours on a terminal, a progress line that leaves no trace.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+struct Column {
+  std::string title;
+  std::string unit;  // second header line; may be empty
+  int width = 0;     // at least; a longer cell pushes the rest to the right
+  bool left = false;
+};
+
+// Rows that appear as they are measured: widths are fixed beforehand.
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns);
+  std::string header() const;  // one or two lines that start with '#'
+  std::string row(const std::vector<std::string>& cells) const;
+
+ private:
+  std::string line(const std::vector<std::string>& cells) const;
+  std::vector<Column> columns_;
+};
+
+// Rows that are all known: every column as wide as its widest cell, two spaces between, no blanks
+// at the end of a line.
+std::string align(const std::vector<std::vector<std::string>>& rows);
+
+std::string format_us(double us);      // "0.52", "17.3", "8124"
+std::string format_GBps(double GBps);  // "0.047", "12.31"
+
+// Colours only when stdout is a terminal and NO_COLOR is not set.
+enum class Paint { kGood, kWarn, kBad, kDim, kBold };
+std::string paint(Paint paint, std::string_view text);
+
+// One line on stderr that is overwritten; shown only when stdout and stderr are a terminal.
+class Progress {
+ public:
+  explicit Progress(bool wanted);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void show(std::string_view text);
+  void clear();
+
+ private:
+  bool on_, shown_ = false;
+};
+
+}  // namespace weft

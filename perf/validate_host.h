@@ -1,0 +1,26 @@
+// What the hosts of the job have, as items of a validation.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "perf/verdict.h"
+#include "topo/discover.h"
+
+namespace weft {
+
+struct HostReport {
+  std::vector<Item> items;
+  nlohmann::ordered_json hosts;  // one object per machine
+};
+
+// The first rank of each machine describes it; every rank gets all.
+HostReport validate_hosts(World& world);
+
+// One host's part, from its description alone. `rails` are those of the job on that host.
+nlohmann::ordered_json describe_host(const HostDescription& host);
+std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vector<Nic>& rails,
+                             int ranks);
+
+}  // namespace weft
