@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <thread>
@@ -52,6 +53,7 @@ struct Maker {
   std::string name;
   std::function<Endpoints(int n)> make;
 };
+inline void PrintTo(const Maker& maker, std::ostream* out) { *out << maker.name; }
 
 // Transports whose set-up is collective: make(job, rank) runs for all ranks at the same time.
 template <class Make>
