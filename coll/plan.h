@@ -32,6 +32,8 @@ struct Node {
   bool buffered = false;         // kSend: see Transfer::buffered
   Rank peer = kNoRank;           // world rank
   std::uint32_t ordinal = 0;     // of the message among those of this peer, channel and direction
+  Rank order = 0;                // the peer's rank in the communicator
+  std::uint32_t own_place = 0;   // kReduce: members of a lower rank than this one
   Chunks at = {};
   std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
   std::int32_t credit = -1;     // kArrive: which scratch it lands in (links without views)
