@@ -50,7 +50,8 @@ class Pmix : public testing::Test {
     ASSERT_GT(readlink("/proc/self/exe", self_, sizeof self_ - 1), 0);
   }
   static std::string output_of(const std::string& command, int& code) {
-    FILE* const pipe = popen(command.c_str(), "r");
+    // libpmix leaks a few bytes when it starts: not for us to report, in a build with ASan.
+    FILE* const pipe = popen(("ASAN_OPTIONS=detect_leaks=0 " + command).c_str(), "r");
     std::string text;
     char bytes[4096];
     std::size_t n = 0;
