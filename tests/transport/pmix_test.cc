@@ -23,7 +23,7 @@ int be_a_rank() {
     if (spec.launcher != "pmix" || first.listen_fd != spec.listen_fd) return 1;
     for (int i = 0; i < 2; ++i) {  // and so must a second job
       const auto job = connect(job_from_environment());
-      const auto all = job->all_gather("r" + std::to_string(job->rank()));
+      const auto all = job->all_gather(fmt::format("r{}", job->rank()));
       std::string text;
       for (const std::string& part : all) text += part;
       if (job->rank() == 0) std::printf("gathered %s\n", text.c_str());
