@@ -33,6 +33,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.copy_first = copied;
+    plan_.network = request.network;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
@@ -92,7 +93,6 @@ class Compiler {
       plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
-      plan_.network = plan_.network || !request_.links[node.link].views;
     }
     for (int c = 0; c < plan_.schedule.nchunks; ++c)
       if (where_[static_cast<std::size_t>(c)] == Where::kIn && in_result(c))
