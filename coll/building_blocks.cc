@@ -5,15 +5,18 @@
 
 namespace weft {
 
-Layout::Layout(const Shape& shape) : rank_(shape.rank), hosts_(shape.hosts) {
+Layout::Layout(const Shape& shape) : rank_(shape.rank), hosts_(&shape.hosts) {
   world_.resize(shape.nranks);
   std::iota(world_.begin(), world_.end(), 0);
-  if (hosts_.empty()) hosts_.push_back(world_);
+  if (shape.hosts.empty()) {
+    one_host_.push_back(world_);
+    hosts_ = &one_host_;
+  }
   host_of_.resize(shape.nranks);
   local_of_.resize(shape.nranks);
   for (int h = 0; h < nhosts(); ++h)
-    for (int l = 0; l < static_cast<int>(hosts_[h].size()); ++l) {
-      const Rank r = hosts_[h][l];
+    for (int l = 0; l < static_cast<int>(hosts()[h].size()); ++l) {
+      const Rank r = hosts()[h][l];
       if (r == rank_) by_host_index_ = static_cast<int>(by_host_.size());
       by_host_.push_back(r);
       host_of_[r] = h;
@@ -21,7 +24,7 @@ Layout::Layout(const Shape& shape) : rank_(shape.rank), hosts_(shape.hosts) {
     }
   host_ = host_of_[rank_];
   local_ = local_of_[rank_];
-  for (const auto& ranks : hosts_)
+  for (const auto& ranks : hosts())
     if (local_ < static_cast<int>(ranks.size())) rail_.push_back(ranks[local_]);
 }
 

@@ -42,25 +42,28 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 // tree.cc: binomial, ceil(lg n) steps.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// The groups of one rank.
+// The groups of one rank. The shape must outlive it.
 class Layout {
  public:
   explicit Layout(const Shape& shape);
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
   Group world() const { return {world_, rank_}; }               // in the order of ranks
   Group by_host() const { return {by_host_, by_host_index_}; }  // host after host
-  Group host() const { return {hosts_[host_], local_}; }        // the ranks of this host
+  Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
   Group rail() const { return {rail_, host_}; }                 // same local index; uniform only
-  int nhosts() const { return static_cast<int>(hosts_.size()); }
-  int per_host() const { return static_cast<int>(hosts_[host_].size()); }  // of this host
+  int nhosts() const { return static_cast<int>(hosts().size()); }
+  int per_host() const { return static_cast<int>(hosts()[host_].size()); }  // of this host
   int my_host() const { return host_; }
   int my_local() const { return local_; }
-  const std::vector<std::vector<Rank>>& hosts() const { return hosts_; }
+  const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
   int host_of(Rank r) const { return host_of_[r]; }
   int local_of(Rank r) const { return local_of_[r]; }
 
  private:
   Rank rank_;
-  std::vector<std::vector<Rank>> hosts_;
+  std::vector<std::vector<Rank>> one_host_;      // where the shape names none
+  const std::vector<std::vector<Rank>>* hosts_;  // of the shape, or one_host_
   std::vector<Rank> world_, by_host_, rail_;
   std::vector<int> host_of_, local_of_;
   int host_ = 0, local_ = 0, by_host_index_ = 0;

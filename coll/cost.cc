@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <deque>
+#include <limits>
 #include <unordered_map>
 
 #include "coll/building_blocks.h"
@@ -11,9 +11,12 @@
 namespace weft {
 namespace {
 
-// pick() plays all ranks through up to this many steps in all, beyond that only one host's.
-constexpr std::int64_t kAllRanksSteps = 16384;
+// All ranks are played through up to this many steps in all, beyond that only one host's. In a
+// broadcast, ranks do different things, and few: it is always played by all (up to 100,000 ranks).
+constexpr std::int64_t kAllRanksSteps = 4096;
+constexpr std::int64_t kBroadcastSteps = 2'000'000;
 constexpr int kSomeRanks = 16;
+constexpr double kAsGood = 1.01;  // predictions closer than this are equal
 
 // A point in time, and how much of the way to it was latency.
 struct Moment {
@@ -143,13 +146,17 @@ class Play {
     Moment free;
     double busy_us = 0;
   };
+  struct Queue {
+    std::vector<Moment> left;  // when the messages leave
+    std::size_t next = 0;
+  };
   struct State {
     std::size_t next = 0;
     std::vector<Moment> chunk;  // when it was last written
     Moment cpu;                 // when the rank is free
     Moment end;
     double busy_us = 0, bytes = 0;
-    std::vector<Moment> sent;  // to ranks that are not played, for those that come from such
+    std::vector<Moment> sent;  // when its messages leave
     std::size_t received = 0;
     std::size_t run_end = 0;  // of the receives in a row
     int run = 1;
@@ -158,9 +165,10 @@ class Play {
   double size(Chunks at) const { return offset_[at.end()] - offset_[at.first]; }
 
   // The rank is busy with a message for `us`, and with handling it.
-  void work(State& state, double us) {
-    state.cpu = state.cpu.plus(us, model_.step_us);
-    state.busy_us += us + model_.step_us;
+  void work(State& state, double us, bool near) {
+    const double step_us = model_.step_us + (near ? model_.host : model_.rail).step_us;
+    state.cpu = state.cpu.plus(us, step_us);
+    state.busy_us += us + step_us;
   }
 
   Moment through(Port& port, int index, Moment from, double bytes, double factor) {
@@ -199,10 +207,11 @@ class Play {
       ++state.received;
       return true;
     }
-    auto& queue = flying_[channel(step.peer, s.rank, step.channel)];
-    if (queue.empty() && !force) return false;
-    *left = queue.empty() ? state.cpu : queue.front();
-    if (!queue.empty()) queue.pop_front();
+    Queue& queue = flying_[channel(step.peer, s.rank, step.channel)];
+    const bool empty = queue.next == queue.left.size();
+    if (empty && !force) return false;
+    *left = empty ? state.cpu : queue.left[queue.next++];
+    ++state.received;
     return true;
   }
 
@@ -215,7 +224,7 @@ class Play {
       Moment ready = state.cpu;
       for (int c = step.at.first; c < step.at.end(); ++c) ready = later(ready, state.chunk[c]);
       state.cpu = ready;
-      work(state, 0);
+      work(state, 0, near);
       Moment leaves = state.cpu;
       if (!near) {
         // The port is busy from when the message begins to leave; the receiver counts its bytes.
@@ -225,9 +234,8 @@ class Play {
         leaves = begin;
       }
       if (played_[step.peer])
-        flying_[channel(s.rank, step.peer, step.channel)].push_back(leaves);
-      else
-        state.sent.push_back(leaves);
+        flying_[channel(s.rank, step.peer, step.channel)].left.push_back(leaves);
+      state.sent.push_back(leaves);
     } else {
       Moment left;
       if (!departure(s, state, force, &left)) return false;
@@ -238,8 +246,15 @@ class Play {
         there = through(in_[port], port, there, bytes, slower);
       }
       state.cpu = later(state.cpu, there);
-      work(state, (near ? bytes * model_.host.us_per_byte : 0) +
-                      (step.op == Op::kRecvReduce ? bytes * model_.reduce_us_per_byte : 0));
+      // Sources that can be read where they lie are reduced in one pass, adjacent steps together.
+      const bool goes_on = near && state.next > 0 &&
+                           s.steps[state.next - 1].op == Op::kRecvReduce &&
+                           s.steps[state.next - 1].at == step.at;
+      const bool reduces = step.op == Op::kRecvReduce && !goes_on;
+      work(state,
+           (near ? bytes * model_.host.us_per_byte : 0) +
+               (reduces ? bytes * model_.reduce_us_per_byte : 0),
+           near);
       if (near || step.op == Op::kRecvReduce) state.bytes += bytes;
       for (int c = step.at.first; c < step.at.end(); ++c) state.chunk[c] = state.cpu;
     }
@@ -257,7 +272,7 @@ class Play {
   std::vector<Port> out_, in_;
   std::vector<double> share_;  // ranks on a port for each one of them that is played
   std::vector<State> states_;
-  std::unordered_map<std::uint64_t, std::deque<Moment>> flying_;  // by channel
+  std::unordered_map<std::uint64_t, Queue> flying_;  // by channel
 };
 
 int useful_rounds(std::size_t bytes, std::size_t element_size, int nchunks, int rounds) {
@@ -299,13 +314,14 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
     return some.emplace_back(algorithm.build(shape));
   };
   // The root may do more than the others, and these are about alike.
-  const Rank root = algorithm.collective == Collective::kBroadcast ? shape.root : 0;
+  const bool broadcast = algorithm.collective == Collective::kBroadcast;
+  const Rank root = broadcast ? shape.root : 0;
   std::int64_t steps = static_cast<std::int64_t>(build(root).steps.size());
   if (shape.nranks > 1)
     steps += static_cast<std::int64_t>(build((root + 1) % shape.nranks).steps.size()) *
              (shape.nranks - 1);
   some.clear();
-  if (steps <= kAllRanksSteps) {
+  if (steps <= (broadcast ? kBroadcastSteps : kAllRanksSteps)) {
     for (Rank r = 0; r < shape.nranks; ++r) build(r);
   } else {
     shape.rank = root;
@@ -343,23 +359,36 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
          rails;
 }
 
-Pick pick(Collective collective, const Shape& shape, std::size_t bytes, const CostModel& model) {
+Pick pick(Collective collective, const Shape& any, std::size_t bytes, const CostModel& model) {
   constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
-  Pick best;
-  for (const Algorithm& a : algorithms()) {
-    if (a.collective != collective || !a.applies(shape)) continue;
-    Prediction p = predict(a, shape, bytes, kElement, model);
-    if (best.algorithm == nullptr || p.time_us < best.prediction.time_us) {
-      best.runner_up = best.algorithm;
-      best.runner_up_prediction = std::move(best.prediction);
-      best.algorithm = &a;
-      best.prediction = std::move(p);
-    } else if (best.runner_up == nullptr || p.time_us < best.runner_up_prediction.time_us) {
-      best.runner_up = &a;
-      best.runner_up_prediction = std::move(p);
-    }
+  struct Candidate {
+    const Algorithm* algorithm;
+    Prediction prediction;
+  };
+  std::vector<Candidate> all;
+  for (const Algorithm& a : algorithms())
+    if (a.collective == collective && a.applies(any))
+      all.push_back({&a, predict(a, any, bytes, kElement, model)});
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const Candidate& c : all) best_us = std::min(best_us, c.prediction.time_us);
+  Pick pick;
+  Shape shape = any;
+  shape.rank = 0;
+  std::uint64_t picked = 0;
+  for (const Candidate& c : all) {
+    if (c.prediction.time_us > best_us * kAsGood) continue;
+    pick.algorithm = c.algorithm;
+    pick.prediction = c.prediction;
+    picked = hash(c.algorithm->build(shape));
+    break;
   }
-  return best;
+  for (const Candidate& c : all)
+    if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&
+        hash(c.algorithm->build(shape)) != picked) {
+      pick.runner_up = c.algorithm;
+      pick.runner_up_prediction = c.prediction;
+    }
+  return pick;
 }
 
 }  // namespace weft

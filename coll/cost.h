@@ -20,14 +20,18 @@ namespace weft {
 struct LinkCost {
   double alpha_us = 0;     // latency of a message
   double us_per_byte = 0;  // one direction
+  double step_us = 0;      // work of the sender, and of the receiver, for a message; on top of
+                           // CostModel::step_us
 };
 
 struct CostModel {
-  LinkCost host{0.5, 1e-4};  // between two ranks of a host; 1e-4 us/B = 10 GB/s
-  LinkCost rail{5, 8e-4};    // between hosts, of one rail (of mean speed); 8e-4 us/B = 10 Gb/s
-  double reduce_us_per_byte = 5e-5;  // to combine what was received, on top of receiving it
-  double memory_us_per_byte = 0;     // of all ranks of a host together; 0: memory is not shared
-  double step_us = 0.2;              // the engine's and the transport's work per message
+  LinkCost host{0.5, 1e-4};   // between two ranks of a host; 1e-4 us/B = 10 GB/s
+  LinkCost rail{5, 8e-4, 1};  // between hosts, of one rail (of mean speed); 8e-4 us/B = 10 Gb/s
+  // To combine what was received, on top of receiving it: a pass over the result. Once for adjacent
+  // recv_reduce steps into the same chunks whose sources are on this host.
+  double reduce_us_per_byte = 5e-5;
+  double memory_us_per_byte = 0;  // of all ranks of a host together; 0: memory is not shared
+  double step_us = 0.2;           // the engine's and the transport's work per message
   // Share by which a port gets slower for each message more that comes from different hosts at
   // once.
   double fan_in_penalty = 0.02;
@@ -48,9 +52,9 @@ struct Prediction {
 // `rounds` rounds of 1/rounds of the message follow each other as a pipeline: the time of the first
 // and, for each other, that of the busiest port or rank.
 //
-// `some`: those of all ranks, or of some of them (the ranks of one host, a single rank). A message
-// from a rank that is not among them is taken to leave when this rank's own message of the same
-// number to such a rank does: right for algorithms in which all ranks do the same.
+// `some`: those of all ranks, or of some of them (the ranks of one host, a single rank). The i-th
+// message to a rank of these from one that is not among them is taken to leave when this rank's own
+// i-th message does: right for algorithms in which all ranks do alike.
 Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model);
 Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
@@ -73,8 +77,10 @@ struct Pick {
   Prediction runner_up_prediction;
 };
 
-// The fastest of those that apply, by prediction; the first of the registry among equals. Takes
-// milliseconds at large shapes: cache it by size class.
+// The fastest of those that apply, by prediction: the first of the registry among those within 1 %
+// of the best, since that is closer than any prediction. The runner-up is the fastest of the others
+// that does not come out as the very same schedule. Takes milliseconds at large shapes: cache it by
+// size class.
 Pick pick(Collective collective, const Shape& shape, std::size_t bytes, const CostModel& model);
 
 }  // namespace weft

@@ -308,6 +308,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
       t.streaming = call_.streaming;
+      t.buffered = n.buffered;
       const void* staged =
           n.result_of < 0 ? nullptr : data_[index(lane, static_cast<std::uint32_t>(n.result_of))];
       t.data = phantom_ ? nullptr
@@ -342,9 +343,9 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   if (e.bytes != 0 && !phantom_) {
     std::byte* to = address(n.to, e.to, lane);
     sources_.clear();
-    sources_.push_back(address(n.from, e.from, lane));
     for (std::uint32_t i = 0; i < n.members; ++i)
       sources_.push_back(data_[index(lane, members[i])]);
+    sources_.insert(sources_.begin() + n.own_place, address(n.from, e.from, lane));
     // A large result that is sent on at once: produce it where the peers read it, while it is in
     // cache, and stream it to the user's memory beside the cache.
     Transport* link = links_[n.link];

@@ -74,6 +74,14 @@ class Compiler {
       if (plan_.nodes[i].kind == Node::Kind::kArrive)
         members[static_cast<std::size_t>(plan_.nodes[i].result_of)].push_back(
             static_cast<std::uint32_t>(i));
+    // Sources are reduced in the order of their ranks, this rank's own value at its place, so that
+    // every rank that reduces the same values gets the same bits.
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto order = [&](std::uint32_t m) { return plan_.nodes[m].order; };
+      std::ranges::sort(members[i], {}, order);
+      for (const std::uint32_t m : members[i])
+        plan_.nodes[i].own_place += order(m) < plan_.schedule.rank;
+    }
     for (std::size_t i = 0; i < n; ++i) {
       Node& node = plan_.nodes[i];
       node.first_successor = static_cast<std::uint32_t>(plan_.successors.size());
@@ -130,6 +138,7 @@ class Compiler {
   }
 
   int add(Node node, const Step& step) {
+    node.order = step.peer;
     node.peer = request_.world[static_cast<std::size_t>(step.peer)];
     node.link = static_cast<std::uint8_t>(request_.link_of(step.peer, step.channel));
     node.at = step.at;
@@ -172,8 +181,13 @@ class Compiler {
       edge(writer_[i], me);
       const Where to = destination(c);
       for (const int reader : readers_[i])
-        if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place)
+        if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place) {
           edge(reader, me);
+          // Two ranks that exchange a value and each reduce into it: were both lent, each would
+          // wait for the other's reduction to let go of its own.
+          if (plan_.nodes[static_cast<std::size_t>(me)].kind == Node::Kind::kReduce)
+            plan_.nodes[static_cast<std::size_t>(reader)].buffered = true;
+        }
       readers_[i].clear();
       writer_[i] = me;
       where_[i] = to;

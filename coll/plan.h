@@ -29,8 +29,11 @@ struct Node {
   Where to = Where::kNowhere;    // kRecv, kReduce: where the new value goes
   std::uint8_t link = 0;         // index of a transport
   bool last = false;             // kRecv, kReduce: no later step of the round reads the value
+  bool buffered = false;         // kSend: see Transfer::buffered
   Rank peer = kNoRank;           // world rank
   std::uint32_t ordinal = 0;     // of the message among those of this peer, channel and direction
+  Rank order = 0;                // the peer's rank in the communicator
+  std::uint32_t own_place = 0;   // kReduce: members of a lower rank than this one
   Chunks at = {};
   std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
   std::int32_t credit = -1;     // kArrive: which scratch it lands in (links without views)

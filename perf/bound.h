@@ -16,8 +16,9 @@ namespace weft {
 inline constexpr double kTcpPayloadShare = 1448.0 / 1514.0;
 
 struct RailRate {
-  double gbps = 0;        // of one rail, one way; 0: unknown
-  bool declared = false;  // the rate of the link, of which a share is payload; else measured payload
+  double gbps = 0;  // of one rail, one way; 0: unknown
+  bool declared =
+      false;  // the rate of the link, of which a share is payload; else measured payload
 };
 
 // What moving bytes over the rails costs at least: share * bytes / (rails * payload rate), where

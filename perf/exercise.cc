@@ -12,8 +12,8 @@ namespace weft {
 Buffer::Buffer(std::size_t bytes, bool from_weft) : bytes_(bytes) {
   constexpr std::size_t kPage = 4096;
   const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
-  auto* p = static_cast<unsigned char*>(from_weft ? alloc(rounded)
-                                                  : std::aligned_alloc(kPage, rounded));
+  auto* p =
+      static_cast<unsigned char*>(from_weft ? alloc(rounded) : std::aligned_alloc(kPage, rounded));
   if (p == nullptr && rounded > 0)
     throw Error(fmt::format("no memory for a buffer of {} bytes; use a smaller -e", bytes));
   data_ = {p, from_weft ? &weft::free : &std::free};
@@ -89,8 +89,8 @@ Status Exercise::run() {
       return comm_.barrier();
     case Collective::kSendRecv: {
       Handle recv = comm_.recv_async(out_, case_.count, case_.type, previous());
-      Handle send = comm_.send_async(in_, case_.count, case_.type,
-                                     (comm_.rank() + 1) % comm_.size());
+      Handle send =
+          comm_.send_async(in_, case_.count, case_.type, (comm_.rank() + 1) % comm_.size());
       const Status sent = send.wait();
       const Status received = recv.wait();
       return sent.ok() ? received : sent;
@@ -128,9 +128,10 @@ Mismatch Exercise::check() const {
     default:
       add(payload_.compare(out_, case_.count, previous()), "");
   }
-  const auto foreign = std::count_if(guard_, guard_ + Memory::kGuard,
-                                     [](unsigned char b) { return b != kPoison; });
-  if (foreign > 0) add({static_cast<std::uint64_t>(foreign), "bytes behind the result were written"}, "");
+  const auto foreign =
+      std::count_if(guard_, guard_ + Memory::kGuard, [](unsigned char b) { return b != kPoison; });
+  if (foreign > 0)
+    add({static_cast<std::uint64_t>(foreign), "bytes behind the result were written"}, "");
   const bool has_input = !rooted(case_.collective) || me == case_.root;
   if (!case_.in_place && has_input)
     add(payload_.compare(in_, input_count_, me), "the input was changed: ");

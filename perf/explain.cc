@@ -51,8 +51,8 @@ std::string proof_in_words(const Explanation& e) {
   if (!e.checked)
     return fmt::format("not proved: the checker is run for up to {} ranks here", kProvedRanks);
   if (!e.fault.empty()) return "WRONG: " + e.fault;
-  return fmt::format("proved: {} steps of {} ranks do what {} promises, and cannot deadlock", e.steps,
-                     e.question.shape.nranks, name(e.question.collective));
+  return fmt::format("proved: {} steps of {} ranks do what {} promises, and cannot deadlock",
+                     e.steps, e.question.shape.nranks, name(e.question.collective));
 }
 
 std::string link_in_words(LinkCost link) {
@@ -82,9 +82,8 @@ Explanation explain(const Question& q) {
       e.candidates.push_back({&a, predict(a, q.shape, q.bytes, size_of(q.type), q.model)});
   if (e.candidates.empty())
     throw Error(fmt::format("{}: it has no schedules to explain", name(q.collective)));
-  std::stable_sort(e.candidates.begin(), e.candidates.end(), [](auto& a, auto& b) {
-    return a.prediction.time_us < b.prediction.time_us;
-  });
+  std::stable_sort(e.candidates.begin(), e.candidates.end(),
+                   [](auto& a, auto& b) { return a.prediction.time_us < b.prediction.time_us; });
   // The library's own choice, not a repetition of its rule.
   const Algorithm* choice = q.algorithm == "auto"
                                 ? pick(q.collective, q.shape, q.bytes, q.model).algorithm
@@ -92,8 +91,8 @@ Explanation explain(const Question& q) {
   for (const Candidate& c : e.candidates)
     if (c.algorithm == choice) e.chosen = c;
   if (e.chosen.algorithm == nullptr)
-    throw Error(fmt::format("{}: no algorithm applies to {} ranks", name(q.collective),
-                            q.shape.nranks));
+    throw Error(
+        fmt::format("{}: no algorithm applies to {} ranks", name(q.collective), q.shape.nranks));
   e.bound_us = lower_bound_us(q.collective, q.shape, q.bytes, q.model);
   e.schedule = e.chosen.algorithm->build(q.shape);
   prove(e);
@@ -117,11 +116,11 @@ std::string text(const Explanation& e) {
   const Question& q = e.question;
   const auto hosts = static_cast<int>(q.shape.hosts.size());
   const Prediction& p = e.chosen.prediction;
-  std::string where = fmt::format("{} ranks on {} {}", q.shape.nranks, hosts,
-                                  hosts == 1 ? "host" : "hosts");
+  std::string where =
+      fmt::format("{} ranks on {} {}", q.shape.nranks, hosts, hosts == 1 ? "host" : "hosts");
   if (hosts > 1 && q.rails > 0) where += fmt::format(" x {} rails", q.rails);
-  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n\n",
-                                name(q.collective), format_bytes(q.bytes), name(q.type), where);
+  std::string out = fmt::format("weft explain {}: {} bytes of {} over {}\n\n", name(q.collective),
+                                format_bytes(q.bytes), name(q.type), where);
   std::string why;
   const Candidate& best = e.candidates.front();
   if (q.algorithm != "auto")
@@ -134,18 +133,17 @@ std::string text(const Explanation& e) {
   std::vector<std::vector<std::string>> facts = {
       {"  algorithm", fmt::format("{}: {}", e.chosen.algorithm->name, e.chosen.algorithm->about)},
       {"  why", why},
-      {"  predicted",
-       fmt::format("{} us, algbw {} GB/s, busbw {} GB/s", format_us(p.time_us),
-                   format_GBps(algbw_gbps(q.bytes, p.time_us)),
-                   format_GBps(algbw_gbps(q.bytes, p.time_us) *
-                               busbw_factor(q.collective, q.shape.nranks)))}};
+      {"  predicted", fmt::format("{} us, algbw {} GB/s, busbw {} GB/s", format_us(p.time_us),
+                                  format_GBps(algbw_gbps(q.bytes, p.time_us)),
+                                  format_GBps(algbw_gbps(q.bytes, p.time_us) *
+                                              busbw_factor(q.collective, q.shape.nranks)))}};
   if (e.bound_us > 0)
     facts.push_back({"  lower bound", fmt::format("{} us: predicted of_bound {:.3f}",
                                                   format_us(e.bound_us), e.bound_us / p.time_us)});
-  facts.push_back({"  limited by",
-                   fmt::format("{} (busiest rail {} us, busiest rank's memory {} us, latency {} us)",
-                               p.limiting, format_us(p.rail_us), format_us(p.host_us),
-                               format_us(p.alpha_us))});
+  facts.push_back(
+      {"  limited by",
+       fmt::format("{} (busiest rail {} us, busiest rank's memory {} us, latency {} us)",
+                   p.limiting, format_us(p.rail_us), format_us(p.host_us), format_us(p.alpha_us))});
   for (const Candidate& c : e.candidates)
     if (c.algorithm != e.chosen.algorithm) {
       facts.push_back({"  runner-up", fmt::format("{}: {} us, {:.2f} x", c.algorithm->name,
@@ -153,22 +151,25 @@ std::string text(const Explanation& e) {
                                                   c.prediction.time_us / p.time_us)});
       break;
     }
-  facts.push_back({"  model", fmt::format("inside a host {}; a rail {}", link_in_words(q.model.host),
-                                          link_in_words(q.model.rail))});
+  facts.push_back(
+      {"  model", fmt::format("inside a host {}; a rail {}", link_in_words(q.model.host),
+                              link_in_words(q.model.rail))});
   out += align(facts) + "  " + proof_in_words(e) + "\n\n";
-  std::vector<std::vector<std::string>> rows = {{"  algorithm", "predicted us", "limited by", "about"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"  algorithm", "predicted us", "limited by", "about"}};
   for (const Candidate& c : e.candidates)
-    rows.push_back({fmt::format("{} {}", c.algorithm == e.chosen.algorithm ? "*" : " ",
-                                c.algorithm->name),
-                    fmt::format("{:>12}", format_us(c.prediction.time_us)), c.prediction.limiting,
-                    std::string(c.algorithm->about)});
+    rows.push_back(
+        {fmt::format("{} {}", c.algorithm == e.chosen.algorithm ? "*" : " ", c.algorithm->name),
+         fmt::format("{:>12}", format_us(c.prediction.time_us)), c.prediction.limiting,
+         std::string(c.algorithm->about)});
   return out + align(rows);
 }
 
 std::string steps_text(const Explanation& e) {
   const Schedule& s = e.schedule;
   const auto sizes = chunk_bytes(s, e.question.collective, static_cast<double>(e.question.bytes));
-  std::vector<std::vector<std::string>> rows = {{"  step", "op", "peer", "channel", "chunks", "bytes"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"  step", "op", "peer", "channel", "chunks", "bytes"}};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];
     double bytes = 0;
@@ -187,12 +188,10 @@ std::string steps_text(const Explanation& e) {
 nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
   const Question& q = e.question;
   const auto candidate = [](const Candidate& c) {
-    return nlohmann::ordered_json{{"algorithm", c.algorithm->name},
-                                  {"time_us", c.prediction.time_us},
-                                  {"latency_us", c.prediction.alpha_us},
-                                  {"rail_us", c.prediction.rail_us},
-                                  {"host_us", c.prediction.host_us},
-                                  {"limiting", c.prediction.limiting}};
+    return nlohmann::ordered_json{
+        {"algorithm", c.algorithm->name},      {"time_us", c.prediction.time_us},
+        {"latency_us", c.prediction.alpha_us}, {"rail_us", c.prediction.rail_us},
+        {"host_us", c.prediction.host_us},     {"limiting", c.prediction.limiting}};
   };
   nlohmann::ordered_json json = {{"schema", "weft.explain/1"},
                                  {"collective", name(q.collective)},

@@ -13,7 +13,7 @@ namespace weft {
 
 struct Question {
   Collective collective = Collective::kAllReduce;
-  Shape shape;  // of the rank whose steps are shown
+  Shape shape;    // of the rank whose steps are shown
   int rails = 0;  // per host; 0: one per rank of a host
   std::uint64_t bytes = 0;
   DType type = DType::kFloat32;

@@ -113,10 +113,10 @@ bool pass_lines(Stream& s) {
   std::string out;
   std::size_t from = 0;
   for (std::size_t end; (end = s.line.find('\n', from)) != std::string::npos; from = end + 1) {
-    out += s.tag + s.line.substr(from, end + 1 - from);
+    out.append(s.tag).append(s.line, from, end + 1 - from);
   }
   s.line.erase(0, from);
-  if (got <= 0 && !s.line.empty()) out += s.tag + std::exchange(s.line, {}) + "\n";
+  if (got <= 0 && !s.line.empty()) out.append(s.tag).append(std::exchange(s.line, {})).append("\n");
   write_all(s.to, out);
   return got > 0;
 }

@@ -27,15 +27,15 @@ std::string redop_names() { return list(kAllRedOps); }
 
 Collective collective_named(std::string_view text) {
   if (const auto found = collective_from(text)) return *found;
-  throw Error(fmt::format("{}: there is no such collective; there are {}", text,
-                          collective_names()));
+  throw Error(
+      fmt::format("{}: there is no such collective; there are {}", text, collective_names()));
 }
 
 std::vector<DType> dtypes_named(std::string_view flag, std::string_view text) {
   if (text == "all") return {std::begin(kAllDTypes), std::end(kAllDTypes)};
   if (const auto found = dtype_from(text)) return {*found};
-  throw Error(fmt::format("{} {}: there is no such type; there are {}, all", flag, text,
-                          dtype_names()));
+  throw Error(
+      fmt::format("{} {}: there is no such type; there are {}, all", flag, text, dtype_names()));
 }
 
 std::vector<RedOp> redops_named(std::string_view flag, std::string_view text) {

@@ -107,9 +107,11 @@ Payload::Payload(DType type, RedOp op, int nranks) : type_(type), op_(op), nrank
     contributors_ = nranks;
     range_ = static_cast<int>(std::min<std::int64_t>(limit, 1 << 12));
   } else if (room >= 1) {
-    const std::int64_t preferred = type == DType::kBFloat16 ? 4 : type == DType::kFloat16 ? 32 : 4096;
-    contributors_ = static_cast<int>(
-        std::clamp<std::int64_t>(room / preferred, std::min<std::int64_t>({room, 2, nranks}), nranks));
+    const std::int64_t preferred = type == DType::kBFloat16  ? 4
+                                   : type == DType::kFloat16 ? 32
+                                                             : 4096;
+    contributors_ = static_cast<int>(std::clamp<std::int64_t>(
+        room / preferred, std::min<std::int64_t>({room, 2, nranks}), nranks));
     range_ = static_cast<int>(std::clamp<std::int64_t>(room / contributors_, 1, preferred));
   }
 }
@@ -133,8 +135,7 @@ double Payload::reduced(std::uint64_t index) const {
   return op_ == RedOp::kAvg ? x / nranks_ : x;
 }
 
-std::vector<unsigned char> Payload::window(int rank, std::size_t count,
-                                           std::uint64_t first) const {
+std::vector<unsigned char> Payload::window(int rank, std::size_t count, std::uint64_t first) const {
   const std::size_t size = size_of(type_);
   std::vector<unsigned char> bytes(std::min(count, kPeriod) * size);
   for (std::size_t i = 0; i * size < bytes.size(); ++i)
@@ -173,8 +174,8 @@ Mismatch Payload::compare_with(int rank, const void* data, std::size_t count,
       const unsigned char* want = &bytes[k * size];
       if (std::memcmp(got, want, size) == 0) continue;
       if (mismatch.wrong++ == 0)
-        mismatch.first = fmt::format("element {} is {:.17g}, expected {:.17g}", i + k, load(type_, got),
-                                     load(type_, want));
+        mismatch.first = fmt::format("element {} is {:.17g}, expected {:.17g}", i + k,
+                                     load(type_, got), load(type_, want));
     }
   }
   return mismatch;

@@ -48,8 +48,8 @@ Plan plan_of(const PerfFlags& flags) {
   if (plan.collective == Collective::kBarrier)
     plan.sizes = {0};
   else
-    plan.sizes = size_ladder(parse_bytes("-b", flags.begin), parse_bytes("-e", flags.end),
-                             flags.factor);
+    plan.sizes =
+        size_ladder(parse_bytes("-b", flags.begin), parse_bytes("-e", flags.end), flags.factor);
   plan.types = dtypes_named("-d", flags.type);
   plan.ops = redops_named("-o", flags.op);
   if (!reduces(plan.collective)) plan.ops.resize(1);
@@ -70,8 +70,13 @@ double now_us() {
 class PerfRun {
  public:
   PerfRun(World& world, const PerfFlags& flags, PerfReport& report)
-      : world_(world), comm_(world.world()), flags_(flags), plan_(plan_of(flags)),
-        report_(report), table_(perf_table()), progress_(world.rank() == 0) {}
+      : world_(world),
+        comm_(world.world()),
+        flags_(flags),
+        plan_(plan_of(flags)),
+        report_(report),
+        table_(perf_table()),
+        progress_(world.rank() == 0) {}
 
   int run();
 
@@ -114,15 +119,18 @@ void PerfRun::describe() {
 int PerfRun::run() {
   describe();
   if (flags_.root >= report_.ranks)
-    throw UsageError(fmt::format("--root {}: the ranks are 0 to {}", flags_.root, report_.ranks - 1));
+    throw UsageError(
+        fmt::format("--root {}: the ranks are 0 to {}", flags_.root, report_.ranks - 1));
   if (plan_.collective == Collective::kSendRecv && report_.ranks < 2)
     throw UsageError("sendrecv with 1 rank: at least 2 are needed");
-  check_applies(plan_.collective, flags_.algorithm, shape_of(world_.topology(), world_.rank(), flags_.root));
+  check_applies(plan_.collective, flags_.algorithm,
+                shape_of(world_.topology(), world_.rank(), flags_.root));
   if (flags_.algorithm != "auto") comm_.set_algorithm(plan_.collective, flags_.algorithm);
 
   std::uint64_t largest = 0;
   for (DType type : plan_.types)
-    largest = std::max(largest, with_bytes({plan_.collective, type}, plan_.sizes.back(), report_.ranks).bytes);
+    largest = std::max(
+        largest, with_bytes({plan_.collective, type}, plan_.sizes.back(), report_.ranks).bytes);
   memory_ = std::make_unique<Memory>(largest, flags_.in_place, flags_.buffers == "weft");
   report_.rail = {declared_rail_gbps(flags_.job.rail_gbps), true};
   if (report_.hosts > 1 && report_.rail.gbps <= 0 && plan_.collective != Collective::kBarrier)
@@ -227,8 +235,7 @@ double PerfRun::bound_us(const Case& what) {
 
 std::uint64_t PerfRun::count_wrong(const Exercise& exercise, const Case& what) {
   const Mismatch mine = exercise.check();
-  const std::string line =
-      mine.wrong == 0 ? "" : fmt::format("{} {}", mine.wrong, mine.first);
+  const std::string line = mine.wrong == 0 ? "" : fmt::format("{} {}", mine.wrong, mine.first);
   const auto all = world_.job().all_gather(line);
   std::uint64_t wrong = 0;
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -251,8 +258,7 @@ void write_json(const PerfReport& report, const std::string& path) {
     return;
   }
   std::ofstream out(path);
-  if (!(out << json).flush())
-    throw UsageError(fmt::format("--json {}: cannot be written", path));
+  if (!(out << json).flush()) throw UsageError(fmt::format("--json {}: cannot be written", path));
 }
 
 int perf(const PerfFlags& flags) {

@@ -17,8 +17,9 @@ std::string bound_in_words(const PerfReport& report) {
     return "# of_bound: against this machine's memory, measured with all ranks at once\n";
   if (report.rail.gbps <= 0) return "# of_bound: unknown, no rate of a rail\n";
   return report.rail.declared
-             ? fmt::format("# of_bound: against {} x {:g} Gb/s rails as declared, {:.1f} % payload\n",
-                           report.rails, report.rail.gbps, kTcpPayloadShare * 100)
+             ? fmt::format(
+                   "# of_bound: against {} x {:g} Gb/s rails as declared, {:.1f} % payload\n",
+                   report.rails, report.rail.gbps, kTcpPayloadShare * 100)
              : fmt::format("# of_bound: against {} x {:.3g} Gb/s rails as measured\n", report.rails,
                            report.rail.gbps);
 }
@@ -43,18 +44,18 @@ std::optional<double> of_bound(const PerfRow& row) {
 }
 
 std::string header(const PerfReport& report) {
-  std::string place = fmt::format("{} {} on {} {}", report.ranks, report.ranks == 1 ? "rank" : "ranks",
-                                  report.hosts, report.hosts == 1 ? "host" : "hosts");
+  std::string place =
+      fmt::format("{} {} on {} {}", report.ranks, report.ranks == 1 ? "rank" : "ranks",
+                  report.hosts, report.hosts == 1 ? "host" : "hosts");
   if (report.hosts > 1)
     place += fmt::format(" x {} {}{}", report.rails, report.rails == 1 ? "rail" : "rails",
                          report.emulated ? ", emulated on one machine" : "");
-  return fmt::format(
-             "# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
-             name(report.collective), place,
-             transports_in_words(report.transport, report.ranks, report.hosts), report.buffers,
-             report.in_place ? "in place" : "out of place",
-             report.back_to_back ? "back to back, total / iterations of the slowest rank"
-                                 : "slowest rank, a barrier before each") +
+  return fmt::format("# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
+                     name(report.collective), place,
+                     transports_in_words(report.transport, report.ranks, report.hosts),
+                     report.buffers, report.in_place ? "in place" : "out of place",
+                     report.back_to_back ? "back to back, total / iterations of the slowest rank"
+                                         : "slowest rank, a barrier before each") +
          bound_in_words(report);
 }
 
@@ -90,22 +91,19 @@ std::string footer(const PerfReport& report) {
     wrong += row.wrong.value_or(0);
     checked += row.wrong.has_value();
   }
-  if (wrong > 0) return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
+  if (wrong > 0)
+    return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
   if (checked == 0) return "# results were not checked\n";
   return fmt::format("# all results exact\n");
 }
 
 nlohmann::ordered_json to_json(const PerfReport& report) {
-  nlohmann::ordered_json json = {{"schema", "weft.perf/1"},
-                                 {"collective", name(report.collective)},
-                                 {"ranks", report.ranks},
-                                 {"hosts", report.hosts},
-                                 {"rails", report.rails},
-                                 {"emulated", report.emulated},
-                                 {"transport", report.transport},
-                                 {"buffers", report.buffers},
-                                 {"in_place", report.in_place},
-                                 {"back_to_back", report.back_to_back}};
+  nlohmann::ordered_json json = {
+      {"schema", "weft.perf/1"},       {"collective", name(report.collective)},
+      {"ranks", report.ranks},         {"hosts", report.hosts},
+      {"rails", report.rails},         {"emulated", report.emulated},
+      {"transport", report.transport}, {"buffers", report.buffers},
+      {"in_place", report.in_place},   {"back_to_back", report.back_to_back}};
   if (report.hosts > 1 && report.rail.gbps > 0) {
     json["rail_gbps"] = report.rail.gbps;
     json["rail_rate_from"] = report.rail.declared ? "declared" : "measured";

@@ -22,18 +22,18 @@ double now_us() {
 
 // The same loop for several instruction sets: the bound is about the memory, not about the
 // baseline the program is compiled for.
-#define WEFT_ADD(name)                                                                       \
-  void name(float* __restrict out, const float* a, const float* b, std::size_t count) {      \
-    for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];                            \
+#define WEFT_ADD(name)                                                                  \
+  void name(float* __restrict out, const float* a, const float* b, std::size_t count) { \
+    for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];                       \
   }
 WEFT_ADD(add_plain)
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) WEFT_ADD(add_avx2)
-__attribute__((target("avx512f,prefer-vector-width=512"))) WEFT_ADD(add_avx512)
+    __attribute__((target("avx512f,prefer-vector-width=512"))) WEFT_ADD(add_avx512)
 #endif
 #undef WEFT_ADD
 
-void add(float* out, const float* a, const float* b, std::size_t count) {
+        void add(float* out, const float* a, const float* b, std::size_t count) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return add_avx512(out, a, b, count);
   if (__builtin_cpu_supports("avx2")) return add_avx2(out, a, b, count);
@@ -60,8 +60,8 @@ void copy_stream(float* out, const float* a, std::size_t c) { std::memcpy(out, a
 
 std::vector<double> gather(Job& job, const std::vector<double>& mine) {
   std::vector<double> all;
-  for (const std::string& text : job.all_gather(
-           {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {
+  for (const std::string& text :
+       job.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {
     std::vector<double> theirs(text.size() / sizeof(double));
     std::memcpy(theirs.data(), text.data(), theirs.size() * sizeof(double));
     all.insert(all.end(), theirs.begin(), theirs.end());
@@ -113,8 +113,8 @@ MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes)
   rate.copy_GBps = best_GBps(world, comm, bytes, [&] { std::memcpy(out, in, bytes); });
   rate.reduce_GBps = best_GBps(world, comm, bytes / 2, [&] { add(out, in, other, count / 2); });
   if (kHaveStreams) {
-    rate.copy_GBps = std::max(
-        rate.copy_GBps, best_GBps(world, comm, bytes, [&] { copy_stream(out, in, count); }));
+    rate.copy_GBps = std::max(rate.copy_GBps,
+                              best_GBps(world, comm, bytes, [&] { copy_stream(out, in, count); }));
     rate.reduce_GBps =
         std::max(rate.reduce_GBps,
                  best_GBps(world, comm, bytes / 2, [&] { add_stream(out, in, other, count / 2); }));
@@ -132,8 +132,7 @@ RailRate measure_rails(World& world, Communicator& comm) {
   const auto local = static_cast<std::size_t>(topology.local(me));
   const bool takes_part =
       partner_host < topology.nhosts() && local < topology.ranks_of(partner_host).size();
-  const std::size_t pairs =
-      std::min(topology.ranks_of(0).size(), topology.ranks_of(1).size());
+  const std::size_t pairs = std::min(topology.ranks_of(0).size(), topology.ranks_of(1).size());
   const Buffer from(takes_part ? kBytes : 0, false), to(takes_part ? kBytes : 0, false);
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -149,8 +148,7 @@ RailRate measure_rails(World& world, Communicator& comm) {
     // Clocks of different hosts have nothing in common: the longest span of any rank.
     double longest = 0;
     for (double span : gather(world.job(), {now_us() - start})) longest = std::max(longest, span);
-    if (round > 0)
-      best = std::max(best, static_cast<double>(pairs * kBytes * 8) / (longest * 1e3));
+    if (round > 0) best = std::max(best, static_cast<double>(pairs * kBytes * 8) / (longest * 1e3));
   }
   return {best / topology.nrails(), false};
 }

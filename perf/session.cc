@@ -15,7 +15,8 @@
 namespace weft {
 
 void add_job_flags(CLI::App& command, JobFlags& flags) {
-  command.add_option("-n,--ranks", flags.ranks, "ranks on this machine (a launcher brings its own)")
+  command
+      .add_option("-n,--ranks", flags.ranks, "ranks on this machine (a launcher brings its own)")
       ->check(CLI::Range(1, 4096));
   command.add_option("--hosts", flags.hosts, "emulate this many hosts on this machine")
       ->check(CLI::Range(1, 4096));
@@ -49,8 +50,8 @@ double declared_rail_gbps(double flag) {
   char* end = nullptr;
   const double value = std::strtod(text, &end);
   if (*end != '\0' || !(value > 0) || value > 1e6)
-    throw Error(fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400",
-                            text));
+    throw Error(
+        fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400", text));
   return value;
 }
 

@@ -66,8 +66,7 @@ void check_against_job(const JobFlags& flags, std::string_view launcher, const T
 // Under a launcher: assembles the job and runs `body` on this rank; returns its exit code. By
 // itself: runs this command line again as local ranks and returns their exit code. A failure of
 // the job goes to `failed` (all ranks) or, without it, to stderr (one rank), and exits critical.
-int run_job(std::string_view command, const JobFlags& flags,
-            const std::function<int(World&)>& body,
+int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
             const std::function<void(Rank, const Status&)>& failed = {});
 
 }  // namespace weft

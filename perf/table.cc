@@ -65,8 +65,9 @@ std::string align(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string format_us(double us) {
-  return us < 10 ? fmt::format("{:.2f}", us)
-                 : us < 1000 ? fmt::format("{:.1f}", us) : fmt::format("{:.0f}", us);
+  return us < 10     ? fmt::format("{:.2f}", us)
+         : us < 1000 ? fmt::format("{:.1f}", us)
+                     : fmt::format("{:.0f}", us);
 }
 
 std::string format_GBps(double GBps) {

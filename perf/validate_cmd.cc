@@ -115,8 +115,12 @@ int Validation::run(World& world) {
 void Validation::failed(Rank me, const Status& failure) {
   const Rank culprit = failure.rank();
   speaks_ = me == speaker(culprit) || ranks_ == 1;
-  Item item{"job", culprit == kNoRank ? "the job" : fmt::format("rank {}", culprit),
-            Verdict::kFail, fmt::format("{} (while at {})", failure.to_string(), phase_), "", ""};
+  Item item{"job",
+            culprit == kNoRank ? "the job" : fmt::format("rank {}", culprit),
+            Verdict::kFail,
+            fmt::format("{} (while at {})", failure.to_string(), phase_),
+            "",
+            ""};
   switch (failure.code()) {
     case Code::kPeerFailed:
       item.fault = "rank-lost";
@@ -192,8 +196,7 @@ void add_validate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "validate", "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN");
   add_job_flags(*command, flags->job);
-  command
-      ->add_option("--budget-s", flags->budget_s, "what does not fit into this time is UNKNOWN")
+  command->add_option("--budget-s", flags->budget_s, "what does not fit into this time is UNKNOWN")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--json", flags->json, "also write a report to this file; - for stdout only");

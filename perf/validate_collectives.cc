@@ -67,12 +67,18 @@ Item judge(World& world, const std::string& subject, std::size_t cases, bool pro
     wrong += here;
   }
   if (wrong == 0)
-    return {"collectives", subject, Verdict::kPass,
+    return {"collectives",
+            subject,
+            Verdict::kPass,
             fmt::format("{:>3} {} exact{}", cases, cases == 1 ? "case" : "cases",
                         proved ? ", schedule proved" : ""),
-            "", ""};
-  return {"collectives", subject, Verdict::kFail,
-          fmt::format("{} wrong elements; first: {}", wrong, first), "collective-wrong-result",
+            "",
+            ""};
+  return {"collectives",
+          subject,
+          Verdict::kFail,
+          fmt::format("{} wrong elements; first: {}", wrong, first),
+          "collective-wrong-result",
           "data was corrupted on the way or by memory: rerun `weft perf` on halves of the ranks to "
           "find the host, and take it out"};
 }

@@ -43,13 +43,12 @@ std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vect
   for (const auto& nic : host["nics"]) rdma += nic["rdma"].get<bool>();
   std::vector<Item> items;
   const auto memory = host["memory_bytes"].get<std::uint64_t>() >> 30;
-  items.push_back(
-      {"host", hostname, Verdict::kPass,
-       fmt::format("{}, {}, {} GiB, {}, {}, {}", plural(cores, "core"),
-                   plural(host["numa_nodes"], "NUMA node"), memory,
-                   plural(static_cast<int>(host["nics"].size()), "NIC"),
-                   plural(rdma, "RDMA device"), plural(host["gpus"], "GPU")),
-       "", ""});
+  items.push_back({"host", hostname, Verdict::kPass,
+                   fmt::format("{}, {}, {} GiB, {}, {}, {}", plural(cores, "core"),
+                               plural(host["numa_nodes"], "NUMA node"), memory,
+                               plural(static_cast<int>(host["nics"].size()), "NIC"),
+                               plural(rdma, "RDMA device"), plural(host["gpus"], "GPU")),
+                   "", ""});
   std::string names;
   for (const Nic& rail : rails) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", rail.name);
@@ -64,7 +63,8 @@ std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vect
                                    "WEFT_RAILS",
                                    rail.netdev.empty() ? rail.name : rail.netdev)});
   }
-  if (!rails.empty()) items.push_back({"host", hostname, Verdict::kPass, "rails: " + names, "", ""});
+  if (!rails.empty())
+    items.push_back({"host", hostname, Verdict::kPass, "rails: " + names, "", ""});
   if (rdma == 0)
     items.push_back({"host", hostname, Verdict::kSkip,
                      "missing capability: RDMA devices; the rails carry TCP", "", ""});
@@ -99,12 +99,12 @@ HostReport validate_hosts(World& world) {
   for (int h = 1; h < topology.nhosts(); ++h) {
     const auto& rails = topology.place(topology.ranks_of(h)[0]).rails;
     if (rails.size() != expected)
-      report.items.push_back(
-          {"host", topology.host_name(h), Verdict::kWarn,
-           fmt::format("{} but {} has {}; the smallest number is used",
-                       plural(static_cast<int>(rails.size()), "rail"), topology.host_name(0),
-                       expected),
-           "rails-differ", "bring the missing rail up, or set WEFT_RAILS alike on all hosts"});
+      report.items.push_back({"host", topology.host_name(h), Verdict::kWarn,
+                              fmt::format("{} but {} has {}; the smallest number is used",
+                                          plural(static_cast<int>(rails.size()), "rail"),
+                                          topology.host_name(0), expected),
+                              "rails-differ",
+                              "bring the missing rail up, or set WEFT_RAILS alike on all hosts"});
   }
   return report;
 }

@@ -94,8 +94,8 @@ std::string summary_text(const std::vector<Item>& items, double seconds) {
                         item.detail);
     if (!item.remedy.empty()) text += fmt::format("           {}\n", item.remedy);
   }
-  for (Verdict v : {Verdict::kPass, Verdict::kWarn, Verdict::kFail, Verdict::kUnknown,
-                    Verdict::kSkip})
+  for (Verdict v :
+       {Verdict::kPass, Verdict::kWarn, Verdict::kFail, Verdict::kUnknown, Verdict::kSkip})
     if (const auto n = std::count_if(items.begin(), items.end(),
                                      [v](const Item& i) { return i.verdict == v; }))
       counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", n, name(v));

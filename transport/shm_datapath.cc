@@ -155,14 +155,15 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     complete(t.id);
     return true;
   }
-  if (const RegionRef ref = find_region(t.data, t.bytes); ref.serial) {
+  const bool lend = !(t.buffered && t.bytes <= kMaxSlot);
+  if (const RegionRef ref = lend ? find_region(t.data, t.bytes) : RegionRef{}; ref.serial) {
     cell->kind = Kind::kMapped;
     cell->tag = t.tag;
     cell->at = {t.bytes, ref.offset, ref.serial, ref.index};
     publish(p, cell, {.id = t.id, .report = true});
     return true;
   }
-  if (cma_ && t.bytes >= cma_min_bytes_ && !(t.streaming && t.bytes <= kMaxSlot)) {
+  if (lend && cma_ && t.bytes >= cma_min_bytes_ && !(t.streaming && t.bytes <= kMaxSlot)) {
     cell->kind = Kind::kCma;
     cell->tag = t.tag;
     cell->at = {t.bytes, reinterpret_cast<std::uint64_t>(t.data), 0, 0};

@@ -67,9 +67,8 @@ class ShmTransport final : public Transport {
     std::vector<Waiting> backlog;
     // from the peer
     Cell* in = nullptr;                         // in our arena
-    std::atomic<std::uint32_t>* ack = nullptr;  // in its arena
+    Acks* acks_out = nullptr;              // in its arena
     std::uint32_t seen = 0, released = 0;
-    std::vector<char> free;  // [kRing] released out of order
     std::vector<Posted> posted;
     std::vector<Early> early;
     std::string error;

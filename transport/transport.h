@@ -26,6 +26,8 @@ struct Transfer {
             // read-only. Only where caps().views; otherwise use kRecv.
   };
   Kind kind = Kind::kSend;
+  bool buffered = false;   // kSend: must complete even if the peer never releases its view; the
+                           // transport copies where it would have lent `data` itself
   bool streaming = false;  // the destination will not be read soon: non-temporal stores may pay
   Rank peer = kNoRank;     // world rank
   std::uint64_t tag = 0;

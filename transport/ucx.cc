@@ -24,9 +24,10 @@ constexpr char kError = 'e';
 
 void check(ucs_status_t status, const std::string& device, const char* what) {
   if (status == UCS_OK) return;
-  throw Error(fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
-                          "what UCX can use",
-                          device, what, ucs_status_string(status)));
+  throw Error(
+      fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
+                  "what UCX can use",
+                  device, what, ucs_status_string(status)));
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
   std::string mine;
   try {
     if (job.size() > kMaxRanks) {
-      throw Error(fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(),
-                              kMaxRanks));
+      throw Error(
+          fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(), kMaxRanks));
     }
     set_up(rail, job.size());
     mine = kAddress + worker_address();
@@ -103,40 +104,32 @@ std::string UcxTransport::worker_address() const {
 }
 
 // Sends that were completed may still sit in UCX's buffers: they are flushed before the sockets
-// go. A peer that does not take them in time is left alone; ucp_worker_destroy waits for nobody.
+// go. A peer that does not take them in time is left alone.
 UcxTransport::~UcxTransport() {
   if (!worker_) return;
-  for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::kActive) slot.state = Slot::State::kForgotten;
-    if (slot.state == Slot::State::kForgotten && slot.recv) {
-      ucp_request_cancel(worker_.get(), slot.request);
-    }
-  }
-  std::vector<void*> closing;
+  std::vector<void*> flushing;
   for (Peer& peer : peers_) {
-    if (peer.ep == nullptr) continue;
-    ucp_request_param_t param{};
-    if (!peer.failure.ok()) {
-      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    }
-    void* request = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
-    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+    if (peer.ep == nullptr || !peer.failure.ok()) continue;
+    const ucp_request_param_t param{};
+    void* request = ucp_ep_flush_nbx(peer.ep, &param);
+    if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
   }
   const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
-  while (!closing.empty() && std::chrono::steady_clock::now() < deadline) {
+  while (!flushing.empty() && std::chrono::steady_clock::now() < deadline) {
     ucp_worker_progress(worker_.get());
-    std::erase_if(closing, [](void* request) {
+    std::erase_if(flushing, [](void* request) {
       if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
       ucp_request_free(request);
       return true;
     });
     std::this_thread::yield();
   }
-  if (!closing.empty()) {
+  if (!flushing.empty()) {
     spdlog::debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
-                  closing.size(), kFlushTimeout.count());
+                  flushing.size(), kFlushTimeout.count());
   }
+  for (void* request : flushing) ucp_request_free(request);  // ends with its endpoint
+  abandon("the rail is closed");
 }
 
 }  // namespace weft

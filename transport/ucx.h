@@ -19,16 +19,18 @@ bool ucx_available();
 // when set-up fails on one of them only.
 //
 // The contract of Transport, and on top of it:
-// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one 64-bit
+// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one
+// 64-bit
 //   tag that all senders share, so the source rank takes its upper 16 bits. A wider tag completes
 //   with kInvalidArgument.
-// - `data` is handed to UCX as it is; nothing is copied on our side. Memory of the host only.
+// - `data` is handed to UCX as it is; nothing is copied on our side. (On TCP, UCX itself copies
+//   through its segments: ucx_config.cc says why.) Memory of the host only.
 // - A peer is connected to by the first post of either direction. From then on its death completes
 //   the transfers with it, receives included, with kPeerFailed. A peer that is stopped or cut off
 //   without a word is noticed by the job's control plane, not here.
-// - cancel() of a transfer that UCX cannot take back (a send under way, a message half received)
-//   closes the connection to that peer, since only so UCX lets go of `data`. From then on transfers
-//   with that peer complete with kAborted, and the peer sees this rank as failed.
+// - cancel() takes back receives that nothing has come for. Where it meets a message half sent or
+//   half received, it closes the whole rail, since only so UCX is certain to let go of `data`:
+//   every other transfer completes with kAborted, and the peers see this rank as failed.
 // - Destruction flushes what was sent, for a second at most; it never waits for a dead peer.
 //
 // UCX's environment wins over what weft sets (UCX_NET_DEVICES, UCX_TLS, UCX_TCP_..., and so on).

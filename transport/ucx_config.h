@@ -14,7 +14,7 @@ struct UcpConfigRelease {
 };
 using UcpConfig = std::unique_ptr<ucp_config_t, UcpConfigRelease>;
 
-// The device as UCX calls it: "eth0", "mlx5_0:1".
+// The device as UCX calls it: "eth0", "mlx5_0:1"; what UCX_NET_DEVICES says where it is set.
 std::string ucx_device(const Nic& rail);
 
 // weft's defaults for this rail, each overridden by its UCX_* environment variable when that is

@@ -32,8 +32,8 @@ ucp_tag_t wire_tag(Rank source, std::uint64_t tag) {
 
 ucp_request_param_t request_param(void* slot) {
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = slot;
   param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
   return param;
@@ -41,11 +41,10 @@ ucp_request_param_t request_param(void* slot) {
 
 // Errors after which the endpoint is of no use; the others concern one message.
 bool breaks_connection(ucs_status_t status) {
-  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) ||
-         status == UCS_ERR_CANCELED || status == UCS_ERR_UNREACHABLE ||
-         status == UCS_ERR_IO_ERROR || status == UCS_ERR_TIMED_OUT ||
-         status == UCS_ERR_REJECTED || status == UCS_ERR_NOT_CONNECTED ||
-         status == UCS_ERR_CONNECTION_RESET;
+  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
+         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||
+         status == UCS_ERR_TIMED_OUT || status == UCS_ERR_REJECTED ||
+         status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CONNECTION_RESET;
 }
 
 }  // namespace
@@ -88,17 +87,17 @@ void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
 
 void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   Slot* slot = take_slot(t, true);
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t param = request_param(slot);
-  param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
+  // Through the callback even when the message is there already: UCX 1.13 tells the length of
+  // what came only there.
+  param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
-  param.recv_info.tag_info = &info;
   void* request = ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes, wire_tag(peer.rank, t.tag),
                                    kWholeTag, &param);
-  if (UCS_PTR_IS_PTR(request)) {
+  if (!UCS_PTR_IS_PTR(request)) {
+    finish(slot, UCS_PTR_STATUS(request), t.bytes);
+  } else if (slot->state == Slot::State::kActive) {  // the callback has not run yet
     slot->request = request;
-  } else {
-    finish(slot, UCS_PTR_STATUS(request), info.length);
   }
 }
 
@@ -125,7 +124,7 @@ std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
     done_.clear();
     handed_ = 0;
   }
-  for (int i = 0; i < kProgressPerPoll; ++i) {
+  for (int i = 0; i < kProgressPerPoll && worker_; ++i) {
     if (done_.size() - handed_ >= out.size()) break;
     if (ucp_worker_progress(worker_.get()) == 0 || handed_ < done_.size()) break;
   }
@@ -138,6 +137,7 @@ std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
 
 bool UcxTransport::arm(std::vector<int>& fds) noexcept {
   if (handed_ < done_.size() || unswept_) return false;
+  if (!worker_) return true;                                  // nothing will ever come
   if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
   fds.push_back(event_fd_);
   return true;
@@ -172,21 +172,25 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   const auto any = [&] { return std::any_of(slots_.begin(), slots_.end(), forgotten); };
   for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
   if (!any()) return;
-  // What is left may be half sent or half received. UCX lets go of the memory for certain only
-  // when the connection goes.
-  for (const Slot& slot : slots_) {
-    if (!forgotten(slot)) continue;
-    fail(peers_[static_cast<std::size_t>(slot.peer)], Code::kAborted,
-         "connection closed to give up an operation half done");
-  }
-  sweep();
+  // What is left is half sent or half received, and UCX has no way to take it back: closing the
+  // endpoint by force, too, leaves a TCP connection receiving into `data`. Only the end of the
+  // worker is certain to let go.
+  abandon("the rail was closed to give up an operation half done");
+}
+
+// Ends every connection, every transfer and the worker.
+void UcxTransport::abandon(const char* why) noexcept {
+  for (Peer& peer : peers_) fail(peer, Code::kAborted, why);
+  unswept_ = true;
+  sweep();  // the worker must not go while UCX has messages under way
+  worker_.reset();
 }
 
 // Closes the endpoints of the peers that failed and ends every transfer with them.
 void UcxTransport::sweep() noexcept {
   while (std::exchange(unswept_, false)) {
     for (Peer& peer : peers_) {
-      if (!std::exchange(peer.unswept, false) || peer.ep == nullptr) continue;
+      if (peer.failure.ok() || peer.ep == nullptr) continue;
       ucp_request_param_t param{};
       param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       param.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -194,7 +198,7 @@ void UcxTransport::sweep() noexcept {
       if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     }
     const auto pending = [this](const Slot& slot) {
-      return (slot.state == Slot::State::kActive || slot.state == Slot::State::kForgotten) &&
+      return slot.state != Slot::State::kFree &&
              !peers_[static_cast<std::size_t>(slot.peer)].failure.ok();
     };
     // A posted receive belongs to no endpoint: it would wait forever.
@@ -204,14 +208,12 @@ void UcxTransport::sweep() noexcept {
     for (int i = 0; i < kDrainPolls && std::any_of(slots_.begin(), slots_.end(), pending); ++i) {
       ucp_worker_progress(worker_.get());
     }
-    // UCX forgets a message of several fragments whose sender is gone: it ends here, and its
-    // request stays with UCX. No fragment can come any more, the connection is closed.
+    // UCX forgets a message of several fragments whose sender is gone: it ends here. No fragment
+    // can come any more, the connection is closed.
     for (Slot& slot : slots_) {
       if (!pending(slot)) continue;
-      if (slot.state == Slot::State::kActive) {
-        complete(slot.id, peers_[static_cast<std::size_t>(slot.peer)].failure.code());
-      }
-      slot.state = Slot::State::kLost;
+      ucp_request_free(std::exchange(slot.request, nullptr));  // without a call back
+      finish(&slot, UCS_ERR_CANCELED, 0);
     }
   }
 }
@@ -220,7 +222,6 @@ void UcxTransport::fail(Peer& peer, Code code, const std::string& why) {
   if (!peer.failure.ok()) return;
   peer.failure =
       Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
-  peer.unswept = true;
   unswept_ = true;
   spdlog::debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
 }
@@ -250,7 +251,6 @@ void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) n
     complete(slot->id, outcome(peer, *slot, status, length));
   }
   slot->state = Slot::State::kFree;
-  slot->request = nullptr;
   slot->next_free = std::exchange(free_slots_, slot);
 }
 
@@ -270,11 +270,11 @@ Code UcxTransport::outcome(Peer& peer, const Slot& slot, ucs_status_t status, st
     fail(peer, Code::kPeerFailed, ucs_status_string(status));
     return peer.failure.code();
   }
-  peer.note = Status(Code::kTransport,
-                     fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
-                                 slot.recv ? "receive" : "send", slot.bytes,
-                                 ucs_status_string(status)),
-                     peer.rank);
+  peer.note =
+      Status(Code::kTransport,
+             fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                         slot.recv ? "receive" : "send", slot.bytes, ucs_status_string(status)),
+             peer.rank);
   return Code::kTransport;
 }
 

@@ -42,9 +42,8 @@ class UcxTransport final : public Transport {
     std::string address;  // of its worker on this rail
     std::string where;    // "rank 3 on host b"
     ucp_ep_h ep = nullptr;
-    Status failure;        // why nothing works with this peer any more
-    Status note;           // why one transfer failed while the others are fine
-    bool unswept = false;  // failed just now: endpoint and transfers are yet to be cleaned up
+    Status failure;  // why nothing works with this peer any more
+    Status note;     // why one transfer failed while the others are fine
   };
 
   // A transfer that UCX has under way.
@@ -53,7 +52,6 @@ class UcxTransport final : public Transport {
       kFree,
       kActive,
       kForgotten,  // cancelled: it ends without a completion
-      kLost,       // reported as failed; UCX never gave the request back
     };
     UcxTransport* owner = nullptr;
     void* request = nullptr;
@@ -79,6 +77,7 @@ class UcxTransport final : public Transport {
   Code outcome(Peer& peer, const Slot& slot, ucs_status_t status, std::size_t length);
   void fail(Peer& peer, Code code, const std::string& why);
   void sweep() noexcept;
+  void abandon(const char* why) noexcept;
   static void on_sent(void* request, ucs_status_t status, void* slot) noexcept;
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* slot) noexcept;
@@ -87,14 +86,15 @@ class UcxTransport final : public Transport {
   Rank rank_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
-  std::unique_ptr<ucp_worker, UcpWorkerDestroy> worker_;  // destroyed before context_
-  int event_fd_ = -1;                                     // the worker's
-  std::vector<Peer> peers_;                               // by world rank; never grows after set-up
-  std::deque<Slot> slots_;                                // all ever made; pointers stay valid
+  std::unique_ptr<ucp_worker, UcpWorkerDestroy>
+      worker_;               // gone before context_; null once given up
+  int event_fd_ = -1;        // the worker's
+  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::deque<Slot> slots_;   // all ever made; pointers stay valid
   Slot* free_slots_ = nullptr;
   std::vector<Completion> done_;  // not yet handed out: [handed_, size)
   std::size_t handed_ = 0;
-  bool unswept_ = false;  // some peer is
+  bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there
 };
 
 }  // namespace weft

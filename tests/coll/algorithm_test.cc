@@ -1,4 +1,6 @@
 // Every algorithm on every small shape and a sample of the large ones, proved by the checker.
+// labels: sim
+// ctest: whole
 #include <gtest/gtest.h>
 
 #include <limits>

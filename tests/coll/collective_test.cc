@@ -141,7 +141,7 @@ class Collectives : public ::testing::TestWithParam<Setting> {
   void run(const std::function<void(World&)>& body) {
     WorldOptions options;
     options.transport = GetParam().transport;
-    options.timeout = std::chrono::milliseconds(60000);
+    options.timeout = std::chrono::milliseconds(20000);
     run_ranks(places(GetParam().hosts, GetParam().rails), options, body);
   }
 };

@@ -116,8 +116,8 @@ TEST(Payload, SixteenBitTypesAreEncodedAsTheStandardsSay) {
   brain.fill(b.data(), b.size(), 0);
   for (std::size_t i = 0; i < h.size(); ++i) {
     const int exponent = (h[i] >> 10) & 31;
-    const double magnitude =
-        exponent == 0 ? std::ldexp(h[i] & 1023, -24) : std::ldexp(1024 + (h[i] & 1023), exponent - 25);
+    const double magnitude = exponent == 0 ? std::ldexp(h[i] & 1023, -24)
+                                           : std::ldexp(1024 + (h[i] & 1023), exponent - 25);
     EXPECT_EQ(h[i] & 0x8000 ? -magnitude : magnitude, half.value(0, i));
     EXPECT_EQ(std::bit_cast<float>(std::uint32_t{b[i]} << 16), brain.value(0, i));
   }
@@ -158,14 +158,12 @@ TEST_F(Damage, PoisonLeftBehindIsFound) {
 }
 
 TEST_F(Damage, AMissingRankIsFound) {
-  for (std::size_t i = 0; i < kCount; ++i)
-    data_[i] -= static_cast<float>(payload_.value(2, i));
+  for (std::size_t i = 0; i < kCount; ++i) data_[i] -= static_cast<float>(payload_.value(2, i));
   EXPECT_GT(compare().wrong, kCount / 2);
 }
 
 TEST_F(Damage, ARankCountedTwiceIsFound) {
-  for (std::size_t i = 0; i < kCount; ++i)
-    data_[i] += static_cast<float>(payload_.value(3, i));
+  for (std::size_t i = 0; i < kCount; ++i) data_[i] += static_cast<float>(payload_.value(3, i));
   EXPECT_GT(compare().wrong, kCount / 2);
 }
 

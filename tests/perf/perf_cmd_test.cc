@@ -1,0 +1,137 @@
+// The commands themselves, as processes: their reports, and how they answer what cannot be.
+// labels: multiproc
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string output;  // stdout and stderr
+};
+
+Outcome weft(const std::string& arguments, const std::string& redirect = "2>&1") {
+  const std::string command = std::string(WEFT_BINARY) + " " + arguments + " " + redirect;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  char buffer[4096];
+  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
+  const int status = pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
+}
+
+TEST(PerfCommand, WritesItsSchema) {
+  const Outcome run =
+      weft("perf all_reduce -n 2 -b 8 -e 2K -f 16 -i 3 --timeout-ms 20000 --json -", "");
+  ASSERT_EQ(run.code, 0) << run.output;
+  const auto json = nlohmann::json::parse(run.output);
+  EXPECT_EQ(json["schema"], "weft.perf/1");
+  EXPECT_EQ(json["collective"], "all_reduce");
+  EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["hosts"], 1);
+  EXPECT_GE(json["rails"], 1);
+  ASSERT_EQ(json["rows"].size(), 3u);
+  for (const auto& row : json["rows"]) {
+    for (const char* key :
+         {"time_us_min", "time_us_p50", "time_us_p99", "algbw_GBps", "busbw_GBps", "of_bound"})
+      EXPECT_TRUE(row[key].is_number()) << key << " in " << row;
+    EXPECT_LE(row["time_us_min"], row["time_us_p50"]);
+    EXPECT_LE(row["time_us_p50"], row["time_us_p99"]);
+    EXPECT_TRUE(row["algorithm"].is_string());
+    EXPECT_EQ(row["wrong"], 0);
+  }
+  EXPECT_EQ(json["rows"][2]["bytes"], 2048);
+}
+
+TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
+  for (const char* what :
+       {"all_reduce -d all -o all", "all_reduce --in-place --buffers weft", "all_gather -d half",
+        "all_gather --in-place", "reduce_scatter -o avg -d bfloat16", "reduce_scatter --in-place",
+        "broadcast --root 2", "broadcast --in-place --root 1", "barrier", "sendrecv",
+        "all_reduce --back-to-back", "all_reduce --no-check"}) {
+    const Outcome run =
+        weft(std::string("perf ") + what + " -n 3 -b 4K -e 4K -i 2 -w 1 --timeout-ms 20000");
+    EXPECT_EQ(run.code, 0) << what << "\n" << run.output;
+    EXPECT_THAT(run.output,
+                HasSubstr(what == std::string("all_reduce --no-check") ? "not checked"
+                                                                       : "all results exact"))
+        << what;
+  }
+}
+
+TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
+  const std::vector<std::tuple<const char*, const char*, const char*>> cases = {
+      {"perf all_redcue", "all_redcue", "reduce_scatter"},
+      {"perf all_reduce -d float8", "float8", "bfloat16"},
+      {"perf all_reduce -o mul", "mul", "sum, min, max, avg"},
+      {"perf all_reduce --algo rings", "rings", "ring"},
+      {"perf all_reduce -b 12Q", "12Q", "16K"},
+      {"perf all_reduce -b 4M -e 1M", "-b 4M", "-e 1M"},
+      {"perf all_reduce -b 0", "-b 0", "at least 1"},
+      {"perf all_reduce -f 1", "-f 1", "at least 2"},
+      {"perf all_reduce -n 0", "0", "1 to"},
+      {"perf all_reduce -n x", "x", "ranks"},
+      {"perf all_reduce -i 0", "0", "iterations"},
+      {"perf all_reduce --transport tcp", "tcp", "shm"},
+      {"perf all_reduce --buffers hbm", "hbm", "malloc"},
+      {"perf all_reduce --rail-gbps -1", "-1", "rail-gbps"},
+      {"perf all_reduce --hosts 4 -n 2", "--hosts 4", "-n 2"},
+      {"perf all_reduce --json /nowhere/x", "/nowhere/x", "written"},
+      {"perf barrier --in-place", "--in-place", "barrier"},
+      {"perf broadcast -n 2 --root 2", "--root 2", "0 to 1"},
+      {"perf all_reduce --frobnicate", "--frobnicate", ""},
+      {"explain all_reduce --algo rings", "rings", "ring"},
+      {"explain all_reduce --ranks 4 --hosts 5", "--hosts 5", "--ranks 4"},
+      {"explain all_reduce --rank 8 --ranks 8", "--rank 8", "0 to 7"},
+      {"explain all_reduce --bytes lots", "lots", "16K"},
+      {"explain sendrecv", "sendrecv", "no schedules"},
+      {"validate --transport tcp", "tcp", "shm"},
+      {"validate -n 0", "0", "1 to"},
+  };
+  for (const auto& [arguments, value, allowed] : cases) {
+    const Outcome run = weft(arguments);
+    EXPECT_EQ(run.code, 4) << arguments << "\n" << run.output;
+    EXPECT_THAT(run.output, HasSubstr(value)) << arguments;
+    EXPECT_THAT(run.output, HasSubstr(allowed)) << arguments;
+  }
+}
+
+TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
+  const Outcome run = weft("explain all_reduce --ranks 8 --hosts 2 --rails 4 --bytes 64M --steps");
+  ASSERT_EQ(run.code, 0) << run.output;
+  for (const char* part : {"algorithm", "why", "predicted", "lower bound", "limited by",
+                           "runner-up", "proved:", "rank 0 of 8", "recv_reduce"})
+    EXPECT_THAT(run.output, HasSubstr(part));
+  const Outcome json = weft("explain broadcast --ranks 5 --json --steps --rank 4 --root 2", "");
+  ASSERT_EQ(json.code, 0);
+  const auto parsed = nlohmann::json::parse(json.output);
+  EXPECT_EQ(parsed["schema"], "weft.explain/1");
+  EXPECT_EQ(parsed["proved"], true);
+  EXPECT_EQ(parsed["rank"], 4);
+}
+
+TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
+  const Outcome run = weft("validate -n 2 --budget-s 0.001 --json -", "");
+  EXPECT_EQ(run.code, 3) << run.output;
+  const auto json = nlohmann::json::parse(run.output);
+  EXPECT_EQ(json["schema"], "weft.validate/1");
+  EXPECT_EQ(json["verdict"], "UNKNOWN");
+  EXPECT_EQ(json["exit_code"], 3);
+  for (const auto& item : json["items"]) {
+    EXPECT_TRUE(item["verdict"].is_string());
+    if (item["verdict"] == "UNKNOWN") {
+      EXPECT_TRUE(item["fault"].is_string());
+    }
+  }
+}
+
+}  // namespace

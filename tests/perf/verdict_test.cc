@@ -1,0 +1,103 @@
+// From items to a verdict and an exit code; pairs and what is thought of them.
+#include "perf/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "perf/pairs.h"
+#include "perf/validate_collectives.h"
+
+namespace weft {
+namespace {
+
+using testing::HasSubstr;
+
+Item item(Verdict verdict) { return {"s", "x", verdict, "detail", "fault-id", "do this"}; }
+
+TEST(Verdict, TheWorstItemDecidesAndIsNeverOkByDefault) {
+  EXPECT_EQ(exit_code(overall({})), 3) << "nothing was looked at";
+  EXPECT_EQ(exit_code(overall({item(Verdict::kPass)})), 0);
+  EXPECT_EQ(exit_code(overall({item(Verdict::kPass), item(Verdict::kSkip)})), 0);
+  EXPECT_EQ(exit_code(overall({item(Verdict::kPass), item(Verdict::kWarn)})), 1);
+  EXPECT_EQ(exit_code(overall({item(Verdict::kWarn), item(Verdict::kUnknown)})), 3);
+  EXPECT_EQ(exit_code(overall({item(Verdict::kUnknown), item(Verdict::kFail)})), 2);
+}
+
+TEST(Verdict, TheSummaryNamesFaultAndRemedy) {
+  const std::string text = summary_text({item(Verdict::kPass), item(Verdict::kFail)}, 1);
+  EXPECT_THAT(text, HasSubstr("fault-id"));
+  EXPECT_THAT(text, HasSubstr("do this"));
+  EXPECT_THAT(text, HasSubstr("verdict: CRITICAL"));
+  EXPECT_THAT(text, HasSubstr("1 PASS, 1 FAIL"));
+}
+
+TEST(Pairs, RoundsCoverEveryPairOnceAndShareNoRank) {
+  for (int n = 1; n <= 33; ++n) {
+    std::set<std::pair<Rank, Rank>> seen;
+    for (const auto& round : pair_rounds(n)) {
+      std::set<Rank> busy;
+      for (const auto& [a, b] : round) {
+        EXPECT_LT(a, b);
+        EXPECT_LT(b, n);
+        EXPECT_TRUE(busy.insert(a).second && busy.insert(b).second) << "n = " << n;
+        EXPECT_TRUE(seen.insert({a, b}).second) << "n = " << n;
+      }
+    }
+    EXPECT_EQ(seen.size(), static_cast<std::size_t>(n) * (n - 1) / 2);
+  }
+}
+
+std::vector<PairResult> alike(int n) {
+  std::vector<PairResult> results;
+  for (Rank a = 0; a < n; ++a)
+    for (Rank b = 0; b < n; ++b)
+      if (a != b) results.push_back({a, b, "ucx rail 0", 5, 10});
+  return results;
+}
+
+TEST(Pairs, EqualPairsPass) {
+  const auto items = judge_pairs(alike(4), 12, kRealLimits);
+  EXPECT_EQ(overall(items), Verdict::kPass);
+}
+
+TEST(Pairs, ASlowDirectionIsNamedByItsRanks) {
+  auto results = alike(4);
+  results[5].bandwidth_GBps = 4;  // 40 % of the median
+  auto items = judge_pairs(results, 12, kRealLimits);
+  EXPECT_EQ(overall(items), Verdict::kWarn);
+  EXPECT_EQ(items.back().subject, "rank 1 -> rank 3");
+  EXPECT_EQ(items.back().fault, "pair-slow-bandwidth");
+  EXPECT_EQ(overall(judge_pairs(results, 12, kEmulatedLimits)), Verdict::kPass);
+  results[5].bandwidth_GBps = 0.5;
+  EXPECT_EQ(overall(judge_pairs(results, 12, kRealLimits)), Verdict::kFail);
+  results = alike(4);
+  results[0].latency_us = 20;
+  items = judge_pairs(results, 12, kRealLimits);
+  EXPECT_EQ(overall(items), Verdict::kWarn);
+  EXPECT_EQ(items.back().fault, "pair-slow-latency");
+}
+
+TEST(Pairs, WhatWasNotMeasuredIsUnknown) {
+  auto results = alike(4);
+  results.resize(6);
+  EXPECT_EQ(overall(judge_pairs(results, 12, kRealLimits)), Verdict::kUnknown);
+}
+
+TEST(ValidationCases, CoverTypesOperatorsAndBothPlaces) {
+  std::set<std::pair<DType, RedOp>> seen;
+  std::set<bool> places;
+  for (const Case& c : validation_cases(Collective::kAllReduce, 4)) {
+    seen.insert({c.type, c.op});
+    places.insert(c.in_place);
+  }
+  EXPECT_EQ(seen.size(), 24u);
+  EXPECT_EQ(places.size(), 2u);
+  std::set<Rank> roots;
+  for (const Case& c : validation_cases(Collective::kBroadcast, 4)) roots.insert(c.root);
+  EXPECT_EQ(roots, (std::set<Rank>{0, 3}));
+}
+
+}  // namespace
+}  // namespace weft

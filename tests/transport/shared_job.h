@@ -1,0 +1,109 @@
+// A Job over memory shared by threads or by forked processes: enough of one to set transports up,
+// without the rendezvous that other tests are about. It notices nobody's death.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "transport/rendezvous.h"
+
+namespace weft::testing {
+
+// Made before the ranks start; every rank then takes a SharedJob of its own.
+class SharedBoard {
+ public:
+  static constexpr std::size_t kMaxBytes = 16 << 10;
+  static constexpr int kMaxRanks = 16;
+  struct Entry {
+    std::atomic<int> round;
+    std::size_t bytes;
+    char text[kMaxBytes];
+  };
+  struct Memory {
+    Entry entries[2][kMaxRanks];  // by parity of the round
+    std::atomic<int> read[2];     // ranks that have read everything, per parity, ever
+    std::atomic<int> flags[64];   // for the test
+  };
+
+  explicit SharedBoard(int size) : size_(size) {
+    if (size > kMaxRanks) throw Error("SharedBoard: at most 16 ranks");
+    void* p =
+        mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    memory_ = static_cast<Memory*>(p);
+  }
+  ~SharedBoard() { munmap(memory_, sizeof(Memory)); }
+  SharedBoard(const SharedBoard&) = delete;
+  SharedBoard& operator=(const SharedBoard&) = delete;
+
+  int size() const { return size_; }
+  Memory& memory() { return *memory_; }
+  std::atomic<int>& flag(int i) { return memory_->flags[i]; }
+
+  // Waits for `ready`; false when it did not come true within 30 s.
+  template <class Ready>
+  static bool wait(Ready ready) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!ready()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+  }
+
+ private:
+  int size_;
+  Memory* memory_;
+};
+
+class SharedJob final : public Job {
+ public:
+  SharedJob(SharedBoard& board, Rank rank) : board_(board), rank_(rank) {}
+  Rank rank() const override { return rank_; }
+  int size() const override { return board_.size(); }
+
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    if (mine.size() > SharedBoard::kMaxBytes) throw Error("SharedJob: more than 16 KiB");
+    const int parity = round_ % 2;
+    ++round_;
+    // An entry may be written again when everybody has read what was there two rounds ago.
+    auto& read = board_.memory().read[parity];
+    const int before = (round_ - 1) / 2 * size();
+    auto& entries = board_.memory().entries[parity];
+    auto wait = [](auto ready) {
+      if (!SharedBoard::wait(ready)) throw Error("SharedJob: a rank did not arrive");
+    };
+    wait([&] { return read.load() >= before; });
+    std::memcpy(entries[rank_].text, mine.data(), mine.size());
+    entries[rank_].bytes = mine.size();
+    entries[rank_].round.store(round_);
+    std::vector<std::string> all;
+    for (int r = 0; r < size(); ++r) {
+      wait([&] { return entries[r].round.load() == round_; });
+      all.emplace_back(entries[r].text, entries[r].bytes);
+    }
+    read.fetch_add(1);
+    return all;
+  }
+
+  bool failed() const noexcept override { return false; }
+  Status failure() const override { return {}; }
+  void report(const Status&) noexcept override {}
+  std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
+  void leave() noexcept override {}
+
+ private:
+  SharedBoard& board_;
+  Rank rank_;
+  int round_ = 0;
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,258 @@
+// Peers that die and operations that are given up, in the ucx transport.
+// labels: multiproc
+#include <algorithm>
+
+#include "ucx_ranks.h"
+
+namespace weft::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+void expect_dead(End& end, Rank peer) {
+  const Status cause = end.rail().cause(peer);
+  EXPECT_EQ(cause.code(), Code::kPeerFailed);
+  EXPECT_EQ(cause.rank(), peer);
+  const std::string name = "rank " + std::to_string(peer) + " on host host" + std::to_string(peer);
+  EXPECT_NE(cause.message().find(name), std::string::npos) << cause.message();
+  // And from then on nothing with it is even tried.
+  int word = 0;
+  end.recv(peer, 900, &word, sizeof word, 900);
+  end.send(peer, 900, &word, sizeof word, 901);
+  EXPECT_EQ(end.wait(900), Code::kPeerFailed);
+  EXPECT_EQ(end.wait(901), Code::kPeerFailed);
+}
+
+// Returns when the process whose id appears in `pid` has ended and its sockets are closed.
+void wait_dead(const std::atomic<int>& pid) {
+  ASSERT_TRUE(SharedBoard::wait([&] { return pid.load() != 0; }));
+  const std::string path = "/proc/" + std::to_string(pid.load()) + "/stat";
+  ASSERT_TRUE(SharedBoard::wait([&] {
+    std::FILE* f = std::fopen(path.c_str(), "r");
+    if (f == nullptr) return true;
+    char text[256] = {};
+    const std::size_t n = std::fread(text, 1, sizeof text - 1, f);
+    std::fclose(f);
+    return n == 0 || std::string(text).find(") Z") != std::string::npos;
+  }));
+}
+
+void ping_pong(End& end, Rank me, Rank peer, std::uint64_t tag) {
+  Rank word = kNoRank;
+  end.recv(peer, tag, &word, sizeof word, 2 * tag);
+  end.send(peer, tag, &me, sizeof me, 2 * tag + 1);
+  EXPECT_EQ(end.wait(2 * tag), Code::kOk);
+  EXPECT_EQ(end.wait(2 * tag + 1), Code::kOk);
+  EXPECT_EQ(word, peer);
+}
+
+// Rank 0 only receives from the victim, rank 1 is the victim, rank 2 must notice nothing.
+TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
+  run_ranks(
+      3,
+      [](SharedBoard& board, Rank me) {
+        End end(board, me);
+        char data[64];
+        if (me == 1) {
+          end.send(0, 1, data, 8, 1);
+          end.wait(1);
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+          kill(getpid(), SIGKILL);
+        }
+        ping_pong(end, me, 2 - me, 100);
+        if (me == 0) {
+          end.recv(1, 1, data, 8, 1);
+          EXPECT_EQ(end.wait(1), Code::kOk);
+          end.recv(1, 2, data, 64, 2);
+          end.recv(2, 3, data, 4, 3);
+          board.flag(0) = 1;
+          EXPECT_EQ(end.wait(2), Code::kPeerFailed);
+          expect_dead(end, 1);
+          EXPECT_FALSE(end.done(3)) << "a receive from a peer that lives";
+        } else {
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(1).load() == 1; }));
+          end.send(0, 3, data, 4, 3);
+          EXPECT_EQ(end.wait(3), Code::kOk);
+        }
+        if (me == 0) {
+          board.flag(1) = 1;
+          EXPECT_EQ(end.wait(3), Code::kOk);
+        }
+        ping_pong(end, me, 2 - me, 101);
+        EXPECT_TRUE(end.rail().cause(2 - me).ok());
+      },
+      {1});
+}
+
+// No connection was ever made: the first post finds out.
+TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
+  run_ranks(2,
+            [](SharedBoard& board, Rank me) {
+              End end(board, me);
+              if (me == 1) {
+                board.flag(0) = getpid();
+                kill(getpid(), SIGKILL);
+              }
+              wait_dead(board.flag(0));
+              char word[8];
+              end.recv(1, 1, word, 8, 1);
+              EXPECT_EQ(end.wait(1), Code::kPeerFailed);
+              expect_dead(end, 1);
+            },
+            {1});
+}
+
+// How UCX moves a large message: by rendezvous (receiver's memory written directly) or eagerly, in
+// fragments. A message half through is a different state in each.
+class UcxHalfway : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr std::size_t kBytes = 64u << 20;
+  void SetUp() override { setenv("UCX_RNDV_THRESH", GetParam(), 1); }
+  void TearDown() override { unsetenv("UCX_RNDV_THRESH"); }
+};
+
+TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
+  run_ranks(
+      2,
+      [](SharedBoard& board, Rank me) {
+        End end(board, me);
+        std::vector<unsigned char> sent(kBytes, 1), got(kBytes, 0);
+        end.recv(1 - me, 1, got.data(), kBytes, 1);
+        end.recv(1 - me, 2, got.data(), 8, 2);
+        end.send(1 - me, 1, sent.data(), kBytes, 3);
+        if (me == 1) {
+          EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+          board.flag(1) = getpid();
+          kill(getpid(), SIGKILL);
+        }
+        ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), got[kBytes / 16] == 1; }));
+        board.flag(0) = 1;
+        wait_dead(board.flag(1));  // without polling, so that the rest does not arrive
+        ASSERT_EQ(got[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
+        EXPECT_EQ(end.wait(1), Code::kPeerFailed);
+        EXPECT_EQ(end.wait(2), Code::kPeerFailed);
+        end.wait(3);  // either way: its last bytes may have left before
+        expect_dead(end, 1);
+      },
+      {1});
+}
+
+TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    std::vector<unsigned char> data(kBytes, static_cast<unsigned char>(me));
+    constexpr std::uint64_t kOperation = 7;
+    if (me == 1) {
+      end.send(0, 1, data.data(), kBytes, 1);
+      char word[8];
+      end.recv(0, 9, word, 8, 2);
+      EXPECT_EQ(end.wait(2), Code::kPeerFailed) << "rank 0 has closed the connection";
+      end.wait(1);
+      board.flag(0) = 1;
+      return;
+    }
+    end.recv(1, 1, data.data(), kBytes, kOperation << 32 | 1);
+    end.recv(1, 2, data.data(), 8, (kOperation + 1) << 32);
+    ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), data[kBytes / 16] == 1; }));
+    ASSERT_EQ(data[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
+    end.rail().cancel(kOperation);
+    const std::vector<unsigned char> before = data;
+    EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+    end.poll_for(milliseconds(50));
+    EXPECT_TRUE(data == before) << "written to after cancel()";
+    EXPECT_FALSE(end.done(kOperation << 32 | 1)) << "reported after cancel()";
+    EXPECT_EQ(end.wait((kOperation + 1) << 32), Code::kAborted) << "the price: see ucx.h";
+    EXPECT_EQ(end.rail().cause(1).code(), Code::kAborted);
+  });
+}
+
+TEST_P(UcxHalfway, CancelLetsGoOfASendNobodyTakes) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    if (me == 0) {
+      std::vector<unsigned char> data(kBytes, 1);
+      end.send(1, 1, data.data(), kBytes, std::uint64_t{7} << 32);
+      end.poll_for(milliseconds(20));
+      end.rail().cancel(7);
+      std::vector<unsigned char>().swap(data);  // unmapped: a later read would be a crash
+      end.poll_for(milliseconds(50));
+      EXPECT_FALSE(end.done(std::uint64_t{7} << 32));
+      board.flag(0) = 1;
+    } else {
+      char word[8];
+      end.recv(0, 2, word, 8, 1);
+      EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, UcxHalfway, ::testing::Values("8k", "inf"), [](const auto& p) {
+  return std::string(p.param) == "inf" ? "Eager" : "Rendezvous";
+});
+
+TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    ping_pong(end, me, 1 - me, 50);
+    char first[8] = "old", second[8] = "old", kept[8] = "";
+    constexpr std::uint64_t kOther = std::uint64_t{4} << 32;
+    if (me == 0) {
+      end.recv(1, 1, first, 8, std::uint64_t{3} << 32 | 1);
+      end.recv(1, 2, kept, 8, kOther);
+      end.rail().cancel(3);
+      board.flag(0) = 1;
+      EXPECT_EQ(end.wait(kOther), Code::kOk) << "another operation's receive stays";
+      EXPECT_STREQ(kept, "new");
+      EXPECT_STREQ(first, "old");
+      EXPECT_FALSE(end.done(std::uint64_t{3} << 32 | 1));
+      end.recv(1, 1, second, 8, 5);  // the tag is free again, and the late message is there
+      EXPECT_EQ(end.wait(5), Code::kOk);
+      EXPECT_STREQ(second, "new");
+      EXPECT_TRUE(end.rail().cause(1).ok()) << "the connection stays";
+    } else {
+      EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }));
+      const char news[8] = "new";
+      end.send(0, 1, news, 8, 1);
+      end.send(0, 2, news, 8, 2);
+      EXPECT_EQ(end.wait(1), Code::kOk);
+      EXPECT_EQ(end.wait(2), Code::kOk);
+    }
+    ping_pong(end, me, 1 - me, 51);
+  });
+}
+
+// A completion that was not handed out yet is forgotten with its operation.
+TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
+  SharedBoard board(1);
+  End end(board, 0);
+  int word = 0;
+  end.recv(9, 0, &word, sizeof word, std::uint64_t{1} << 32);  // done at once: no rank 9
+  end.recv(9, 0, &word, sizeof word, std::uint64_t{2} << 32);
+  end.rail().cancel(1);
+  EXPECT_EQ(end.wait(std::uint64_t{2} << 32), Code::kInvalidArgument);
+  EXPECT_FALSE(end.done(std::uint64_t{1} << 32));
+}
+
+// Tear-down does not wait for a peer that is stopped, or gone, with messages under way.
+TEST(UcxFailure, DestructionIsBounded) {
+  run_ranks(2,
+            [](SharedBoard& board, Rank me) {
+              End end(board, me);
+              ping_pong(end, me, 1 - me, 50);
+              if (me == 1) {
+                board.flag(0) = getpid();
+                raise(SIGSTOP);
+              }
+              EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() != 0; }));
+              std::vector<char> data(32u << 20), got(8);
+              end.send(1, 1, data.data(), data.size(), 1);
+              end.recv(1, 2, got.data(), 8, 2);
+              end.poll_for(milliseconds(20));
+              end.destroy();  // alarm() ends a hang
+              kill(board.flag(0), SIGKILL);
+            },
+            {1});
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,142 @@
+// What the tests of the ucx transport share: ranks as processes, each with transports over "lo".
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shared_job.h"
+#include "topo/topology.h"
+#include "transport/ucx.h"
+
+namespace weft::testing {
+
+inline Nic loopback() {
+  Nic nic;
+  nic.name = nic.netdev = "lo";
+  nic.up = true;
+  return nic;
+}
+
+// Every rank on a host of its own: "host0", "host1", ...
+inline Topology hosts_of_one(int n) {
+  std::vector<Place> places(static_cast<std::size_t>(n));
+  for (int r = 0; r < n; ++r) {
+    places[static_cast<std::size_t>(r)].host = "host" + std::to_string(r);
+    places[static_cast<std::size_t>(r)].rails = {loopback()};
+  }
+  return Topology(places);
+}
+
+// One rank's end of one rail, and what it has completed so far.
+class End {
+ public:
+  End(SharedBoard& board, Rank rank) : job_(board, rank) { add_rail(); }
+  void add_rail() {
+    rails_.push_back(make_ucx_transport(job_, hosts_of_one(job_.size()), loopback()));
+  }
+  Transport& rail(std::size_t i = 0) { return *rails_[i]; }
+  void destroy() { rails_.clear(); }
+
+  void send(Rank peer, std::uint64_t tag, const void* data, std::size_t bytes, std::uint64_t id) {
+    one(Transfer::Kind::kSend, peer, tag, const_cast<void*>(data), bytes, id);
+  }
+  void recv(Rank peer, std::uint64_t tag, void* data, std::size_t bytes, std::uint64_t id) {
+    one(Transfer::Kind::kRecv, peer, tag, data, bytes, id);
+  }
+
+  void poll() {
+    for (auto& rail : rails_) {
+      Completion out[8];
+      const std::size_t n = rail->poll(out);
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_TRUE(done_.emplace(out[i].id, out[i].code).second) << "twice: id " << out[i].id;
+      }
+    }
+  }
+  bool done(std::uint64_t id) const { return done_.contains(id); }
+  // The code transfer `id` ends with; a failed test when it does not within 30 s.
+  Code wait(std::uint64_t id) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!done(id)) {
+      poll();
+      if (std::chrono::steady_clock::now() > deadline) {
+        ADD_FAILURE() << "transfer " << id << " does not end";
+        return Code::kTimeout;
+      }
+    }
+    return done_.at(id);
+  }
+  void poll_for(std::chrono::milliseconds time) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (std::chrono::steady_clock::now() < end) poll();
+  }
+
+ private:
+  void one(Transfer::Kind kind, Rank peer, std::uint64_t tag, void* data, std::size_t bytes,
+           std::uint64_t id) {
+    Transfer t;
+    t.kind = kind, t.peer = peer, t.tag = tag, t.data = data, t.bytes = bytes, t.id = id;
+    rail().post({&t, 1});
+  }
+
+  SharedJob job_;
+  std::vector<std::unique_ptr<Transport>> rails_;
+  std::map<std::uint64_t, Code> done_;
+};
+
+// Runs body(board, rank) as n processes and waits for them. A rank listed in `victims` may end
+// by SIGKILL; any other must end well.
+inline void run_ranks(int n, const std::function<void(SharedBoard&, Rank)>& body,
+                      const std::vector<Rank>& victims = {}) {
+  SharedBoard board(n);
+  std::fflush(nullptr);
+  std::vector<pid_t> pids;
+  for (Rank r = 0; r < n; ++r) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      alarm(120);  // a hang ends as a failure
+      try {
+        body(board, r);
+      } catch (const std::exception& e) {
+        ADD_FAILURE() << "rank " << r << ": " << e.what();
+      }
+      std::fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    pids.push_back(pid);
+  }
+  for (Rank r = 0; r < n; ++r) {
+    int status = 0;
+    ASSERT_EQ(waitpid(pids[static_cast<std::size_t>(r)], &status, 0),
+              pids[static_cast<std::size_t>(r)]);
+    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const bool victim = std::find(victims.begin(), victims.end(), r) != victims.end();
+    EXPECT_TRUE(victim ? killed : WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << "rank " << r << " ended with status " << status;
+  }
+}
+
+// Bytes that differ by source, destination and tag.
+inline std::vector<unsigned char> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<unsigned char> data(bytes);
+  unsigned x = seed * 2654435761u + 1;
+  for (auto& b : data) {
+    x = x * 1664525u + 1013904223u;
+    b = static_cast<unsigned char>(x >> 24);
+  }
+  return data;
+}
+
+}  // namespace weft::testing

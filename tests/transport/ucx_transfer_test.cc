@@ -1,0 +1,218 @@
+// Messages of the ucx transport: bytes, matching, several rails, misuse, wake-up, set-up.
+// labels: multiproc
+#include <poll.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "ucx_ranks.h"
+
+namespace weft::testing {
+namespace {
+
+const std::size_t kSizes[] = {0, 1, 8, 100, 4095, 8192, 65536, 65537, 1 << 20, 5000003, 64u << 20};
+
+TEST(UcxTransfer, BytesOfEverySizeArriveBothWays) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    const Rank peer = 1 - me;
+    std::uint64_t id = 0;
+    for (const std::size_t bytes : kSizes) {
+      for (const bool recv_first : {true, false}) {
+        const auto tag = bytes * 2 + recv_first;
+        const auto sent = pattern(bytes, static_cast<unsigned>(tag + me));
+        std::vector<unsigned char> got(bytes, 0xee);
+        const std::uint64_t s = ++id, r = ++id;
+        if (recv_first) end.recv(peer, tag, got.data(), bytes, r);
+        end.send(peer, tag, sent.data(), bytes, s);
+        if (!recv_first) {
+          end.poll_for(std::chrono::milliseconds(2));  // let it arrive before it is expected
+          end.recv(peer, tag, got.data(), bytes, r);
+        }
+        ASSERT_EQ(end.wait(s), Code::kOk);
+        ASSERT_EQ(end.wait(r), Code::kOk) << end.rail().cause(peer).to_string();
+        ASSERT_TRUE(got == pattern(bytes, static_cast<unsigned>(tag + peer))) << bytes << " bytes";
+      }
+    }
+    EXPECT_TRUE(end.rail().cause(peer).ok());
+  });
+}
+
+TEST(UcxTransfer, MatchesBySourceAndTagInAnyOrder) {
+  constexpr int kRanks = 3, kMessages = 40;
+  constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // all 48 bits are the caller's
+  run_ranks(kRanks, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    std::vector<int> sent(kMessages), got(kRanks * kMessages, -1);
+    for (int i = 0; i < kMessages; ++i) sent[i] = me * 1000 + i;
+    for (Rank peer = 0; peer < kRanks; ++peer) {
+      if (peer == me) continue;
+      for (int i = 0; i < kMessages; ++i) {
+        const int j = kMessages - 1 - i;  // received in the opposite order
+        end.send(peer, kHigh + i, &sent[i], sizeof(int), 1000 + peer * kMessages + i);
+        end.recv(peer, kHigh + j, &got[peer * kMessages + j], sizeof(int), peer * kMessages + j);
+      }
+    }
+    for (Rank peer = 0; peer < kRanks; ++peer) {
+      for (int i = 0; peer != me && i < kMessages; ++i) {
+        ASSERT_EQ(end.wait(1000 + peer * kMessages + i), Code::kOk);
+        ASSERT_EQ(end.wait(peer * kMessages + i), Code::kOk);
+        ASSERT_EQ(got[peer * kMessages + i], peer * 1000 + i);
+      }
+    }
+  });
+}
+
+// Two rails in one process, ranks as threads: every transport has a context of its own.
+TEST(UcxTransfer, RailsAreIndependent) {
+  constexpr int kRanks = 3;
+  SharedBoard board(kRanks);
+  std::vector<std::thread> threads;
+  for (Rank me = 0; me < kRanks; ++me) {
+    threads.emplace_back([&board, me] {
+      End end(board, me);
+      end.add_rail();
+      const Rank next = (me + 1) % kRanks, previous = (me + 2) % kRanks;
+      std::vector<std::vector<unsigned char>> sent, got;
+      for (unsigned rail = 0; rail < 2; ++rail) {
+        sent.push_back(pattern(300000, 10 * rail + static_cast<unsigned>(me)));
+        got.emplace_back(300000);
+      }
+      for (unsigned rail = 0; rail < 2; ++rail) {  // the same tag on both
+        Transfer t[2];
+        t[0].kind = Transfer::Kind::kRecv, t[0].peer = previous, t[0].data = got[rail].data();
+        t[1].kind = Transfer::Kind::kSend, t[1].peer = next, t[1].data = sent[rail].data();
+        for (int i = 0; i < 2; ++i) t[i].bytes = 300000, t[i].tag = 5, t[i].id = 2 * rail + i;
+        end.rail(rail).post(t);
+      }
+      for (std::uint64_t id = 0; id < 4; ++id) EXPECT_EQ(end.wait(id), Code::kOk);
+      for (unsigned rail = 0; rail < 2; ++rail) {
+        EXPECT_TRUE(got[rail] == pattern(300000, 10 * rail + static_cast<unsigned>(previous)));
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+}
+
+TEST(UcxTransfer, SizesThatDisagreeAreNamed) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    for (const std::size_t bytes : {64u, 1u << 20}) {
+      std::vector<char> data(bytes + 8);
+      if (me == 0) {
+        end.send(1, 1, data.data(), bytes - 8, bytes);
+        end.send(1, 2, data.data(), bytes + 8, bytes + 1);
+        end.send(1, 3, data.data(), bytes, bytes + 2);
+        end.wait(bytes);
+        end.wait(bytes + 1);
+        EXPECT_EQ(end.wait(bytes + 2), Code::kOk);
+      } else {
+        for (unsigned i = 0; i < 3; ++i) end.recv(0, i + 1, data.data(), bytes, bytes + i);
+        EXPECT_EQ(end.wait(bytes), Code::kMismatch);
+        EXPECT_EQ(end.wait(bytes + 1), Code::kMismatch);
+        const Status cause = end.rail().cause(0);
+        EXPECT_EQ(cause.code(), Code::kMismatch);
+        EXPECT_NE(cause.message().find(std::to_string(bytes)), std::string::npos)
+            << cause.message();
+        EXPECT_EQ(end.wait(bytes + 2), Code::kOk) << "the other messages are fine";
+      }
+    }
+  });
+}
+
+TEST(UcxTransfer, MisuseCompletesAsInvalid) {
+  SharedBoard board(1);
+  End end(board, 0);
+  EXPECT_FALSE(end.rail().caps().views);
+  int word = 0;
+  end.send(0, std::uint64_t{1} << 48, &word, sizeof word, 1);
+  EXPECT_EQ(end.wait(1), Code::kInvalidArgument);
+  EXPECT_NE(end.rail().cause(0).message().find("0x1000000000000"), std::string::npos);
+  end.recv(7, 0, &word, sizeof word, 2);
+  EXPECT_EQ(end.wait(2), Code::kInvalidArgument);
+  EXPECT_EQ(end.rail().cause(7).code(), Code::kInvalidArgument);
+  Transfer view;
+  view.kind = Transfer::Kind::kView, view.peer = 0, view.id = 3;
+  end.rail().post({&view, 1});
+  EXPECT_EQ(end.wait(3), Code::kInvalidArgument);
+}
+
+TEST(UcxTransfer, SleepsUntilAMessageComes) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    int word = 0;
+    end.recv(1 - me, 1, &word, sizeof word, 1);  // connects
+    end.send(1 - me, 1, &me, sizeof me, 2);
+    ASSERT_EQ(end.wait(1), Code::kOk);
+    ASSERT_EQ(end.wait(2), Code::kOk);
+    if (me == 1) {
+      ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }));
+      end.send(0, 2, &me, sizeof me, 4);
+      ASSERT_EQ(end.wait(4), Code::kOk);
+    } else {
+      end.recv(1, 2, &word, sizeof word, 4);
+      std::vector<int> fds;
+      bool slept = false;
+      while (!end.done(4)) {
+        fds.clear();
+        if (end.rail().arm(fds)) {
+          ASSERT_EQ(fds.size(), 1u);
+          board.flag(0) = 1;  // the peer sends only to one who sleeps, or is about to
+          slept = true;
+          pollfd p{fds[0], POLLIN, 0};
+          ASSERT_EQ(::poll(&p, 1, 30000), 1) << "no wake-up";
+        }
+        end.poll();
+      }
+      EXPECT_TRUE(slept);
+      EXPECT_EQ(word, 1);
+    }
+  });
+}
+
+TEST(UcxTransfer, ArmSaysThatACompletionWaits) {
+  SharedBoard board(1);
+  End end(board, 0);
+  end.recv(3, 0, nullptr, 0, 1);  // completes at once, as invalid
+  std::vector<int> fds;
+  EXPECT_FALSE(end.rail().arm(fds));
+  end.poll();
+  EXPECT_TRUE(end.done(1));
+}
+
+TEST(UcxTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    End end(board, me);
+    const auto data = pattern(4000, 3);
+    if (me == 0) {
+      for (std::uint64_t i = 0; i < 50; ++i) end.send(1, i, data.data(), data.size(), i);
+      for (std::uint64_t i = 0; i < 50; ++i) ASSERT_EQ(end.wait(i), Code::kOk);
+      end.destroy();
+    } else {
+      std::vector<unsigned char> got(50 * 4000);
+      for (std::uint64_t i = 0; i < 50; ++i) end.recv(0, i, &got[i * 4000], 4000, i);
+      for (std::uint64_t i = 0; i < 50; ++i) {
+        ASSERT_EQ(end.wait(i), Code::kOk);
+        ASSERT_TRUE(std::equal(data.begin(), data.end(), &got[i * 4000]));
+      }
+    }
+  });
+}
+
+// UCX's own variables win over ours, and a rank that cannot start is named on every rank.
+TEST(UcxSetup, ABadDeviceIsNamedEverywhere) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    if (me == 1) setenv("UCX_NET_DEVICES", "nosuch0", 1);
+    try {
+      End end(board, me);
+      ADD_FAILURE() << "it started";
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      EXPECT_EQ(what.rfind("rank 1 on host host1: ucx: ", 0), 0u) << what;
+      EXPECT_NE(what.find("nosuch0"), std::string::npos) << what;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::testing
