@@ -294,4 +294,16 @@ class Net {
   std::vector<End> ends_;
 };
 
+class Conformance : public ::testing::TestWithParam<Maker> {
+ protected:
+  Net make(int n) { return Net(GetParam().make(n)); }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Conformance);
+
+inline std::string maker_name(const ::testing::TestParamInfo<Maker>& info) {
+  return info.param.name;
+}
+
+using Kind = Transfer::Kind;
+
 }  // namespace weft::testing
