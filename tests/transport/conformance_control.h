@@ -55,13 +55,15 @@ TEST_P(Conformance, ACancelledReceiveIsForgotten) {
 // What is on its way or has arrived, but has not been polled, is forgotten, too; End::poll fails on
 // its completion.
 TEST_P(Conformance, ACancelledCompletionIsNotReported) {
+  std::deque<Buffer> sources;  // outlive the transports: nobody waits for the sends
   Net net = make(2);
+  ASSERT_TRUE(net.connect());
   for (std::uint64_t i = 1; i <= 20; ++i) {
     const std::size_t bytes = i % 2 ? 16 : 5000;
-    Buffer from(bytes), to(bytes);
+    Buffer to(bytes);
     const auto high = static_cast<std::uint32_t>(100 + i);
     net[1].recv(0, i, to, high);
-    net[0].send(1, i, from, 1);
+    net[0].send(1, i, sources.emplace_back(bytes), 1);
     for (std::uint64_t k = 0; k < (i < 10 ? i : 50); ++k) {  // on its way, or here
       net[0].poll();
       net[1].transport().poll({});
@@ -82,13 +84,7 @@ TEST_P(Conformance, ACancelledSendIsForgotten) {
       SCOPED_TRACE(::testing::Message() << bytes << " bytes");
       Net net = make(2);
       Buffer to(bytes), to2(bytes), from2(bytes);
-      // Connections are up before one may have to be closed: UCX 1.13 aborts the process of the
-      // peer otherwise (github.com/openucx/ucx/pull/8175).
-      for (const Rank r : {0, 1}) {
-        net[r].send(1 - r, 5, from2);
-        net[1 - r].recv(r, 5, to);
-      }
-      ASSERT_TRUE(net.finish());
+      ASSERT_TRUE(net.connect());
       Buffer late(bytes);
       const std::uint64_t early = net[1].recv(0, 4, late, 7);
       {
