@@ -166,17 +166,22 @@ void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
         if (owner(next) == owner(c)) return prefix[next] - prefix[c];
       return elements - prefix[c];
     };
-    if (k == 0)
-      for (const Node& node : plan.nodes) {
-        const std::size_t bytes = round_up(length(node.at) * element_, kScratchAlign);
-        if (node.kind == Node::Kind::kArrive) credit_bytes_ = std::max(credit_bytes_, bytes);
-        if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
-      }
     extents_[k].resize(nodes_);
     for (std::size_t i = 0; i < nodes_; ++i) {
       const Node& node = plan.nodes[i];
+      const std::size_t bytes = length(node.at) * element_;
+      extents_[k][i].bytes = bytes;
+      // The last round is shorter, but not each chunk of it: its cuts fall elsewhere.
+      const std::size_t room = round_up(bytes, kScratchAlign);
+      if (node.kind == Node::Kind::kArrive) credit_bytes_ = std::max(credit_bytes_, room);
+      if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, room);
+    }
+  }
+  for (int k = 0; k < 2; ++k) {
+    const auto& prefix = prefix_[k];
+    for (std::size_t i = 0; i < nodes_; ++i) {
+      const Node& node = plan.nodes[i];
       Extent& e = extents_[k][i];
-      e.bytes = length(node.at) * element_;
       e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, prefix);
       e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, prefix);
       if (node.credit >= 0)
