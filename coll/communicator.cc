@@ -137,6 +137,9 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
     };
     plan = std::make_unique<Plan>(compile(schedule, {c, in_place, g.ranks, link_kinds, link},
                                           small && wants_packed(total_bytes, schedule)));
+    // The cut of a message must be the same on all ranks, also on one whose own steps all stay
+    // inside its host.
+    plan->network = !g.one_machine;
   }
   return *plan;
 }
