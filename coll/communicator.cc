@@ -131,15 +131,27 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
   if (!plan) {
     Shape shape = g.shape;
     shape.root = root;
-    const Schedule schedule = a.build(shape);
-    const auto link = [&](Rank peer, int) {
-      return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
+    const auto plan_of = [&](Rank rank) {
+      shape.rank = rank;
+      const Schedule schedule = a.build(shape);
+      const auto link = [&](Rank peer, int) {
+        const Rank from = g.ranks[static_cast<std::size_t>(rank)];
+        const Rank to = g.ranks[static_cast<std::size_t>(peer)];
+        if (from == job->rank()) return link_of(from, to);
+        const bool near = shm_first[static_cast<std::size_t>(from)] ==
+                          shm_first[static_cast<std::size_t>(to)];
+        return near ? shm_link : first_rail_link;
+      };
+      return compile(schedule, {c, in_place, g.ranks, link_kinds, link},
+                     small && wants_packed(total_bytes, schedule));
     };
-    plan = std::make_unique<Plan>(compile(schedule, {c, in_place, g.ranks, link_kinds, link},
-                                          small && wants_packed(total_bytes, schedule)));
+    plan = std::make_unique<Plan>(plan_of(g.me));
     // The cut of a message must be the same on all ranks, also on one whose own steps all stay
-    // inside its host.
+    // inside its host, or which needs less scratch than others.
     plan->network = !g.one_machine;
+    if (plan->layout != Plan::Layout::kPacked && plan->network)
+      for (Rank r = 0; r < g.shape.nranks; ++r)
+        plan->most_pieces = std::max(plan->most_pieces, scratch_pieces(plan_of(r)));
   }
   return *plan;
 }

@@ -20,6 +20,15 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
 
 }  // namespace
 
+std::size_t scratch_pieces(const Plan& plan) {
+  std::size_t range = 1;  // chunks of the largest step
+  if (plan.layout != Plan::Layout::kBlocks)
+    for (const Node& node : plan.nodes)
+      range = std::max(range, static_cast<std::size_t>(node.at.count));
+  return static_cast<std::size_t>(plan.credits) * range +
+         static_cast<std::size_t>(plan.scratch_chunks);
+}
+
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
   return total_bytes <= kPackedMax && std::any_of(schedule.steps.begin(), schedule.steps.end(),
                                                   [](const Step& s) { return s.at.count > 1; });
@@ -105,12 +114,8 @@ void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
   std::size_t per_block = 1;
   if (blocks) per_block = std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
   std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
-  std::size_t range = 1;  // chunks of the largest step
-  for (const Node& node : plan.nodes)
-    range = std::max(range, static_cast<std::size_t>(node.at.count));
   const auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
-  const std::size_t pieces = static_cast<std::size_t>(plan.credits) * (blocks ? 1 : range) +
-                             static_cast<std::size_t>(plan.scratch_chunks);
+  const std::size_t pieces = std::max(plan.most_pieces, scratch_pieces(plan));
   while (pieces && slice > 1024 && pieces * slice * lanes > kScratchMax) slice /= 2;
   const std::size_t slice_elements = slice / element_;
   segment_ = plan.layout == Plan::Layout::kPacked ? total

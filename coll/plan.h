@@ -69,7 +69,13 @@ struct Plan {
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
   bool network = false;        // some link has no views: slices are longer
+  // Pieces of scratch per round in flight of the rank that needs most, where that is known. Slices
+  // shrink by it, and must shrink alike on all ranks.
+  std::size_t most_pieces = 0;
 };
+
+// Pieces of scratch per round in flight, each as large as a slice.
+std::size_t scratch_pieces(const Plan& plan);
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or
 // reduce_scatter. Throws Error when the schedule sends a value it does not have.

@@ -15,6 +15,7 @@
 #include "support/payload.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -201,6 +202,22 @@ TEST(Big, SixtyFourRanks) {
           if (!same(sum[i], 64 * 63 / 2 + 64 * turn, "all_reduce", i)) return false;
       }
     return true;
+  });
+}
+
+// Ranks that need different amounts of scratch still cut the message alike.
+TEST(Big, UnevenHostsCutALargeMessageAlike) {
+  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  WorldOptions options;
+  options.timeout = kTimeout;
+  testing::run_ranks(testing::places({4, 2, 3, 1}), options, [](World& world) {
+    Communicator comm = world.world();
+    comm.set_algorithm(Collective::kAllReduce, "halving_doubling");
+    const std::size_t count = 4 * kMiB;
+    std::vector<float> in(count, static_cast<float>(comm.rank())), out(count);
+    const Status s = comm.all_reduce(in.data(), out.data(), count, DType::kFloat32, RedOp::kSum);
+    ASSERT_TRUE(s.ok()) << s.to_string();
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(out[i], 45) << i;
   });
 }
 
