@@ -21,6 +21,14 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
 
 }  // namespace
 
+std::size_t scratch_pieces(const Plan& plan) {
+  std::size_t range = 1;  // chunks of the largest step
+  for (const Node& node : plan.nodes)
+    range = std::max(range, static_cast<std::size_t>(node.at.count));
+  return static_cast<std::size_t>(plan.credits) * range +
+         static_cast<std::size_t>(plan.scratch_chunks);
+}
+
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
   return total_bytes <= kPackedMax && std::any_of(schedule.steps.begin(), schedule.steps.end(),
                                                   [](const Step& s) { return s.at.count > 1; });
@@ -109,11 +117,7 @@ void Run::choose_rounds(const Slicing& slicing) {
   const auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
   total_ = call_.count;
 
-  std::size_t range = 1;  // chunks of the largest step
-  for (const Node& node : plan_->nodes)
-    range = std::max(range, static_cast<std::size_t>(node.at.count));
-  const std::size_t pieces = static_cast<std::size_t>(plan_->credits) * range +
-                             static_cast<std::size_t>(plan_->scratch_chunks);
+  const std::size_t pieces = plan_->most_pieces;
   std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
   while (pieces && slice > 1024 && pieces * slice * lanes > kScratchMax) slice /= 2;
   const std::size_t per_block =
