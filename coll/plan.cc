@@ -15,13 +15,22 @@ namespace {
 constexpr std::size_t kAhead = 2;
 
 // Steps over several chunks become steps over one chunk each: in the block layout chunks that
-// follow each other in number do not in memory. Both ends of a transfer do this alike.
+// follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
+// that reduce into the same chunks one after the other stay together, chunk by chunk.
 Schedule split_chunks(const Schedule& s) {
   Schedule out = s;
   out.steps.clear();
-  for (const Step& step : s.steps)
-    for (int c = step.at.first; c < step.at.end(); ++c)
-      out.steps.push_back({step.op, step.peer, step.channel, {c, 1}});
+  for (std::size_t i = 0; i < s.steps.size();) {
+    const Step& first = s.steps[i];
+    std::size_t end = i + 1;
+    while (first.op == Op::kRecvReduce && end < s.steps.size() &&
+           s.steps[end].op == Op::kRecvReduce && s.steps[end].at == first.at)
+      ++end;
+    for (int c = first.at.first; c < first.at.end(); ++c)
+      for (std::size_t k = i; k < end; ++k)
+        out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
+    i = end;
+  }
   return out;
 }
 
@@ -33,6 +42,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.copy_first = copied;
+    plan_.network = request.network;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
@@ -47,6 +57,7 @@ class Compiler {
     for (const Step& step : plan_.schedule.steps) {
       const Chunks at = step.at;
       if (step.op != Op::kRecv && !uniform(at)) return false;
+      if (step.op != Op::kRecvReduce) open_ = -1;
       switch (step.op) {
         case Op::kSend:
           send(step);
@@ -92,7 +103,6 @@ class Compiler {
       plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
-      plan_.network = plan_.network || !request_.links[node.link].views;
     }
     for (int c = 0; c < plan_.schedule.nchunks; ++c)
       if (where_[static_cast<std::size_t>(c)] == Where::kIn && in_result(c))
@@ -210,9 +220,11 @@ class Compiler {
     const auto first = static_cast<std::size_t>(step.at.first);
     const int arrive_ordinal = static_cast<int>(ordinal(step.channel, fifo.size()));
     int group = writer_[first];
-    const bool joins = group >= 0 && open_.contains(group) &&
+    // Only steps that follow each other are reduced together: a group that waited for a later
+    // step of another peer could hold up the credits which that peer waits for.
+    const bool joins = group >= 0 && open_ == group &&
                        plan_.nodes[static_cast<std::size_t>(group)].at == step.at &&
-                       unread(step.at, group) && !in_group(group, step);
+                       !in_group(group, step);
     const Where from = where_[first];
     Node arrive{.kind = Node::Kind::kArrive};
     arrive.ordinal = static_cast<std::uint32_t>(arrive_ordinal);
@@ -225,7 +237,7 @@ class Compiler {
         if (before >= 0) read_.insert(before);
       }
       write(group, step.at);
-      open_.insert(group);
+      open_ = group;
     }
     group_peers_.insert({group, step.peer, step.channel});
     plan_.nodes[static_cast<std::size_t>(me)].result_of = group;
@@ -246,13 +258,6 @@ class Compiler {
     fifo.push_back(finished_by);
   }
 
-  bool unread(Chunks at, int group) const {
-    for (int c = at.first; c < at.end(); ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      if (writer_[i] != group || !readers_[i].empty()) return false;
-    }
-    return true;
-  }
   bool in_group(int group, const Step& step) const {
     return group_peers_.contains({group, step.peer, step.channel});
   }
@@ -263,7 +268,8 @@ class Compiler {
   std::vector<int> writer_;
   std::vector<std::vector<int>> readers_;
   std::set<std::pair<int, int>> edges_;
-  std::set<int> open_, read_;
+  std::set<int> read_;
+  int open_ = -1;  // the reduce that the next step may join
   std::set<std::tuple<int, Rank, int>> group_peers_;
   std::map<std::pair<Rank, int>, std::size_t> sent_;
   std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;

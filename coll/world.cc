@@ -73,6 +73,11 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
     shm_peer[static_cast<std::size_t>(r)] = share(me, r);
     if (share(me, r)) members.push_back(r);
   }
+  for (Rank r = 0; r < n; ++r) {
+    Rank first = 0;
+    while (first != r && !share(first, r)) ++first;
+    shm_first.push_back(first);
+  }
   bool any_far = false;
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
@@ -94,7 +99,8 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
-  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs together.
+  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
+  // together.
   const cpu_set_t mine = usable_cores();
   const auto masks =
       job->all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
@@ -116,6 +122,12 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
 }
 
 Core::~Core() {
+  // Leave together: what this rank sent last may still lie in its own memory or sockets.
+  try {
+    if (!broken && !job->failed()) job->all_gather("");
+  } catch (const Error& e) {
+    spdlog::info("weft: rank {}: leaving alone: {}", job->rank(), e.what());
+  }
   job->leave();
   transports.clear();
 }
