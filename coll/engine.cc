@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Scratch of one operation is bounded by this, whatever the message; slices shrink to fit.
+// Scratch of one operation is kept below this where that is possible, whatever the message.
 constexpr std::size_t kScratchMax = std::size_t{6} << 20;
 constexpr std::size_t kScratchAlign = 64;
 
@@ -105,13 +105,19 @@ void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
   std::size_t per_block = 1;
   if (blocks) per_block = std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
   std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
-  std::size_t range = 1;  // chunks of the largest step
+  // What follows from the steps of this rank alone must not touch the slice, which all ranks have
+  // in common: where there is much scratch, slices shrink by what is the same everywhere, and then
+  // this rank has fewer rounds in flight. That is its own affair: the oldest round that any rank
+  // has not finished is under way on all of them, so it always gets on.
+  if (plan.collective == Collective::kReduceScatter)
+    while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
+  std::size_t range = 1;  // chunks of the largest arrival in scratch
   for (const Node& node : plan.nodes)
-    range = std::max(range, static_cast<std::size_t>(node.at.count));
-  const auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
+    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
   const std::size_t pieces = static_cast<std::size_t>(plan.credits) * (blocks ? 1 : range) +
                              static_cast<std::size_t>(plan.scratch_chunks);
-  while (pieces && slice > 1024 && pieces * slice * lanes > kScratchMax) slice /= 2;
+  auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
+  if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
   const std::size_t slice_elements = slice / element_;
   segment_ = plan.layout == Plan::Layout::kPacked ? total
              : blocks                             ? slice_elements * per_block
@@ -169,7 +175,7 @@ void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
     if (k == 0)
       for (const Node& node : plan.nodes) {
         const std::size_t bytes = round_up(length(node.at) * element_, kScratchAlign);
-        if (node.kind == Node::Kind::kArrive) credit_bytes_ = std::max(credit_bytes_, bytes);
+        if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
         if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
       }
     extents_[k].resize(nodes_);

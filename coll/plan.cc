@@ -92,8 +92,12 @@ class Compiler {
       plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
-      plan_.network = plan_.network || !request_.links[node.link].views;
     }
+    // Of the communicator, not of this rank's own steps: all ranks must cut messages alike, those
+    // too that happen to talk to their own host only.
+    for (Rank peer = 0; peer < plan_.schedule.nranks && !plan_.network; ++peer)
+      plan_.network = peer != plan_.schedule.rank &&
+                      !request_.links[static_cast<std::size_t>(request_.link_of(peer, 0))].views;
     for (int c = 0; c < plan_.schedule.nchunks; ++c)
       if (where_[static_cast<std::size_t>(c)] == Where::kIn && in_result(c))
         plan_.copy_last.push_back(c);

@@ -68,7 +68,7 @@ struct Plan {
   std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
-  bool network = false;        // some link has no views: slices are longer
+  bool network = false;        // some rank is reached by a link without views: slices are longer
 };
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or
