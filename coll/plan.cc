@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -63,6 +64,7 @@ class Compiler {
   }
 
   Plan finish() {
+    limit_receives();
     const auto n = plan_.nodes.size();
     plan_.pending.assign(n, 0);
     std::vector<std::vector<std::uint32_t>> after(n), members(n);
@@ -206,7 +208,7 @@ class Compiler {
     node.ordinal = ordinal(step.channel, fifo.size());
     const int me = add(node, step);
     write(me, step.at);
-    ahead(fifo, me, me);
+    fifo.push_back(me);
   }
 
   void recv_reduce(const Step& step) {
@@ -234,20 +236,35 @@ class Compiler {
     group_peers_.insert({group, step.peer, step.channel});
     plan_.nodes[static_cast<std::size_t>(me)].result_of = group;
     edge(me, group);
-    const bool views = request_.links[plan_.nodes[static_cast<std::size_t>(me)].link].views;
-    if (!views) {
-      const std::size_t slot = fifo.size() % kAhead;
-      auto& credits = credits_[{step.peer, step.channel}];
-      if (credits.size() <= slot) credits.push_back(plan_.credits++);
-      plan_.nodes[static_cast<std::size_t>(me)].credit = credits[slot];
-    }
-    ahead(fifo, me, views ? me : group);
+    fifo.push_back(me);
   }
 
-  // Receives of one channel are posted at most kAhead before the first unfinished one.
-  void ahead(std::vector<int>& fifo, int me, int finished_by) {
-    if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
-    fifo.push_back(finished_by);
+  // Receives of one channel are posted at most kAhead before the first unfinished one, and arrivals
+  // in scratch take turns with kAhead credits. But a reduction of several sources may wait for one
+  // that comes only after later receives of this channel: its arrivals keep their credits to
+  // themselves, and nothing waits for it.
+  void limit_receives() {
+    std::vector<int> sources(plan_.nodes.size(), 0);
+    for (const Node& node : plan_.nodes)
+      if (node.kind == Node::Kind::kArrive) ++sources[static_cast<std::size_t>(node.result_of)];
+    for (const auto& [channel, fifo] : received_) {
+      std::array<int, kAhead> last, credit;  // per turn: who ends its last user; -1: none to reuse
+      last.fill(-1);
+      credit.fill(-1);
+      for (std::size_t i = 0; i < fifo.size(); ++i) {
+        const std::size_t turn = i % kAhead;
+        Node& node = plan_.nodes[static_cast<std::size_t>(fifo[i])];
+        edge(last[turn], fifo[i]);
+        last[turn] = fifo[i];
+        if (node.kind != Node::Kind::kArrive || request_.links[node.link].views) continue;
+        if (credit[turn] < 0) credit[turn] = plan_.credits++;
+        node.credit = credit[turn];
+        if (sources[static_cast<std::size_t>(node.result_of)] == 1)
+          last[turn] = node.result_of;
+        else
+          credit[turn] = -1;
+      }
+    }
   }
 
   bool unread(Chunks at, int group) const {
@@ -270,7 +287,7 @@ class Compiler {
   std::set<int> open_, read_;
   std::set<std::tuple<int, Rank, int>> group_peers_;
   std::map<std::pair<Rank, int>, std::size_t> sent_;
-  std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;
+  std::map<std::pair<Rank, int>, std::vector<int>> received_;
 };
 
 }  // namespace
