@@ -26,6 +26,7 @@ class Simulation {
              DType type, const SimFabricOptions& options, const SimBuffers& buffers)
       : collective_(collective), fabric_(options), ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
+    if (collective == Collective::kBarrier) count = 0;
     if (options.host_of_rank.size() != n)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
                               options.host_of_rank.size()));
@@ -50,7 +51,7 @@ class Simulation {
       // Who receives a broadcast has no input; the root's first step is a send.
       const auto& steps = schedules[r].steps;
       const bool receiver =
-          collective == Collective::kBroadcast && (steps.empty() || steps[0].op != Op::kSend);
+          collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
       m.plan =
           compile(schedules[r], {collective, receiver || buffers.in_place, world, links, link_of},
                   blocks && wants_packed(total_bytes_, schedules[r]));

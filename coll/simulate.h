@@ -43,8 +43,9 @@ struct SimResult {
 SimFabricOptions fabric_of(const Shape& shape, int rails = 0);
 
 // Runs a collective of `count` elements (of the message for all_reduce and broadcast, otherwise of
-// a block). Ranks of a host reach each other through views where options.views says so, as through
-// shared memory; those of different hosts receive into scratch, as from a network.
+// a block; none for a barrier). Ranks of a host reach each other through views where options.views
+// says so, as through shared memory; those of different hosts receive into scratch, as from a
+// network.
 //
 // Throws Error when the algorithm does not apply to the shape; when virtual time stands still
 // before all ranks are done, naming the first rank that waits and its peer; when a failure of the
