@@ -172,24 +172,27 @@ void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
         if (owner(next) == owner(c)) return prefix[next] - prefix[c];
       return elements - prefix[c];
     };
-    if (k == 0)
-      for (const Node& node : plan.nodes) {
-        const std::size_t bytes = round_up(length(node.at) * element_, kScratchAlign);
-        if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
-        if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
-      }
     extents_[k].resize(nodes_);
     for (std::size_t i = 0; i < nodes_; ++i) {
       const Node& node = plan.nodes[i];
+      extents_[k][i].bytes = length(node.at) * element_;
+      // Of both: a chunk may be longer in the last round, where chunks begin elsewhere.
+      const std::size_t bytes = round_up(extents_[k][i].bytes, kScratchAlign);
+      if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
+      if (node.from == Where::kScratch || node.to == Where::kScratch)
+        chunk_bytes_ = std::max(chunk_bytes_, bytes);
+    }
+  }
+  for (int k = 0; k < 2; ++k)
+    for (std::size_t i = 0; i < nodes_; ++i) {
+      const Node& node = plan.nodes[i];
       Extent& e = extents_[k][i];
-      e.bytes = length(node.at) * element_;
-      e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, prefix);
-      e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, prefix);
+      e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, prefix_[k]);
+      e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, prefix_[k]);
       if (node.credit >= 0)
         e.to = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
                static_cast<std::size_t>(node.credit) * credit_bytes_;
     }
-  }
   lane_bytes_ = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
                 static_cast<std::size_t>(plan.credits) * credit_bytes_;
   std::size_t need = lane_bytes_ * nlanes_;

@@ -148,7 +148,11 @@ TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
   for (Shape shape : shapes()) {
     if (!a.applies(shape)) continue;
     const auto n = static_cast<std::size_t>(shape.nranks);
-    for (const std::size_t count : {std::size_t{1}, n - 1, std::size_t{97}, 40000 / n + 1}) {
+    const bool blocks = by_blocks(a.collective);
+    for (const std::size_t count : {std::size_t{1}, n - 1, std::size_t{97}, 40000 / n + 1,
+                                    n > 12   ? 5 * n + 1
+                                    : blocks ? 40000 / n + 7 * seed
+                                             : 50000 + 7 * seed}) {
       ++seed;
       shape.root = static_cast<Rank>(seed % n);
       const DType type = kAllDTypes[seed % std::size(kAllDTypes)];
