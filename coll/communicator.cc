@@ -131,28 +131,13 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
   if (!plan) {
     Shape shape = g.shape;
     shape.root = root;
-    const auto plan_of = [&](Rank rank) {
-      shape.rank = rank;
-      const Schedule schedule = a.build(shape);
-      const auto link = [&](Rank peer, int) {
-        const Rank from = g.ranks[static_cast<std::size_t>(rank)];
-        const Rank to = g.ranks[static_cast<std::size_t>(peer)];
-        if (from == job->rank()) return link_of(from, to);
-        const bool near =
-            shm_first[static_cast<std::size_t>(from)] == shm_first[static_cast<std::size_t>(to)];
-        return near ? shm_link : first_rail_link;
-      };
-      return compile(schedule, {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
-                     small && wants_packed(total_bytes, schedule));
+    const Schedule schedule = a.build(shape);
+    const auto link = [&](Rank peer, int) {
+      return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
     };
-    plan = std::make_unique<Plan>(plan_of(g.me));
-    // Scratch differs from rank to rank, the cut must not. Hosts are alike but for the ends and
-    // the root's: their ranks stand for all.
-    std::vector<Rank> some = g.shape.hosts.front();
-    some.insert(some.end(), g.shape.hosts.back().begin(), g.shape.hosts.back().end());
-    some.push_back(root);
-    for (const Rank r : some)
-      plan->most_pieces = std::max(plan->most_pieces, scratch_pieces(plan_of(r)));
+    plan = std::make_unique<Plan>(compile(schedule,
+                                          {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
+                                          small && wants_packed(total_bytes, schedule)));
   }
   return *plan;
 }

@@ -114,7 +114,6 @@ struct Core {
   std::vector<bool> link_used;  // polled
   int shm_link = -1, first_rail_link = -1;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
-  std::vector<Rank> shm_first;  // by world rank: the first one that shares memory with it
   Tuning tuning;
   CostModel costs;                                              // measured; the same on every rank
   std::map<std::uint32_t, std::unique_ptr<GroupState>> groups;  // by id, made when asked for

@@ -13,6 +13,15 @@ namespace {
 constexpr std::size_t kScratchMax = std::size_t{6} << 20;
 constexpr std::size_t kScratchAlign = 64;
 
+// Pieces of scratch per round in flight, each as large as a slice.
+std::size_t scratch_pieces(const Plan& plan) {
+  std::size_t range = 1;  // chunks of the largest arrival in scratch
+  for (const Node& node : plan.nodes)
+    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
+  return static_cast<std::size_t>(plan.credits) * range +
+         static_cast<std::size_t>(plan.scratch_chunks);
+}
+
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
 std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
@@ -20,14 +29,6 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
 }
 
 }  // namespace
-
-std::size_t scratch_pieces(const Plan& plan) {
-  std::size_t range = 1;  // chunks of the largest step
-  for (const Node& node : plan.nodes)
-    range = std::max(range, static_cast<std::size_t>(node.at.count));
-  return static_cast<std::size_t>(plan.credits) * range +
-         static_cast<std::size_t>(plan.scratch_chunks);
-}
 
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
   return total_bytes <= kPackedMax && std::any_of(schedule.steps.begin(), schedule.steps.end(),
@@ -114,12 +115,18 @@ void Run::choose_rounds(const Slicing& slicing) {
   const bool blocks = plan_->layout == Plan::Layout::kBlocks;
   const bool packed = plan_->layout == Plan::Layout::kPacked;
   const auto chunks = static_cast<std::size_t>(s.nchunks);
-  const auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
   total_ = call_.count;
 
-  const std::size_t pieces = plan_->most_pieces;
+  // What follows from the steps of this rank alone must not touch the slice, which all ranks have
+  // in common: where there is much scratch, slices shrink by what is the same everywhere, and then
+  // this rank has fewer rounds in flight. That is its own affair: the oldest round that any rank
+  // has not finished is under way on all of them, so it always gets on.
   std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
-  while (pieces && slice > 1024 && pieces * slice * lanes > kScratchMax) slice /= 2;
+  if (plan_->collective == Collective::kReduceScatter)
+    while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
+  const std::size_t pieces = scratch_pieces(*plan_);
+  auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
+  if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
   const std::size_t per_block =
       std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
   segment_ = packed ? total_ : slice / element_ * (blocks ? per_block : chunks);

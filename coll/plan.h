@@ -71,14 +71,7 @@ struct Plan {
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
   bool network = false;  // see PlanRequest
-  // Pieces of scratch per round in flight, each as large as a slice, of the rank that needs most.
-  // Slices shrink by it, and must shrink alike on all ranks: whoever compiles for several ranks
-  // sets it to the same on all of them.
-  std::size_t most_pieces = 0;
 };
-
-// What most_pieces counts, of this rank.
-std::size_t scratch_pieces(const Plan& plan);
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or
 // reduce_scatter. Throws Error when the schedule sends a value it does not have.

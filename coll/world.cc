@@ -73,11 +73,6 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
     shm_peer[static_cast<std::size_t>(r)] = share(me, r);
     if (share(me, r)) members.push_back(r);
   }
-  for (Rank r = 0; r < n; ++r) {
-    Rank first = 0;
-    while (first != r && !share(first, r)) ++first;
-    shm_first.push_back(first);
-  }
   bool any_far = false;
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);

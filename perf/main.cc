@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   weft::add_perf(app, exit_code);
   weft::add_validate(app, exit_code);
   weft::add_explain(app, exit_code);
+  weft::add_sim(app, exit_code);
   weft::add_topo(app, exit_code);
   weft::add_launch(app, exit_code);
   weft::add_lab(app, exit_code);

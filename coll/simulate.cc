@@ -1,0 +1,190 @@
+#include "coll/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "coll/engine.h"
+#include "coll/plan.h"
+#include "topo/status.h"
+
+namespace weft {
+namespace {
+
+// The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
+// ranks share a host; the plan learns here where arrivals are lent.
+constexpr int kHostLink = 0, kRailLink = 1;
+
+class Simulation {
+ public:
+  Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
+             DType type, const SimFabricOptions& options, const SimBuffers& buffers)
+      : collective_(collective), fabric_(options), ranks_(schedules.size()) {
+    const std::size_t n = schedules.size();
+    if (collective == Collective::kBarrier) count = 0;
+    if (options.host_of_rank.size() != n)
+      throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
+                              options.host_of_rank.size()));
+    if (options.carry_data && (buffers.in.size() != n || buffers.out.size() != n))
+      throw Error(
+          fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
+                      "{} of {} ranks; give all, or set carry_data to false",
+                      buffers.in.size(), buffers.out.size(), n));
+    const bool blocks =
+        collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+    total_bytes_ = count * size_of(type) * (blocks ? n : 1);
+    std::vector<Rank> world(n);
+    std::iota(world.begin(), world.end(), 0);
+    const Link links[] = {{.views = options.views}, {.views = false}};
+    const bool network = std::ranges::adjacent_find(options.host_of_rank, std::not_equal_to{}) !=
+                         options.host_of_rank.end();
+    for (std::size_t r = 0; r < n; ++r) {
+      Member& m = ranks_[r];
+      const auto link_of = [&](Rank peer, int) {
+        return options.host_of_rank[r] == options.host_of_rank[static_cast<std::size_t>(peer)]
+                   ? kHostLink
+                   : kRailLink;
+      };
+      // Who receives a broadcast has no input; the root's first step is a send.
+      const auto& steps = schedules[r].steps;
+      const bool receiver =
+          collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
+      m.plan = compile(schedules[r],
+                       {collective, network, receiver || buffers.in_place, world, links, link_of},
+                       blocks && wants_packed(total_bytes_, schedules[r]));
+      m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
+      m.links = {m.endpoint.get(), m.endpoint.get()};
+      m.call = {.count = count, .type = type, .op = buffers.op, .id_high = 1};
+      if (!options.carry_data) continue;
+      m.call.in = buffers.in[r];
+      m.call.out = buffers.out[r];
+    }
+  }
+
+  SimResult run(const Tuning& tuning) {
+    unfinished_ = ranks_.size();
+    for (Member& m : ranks_) {
+      m.call.streaming = total_bytes_ >= tuning.streaming_bytes;
+      m.run.start(m.plan, m.call, slicing_for(tuning, m.plan, total_bytes_), m.links);
+      unfinished_ -= m.run.done();
+    }
+    const bool moved = drive(
+        fabric_, [&](Rank r) { progress(r); }, [&] { return unfinished_ == 0 || !failure_.ok(); });
+    if (!failure_.ok()) throw Error(failure_.to_string());
+    if (!moved) throw Error(why_stuck());
+    if (fabric_.views_lent() != 0)
+      throw Error(fmt::format("simulate: {}: {} views were not given back", name(collective_),
+                              fabric_.views_lent()));
+    SimResult result;
+    result.time_us = fabric_.now_us();
+    result.traffic = fabric_.statistics();
+    result.rounds = ranks_[0].run.rounds();
+    result.trace_hash = fabric_.trace();
+    if (!result.traffic.ports.empty() && result.time_us > 0) {
+      result.limiting = result.traffic.ports[0].name;
+      result.busy_share = result.traffic.ports[0].busy_us / result.time_us;
+    }
+    return result;
+  }
+
+ private:
+  struct Member {
+    Plan plan;
+    std::unique_ptr<Transport> endpoint;
+    std::array<Transport*, 2> links;
+    Call call;
+    Run run;
+  };
+
+  void progress(Rank r) {
+    Member& m = ranks_[static_cast<std::size_t>(r)];
+    if (!failure_.ok() || m.run.done()) return;
+    std::array<Completion, 64> batch;
+    while (const std::size_t n = m.endpoint->poll(batch))
+      for (std::size_t i = 0; i < n; ++i) m.run.complete(batch[i]);
+    if (m.run.failure() != Code::kOk) return fail(r);
+    m.run.progress();
+    unfinished_ -= m.run.done();
+  }
+
+  void fail(Rank r) {
+    const Run& run = ranks_[static_cast<std::size_t>(r)].run;
+    const Rank peer = run.failed_peer();
+    const Status cause = ranks_[static_cast<std::size_t>(r)].endpoint->cause(peer);
+    failure_ = Status(
+        run.failure(),
+        fmt::format("rank {} in a simulated {}, at {} us: {}", r, name(collective_),
+                    fabric_.now_us(), cause.ok() ? fmt::format("rank {}", peer) : cause.message()),
+        peer);
+  }
+
+  std::string why_stuck() const {
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      if (!fabric_.alive(static_cast<Rank>(r)) && !ranks_[r].run.done())
+        return fmt::format("simulated {}: rank {} died before it was done", name(collective_), r);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const Run& run = ranks_[r].run;
+      if (run.done() || run.waiting_for() == kNoRank) continue;
+      return fmt::format(
+          "simulated {}: deadlock at {} us: rank {} waits for rank {}; {} of {} ranks are not done",
+          name(collective_), fabric_.now_us(), r, run.waiting_for(), unfinished_, ranks_.size());
+    }
+    return fmt::format(
+        "simulated {}: deadlock at {} us: {} of {} ranks are not done, and none has posted "
+        "what it waits for",
+        name(collective_), fabric_.now_us(), unfinished_, ranks_.size());
+  }
+
+  const Collective collective_;
+  SimFabric fabric_;
+  std::vector<Member> ranks_;  // their endpoints go before the fabric does
+  std::size_t total_bytes_ = 0, unfinished_ = 0;
+  Status failure_;
+};
+
+}  // namespace
+
+SimFabricOptions fabric_of(const Shape& shape, int rails) {
+  SimFabricOptions options;
+  const auto n = static_cast<std::size_t>(shape.nranks);
+  options.host_of_rank.assign(n, 0);
+  options.rail_of_rank.assign(n, 0);
+  const auto place = [&](Rank r, std::size_t host, std::size_t local) {
+    options.host_of_rank[static_cast<std::size_t>(r)] = static_cast<int>(host);
+    options.rail_of_rank[static_cast<std::size_t>(r)] =
+        static_cast<int>(rails > 0 ? local % static_cast<std::size_t>(rails) : local);
+  };
+  for (std::size_t h = 0; h < shape.hosts.size(); ++h)
+    for (std::size_t l = 0; l < shape.hosts[h].size(); ++l) place(shape.hosts[h][l], h, l);
+  if (shape.hosts.empty())
+    for (Rank r = 0; r < shape.nranks; ++r) place(r, 0, static_cast<std::size_t>(r));
+  return options;
+}
+
+SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,
+                   const SimFabricOptions& options, const Tuning& tuning,
+                   const SimBuffers& buffers) {
+  if (!algorithm.applies(shape))
+    throw Error(fmt::format("simulate: {} {} does not apply to {} ranks on {} hosts",
+                            name(algorithm.collective), algorithm.name, shape.nranks,
+                            std::max<std::size_t>(1, shape.hosts.size())));
+  std::vector<Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(shape.nranks));
+  Shape of = shape;
+  for (of.rank = 0; of.rank < of.nranks; ++of.rank) schedules.push_back(algorithm.build(of));
+  return simulate(algorithm.collective, schedules, count, type, options, tuning, buffers);
+}
+
+SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
+                   DType type, const SimFabricOptions& options, const Tuning& tuning,
+                   const SimBuffers& buffers) {
+  return Simulation(collective, schedules, count, type, options, buffers).run(tuning);
+}
+
+}  // namespace weft

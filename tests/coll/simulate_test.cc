@@ -1,0 +1,436 @@
+// The engine on the simulated fabric: bits under delays and reordering, times that can be derived,
+// what each rail carries, and failures.
+// labels: sim
+#include "coll/simulate.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "coll/cost.h"
+#include "coll/schedules.h"
+#include "support/payload.h"
+#include "topo/status.h"
+
+namespace weft {
+
+// Instead of its bytes, when a test fails.
+void PrintTo(const Algorithm& a, std::ostream* os) { *os << testing::full_name(a); }
+
+namespace {
+
+using testing::full_name;
+using ::testing::HasSubstr;
+using testing::on_one_host;
+using testing::put;
+using testing::reduced;
+using testing::round_robin;
+using testing::uneven;
+using testing::uniform;
+using testing::value;
+
+bool by_blocks(Collective c) {
+  return c == Collective::kAllGather || c == Collective::kReduceScatter;
+}
+
+std::string in_words(const Shape& shape) {
+  std::string text = fmt::format("{} ranks", shape.nranks);
+  for (const auto& ranks : shape.hosts) text += fmt::format(" {}", ranks.size());
+  return text;
+}
+
+// Element i of rank r's result.
+double result(const Algorithm& a, const Shape& shape, int rank, std::size_t count, std::size_t i,
+              DType type, RedOp op) {
+  switch (a.collective) {
+    case Collective::kAllReduce:
+      return reduced(shape.nranks, i, type, op);
+    case Collective::kAllGather:
+      return value(static_cast<int>(i / count), i % count);
+    case Collective::kReduceScatter:
+      return reduced(shape.nranks, static_cast<std::size_t>(rank) * count + i, type, op);
+    default:
+      return value(shape.root, i);
+  }
+}
+
+// Runs it with data and compares every byte of every rank.
+SimResult run_with_data(const Algorithm& a, const Shape& shape, std::size_t count, DType type,
+                        const SimFabricOptions& options, bool in_place = false,
+                        RedOp op = RedOp::kSum) {
+  const auto n = static_cast<std::size_t>(shape.nranks);
+  const bool gathers = a.collective == Collective::kAllGather;
+  const bool scatters = a.collective == Collective::kReduceScatter;
+  const std::size_t element = size_of(type);
+  const std::size_t in_count =
+      a.collective == Collective::kBarrier ? 0 : count * (scatters ? n : 1);
+  const std::size_t out_count =
+      a.collective == Collective::kBarrier ? 0 : count * (gathers ? n : 1);
+  // One element more than needed, so that no address is null and writes past the end show.
+  std::vector<std::vector<std::byte>> ins(n), outs(n);
+  SimBuffers buffers;
+  buffers.op = op;
+  buffers.in_place = in_place;
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::size_t whole = std::max(in_count, out_count);
+    ins[r].assign(((in_place ? whole : in_count) + 1) * element, std::byte{0xA5});
+    outs[r].assign((out_count + 1) * element, std::byte{0xA5});
+    std::byte* in = ins[r].data();
+    std::byte* out = in_place ? ins[r].data() : outs[r].data();
+    if (in_place && gathers) in += r * count * element;
+    if (in_place && scatters) out += r * count * element;
+    const bool reads = a.collective != Collective::kBroadcast || static_cast<Rank>(r) == shape.root;
+    if (reads)
+      for (std::size_t i = 0; i < in_count; ++i) put(in, i, type, value(static_cast<int>(r), i));
+    buffers.in.push_back(reads ? in : nullptr);
+    buffers.out.push_back(out);
+  }
+  const SimResult result_of = simulate(a, shape, count, type, options, {}, buffers);
+  std::vector<std::byte> want(out_count * element);
+  for (std::size_t r = 0; r < n; ++r) {
+    for (std::size_t i = 0; i < out_count; ++i)
+      put(want.data(), i, type, result(a, shape, static_cast<int>(r), count, i, type, op));
+    const auto* got = static_cast<const std::byte*>(buffers.out[r]);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      if (want[i] != got[i]) {
+        ADD_FAILURE() << "rank " << r << ", element " << i / element << " of " << out_count;
+        return result_of;
+      }
+    if (out_count && !(in_place && scatters)) {
+      EXPECT_EQ(got[want.size()], std::byte{0xA5}) << "rank " << r << " wrote past its end";
+    }
+  }
+  return result_of;
+}
+
+// Anything may happen by this seed: delays, reordering, with and without views and eager messages.
+SimFabricOptions weather(const Shape& shape, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... choices) {
+    const std::common_type_t<decltype(choices)...> all[] = {choices...};
+    return all[random() % std::size(all)];
+  };
+  SimFabricOptions o = fabric_of(shape, one_of(0, 0, 1, 2));
+  o.seed = seed;
+  o.delay_us_max = one_of(0.0, 3.0, 200.0);
+  o.reorder = o.delay_us_max > 0 && one_of(0, 1);
+  o.views = one_of(0, 1, 1);
+  o.eager_below = one_of(std::size_t{0}, std::size_t{1024}, std::size_t{8192}, SIZE_MAX);
+  o.post_us = one_of(0.0, 0.3);
+  o.complete_us = one_of(0.0, 0.7);
+  if (one_of(0, 1)) o.cpu_of_rank = o.host_of_rank;
+  return o;
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33}) {
+    all.push_back(on_one_host(n));
+    all.push_back(uniform(n, 1));
+  }
+  for (int hosts = 1; hosts <= 4; ++hosts)
+    for (int per_host = 2; per_host <= 4; ++per_host) {
+      all.push_back(uniform(hosts, per_host));
+      all.push_back(round_robin(hosts, per_host));
+    }
+  for (const auto& sizes : {std::vector{2, 1}, {1, 3, 2}, {4, 4, 1}, {1, 5}})
+    all.push_back(uneven(sizes));
+  return all;
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<Algorithm> {};
+
+TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
+  const Algorithm& a = GetParam();
+  std::uint64_t seed = 1;
+  for (Shape shape : shapes()) {
+    if (!a.applies(shape)) continue;
+    const auto n = static_cast<std::size_t>(shape.nranks);
+    const bool blocks = by_blocks(a.collective);
+    for (const std::size_t count : {std::size_t{1}, n - 1, std::size_t{97}, 40000 / n + 1,
+                                    n > 12   ? 5 * n + 1
+                                    : blocks ? 40000 / n + 7 * seed
+                                             : 50000 + 7 * seed}) {
+      ++seed;
+      shape.root = static_cast<Rank>(seed % n);
+      const DType type = kAllDTypes[seed % std::size(kAllDTypes)];
+      SCOPED_TRACE(fmt::format("{}, {}, count {} of {}, seed {}", full_name(a), in_words(shape),
+                               count, name(type), seed));
+      run_with_data(a, shape, count, type, weather(shape, seed), seed % 3 == 0);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(EveryAlgorithm, RepeatsItselfExactly) {
+  const Algorithm& a = GetParam();
+  const Shape shape = uniform(3, 2);
+  SimFabricOptions options = fabric_of(shape);
+  options.delay_us_max = 50;
+  options.reorder = true;
+  const auto trace = [&](std::uint64_t seed) {
+    options.seed = seed;
+    return run_with_data(a, shape, 1000, DType::kInt32, options).trace_hash;
+  };
+  const std::uint64_t first = trace(7);
+  EXPECT_EQ(trace(7), first);
+  EXPECT_NE(trace(8), first);
+}
+
+// Ranks that differ in what they reach (only their own host; only other hosts) must still cut a
+// message alike, and scratch is never so scarce that they wait for each other for ever.
+TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
+  const Algorithm& a = GetParam();
+  for (const Shape& shape :
+       {uniform(7, 2), uniform(5, 3), uniform(15, 2), uniform(17, 1), round_robin(3, 5),
+        uneven({3, 2}), uneven({1, 4, 2}), on_one_host(12)}) {
+    if (!a.applies(shape)) continue;
+    for (const bool views : {false, true})
+      for (const std::size_t bytes : {100'000u, 3'000'000u, 64u << 20}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {} bytes", full_name(a), in_words(shape), bytes));
+        const std::size_t blocks =
+            by_blocks(a.collective) ? static_cast<std::size_t>(shape.nranks) : 1;
+        const std::size_t count = bytes / 4 / blocks;
+        SimFabricOptions options = fabric_of(shape);
+        options.carry_data = false;
+        options.views = views;
+        CostModel model;
+        model.host.us_per_byte = 8e-3 / options.host.gbps;
+        model.rail.us_per_byte = 8e-3 / options.rail.gbps;
+        // Of the rails, the fabric has as many as the largest host has ranks.
+        for (const auto& host : shape.hosts)
+          model.rails_per_host = std::max(model.rails_per_host, static_cast<int>(host.size()));
+        const SimResult r = simulate(a, shape, count, DType::kFloat32, options);
+        EXPECT_GE(r.time_us * 1.000001,
+                  lower_bound_us(a.collective, shape, count * blocks * 4, model));
+      }
+  }
+}
+
+TEST_P(EveryAlgorithm, NothingCrossesFromRailToRailWhereItIsHierarchical) {
+  const Algorithm& a = GetParam();
+  if (a.name.find("hierarchical") == std::string_view::npos) return;
+  for (const Shape& shape : {uniform(4, 4), uniform(3, 2), round_robin(4, 3), uneven({3, 1, 2})}) {
+    if (!a.applies(shape)) continue;
+    SimFabricOptions options = fabric_of(shape);
+    const SimResult r = run_with_data(a, shape, 5000, DType::kInt32, options);
+    EXPECT_GT(r.traffic.messages, 0u);
+    EXPECT_EQ(r.traffic.cross_rail_bytes, 0u) << in_words(shape);
+  }
+}
+
+// A rank that dies under way, at any time and wherever it is, ends the run with its name.
+TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
+  const Algorithm& a = GetParam();
+  std::mt19937_64 random(42);
+  for (Shape shape : {uniform(4, 2), uniform(5, 1), on_one_host(6)}) {
+    shape.root = 1;
+    SimFabricOptions options = fabric_of(shape);
+    const double whole_us = run_with_data(a, shape, 20000, DType::kInt32, options).time_us;
+    for (int i = 0; i < 8; ++i) {
+      options = weather(shape, random());
+      options.carry_data = false;
+      const auto victim = static_cast<Rank>(random() % static_cast<std::uint64_t>(shape.nranks));
+      // Latest when the rank is not done yet, whatever it does: before anything has arrived.
+      const double latest = std::min(whole_us, options.host.latency_us);
+      const double at_us = i < 4 ? latest * 0.2 * i : whole_us * 0.2 * (i - 3);
+      options.failures = {{.at_us = at_us, .rank = victim}};
+      SCOPED_TRACE(fmt::format("{}, {}, rank {} dies at {} us", full_name(a), in_words(shape),
+                               victim, at_us));
+      try {
+        const SimResult r = simulate(a, shape, 20000, DType::kInt32, options);
+        EXPECT_GT(i, 3) << "done before anything could have arrived";
+        EXPECT_GT(r.time_us, 0);
+      } catch (const Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr(fmt::format("rank {}", victim)));
+        EXPECT_THAT(e.what(), HasSubstr("died"));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, EveryAlgorithm,
+                         ::testing::ValuesIn(algorithms().begin(), algorithms().end()),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", name(info.param.collective),
+                                              info.param.name);
+                         });
+
+// ---- times that can be derived -------------------------------------------------------------
+
+constexpr double kAlpha = 3, kUsPerByte = 1e-4;  // 80 Gb/s: 100 ps per byte
+
+SimFabricOptions ideal(const Shape& shape) {
+  SimFabricOptions options = fabric_of(shape);
+  options.rail = options.host = {kAlpha, 80};
+  options.carry_data = false;
+  return options;
+}
+
+// One round, whatever the size.
+Tuning one_round() {
+  Tuning t;
+  t.host_rounds_per_message = t.rail_rounds_per_message = 1;
+  t.host_slice_max = t.rail_slice_max = std::size_t{1} << 30;
+  return t;
+}
+
+double time_of(Collective collective, const char* algorithm, const Shape& shape,
+               std::size_t count) {
+  return simulate(*find_algorithm(collective, algorithm), shape, count, DType::kFloat32,
+                  ideal(shape), one_round())
+      .time_us;
+}
+
+TEST(SimulatedTime, RingAllReduceIsTwoPassesOfNeighbours) {
+  for (const int n : {2, 3, 4, 8, 13}) {
+    const std::size_t chunk = 16384;  // elements
+    EXPECT_DOUBLE_EQ(
+        time_of(Collective::kAllReduce, "ring", uniform(n, 1), chunk * static_cast<std::size_t>(n)),
+        2 * (n - 1) * (kAlpha + 4 * chunk * kUsPerByte));
+  }
+}
+
+TEST(SimulatedTime, RingAllGatherAndReduceScatterAreOnePass) {
+  for (const int n : {2, 5, 8})
+    for (const auto collective : {Collective::kAllGather, Collective::kReduceScatter})
+      EXPECT_DOUBLE_EQ(time_of(collective, "ring", uniform(n, 1), 65536),
+                       (n - 1) * (kAlpha + 262144 * kUsPerByte));
+}
+
+TEST(SimulatedTime, RecursiveDoublingIsTheLogarithmOfRanks) {
+  EXPECT_DOUBLE_EQ(time_of(Collective::kAllReduce, "recursive_doubling", uniform(8, 1), 65536),
+                   3 * (kAlpha + 262144 * kUsPerByte));
+}
+
+TEST(SimulatedTime, HalvingDoublingMovesAsLittleAsARing) {
+  // 1/2 + 1/4 + 1/8 of the message, and back.
+  EXPECT_DOUBLE_EQ(time_of(Collective::kAllReduce, "halving_doubling", uniform(8, 1), 65536),
+                   6 * kAlpha + 2 * 7 / 8.0 * 262144 * kUsPerByte);
+}
+
+TEST(SimulatedTime, DirectBroadcastWaitsAtTheRootsPort) {
+  EXPECT_DOUBLE_EQ(time_of(Collective::kBroadcast, "direct", uniform(5, 1), 65536),
+                   kAlpha + 4 * 262144 * kUsPerByte);
+}
+
+TEST(SimulatedTime, BarriersTakeLatencies) {
+  EXPECT_DOUBLE_EQ(time_of(Collective::kBarrier, "direct", uniform(6, 1), 0), kAlpha);
+  EXPECT_DOUBLE_EQ(time_of(Collective::kBarrier, "dissemination", uniform(8, 1), 0), 3 * kAlpha);
+  EXPECT_DOUBLE_EQ(time_of(Collective::kBarrier, "dissemination", uniform(9, 1), 0), 4 * kAlpha);
+}
+
+// Rounds overlap the stages: a long message comes close to what its bytes need.
+TEST(SimulatedTime, RoundsOverlap) {
+  const Shape shape = uniform(4, 2);
+  SimFabricOptions options = ideal(shape);
+  options.host.gbps = 800;
+  const std::size_t bytes = 256u << 20;
+  const SimResult r = simulate(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape,
+                               bytes / 4, DType::kFloat32, options);
+  EXPECT_GT(r.rounds, 8u);
+  const double bound = 2 * 3 / 4.0 * static_cast<double>(bytes) / 2 * kUsPerByte;
+  EXPECT_GE(r.time_us, bound);
+  EXPECT_LT(r.time_us, 1.05 * bound);
+  EXPECT_THAT(r.limiting, HasSubstr("rail"));
+}
+
+// ---- rails ---------------------------------------------------------------------------------
+
+TEST(SimulatedRails, EachCarriesItsShareAndNoByteTooMany) {
+  const Shape shape = uniform(4, 2);
+  const std::size_t bytes = 8u << 20;
+  SimFabricOptions options = ideal(shape);
+  const SimResult r = simulate(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape,
+                               bytes / 4, DType::kFloat32, options);
+  const std::uint64_t per_host = 2 * 3 * bytes / 4;
+  EXPECT_EQ(r.traffic.host_tx_bytes, std::vector<std::uint64_t>(4, per_host));
+  EXPECT_EQ(r.traffic.rail_bytes, std::vector<std::uint64_t>(2, 4 * per_host / 2));
+}
+
+TEST(SimulatedRails, ASlowRailCarriesLess) {
+  for (const char* algorithm : {"hierarchical", "hierarchical_hd"}) {
+    Shape shape = uniform(4, 2);
+    SimFabricOptions options = ideal(shape);
+    options.host.gbps = 800;
+    options.rail_scale = {1, 0.5};
+    const Algorithm& a = *find_algorithm(Collective::kAllReduce, algorithm);
+    const std::size_t count = 4u << 20;
+    const SimResult equal = simulate(a, shape, count, DType::kFloat32, options);
+    EXPECT_EQ(equal.traffic.rail_bytes[0], equal.traffic.rail_bytes[1]);
+    EXPECT_THAT(equal.limiting, HasSubstr("rail 1"));
+    shape.rail_weight = {1, 0.5};
+    const SimResult weighted = simulate(a, shape, count, DType::kFloat32, options);
+    const auto slow = static_cast<double>(weighted.traffic.rail_bytes[1]);
+    const auto fast = static_cast<double>(weighted.traffic.rail_bytes[0]);
+    EXPECT_NEAR(slow / (slow + fast), 1 / 3.0, 0.01);
+    EXPECT_LT(weighted.time_us, 0.75 * equal.time_us);
+    options.carry_data = true;
+    run_with_data(a, shape, 30011, DType::kFloat32, options);
+  }
+}
+
+// ---- failures ------------------------------------------------------------------------------
+
+std::string error_of(Collective collective, const std::vector<Schedule>& schedules,
+                     const SimFabricOptions& options) {
+  try {
+    simulate(collective, schedules, 65536, DType::kFloat32, options);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(SimulatedFailure, ALostStepIsADeadlockAndNamesWhoWaitsForWhom) {
+  const Shape shape = uniform(4, 1);
+  auto schedules = testing::build_all(*find_algorithm(Collective::kAllReduce, "ring"), shape);
+  EXPECT_EQ(error_of(Collective::kAllReduce, schedules, ideal(shape)), "");
+  auto& steps = schedules[2].steps;
+  for (std::size_t i = steps.size(); i-- > 0;)
+    if (steps[i].op == Op::kSend) {
+      steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+  const std::string error = error_of(Collective::kAllReduce, schedules, ideal(shape));
+  EXPECT_THAT(error, HasSubstr("deadlock"));
+  EXPECT_THAT(error, HasSubstr("rank 3 waits for rank 2"));
+}
+
+TEST(SimulatedFailure, ACircleIsADeadlock) {
+  const Shape shape = uniform(2, 1);
+  std::vector<Schedule> schedules(2);
+  for (Rank r = 0; r < 2; ++r) {
+    schedules[r] = {.rank = r, .nranks = 2, .nchunks = 1, .steps = {}, .block = {}, .weight = {}};
+    schedules[r].recv(1 - r, {0, 1});
+    schedules[r].send(1 - r, {0, 1});
+  }
+  EXPECT_THAT(error_of(Collective::kBroadcast, schedules, ideal(shape)),
+              HasSubstr("rank 0 waits for rank 1"));
+}
+
+TEST(SimulatedFailure, ACutLinkIsNamed) {
+  const Shape shape = uniform(3, 2);
+  SimFabricOptions options = ideal(shape);
+  options.failures = {{.at_us = 10, .host = 1, .rail = 1}};
+  EXPECT_THAT(
+      error_of(Collective::kAllReduce,
+               testing::build_all(*find_algorithm(Collective::kAllReduce, "hierarchical"), shape),
+               options),
+      HasSubstr("link of host 1, rail 1"));
+}
+
+TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
+  const Shape shape = uneven({2, 1});
+  EXPECT_THROW(simulate(a, shape, 4, DType::kFloat32, ideal(shape)), Error);
+  SimFabricOptions options = ideal(uniform(2, 2));
+  options.carry_data = true;  // and no buffers
+  EXPECT_THROW(simulate(a, uniform(2, 2), 4, DType::kFloat32, options), Error);
+  EXPECT_THROW(simulate(a, uniform(2, 2), 4, DType::kFloat32, ideal(uniform(3, 1))), Error);
+}
+
+}  // namespace
+}  // namespace weft
