@@ -142,8 +142,11 @@ class OpenMpi(Peer):
         return self.only is None or case.collective == self.only
 
     def command(self, case):
-        argv = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-                "-n", str(case.ranks)]
+        # Its own default binds ranks to cores while there are enough; it must be told so beside
+        # --oversubscribe. More ranks than cores, or several daemons on one machine: no binding.
+        fits = case.layout is None and case.ranks <= len(os.sched_getaffinity(0))
+        argv = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe",
+                "--bind-to", "core" if fits else "none", "-n", str(case.ranks)]
         parameters, words, environment = dict(self.parameters), self.words(case), {}
         if case.layout is None:
             argv += ["-x", "UCX_TLS=sm,self"] * self.ucx
