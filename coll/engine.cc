@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "transport/copy.h"
 
@@ -27,53 +28,62 @@ bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
 
 // ---- sizes and addresses -------------------------------------------------------------------
 
-// Element offsets of the chunks of a round that has `elements` of the message (or of a block).
-void Run::lay_out(std::size_t elements, std::vector<std::size_t>& prefix) const {
+// Element offsets and lengths of the chunks of a round that has `elements` of the message (or of
+// every block).
+void Run::lay_out(std::size_t elements, Cut& cut) const {
   const Schedule& s = plan_->schedule;
   const auto n = static_cast<std::size_t>(s.nchunks);
-  prefix.assign(n + 1, 0);
-  const auto weight = [&](std::size_t c) { return s.weight.empty() ? 1.0 : s.weight[c]; };
+  cut.offset.assign(n, 0);
+  cut.length.assign(n, 0);
   if (plan_->layout == Plan::Layout::kMessage) {
     // Chunks begin at cache lines where there is enough to share out.
     const std::size_t line = 64 / element_;
     const std::size_t grain = elements >= n * line * 4 ? line : 1;
-    double total = 0, sum = 0;
-    for (std::size_t c = 0; c < n; ++c) total += weight(c);
-    for (std::size_t c = 0; c + 1 < n; ++c) {
-      sum += weight(c);
-      const auto at = s.weight.empty()
-                          ? elements * (c + 1) / n
-                          : static_cast<std::size_t>(static_cast<double>(elements) * (sum / total));
-      prefix[c + 1] = std::clamp(at / grain * grain, prefix[c], elements);
+    const double total = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
+    double sum = 0;
+    std::size_t from = 0;
+    for (std::size_t c = 0; c < n; ++c) {
+      if (!s.weight.empty()) sum += s.weight[c];
+      const auto share =
+          s.weight.empty()
+              ? elements * (c + 1) / n
+              : static_cast<std::size_t>(static_cast<double>(elements) * (sum / total));
+      const std::size_t to =
+          c + 1 == n ? elements : std::clamp(share / grain * grain, from, elements);
+      cut.offset[c] = from;
+      cut.length[c] = to - from;
+      from = to;
     }
-    prefix[n] = elements;
     return;
   }
-  // Blocks: each block of `elements` is cut among its chunks. prefix[c] is relative to the block,
-  // the length of chunk c is kept in the upper table entry by lengths below.
-  std::vector<int> pieces(static_cast<std::size_t>(s.nranks), 0), seen(pieces);
-  const auto owner = [&](std::size_t c) {
-    return static_cast<std::size_t>(s.block.empty() ? static_cast<int>(c) : s.block[c]);
-  };
-  for (std::size_t c = 0; c < n; ++c) ++pieces[owner(c)];
+  // Each block is shared out among its chunks; packed, the chunks follow each other in number.
+  std::vector<std::size_t> pieces(static_cast<std::size_t>(s.nranks), 0), seen(pieces);
+  const bool packed = plan_->layout == Plan::Layout::kPacked;
+  for (int c = 0; c < s.nchunks; ++c) ++pieces[owner(c)];
+  std::size_t packed_at = 0;
   for (std::size_t c = 0; c < n; ++c) {
-    const std::size_t b = owner(c);
-    prefix[c] = elements * static_cast<std::size_t>(seen[b]) / static_cast<std::size_t>(pieces[b]);
-    ++seen[b];
+    const std::size_t b = owner(static_cast<int>(c)), i = seen[b]++;
+    const std::size_t from = elements * i / pieces[b], to = elements * (i + 1) / pieces[b];
+    cut.offset[c] = packed ? packed_at : from;
+    cut.length[c] = to - from;
+    packed_at += to - from;
   }
 }
 
+std::size_t Run::owner(int chunk) const {
+  const auto& block = plan_->schedule.block;
+  return static_cast<std::size_t>(block.empty() ? chunk : block[static_cast<std::size_t>(chunk)]);
+}
+
 // Byte offset of a chunk's round within the buffer `where`, for round 0.
-std::size_t Run::offset(Where where, int chunk, const std::vector<std::size_t>& prefix) const {
+std::size_t Run::offset(Where where, int chunk, const Cut& cut) const {
   const auto c = static_cast<std::size_t>(chunk);
-  const Schedule& s = plan_->schedule;
   if (where == Where::kScratch)
     return static_cast<std::size_t>(plan_->scratch_of[c]) * chunk_bytes_;
-  std::size_t elements = prefix[c];
+  std::size_t elements = cut.offset[c];
   if (plan_->layout == Plan::Layout::kBlocks) {
     const bool gathers = plan_->collective == Collective::kAllGather;
-    if ((where == Where::kOut) == gathers)
-      elements += static_cast<std::size_t>(s.block.empty() ? chunk : s.block[c]) * call_.count;
+    if ((where == Where::kOut) == gathers) elements += owner(chunk) * call_.count;
   }
   return elements * element_;
 }
@@ -90,116 +100,84 @@ std::byte* Run::address(Where where, std::size_t offset, std::uint32_t lane) con
   }
 }
 
-void Run::bind(const Plan& plan, const Call& call, const Slicing& slicing) {
-  plan_ = &plan;
-  const Schedule& s = plan.schedule;
-  nodes_ = plan.nodes.size();
-  element_ = size_of(call.type);
+// How many rounds, and how much of the message (or of every block) one of them handles.
+void Run::choose_rounds(const Slicing& slicing) {
+  const Schedule& s = plan_->schedule;
+  const bool blocks = plan_->layout == Plan::Layout::kBlocks;
+  const bool packed = plan_->layout == Plan::Layout::kPacked;
   const auto chunks = static_cast<std::size_t>(s.nchunks);
-  const bool blocks = plan.layout == Plan::Layout::kBlocks;
-  barrier_ = plan.collective == Collective::kBarrier;
+  total_ = call_.count;
 
-  // Elements that a round handles: of the whole message, or of each block.
-  std::size_t total = call.count;
-  if (plan.layout == Plan::Layout::kPacked) total *= static_cast<std::size_t>(s.nranks);
-  std::size_t per_block = 1;
-  if (blocks) per_block = std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
-  std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
   // What follows from the steps of this rank alone must not touch the slice, which all ranks have
   // in common: where there is much scratch, slices shrink by what is the same everywhere, and then
   // this rank has fewer rounds in flight. That is its own affair: the oldest round that any rank
   // has not finished is under way on all of them, so it always gets on.
-  if (plan.collective == Collective::kReduceScatter)
+  std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
+  if (plan_->collective == Collective::kReduceScatter)
     while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
   std::size_t range = 1;  // chunks of the largest arrival in scratch
-  for (const Node& node : plan.nodes)
+  for (const Node& node : plan_->nodes)
     if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
-  const std::size_t pieces = static_cast<std::size_t>(plan.credits) * (blocks ? 1 : range) +
-                             static_cast<std::size_t>(plan.scratch_chunks);
+  const std::size_t pieces = static_cast<std::size_t>(plan_->credits) * range +
+                             static_cast<std::size_t>(plan_->scratch_chunks);
   auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
   if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
-  const std::size_t slice_elements = slice / element_;
-  segment_ = plan.layout == Plan::Layout::kPacked ? total
-             : blocks                             ? slice_elements * per_block
-                                                  : slice_elements * chunks;
-  if (total == 0) {
-    rounds_ = barrier_ ? 1 : 0;
-  } else {
-    segment_ = std::min(segment_, total);
-    rounds_ = (total + segment_ - 1) / segment_;
+  const std::size_t per_block =
+      std::max<std::size_t>(1, chunks / static_cast<std::size_t>(s.nranks));
+  segment_ = packed ? total_ : slice / element_ * (blocks ? per_block : chunks);
+  rounds_ = barrier_ ? 1 : 0;
+  if (total_ != 0) {
+    segment_ = std::min(segment_, total_);
+    rounds_ = (total_ + segment_ - 1) / segment_;
     // Even rounds: no dwarf at the end.
-    const std::size_t even = (total + rounds_ - 1) / rounds_;
-    const std::size_t line = 64 / element_;
-    segment_ = std::min(total, round_up(even, line));
-    rounds_ = (total + segment_ - 1) / segment_;
+    segment_ = std::min(total_, round_up((total_ + rounds_ - 1) / rounds_, 64 / element_));
+    rounds_ = (total_ + segment_ - 1) / segment_;
   }
   nlanes_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(lanes, rounds_));
+}
 
-  // Extents of every node, for full rounds [0] and the last round [1].
-  const std::size_t last = rounds_ ? total - (rounds_ - 1) * segment_ : 0;
-  chunk_bytes_ = 0;
-  credit_bytes_ = 0;
-  for (int k = 0; k < 2; ++k) {
-    const std::size_t elements = k ? last : segment_;
-    if (plan.layout == Plan::Layout::kPacked) {
-      // Chunk order, lengths as in the blocks.
-      auto& prefix = prefix_[k];
-      prefix.assign(chunks + 1, 0);
-      std::vector<std::size_t> n(static_cast<std::size_t>(s.nranks), 0);
-      const auto owner = [&](std::size_t c) {
-        return static_cast<std::size_t>(s.block.empty() ? static_cast<int>(c) : s.block[c]);
-      };
-      for (std::size_t c = 0; c < chunks; ++c) ++n[owner(c)];
-      std::vector<std::size_t> seen(n.size(), 0);
-      for (std::size_t c = 0; c < chunks; ++c) {
-        const std::size_t b = owner(c), i = seen[b]++;
-        prefix[c + 1] = prefix[c] + call.count * (i + 1) / n[b] - call.count * i / n[b];
-      }
-    } else {
-      lay_out(elements, prefix_[k]);
-    }
-    const auto& prefix = prefix_[k];
-    const auto length = [&](Chunks at) -> std::size_t {
-      if (!blocks)
-        return prefix[static_cast<std::size_t>(at.end())] -
-               prefix[static_cast<std::size_t>(at.first)];
-      // one chunk: up to the next chunk of its block, or to the block's end
-      const auto c = static_cast<std::size_t>(at.first);
-      const auto owner = [&](std::size_t i) {
-        return s.block.empty() ? static_cast<int>(i) : s.block[i];
-      };
-      for (std::size_t next = c + 1; next < chunks; ++next)
-        if (owner(next) == owner(c)) return prefix[next] - prefix[c];
-      return elements - prefix[c];
-    };
-    extents_[k].resize(nodes_);
-    for (std::size_t i = 0; i < nodes_; ++i) {
-      const Node& node = plan.nodes[i];
-      extents_[k][i].bytes = length(node.at) * element_;
-      // Of both: a chunk may be longer in the last round, where chunks begin elsewhere.
-      const std::size_t bytes = round_up(extents_[k][i].bytes, kScratchAlign);
+void Run::bind(const Plan& plan, const Slicing& slicing) {
+  plan_ = &plan;
+  nodes_ = plan.nodes.size();
+  element_ = size_of(call_.type);
+  barrier_ = plan.collective == Collective::kBarrier;
+  choose_rounds(slicing);
+  lay_out(segment_, cuts_[0]);
+  lay_out(last_elements(), cuts_[1]);
+
+  const auto bytes_of = [&](Chunks at, const Cut& cut) {
+    std::size_t elements = 0;
+    for (int c = at.first; c < at.end(); ++c) elements += cut.length[static_cast<std::size_t>(c)];
+    return elements * element_;
+  };
+  chunk_bytes_ = credit_bytes_ = 0;
+  for (const Cut& cut : cuts_)
+    for (const Node& node : plan.nodes) {
+      const std::size_t bytes = round_up(bytes_of(node.at, cut), kScratchAlign);
       if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
-      if (node.from == Where::kScratch || node.to == Where::kScratch)
-        chunk_bytes_ = std::max(chunk_bytes_, bytes);
+      if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
     }
-  }
-  for (int k = 0; k < 2; ++k)
-    for (std::size_t i = 0; i < nodes_; ++i) {
-      const Node& node = plan.nodes[i];
-      Extent& e = extents_[k][i];
-      e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, prefix_[k]);
-      e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, prefix_[k]);
-      if (node.credit >= 0)
-        e.to = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
-               static_cast<std::size_t>(node.credit) * credit_bytes_;
-    }
-  lane_bytes_ = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_ +
-                static_cast<std::size_t>(plan.credits) * credit_bytes_;
+  const std::size_t accumulators = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_;
+  lane_bytes_ = accumulators + static_cast<std::size_t>(plan.credits) * credit_bytes_;
   std::size_t need = lane_bytes_ * nlanes_;
-  if (plan.layout == Plan::Layout::kPacked) need = round_up(need, kScratchAlign) + total * element_;
+  if (plan.layout == Plan::Layout::kPacked)
+    need += total_ * element_ * static_cast<std::size_t>(plan.schedule.nranks);
   if (need > scratch_size_) {
     scratch_ = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_size_ = need;
+  }
+
+  for (int k = 0; k < 2; ++k) {
+    extents_[k].resize(nodes_);
+    for (std::size_t i = 0; i < nodes_; ++i) {
+      const Node& node = plan.nodes[i];
+      Extent& e = extents_[k][i];
+      e.bytes = bytes_of(node.at, cuts_[k]);
+      e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, cuts_[k]);
+      e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, cuts_[k]);
+      if (node.credit >= 0)
+        e.to = accumulators + static_cast<std::size_t>(node.credit) * credit_bytes_;
+    }
   }
   lanes_.assign(nlanes_, {});
   pending_.resize(nlanes_ * nodes_);
@@ -217,7 +195,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                     slicing_.rounds_in_flight == slicing.rounds_in_flight;
   call_ = call;
   slicing_ = slicing;
-  if (!same) bind(plan, call, slicing);
+  if (!same) bind(plan, slicing);
   links_ = links;
   batch_.resize(links.size());
   phantom_ = false;
@@ -246,43 +224,27 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.remaining = static_cast<std::uint32_t>(nodes_);
   std::copy(plan_->pending.begin(), plan_->pending.end(),
             pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
-  if (plan_->copy_first && !phantom_ && call_.in != call_.out) {
-    const auto& prefix = prefix_[l.last_round];
+  if (plan_->copy_first && !phantom_ && call_.in != call_.out)
     std::memcpy(address(Where::kOut, 0, lane), address(Where::kIn, 0, lane),
-                prefix.back() * element_);
-  }
+                elements_of(lane) * element_);
   for (std::uint32_t node = 0; node < nodes_; ++node)
     if (plan_->pending[node] == 0) to_post_.push_back({lane, node});
   if (nodes_ == 0) finish_round(lane);
 }
 
 void Run::finish_round(std::uint32_t lane) {
-  if (!phantom_) {
-    const auto& prefix = prefix_[lanes_[lane].last_round];
-    if (plan_->layout != Plan::Layout::kPacked && call_.in != call_.out) {
-      const std::size_t elements =
-          lanes_[lane].last_round ? call_.count - (rounds_ - 1) * segment_ : segment_;
-      for (const int c : plan_->copy_last) {
-        const auto i = static_cast<std::size_t>(c);
-        std::size_t length = prefix[i + 1] - prefix[i];
-        if (plan_->layout == Plan::Layout::kBlocks) {
-          std::size_t end = elements;
-          for (const int other : plan_->copy_last)
-            if (prefix[static_cast<std::size_t>(other)] > prefix[i])
-              end = std::min(end, prefix[static_cast<std::size_t>(other)]);
-          length = end - prefix[i];
-        }
-        std::byte* to = address(Where::kOut, offset(Where::kOut, c, prefix), lane);
-        const std::byte* from = address(Where::kIn, offset(Where::kIn, c, prefix), lane);
-        if (to != from) copy_bytes(to, from, length * element_, call_.streaming);
-      }
+  if (!phantom_ && plan_->layout != Plan::Layout::kPacked) {
+    const Cut& cut = cuts_[lanes_[lane].last_round];
+    for (const int c : plan_->copy_last) {
+      std::byte* to = address(Where::kOut, offset(Where::kOut, c, cut), lane);
+      const std::byte* from = address(Where::kIn, offset(Where::kIn, c, cut), lane);
+      if (to != from)
+        copy_bytes(to, from, cut.length[static_cast<std::size_t>(c)] * element_, call_.streaming);
     }
-    if (call_.op == RedOp::kAvg && plan_->layout != Plan::Layout::kPacked) {
+    if (call_.op == RedOp::kAvg && reduces()) {
       // What this round added to the result: a piece of the message, or of this rank's block.
-      const std::size_t elements =
-          lanes_[lane].last_round ? call_.count - (rounds_ - 1) * segment_ : segment_;
-      std::byte* at = out_ + lanes_[lane].round * segment_ * element_;
-      scale(at, at, call_.type, plan_->schedule.nranks, elements);
+      std::byte* at = address(Where::kOut, 0, lane);
+      scale(at, at, call_.type, plan_->schedule.nranks, elements_of(lane));
     }
   }
   if (next_round_ < rounds_) return activate(lane, next_round_++);
@@ -445,42 +407,33 @@ Rank Run::waiting_for() const {
 
 // The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
 void Run::copy_in_packed() {
+  out_ = scratch_.get() + lane_bytes_ * nlanes_;
+  copy_packed(plan_->collective == Collective::kAllGather, false, nullptr);
+}
+
+void Run::copy_out_packed() {
+  copy_packed(reduces(), true, static_cast<std::byte*>(call_.out));
+  if (call_.op == RedOp::kAvg && reduces())
+    scale(call_.out, call_.out, call_.type, plan_->schedule.nranks, call_.count);
+}
+
+// Copies blocks to or from the packed order: all of them, or `own_only`, in which case the user's
+// buffer is that one block.
+void Run::copy_packed(bool own_only, bool out, std::byte* result) {
   const Schedule& s = plan_->schedule;
-  out_ = scratch_.get() + round_up(lane_bytes_ * nlanes_, kScratchAlign);
-  const bool gathers = plan_->collective == Collective::kAllGather;
   const auto* in = static_cast<const std::byte*>(call_.in);
   std::vector<std::size_t> at(static_cast<std::size_t>(s.nranks), 0);
   for (int c = 0; c < s.nchunks; ++c) {
     const auto i = static_cast<std::size_t>(c);
-    const int owner = s.block.empty() ? c : s.block[i];
-    const std::size_t bytes = (prefix_[1][i + 1] - prefix_[1][i]) * element_;
-    std::size_t& within = at[static_cast<std::size_t>(owner)];
-    const std::size_t block =
-        gathers ? 0 : static_cast<std::size_t>(owner) * call_.count * element_;
-    if ((!gathers || owner == s.rank) && bytes)
-      std::memcpy(out_ + prefix_[1][i] * element_, in + block + within, bytes);
+    const std::size_t bytes = cuts_[1].length[i] * element_;
+    std::size_t& within = at[owner(c)];
+    if (bytes && (!own_only || owner(c) == static_cast<std::size_t>(s.rank))) {
+      const std::size_t user = (own_only ? 0 : owner(c) * call_.count * element_) + within;
+      std::byte* packed = out_ + cuts_[1].offset[i] * element_;
+      out ? std::memcpy(result + user, packed, bytes) : std::memcpy(packed, in + user, bytes);
+    }
     within += bytes;
   }
-}
-
-void Run::copy_out_packed() {
-  const Schedule& s = plan_->schedule;
-  const bool gathers = plan_->collective == Collective::kAllGather;
-  auto* out = static_cast<std::byte*>(call_.out);
-  std::vector<std::size_t> at(static_cast<std::size_t>(s.nranks), 0);
-  for (int c = 0; c < s.nchunks; ++c) {
-    const auto i = static_cast<std::size_t>(c);
-    const int owner = s.block.empty() ? c : s.block[i];
-    const std::size_t bytes = (prefix_[1][i + 1] - prefix_[1][i]) * element_;
-    std::size_t& within = at[static_cast<std::size_t>(owner)];
-    const std::size_t block =
-        gathers ? static_cast<std::size_t>(owner) * call_.count * element_ : 0;
-    if ((gathers || owner == s.rank) && bytes)
-      std::memcpy(out + block + within, out_ + prefix_[1][i] * element_, bytes);
-    within += bytes;
-  }
-  if (call_.op == RedOp::kAvg && !gathers)
-    scale(call_.out, call_.out, call_.type, s.nranks, call_.count);
 }
 
 }  // namespace weft

@@ -71,9 +71,24 @@ class Run {
     std::size_t from, to, bytes;
   };
 
-  void bind(const Plan& plan, const Call& call, const Slicing& slicing);
-  void lay_out(std::size_t elements, std::vector<std::size_t>& prefix) const;
-  std::size_t offset(Where where, int chunk, const std::vector<std::size_t>& prefix) const;
+  // Chunks within a round, in elements: from the round's start in the message or in the block.
+  struct Cut {
+    std::vector<std::size_t> offset, length;
+  };
+
+  void bind(const Plan& plan, const Slicing& slicing);
+  void choose_rounds(const Slicing& slicing);
+  void lay_out(std::size_t elements, Cut& cut) const;
+  std::size_t owner(int chunk) const;
+  std::size_t offset(Where where, int chunk, const Cut& cut) const;
+  bool reduces() const {
+    return plan_->collective == Collective::kAllReduce ||
+           plan_->collective == Collective::kReduceScatter;
+  }
+  std::size_t last_elements() const { return rounds_ ? total_ - (rounds_ - 1) * segment_ : 0; }
+  std::size_t elements_of(std::uint32_t lane) const {
+    return lanes_[lane].last_round ? last_elements() : segment_;
+  }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const;
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
     return extents_[lanes_[lane].last_round][node];
@@ -87,6 +102,7 @@ class Run {
   void flush();
   void copy_in_packed();
   void copy_out_packed();
+  void copy_packed(bool own_only, bool out, std::byte* result);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
 
   const Plan* plan_ = nullptr;
@@ -99,8 +115,8 @@ class Run {
 
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;
-  std::size_t segment_ = 0;             // elements per round: of the message, or of a block
-  std::vector<std::size_t> prefix_[2];  // element offset of each chunk within a round
+  std::size_t total_ = 0, segment_ = 0;  // elements of the message (or of a block), and per round
+  Cut cuts_[2];                          // of full rounds, of the last round
   std::vector<Extent> extents_[2];
   std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, lane_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -16,13 +15,22 @@ namespace {
 constexpr std::size_t kAhead = 2;
 
 // Steps over several chunks become steps over one chunk each: in the block layout chunks that
-// follow each other in number do not in memory. Both ends of a transfer do this alike.
+// follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
+// that reduce into the same chunks one after the other stay together, chunk by chunk.
 Schedule split_chunks(const Schedule& s) {
   Schedule out = s;
   out.steps.clear();
-  for (const Step& step : s.steps)
-    for (int c = step.at.first; c < step.at.end(); ++c)
-      out.steps.push_back({step.op, step.peer, step.channel, {c, 1}});
+  for (std::size_t i = 0; i < s.steps.size();) {
+    const Step& first = s.steps[i];
+    std::size_t end = i + 1;
+    while (first.op == Op::kRecvReduce && end < s.steps.size() &&
+           s.steps[end].op == Op::kRecvReduce && s.steps[end].at == first.at)
+      ++end;
+    for (int c = first.at.first; c < first.at.end(); ++c)
+      for (std::size_t k = i; k < end; ++k)
+        out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
+    i = end;
+  }
   return out;
 }
 
@@ -34,6 +42,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.copy_first = copied;
+    plan_.network = request.network;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
@@ -48,6 +57,7 @@ class Compiler {
     for (const Step& step : plan_.schedule.steps) {
       const Chunks at = step.at;
       if (step.op != Op::kRecv && !uniform(at)) return false;
+      if (step.op != Op::kRecvReduce) open_ = -1;
       switch (step.op) {
         case Op::kSend:
           send(step);
@@ -64,7 +74,6 @@ class Compiler {
   }
 
   Plan finish() {
-    limit_receives();
     const auto n = plan_.nodes.size();
     plan_.pending.assign(n, 0);
     std::vector<std::vector<std::uint32_t>> after(n), members(n);
@@ -95,11 +104,6 @@ class Compiler {
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
     }
-    // Of the communicator, not of this rank's own steps: all ranks must cut messages alike, those
-    // too that happen to talk to their own host only.
-    for (Rank peer = 0; peer < plan_.schedule.nranks && !plan_.network; ++peer)
-      plan_.network = peer != plan_.schedule.rank &&
-                      !request_.links[static_cast<std::size_t>(request_.link_of(peer, 0))].views;
     for (int c = 0; c < plan_.schedule.nchunks; ++c)
       if (where_[static_cast<std::size_t>(c)] == Where::kIn && in_result(c))
         plan_.copy_last.push_back(c);
@@ -208,7 +212,7 @@ class Compiler {
     node.ordinal = ordinal(step.channel, fifo.size());
     const int me = add(node, step);
     write(me, step.at);
-    fifo.push_back(me);
+    ahead(fifo, me, me);
   }
 
   void recv_reduce(const Step& step) {
@@ -216,9 +220,11 @@ class Compiler {
     const auto first = static_cast<std::size_t>(step.at.first);
     const int arrive_ordinal = static_cast<int>(ordinal(step.channel, fifo.size()));
     int group = writer_[first];
-    const bool joins = group >= 0 && open_.contains(group) &&
+    // Only steps that follow each other are reduced together: a group that waited for a later
+    // step of another peer could hold up the credits which that peer waits for.
+    const bool joins = group >= 0 && open_ == group &&
                        plan_.nodes[static_cast<std::size_t>(group)].at == step.at &&
-                       unread(step.at, group) && !in_group(group, step);
+                       !in_group(group, step);
     const Where from = where_[first];
     Node arrive{.kind = Node::Kind::kArrive};
     arrive.ordinal = static_cast<std::uint32_t>(arrive_ordinal);
@@ -231,49 +237,27 @@ class Compiler {
         if (before >= 0) read_.insert(before);
       }
       write(group, step.at);
-      open_.insert(group);
+      open_ = group;
     }
     group_peers_.insert({group, step.peer, step.channel});
     plan_.nodes[static_cast<std::size_t>(me)].result_of = group;
     edge(me, group);
-    fifo.push_back(me);
+    const bool views = request_.links[plan_.nodes[static_cast<std::size_t>(me)].link].views;
+    if (!views) {
+      const std::size_t slot = fifo.size() % kAhead;
+      auto& credits = credits_[{step.peer, step.channel}];
+      if (credits.size() <= slot) credits.push_back(plan_.credits++);
+      plan_.nodes[static_cast<std::size_t>(me)].credit = credits[slot];
+    }
+    ahead(fifo, me, views ? me : group);
   }
 
-  // Receives of one channel are posted at most kAhead before the first unfinished one, and arrivals
-  // in scratch take turns with kAhead credits. But a reduction of several sources may wait for one
-  // that comes only after later receives of this channel: its arrivals keep their credits to
-  // themselves, and nothing waits for it.
-  void limit_receives() {
-    std::vector<int> sources(plan_.nodes.size(), 0);
-    for (const Node& node : plan_.nodes)
-      if (node.kind == Node::Kind::kArrive) ++sources[static_cast<std::size_t>(node.result_of)];
-    for (const auto& [channel, fifo] : received_) {
-      std::array<int, kAhead> last, credit;  // per turn: who ends its last user; -1: none to reuse
-      last.fill(-1);
-      credit.fill(-1);
-      for (std::size_t i = 0; i < fifo.size(); ++i) {
-        const std::size_t turn = i % kAhead;
-        Node& node = plan_.nodes[static_cast<std::size_t>(fifo[i])];
-        edge(last[turn], fifo[i]);
-        last[turn] = fifo[i];
-        if (node.kind != Node::Kind::kArrive || request_.links[node.link].views) continue;
-        if (credit[turn] < 0) credit[turn] = plan_.credits++;
-        node.credit = credit[turn];
-        if (sources[static_cast<std::size_t>(node.result_of)] == 1)
-          last[turn] = node.result_of;
-        else
-          credit[turn] = -1;
-      }
-    }
+  // Receives of one channel are posted at most kAhead before the first unfinished one.
+  void ahead(std::vector<int>& fifo, int me, int finished_by) {
+    if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
+    fifo.push_back(finished_by);
   }
 
-  bool unread(Chunks at, int group) const {
-    for (int c = at.first; c < at.end(); ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      if (writer_[i] != group || !readers_[i].empty()) return false;
-    }
-    return true;
-  }
   bool in_group(int group, const Step& step) const {
     return group_peers_.contains({group, step.peer, step.channel});
   }
@@ -284,10 +268,11 @@ class Compiler {
   std::vector<int> writer_;
   std::vector<std::vector<int>> readers_;
   std::set<std::pair<int, int>> edges_;
-  std::set<int> open_, read_;
+  std::set<int> read_;
+  int open_ = -1;  // the reduce that the next step may join
   std::set<std::tuple<int, Rank, int>> group_peers_;
   std::map<std::pair<Rank, int>, std::size_t> sent_;
-  std::map<std::pair<Rank, int>, std::vector<int>> received_;
+  std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;
 };
 
 }  // namespace

@@ -47,6 +47,8 @@ struct Link {
 
 struct PlanRequest {
   Collective collective;
+  bool network = false;   // some rank of the communicator, whichever, is on another host: slices
+                          // are longer, and every rank must cut alike
   bool in_place = false;        // the input is where the output goes
   std::span<const Rank> world;  // world rank of each rank of the communicator
   std::span<const Link> links;
@@ -68,7 +70,7 @@ struct Plan {
   std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
-  bool network = false;        // some rank is reached by a link without views: slices are longer
+  bool network = false;  // see PlanRequest
 };
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or

@@ -40,6 +40,8 @@ class Simulation {
     total_bytes_ = count * size_of(type) * (blocks ? n : 1);
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
+    const bool network = std::ranges::any_of(
+        options.host_of_rank, [&](int host) { return host != options.host_of_rank[0]; });
     const Link links[] = {{.views = options.views}, {.views = false}};
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
@@ -52,9 +54,9 @@ class Simulation {
       const auto& steps = schedules[r].steps;
       const bool receiver =
           collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
-      m.plan =
-          compile(schedules[r], {collective, receiver || buffers.in_place, world, links, link_of},
-                  blocks && wants_packed(total_bytes_, schedules[r]));
+      m.plan = compile(schedules[r],
+                       {collective, network, receiver || buffers.in_place, world, links, link_of},
+                       blocks && wants_packed(total_bytes_, schedules[r]));
       m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
       m.links = {m.endpoint.get(), m.endpoint.get()};
       m.call = {.count = count, .type = type, .op = buffers.op, .id_high = 1};

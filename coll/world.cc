@@ -18,10 +18,14 @@
 namespace weft {
 namespace {
 
-int usable_cores() {
+// The cores this process may use, one bit each.
+cpu_set_t usable_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+  }
+  return set;
 }
 
 long environment_number(const char* name, long otherwise) {
@@ -90,15 +94,35 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
+  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
+  // together.
+  const cpu_set_t mine = usable_cores();
+  const auto masks =
+      job->all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
+  cpu_set_t together;
+  CPU_ZERO(&together);
   int here = 0;
-  for (Rank r = 0; r < n; ++r) here += machine(r) == machine(me);
-  crowded = here > usable_cores();
+  for (Rank r = 0; r < n; ++r) {
+    const std::string& text = masks[static_cast<std::size_t>(r)];
+    if (machine(r) != machine(me) || text.size() != sizeof mine) continue;
+    ++here;
+    cpu_set_t theirs;
+    std::memcpy(&theirs, text.data(), sizeof theirs);
+    CPU_OR(&together, &together, &theirs);
+  }
+  crowded = here > CPU_COUNT(&together);
   spdlog::debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
                 topology->nhosts(), topology->nrails(), members.size(),
                 crowded ? ", more ranks than cores" : "");
 }
 
 Core::~Core() {
+  // Leave together: what this rank sent last may still lie in its own memory or sockets.
+  try {
+    if (!broken && !job->failed()) job->all_gather("");
+  } catch (const Error& e) {
+    spdlog::info("weft: rank {}: leaving alone: {}", job->rank(), e.what());
+  }
   job->leave();
   transports.clear();
 }

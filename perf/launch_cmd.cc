@@ -48,6 +48,8 @@ void add_launch(CLI::App& app, int& exit_code) {
                    "After a rank failed, how long the others may take to end by themselves")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command->add_flag("--bind,!--no-bind", a->options.bind,
+                    "Give each rank its share of the cores (default)");
   command->add_flag("--tag", a->options.tag, "Put [rank] before each line of output");
   // Behind "--" everything is the program's, also what looks like an option of ours.
   command->add_option("program", a->command, "What to run, and its arguments, after --")

@@ -18,6 +18,9 @@ struct LaunchOptions {
   int rails = 1;                      // emulated rails per host (WEFT_EMULATE_RAILS)
   std::chrono::milliseconds timeout{0};   // WEFT_TIMEOUT_MS where > 0
   std::chrono::milliseconds grace{5000};  // for the other ranks to end after the first failure
+  // Each rank keeps to its share of the cores (ranks > cores: to one core, in turn): a rank that
+  // shares a core with the one it waits for doubles every latency.
+  bool bind = true;
   bool tag = false;                       // put "[rank] " before each line of output
   std::string name = "weft";              // in front of our own messages
 };

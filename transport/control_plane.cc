@@ -74,7 +74,8 @@ void Plane::set_failure(const Status& failure) {
 }
 
 void Plane::fail_gather(const std::string& why) {
-  if (gather_error_.empty()) gather_error_ = why;
+  // After a failure the ranks go their ways, and a gather ends because of that: not the news.
+  if (gather_error_.empty() && !failed()) gather_error_ = why;
   changed_.notify_all();
 }
 
@@ -97,8 +98,8 @@ std::vector<std::string> Plane::all_gather(std::string_view mine) {
   // The thread has the deadline, and ends this wait by one of these.
   changed_.wait(lock, [&] { return gathered_ || !gather_error_.empty() || failed() || stopping_; });
   if (gathered_) return std::exchange(parts_, {});
-  if (failed()) throw Error(failure_.to_string());
   if (!gather_error_.empty()) throw Error(gather_error_);
+  if (failed()) throw Error(failure_.to_string());
   throw Error(fmt::format("rank {}: its job was destroyed during all_gather", rank_));
 }
 

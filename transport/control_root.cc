@@ -116,8 +116,8 @@ class Root : public Plane {
       case wire::Type::kGather: {
         const auto part = wire::decode_numbered(frame.payload);
         if (!part) return false;
-        // After a failed all_gather, parts of it may still be on their way.
-        if (!gather_error_.empty()) return true;
+        // Parts of an all_gather that is over may still be on their way.
+        if (!gather_error_.empty() || failed()) return true;
         const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
         if (part->sequence != expected || p.complete) return false;
         receive_part(r, part->bytes, frame.more);

@@ -41,7 +41,7 @@ struct Meeting {
     changed.notify_all();
   }
   void fail_gather(const std::string& why) {
-    if (gather_error.empty()) gather_error = why;
+    if (gather_error.empty() && !failed) gather_error = why;
     changed.notify_all();
   }
 };
@@ -95,7 +95,7 @@ class LocalJob : public Job {
       m.fail_gather(fmt::format("{} did not arrive at all_gather number {} within {} ms",
                                 name_ranks(late), number, m.timeout.count()));
     }
-    throw Error(m.failed ? m.failure.to_string() : m.gather_error);
+    throw Error(m.gather_error.empty() ? m.failure.to_string() : m.gather_error);
   }
 
   bool failed() const noexcept override { return meeting_->failed.load(std::memory_order_relaxed); }

@@ -1,4 +1,4 @@
-// The datapath of the shm transport: cells out, cells in, slots and views.
+// The datapath of the shm transport: cells out, cells in, views.
 #include <errno.h>
 #include <fmt/format.h>
 #include <string.h>
@@ -23,64 +23,6 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
 constexpr std::size_t kEarlyKept = 8;
 
 }  // namespace
-
-// ---- slots ---------------------------------------------------------------------------------
-
-int ShmTransport::take_slot(std::size_t bytes) noexcept {
-  for (const bool again : {false, true}) {
-    for (int c = 0; c < kSlotClasses; ++c) {
-      if (bytes > kSlots[c].bytes || free_slots_[c].empty()) continue;
-      const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
-      free_slots_[c].pop_back();
-      slot_refs_[static_cast<std::size_t>(slot)] = 1;
-      return slot;
-    }
-    if (!again)
-      for (Peer& p : peers_) collect_acks(p);
-  }
-  return -1;
-}
-
-void ShmTransport::drop_slot(int slot) noexcept {
-  if (--slot_refs_[static_cast<std::size_t>(slot)] > 0) return;
-  int c = 0;
-  for (int first = 0; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
-  }
-  free_slots_[c].push_back(slot);
-}
-
-std::byte* ShmTransport::slot_data(int slot) const noexcept {
-  int c = 0, first = 0;
-  for (; slot >= first + kSlots[c].count; first += kSlots[c++].count) {
-  }
-  return arena_.data() + slot_base_[c] +
-         kSlots[c].stride() * static_cast<std::size_t>(slot - first);
-}
-
-int ShmTransport::slot_at(const void* data) const noexcept {
-  const auto* p = static_cast<const std::byte*>(data);
-  if (p < arena_.data() + layout_.slots || p >= arena_.data() + layout_.bytes) return -1;
-  const auto offset = static_cast<std::size_t>(p - arena_.data());
-  int first = 0;
-  for (int c = 0; c < kSlotClasses; first += kSlots[c++].count) {
-    const std::size_t end =
-        slot_base_[c] + kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
-    if (offset < end)
-      return first + static_cast<int>((offset - slot_base_[c]) / kSlots[c].stride());
-  }
-  return -1;
-}
-
-void* ShmTransport::stage(std::size_t bytes) noexcept {
-  const int slot = take_slot(bytes);
-  return slot < 0 ? nullptr : slot_data(slot);
-}
-
-void ShmTransport::unstage(void* staged) noexcept { drop_slot(slot_at(staged)); }
-
-bool ShmTransport::mapped(const void* data, std::size_t bytes) const noexcept {
-  return find_region(data, bytes).serial != 0;
-}
 
 // ---- sending -------------------------------------------------------------------------------
 
@@ -111,24 +53,8 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
 
 void ShmTransport::publish(Peer& p, Cell* cell, const Sent& sent) noexcept {
   p.log[p.sent % kRing] = sent;
+  cell->revoked.store(0, std::memory_order_relaxed);
   cell->seq.store(++p.sent, std::memory_order_release);
-}
-
-// A slot that holds the bytes, with a reference for one more cell; -1: none is free.
-int ShmTransport::fill_slot(const void* data, std::size_t bytes) noexcept {
-  if (data == last_data_ && bytes == last_bytes_) {
-    ++slot_refs_[static_cast<std::size_t>(last_slot_)];
-    return last_slot_;
-  }
-  const int slot = take_slot(bytes);
-  if (slot < 0) return -1;
-  std::memcpy(slot_data(slot), data, bytes);
-  if (last_slot_ >= 0) drop_slot(last_slot_);
-  last_slot_ = slot;
-  last_data_ = data;
-  last_bytes_ = bytes;
-  ++slot_refs_[static_cast<std::size_t>(slot)];  // one for the batch, one for the cell
-  return slot;
 }
 
 // Sends as much of the message as there is room for; true when all of it is on its way.
@@ -223,18 +149,7 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
     }
     bool whole;
     if (it->spilled) {
-      if (t.kind == Transfer::Kind::kView) {
-        const int index = static_cast<int>(bounces_.size());
-        bounces_.push_back({std::move(it->spilled), it->bytes});
-        complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
-        whole = true;
-      } else {
-        std::memcpy(static_cast<std::byte*>(t.data) + posted.received, it->spilled.get(),
-                    it->bytes);
-        posted.received += it->bytes;
-        whole = posted.received == it->whole;
-        if (whole) complete(t.id);
-      }
+      whole = take_spilled(p, posted, *it);
     } else {
       whole = deliver(p, posted, it->cell);
     }
@@ -242,6 +157,30 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
     if (whole) return;
   }
   p.posted.push_back(posted);
+}
+
+// Of a message that was copied out before anybody wanted it; true when all of it is here.
+bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept {
+  const Transfer& t = posted.transfer;
+  if (early.code == Code::kOk && early.whole != t.bytes) {
+    p.error = fmt::format("it sent {} bytes where {} were expected", early.whole, t.bytes);
+    early.code = Code::kMismatch;
+  }
+  if (early.code != Code::kOk) {
+    complete(t.id, nullptr, 0, early.code);
+    return true;
+  }
+  if (t.kind == Transfer::Kind::kView) {
+    const int index = static_cast<int>(bounces_.size());
+    bounces_.push_back({std::move(early.spilled), early.bytes});
+    complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
+    return true;
+  }
+  std::memcpy(static_cast<std::byte*>(t.data) + posted.received, early.spilled.get(), early.bytes);
+  posted.received += early.bytes;
+  if (posted.received < early.whole) return false;
+  complete(t.id);
+  return true;
 }
 
 void ShmTransport::drain(Peer& p) noexcept {
@@ -266,20 +205,26 @@ void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
   if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment) {
     spill(p, cell);
   } else {
-    p.early.push_back({tag, cell, nullptr, 0, 0});
+    p.early.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
   }
 }
 
 void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
-  Early early{c.tag, cell, std::make_unique<std::byte[]>(std::max<std::size_t>(bytes, 1)), bytes,
-              c.kind == Kind::kFragment ? c.at.serial : bytes};
+  Early early{.tag = c.tag,
+              .cell = cell,
+              .spilled = std::make_unique<std::byte[]>(std::max<std::size_t>(bytes, 1)),
+              .bytes = bytes,
+              .whole = c.kind == Kind::kFragment ? c.at.serial : bytes};
   if (c.kind == Kind::kCma) {
-    read_memory(p, c, early.spilled.get());
+    if (!read_memory(p, c, early.spilled.get())) early.code = Code::kPeerFailed;
   } else if (bytes) {
-    if (const std::byte* from = bytes_of(p, c)) std::memcpy(early.spilled.get(), from, bytes);
+    const std::byte* from = bytes_of(p, c);
+    from ? void(std::memcpy(early.spilled.get(), from, bytes))
+         : void(early.code = Code::kPeerFailed);
   }
+  if (early.code == Code::kOk && revoked(p, c)) early.code = Code::kAborted;
   release_cell(p, cell);
   p.early.push_back(std::move(early));
 }
@@ -300,6 +245,13 @@ const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {
       return nullptr;
   }
   return nullptr;
+}
+
+bool ShmTransport::revoked(Peer& p, const Cell& c) noexcept {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!c.revoked.load(std::memory_order_relaxed)) return false;
+  p.error = "it gave the operation up";
+  return true;
 }
 
 bool ShmTransport::read_memory(Peer& p, const Cell& c, void* to) noexcept {
@@ -339,6 +291,7 @@ bool ShmTransport::deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept
     else
       code = Code::kPeerFailed;
   }
+  if (code == Code::kOk && revoked(p, c)) code = Code::kAborted;
   release_cell(p, cell);
   posted.received += bytes;
   if (code == Code::kOk && posted.received < whole) return false;
@@ -356,27 +309,16 @@ void ShmTransport::deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) 
   } else if (c.kind == Kind::kCma) {
     int index;
     std::byte* memory = bounce(bytes, index);
-    const bool ok = read_memory(p, c, memory);
+    Code code = read_memory(p, c, memory) ? Code::kOk : Code::kPeerFailed;
+    if (code == Code::kOk && revoked(p, c)) code = Code::kAborted;
     release_cell(p, cell);
-    complete(t.id, memory, kBounceToken | static_cast<unsigned>(index),
-             ok ? Code::kOk : Code::kPeerFailed);
+    complete(t.id, memory, kBounceToken | static_cast<unsigned>(index), code);
   } else {
     const std::byte* at = bytes_of(p, c);
     const auto member = static_cast<std::size_t>(&p - peers_.data());
-    complete(t.id, at, cell_token(member, cell), at ? Code::kOk : Code::kPeerFailed);
+    const Code code = !at ? Code::kPeerFailed : revoked(p, c) ? Code::kAborted : Code::kOk;
+    complete(t.id, at, cell_token(member, cell), code);
   }
-}
-
-std::byte* ShmTransport::bounce(std::size_t bytes, int& index) noexcept {
-  for (auto it = free_bounces_.rbegin(); it != free_bounces_.rend(); ++it) {
-    if (bounces_[static_cast<std::size_t>(*it)].bytes < bytes) continue;
-    index = *it;
-    free_bounces_.erase(std::next(it).base());
-    return bounces_[static_cast<std::size_t>(index)].memory.get();
-  }
-  index = static_cast<int>(bounces_.size());
-  bounces_.push_back({std::make_unique_for_overwrite<std::byte[]>(bytes), bytes});
-  return bounces_.back().memory.get();
 }
 
 void ShmTransport::release(std::uint64_t token) noexcept {
@@ -434,8 +376,12 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
   for (Peer& p : peers_) {
     std::erase_if(p.posted, [&](const Posted& x) { return mine(x.transfer.id); });
     std::erase_if(p.backlog, [&](const Waiting& x) { return mine(x.transfer.id); });
-    for (Sent& s : p.log)
-      if (s.report && mine(s.id)) s.report = false;
+    for (std::uint32_t c = p.done; c != p.sent; ++c) {
+      Sent& s = p.log[c % kRing];
+      if (!s.open || !s.report || !mine(s.id)) continue;
+      s.report = false;  // the bytes are the caller's again: the peer must not take them as sent
+      p.out[c % kRing].revoked.store(1, std::memory_order_release);
+    }
     if (p.backlog.empty()) std::erase(waiting_, p.rank);
   }
   for (auto i = next_completion_; i < completions_.size();) {

@@ -31,7 +31,8 @@ struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;
   Kind kind;
   std::uint8_t inline_bytes;
-  std::uint16_t reserved;
+  std::atomic<std::uint8_t> revoked;  // the sender takes the message back: see revoked()
+  std::uint8_t reserved;
   std::uint64_t tag;
   union {
     std::byte data[kInline];

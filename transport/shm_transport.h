@@ -47,6 +47,7 @@ class ShmTransport final : public Transport {
     std::uint32_t cell;
     std::unique_ptr<std::byte[]> spilled;
     std::size_t bytes, whole;  // whole > bytes: a fragment
+    Code code = Code::kOk;
   };
   struct Waiting {
     Transfer transfer;
@@ -59,15 +60,15 @@ class ShmTransport final : public Transport {
     std::unique_ptr<SharedRegion> region;  // null for this rank itself
     std::unique_ptr<PeerRegions> memory;
     // to the peer
-    Cell* out = nullptr;                          // in its arena
-    Acks* acks_in = nullptr;               // in ours
-    std::uint32_t sent = 0, done = 0;      // all cells before `done` are finished
+    Cell* out = nullptr;               // in its arena
+    Acks* acks_in = nullptr;           // in ours
+    std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished
     std::uint32_t acks_seen = 0;
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
     // from the peer
-    Cell* in = nullptr;                         // in our arena
-    Acks* acks_out = nullptr;              // in its arena
+    Cell* in = nullptr;        // in our arena
+    Acks* acks_out = nullptr;  // in its arena
     std::uint32_t seen = 0, released = 0;
     std::vector<Posted> posted;
     std::vector<Early> early;
@@ -83,10 +84,14 @@ class ShmTransport final : public Transport {
   void drain(Peer& p) noexcept;
   void arrive(Peer& p, std::uint32_t cell) noexcept;
   void spill(Peer& p, std::uint32_t cell) noexcept;
+  bool take_spilled(Peer& p, Posted& posted, Early& early) noexcept;
   bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: all of it is here
   void deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* bytes_of(Peer& p, const Cell& cell) noexcept;
+  // Bytes that were read from the sender's own memory count only if it had not given that memory
+  // up by then.
+  bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Cell& cell, void* to) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;

@@ -23,7 +23,7 @@ int be_a_rank() {
     if (spec.launcher != "pmix" || first.listen_fd != spec.listen_fd) return 1;
     for (int i = 0; i < 2; ++i) {  // and so must a second job
       const auto job = connect(job_from_environment());
-      const auto all = job->all_gather("r" + std::to_string(job->rank()));
+      const auto all = job->all_gather(fmt::format("r{}", job->rank()));
       std::string text;
       for (const std::string& part : all) text += part;
       if (job->rank() == 0) std::printf("gathered %s\n", text.c_str());
@@ -50,7 +50,8 @@ class Pmix : public testing::Test {
     ASSERT_GT(readlink("/proc/self/exe", self_, sizeof self_ - 1), 0);
   }
   static std::string output_of(const std::string& command, int& code) {
-    FILE* const pipe = popen(command.c_str(), "r");
+    // libpmix leaks a few bytes when it starts: not for us to report, in a build with ASan.
+    FILE* const pipe = popen(("ASAN_OPTIONS=detect_leaks=0 " + command).c_str(), "r");
     std::string text;
     char bytes[4096];
     std::size_t n = 0;

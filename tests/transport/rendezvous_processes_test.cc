@@ -191,7 +191,9 @@ TEST_P(Stopped, IsSilentAndNobodyElseIs) {
     if (spec.rank == victim) kill(getpid(), SIGSTOP);
     std::vector<Rank> silent;
     if (!eventually([&] { return !(silent = job->silent(1s)).empty(); })) return "nobody";
-    return name_ranks(silent) + (job->failed() ? " failed" : "");
+    const bool failed = job->failed();
+    job->leave();
+    return name_ranks(silent) + (failed ? " failed" : "");
   });
   const auto lines = processes.lines(3);
   EXPECT_EQ(lines.size(), 3U);
