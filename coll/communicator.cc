@@ -135,7 +135,8 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
     const auto link = [&](Rank peer, int) {
       return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
     };
-    plan = std::make_unique<Plan>(compile(schedule, {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
+    plan = std::make_unique<Plan>(compile(schedule,
+                                          {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
                                           small && wants_packed(total_bytes, schedule)));
   }
   return *plan;

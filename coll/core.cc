@@ -9,12 +9,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace weft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// How long an error of a transport waits for the control plane to name the rank to blame.
+constexpr std::chrono::milliseconds kVerdictTime{1000};
 
 }  // namespace
 
@@ -114,7 +118,8 @@ bool Core::progress() {
       } else if (batch[i].code != Code::kOk) {
         const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
         Status why = links[l]->cause(peer);
-        fail(Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
+        fail_after_verdict(
+            Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
         return true;
       } else {
         --op->messages_left;
@@ -129,10 +134,11 @@ bool Core::progress() {
       if (op->run.failure() != Code::kOk) {
         const Rank peer = op->run.failed_peer();
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
-        fail(Status(op->run.failure(),
-                    fmt::format("{} #{}: {}", name(op->collective), op->group->sequence,
-                                why.ok() ? fmt::format("rank {}", peer) : why.message()),
-                    peer));
+        fail_after_verdict(
+            Status(op->run.failure(),
+                   fmt::format("{} #{}: {}", name(op->collective), op->group->sequence,
+                               why.ok() ? fmt::format("rank {}", peer) : why.message()),
+                   peer));
         return true;
       }
       done = op->run.done();
@@ -171,24 +177,39 @@ bool Core::progress() {
 
 void Core::fail(const Status& status) {
   if (broken.load()) return;
-  failure = status;
+  // The others hear of it before they see our connections go, and all of us name the same rank.
+  job->report(status);
+  failure = job->failed() ? job->failure() : status;
   broken.store(true);
   for (Operation* op : active) {
     for (Transport* link : links) link->cancel(op->id);
     op->over = true;
-    op->status = status;
+    op->status = failure;
     by_id[op->id % by_id.size()] = nullptr;
   }
   active.clear();
   for (GroupState* g : boards_busy)
     for (Operation* op : g->board_queue) {
       op->over = true;
-      op->status = status;
+      op->status = failure;
     }
   for (GroupState* g : boards_busy) g->board_queue.clear();
   boards_busy.clear();
-  spdlog::info("weft: rank {}: {}", job->rank(), status.to_string());
-  job->report(status);
+  spdlog::info("weft: rank {}: {}", job->rank(), failure.to_string());
+}
+
+// A connection breaks because its peer died, or because the peer heard of another rank's death
+// before this one did. The control plane knows, and tells within milliseconds.
+void Core::fail_after_verdict(const Status& suspicion) {
+  if (suspicion.code() != Code::kMismatch && suspicion.code() != Code::kInvalidArgument) {
+    const auto until = Clock::now() + kVerdictTime;
+    while (!job->failed() && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Where rank 0 cannot tell, its silence does.
+    if (const Status silent = silence_status(suspicion.message()); !silent.ok())
+      return fail(silent);
+  }
+  fail(suspicion);
 }
 
 // ---- waiting -------------------------------------------------------------------------------
@@ -197,18 +218,9 @@ void Core::fail(const Status& status) {
 // silent, or (nobody knows better) the one waited for.
 Status Core::deadline_status(Operation* op) {
   if (const Status known = job->failure(); !known.ok()) return known;
-  const auto age =
-      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
   const std::string what =
       fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
-  const std::vector<Rank> silent = job->silent(age);
-  if (!silent.empty())
-    return {
-        Code::kPeerFailed,
-        fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
-                    "host is cut off)",
-                    what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
-        silent[0]};
+  if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
   if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
   if (op->kind == Operation::Kind::kMessage)
@@ -221,9 +233,29 @@ Status Core::deadline_status(Operation* op) {
           peer};
 }
 
+// Names the rank that has been silent for the longest time: on a busy machine others may be late.
+Status Core::silence_status(const std::string& what) const {
+  auto age =
+      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  std::vector<Rank> silent = job->silent(age);
+  if (silent.empty()) return {};
+  while (silent.size() > 1) {
+    const auto longer = age * 9 / 8;
+    std::vector<Rank> fewer = job->silent(longer);
+    if (fewer.empty()) break;
+    age = longer;
+    silent = std::move(fewer);
+  }
+  return {Code::kPeerFailed,
+          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
+                      "host is cut off)",
+                      what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
+          silent[0]};
+}
+
 Status Core::wait(Operation* op) {
   // The deadline runs from the last time anything moved: a long message may take its time.
-  auto moved_at = Clock::now();
+  auto moved_at = Clock::now(), looked_at = moved_at;
   bool moved = false;
   const int spins = crowded ? tuning.spins_crowded : tuning.spins;
   int idle = 0;
@@ -246,7 +278,11 @@ Status Core::wait(Operation* op) {
     }
     if (turn % 16 == 0 || idle > spins + tuning.yields) {
       const auto now = Clock::now();
-      if (std::exchange(moved, false)) moved_at = now;
+      if (std::exchange(moved, false))
+        moved_at = now;
+      else if (now - looked_at > options.timeout / 4)
+        moved_at += now - looked_at;  // this process itself did not run: nobody was late
+      looked_at = now;
       if (now - moved_at > options.timeout) {
         fail(deadline_status(op));
         continue;

@@ -95,12 +95,15 @@ struct Core {
   int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
   const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
                        std::size_t total_bytes);
-  // Ends every operation with the failure, which sticks.
+  // Ends every operation with the failure, which sticks: the job's first one, if that is another.
   void fail(const Status& status);
+  // The same for an error of a transport, whose cause may be another rank than the peer.
+  void fail_after_verdict(const Status& suspicion);
 
   // Takes the mutex itself. Waits until op->over, the deadline, or a failure of the job.
   Status wait(Operation* op);
   Status deadline_status(Operation* op);
+  Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
   std::unique_ptr<Job> job;
   WorldOptions options;

@@ -9,9 +9,18 @@
 namespace weft {
 namespace {
 
-// Scratch of one operation is kept below this where that is possible, whatever the message.
+// Scratch of one operation is bounded by this, whatever the message; slices shrink to fit.
 constexpr std::size_t kScratchMax = std::size_t{6} << 20;
 constexpr std::size_t kScratchAlign = 64;
+
+// Pieces of scratch per round in flight, each as large as a slice.
+std::size_t scratch_pieces(const Plan& plan) {
+  std::size_t range = 1;  // chunks of the largest arrival in scratch
+  for (const Node& node : plan.nodes)
+    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
+  return static_cast<std::size_t>(plan.credits) * range +
+         static_cast<std::size_t>(plan.scratch_chunks);
+}
 
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -115,11 +124,7 @@ void Run::choose_rounds(const Slicing& slicing) {
   std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
   if (plan_->collective == Collective::kReduceScatter)
     while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
-  std::size_t range = 1;  // chunks of the largest arrival in scratch
-  for (const Node& node : plan_->nodes)
-    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
-  const std::size_t pieces = static_cast<std::size_t>(plan_->credits) * range +
-                             static_cast<std::size_t>(plan_->scratch_chunks);
+  const std::size_t pieces = scratch_pieces(*plan_);
   auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
   if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
   const std::size_t per_block =

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -40,9 +41,9 @@ class Simulation {
     total_bytes_ = count * size_of(type) * (blocks ? n : 1);
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
-    const bool network = std::ranges::any_of(
-        options.host_of_rank, [&](int host) { return host != options.host_of_rank[0]; });
     const Link links[] = {{.views = options.views}, {.views = false}};
+    const bool network = std::ranges::adjacent_find(options.host_of_rank, std::not_equal_to{}) !=
+                         options.host_of_rank.end();
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
       const auto link_of = [&](Rank peer, int) {

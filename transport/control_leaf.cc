@@ -46,7 +46,9 @@ class Leaf : public Plane {
     // Until rank 0 has read this, closing the connection would look like a death.
     const auto enough = std::chrono::steady_clock::now() +
                         std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
-    changed_.wait_until(lock, enough, [&] { return goodbye_ || !root_.open() || stopping_; });
+    changed_.wait_until(lock, enough, [&] {
+      return goodbye_ || !root_.open() || stopping_ || blamed(0);  // nobody there to read it
+    });
   }
 
  protected:
@@ -62,6 +64,11 @@ class Leaf : public Plane {
   void tell(const Status& failure) override {
     set_failure(failure);
     root_.send(wire::Type::kFailure, wire::encode_failure(failure));
+  }
+
+  void await_verdict(Lock& lock) override {
+    changed_.wait_until(lock, std::chrono::steady_clock::now() + kVerdictTime,
+                        [&] { return verdict_ || !root_.open() || stopping_; });
   }
 
   Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
@@ -94,6 +101,7 @@ class Leaf : public Plane {
  private:
   static constexpr auto kGoodbyeTime = 5000ms;
   static constexpr auto kLastWords = 500ms;
+  static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
   static constexpr auto kGrace = 2000ms;  // for rank 0's verdict to get here
 
   void serve_root(Clock::time_point now) {

@@ -105,10 +105,11 @@ std::vector<std::string> Plane::all_gather(std::string_view mine) {
 
 void Plane::report(const Status& failure) noexcept {
   if (failure.ok()) return;
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (failed() || left_) return;
   tell(failure);
   ring(wake_);
+  await_verdict(lock);
 }
 
 void Plane::start() {

@@ -46,12 +46,15 @@ class Plane {
   // Hands this rank's part to the job.
   virtual void contribute(std::string_view mine) = 0;
   virtual void tell(const Status& failure) = 0;
+  // Waits, for a moment at most, until the job's failure is decided.
+  virtual void await_verdict(Lock&) {}
   // One round of the thread: what to poll, and then what to do; false ends the thread.
   virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) = 0;
   virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now) = 0;
 
   // All below are called under mutex_.
   void set_failure(const Status& failure);
+  bool blamed(Rank rank) const { return !failure_.ok() && failure_.rank() == rank; }
   void fail_gather(const std::string& why);
   void finish_gather(std::vector<std::string> parts);
   void wake() noexcept { ring(wake_); }  // the thread: there may be more to write

@@ -232,6 +232,8 @@ class Root : public Plane {
     bool idle = true;
     for (const Peer& p : peers_) {
       const Channel& c = p.member.channel;
+      // The rank that failed may be stopped and never leave, nor read what is queued for it.
+      if (blamed(static_cast<Rank>(&p - peers_.data()))) continue;
       const bool working = left_ && !p.left;
       if (c.open() && (working || c.queued() > 0)) idle = false;
     }

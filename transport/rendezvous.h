@@ -52,7 +52,9 @@ class Job {
   virtual bool failed() const noexcept = 0;
   virtual Status failure() const = 0;
 
-  // Tells every rank of a failure seen here (the first one reported sticks everywhere).
+  // Tells every rank of a failure seen here (the first one reported sticks everywhere). Returns
+  // when failure() is the one that sticks, or after a second at most: rank 0 may be the one that
+  // failed.
   virtual void report(const Status& failure) noexcept = 0;
 
   // Ranks (other than this one) that have been silent for at least `age`: a stopped process, a
