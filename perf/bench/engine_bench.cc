@@ -57,7 +57,8 @@ void steps_of(benchmark::State& state, const char* algorithm_name) {
   std::iota(world.begin(), world.end(), 0);
   const Link links[] = {{.views = true}};
   const Plan plan = compile(
-      schedule, {Collective::kAllReduce, false, world, links, [](Rank, int) { return 0; }}, false);
+      schedule, {Collective::kAllReduce, false, false, world, links, [](Rank, int) { return 0; }},
+      false);
 
   NullTransport transport;
   const std::array<Transport*, 1> transports = {&transport};
