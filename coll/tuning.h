@@ -18,16 +18,16 @@ struct Tuning {
   // Slices inside a host: small enough that a slice just reduced is still in cache when it is
   // sent, large enough that a step (about 100 ns) does not show.
   std::size_t host_slice_min = 8u << 10;
-  std::size_t host_slice_max = 64u << 10;
-  int host_rounds_per_message = 8;
+  std::size_t host_slice_max = 128u << 10;
+  int host_rounds_per_message = 2;
 
   // Slices on a network: long enough for the system call, short enough to keep the pipe filled.
   std::size_t rail_slice_min = 16u << 10;
-  std::size_t rail_slice_max = 128u << 10;
+  std::size_t rail_slice_max = 64u << 10;
   int rail_rounds_per_message = 8;
 
   // From here on a message is far larger than the caches: non-temporal stores pay.
-  std::size_t streaming_bytes = 8u << 20;
+  std::size_t streaming_bytes = 16u << 20;
 
   // Waiting: polls before the first yield, yields before the first block, and how long a block
   // lasts at most where nothing can wake it.

@@ -27,9 +27,10 @@ struct Hello {
 constexpr std::uint64_t kProbe = 0x77656674'70726f62;
 const std::uint64_t probe_word = kProbe;
 
-// Where slots stop and cross-memory attach begins, and where it ends because non-temporal stores
-// into the destination, which the kernel does not use, begin to pay. Measured: docs/benchmarks.
-constexpr std::size_t kCmaMin = 32u << 10;
+// Cross-memory attach is for messages that no slot holds. Slices of collectives are smaller, and
+// there a slot that stays in cache is three times as fast as the kernel's copy, which pins pages
+// one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
+constexpr std::size_t kCmaMin = kMaxSlot + 1;
 
 class ShmBoard final : public Board {
  public:

@@ -89,7 +89,7 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     publish(p, cell, {.id = t.id, .report = true});
     return true;
   }
-  if (lend && cma_ && t.bytes >= cma_min_bytes_ && !(t.streaming && t.bytes <= kMaxSlot)) {
+  if (lend && cma_ && t.bytes >= cma_min_bytes_) {
     cell->kind = Kind::kCma;
     cell->tag = t.tag;
     cell->at = {t.bytes, reinterpret_cast<std::uint64_t>(t.data), 0, 0};

@@ -119,7 +119,7 @@ class ShmTransport final : public Transport {
   std::vector<Completion> completions_;
   std::size_t next_completion_ = 0;
   bool cma_ = false;
-  std::size_t cma_min_bytes_ = 0, cma_max_bytes_ = 0;
+  std::size_t cma_min_bytes_ = 0;
   std::vector<Rank> waiting_;  // peers with a backlog
   // The slot that the last send of this batch was copied to: the same bytes to several peers are
   // copied once.
