@@ -31,7 +31,7 @@ struct Tuning {
 
   // Waiting: polls before the first yield, yields before the first block, and how long a block
   // lasts at most where nothing can wake it.
-  int spins = 2000, spins_crowded = 8;
+  int spins = 2000, spins_crowded = 1;
   int yields = 2000;
   std::chrono::microseconds nap{200};
 };

@@ -168,6 +168,7 @@ std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
           {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},
           {"WEFT_RAIL_GBPS", fmt::format("{:.6g}", gbps)},
       };
+      rank.core = h;  // a host is a core here: its ranks share it, as they share the host's memory
       ranks.push_back(std::move(rank));
     }
   }

@@ -12,6 +12,7 @@ namespace weft {
 struct RankCommand {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // on top of this process's own
+  int core = -1;  // >= 0: keeps to the core of this number, modulo those this process may use
 };
 
 // While one lives, signals that ask this process to end wait until run_ranks() or the destructor
