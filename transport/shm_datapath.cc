@@ -33,9 +33,11 @@ void ShmTransport::post(std::span<const Transfer> transfers) noexcept {
       receive(p, t);
       continue;
     }
-    Waiting w{t, 0};
+    Waiting w{.transfer = t};
     if (!p.backlog.empty() || !try_send(p, w)) {
       if (p.backlog.empty()) waiting_.push_back(p.rank);
+      // unstage() may come before its turn
+      if ((w.held = slot_at(t.data)) >= 0) ++slot_refs_[static_cast<std::size_t>(w.held)];
       p.backlog.push_back(w);
     }
   }
@@ -352,7 +354,8 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
     for (std::size_t i = 0; i < waiting_.size();) {
       Peer& p = peer_of(waiting_[i]);
       std::size_t gone = 0;
-      while (gone < p.backlog.size() && try_send(p, p.backlog[gone])) ++gone;
+      for (; gone < p.backlog.size() && try_send(p, p.backlog[gone]); ++gone)
+        if (p.backlog[gone].held >= 0) drop_slot(p.backlog[gone].held);
       p.backlog.erase(p.backlog.begin(), p.backlog.begin() + static_cast<std::ptrdiff_t>(gone));
       if (p.backlog.empty())
         waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -375,7 +378,11 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
   const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& p : peers_) {
     std::erase_if(p.posted, [&](const Posted& x) { return mine(x.transfer.id); });
-    std::erase_if(p.backlog, [&](const Waiting& x) { return mine(x.transfer.id); });
+    std::erase_if(p.backlog, [&](const Waiting& x) {
+      if (!mine(x.transfer.id)) return false;
+      if (x.held >= 0) drop_slot(x.held);
+      return true;
+    });
     for (std::uint32_t c = p.done; c != p.sent; ++c) {
       Sent& s = p.log[c % kRing];
       if (!s.open || !s.report || !mine(s.id)) continue;

@@ -19,9 +19,10 @@ struct SlotClass {
   int count;
   std::size_t stride() const { return bytes + kLine; }
 };
-inline constexpr SlotClass kSlots[] = {{4u << 10, 256}, {64u << 10, 64}, {256u << 10, 16}};
-inline constexpr int kSlotClasses = 3;
-inline constexpr int kAllSlots = 256 + 64 + 16;
+inline constexpr SlotClass kSlots[] = {
+    {4u << 10, 256}, {64u << 10, 48}, {128u << 10, 40}, {256u << 10, 8}};
+inline constexpr int kSlotClasses = 4;
+inline constexpr int kAllSlots = 256 + 48 + 40 + 8;
 inline constexpr std::size_t kMaxSlot = 256u << 10;
 
 enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };

@@ -52,6 +52,7 @@ class ShmTransport final : public Transport {
   struct Waiting {
     Transfer transfer;
     std::size_t sent = 0;  // bytes of a message in fragments
+    int held = -1;         // the staged slot it is sent from, kept until then
   };
   struct Peer {
     Rank rank = kNoRank;

@@ -262,6 +262,29 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"uneven", {2, 1}, 1, "auto"}, Setting{"ucx3", {1, 1, 1}, 1, "ucx"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// Long messages take other paths: non-temporal stores, results staged where the peers read them,
+// more slices than there are slots.
+TEST(Collectives, LongMessagesOfManyRanks) {
+  WorldOptions options;
+  options.timeout = std::chrono::milliseconds(60000);
+  for (const int n : {2, 3, 8})
+    run_ranks(places({n}), options, [](World& world) {
+      Communicator comm = world.world();
+      for (const Collective collective : kData)
+        for (const bool shared : {false, true})
+          for (const bool in_place : {false, true}) {
+            const std::size_t blocks =
+                collective == Collective::kAllGather || collective == Collective::kReduceScatter
+                    ? static_cast<std::size_t>(comm.size())
+                    : 1;
+            Case c{collective, (5u << 20) / blocks + 13, DType::kFloat32, RedOp::kSum, in_place,
+                   shared};
+            run_case(comm, c, std::string(name(collective)) + " of 20 MiB");
+            if (::testing::Test::HasFatalFailure()) return;
+          }
+    });
+}
+
 TEST(Communicator, RefusesWhatCannotWork) {
   run_ranks(places({2}), {}, [](World& world) {
     Communicator comm = world.world();

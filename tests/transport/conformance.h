@@ -269,6 +269,32 @@ TEST_P(Conformance, StagedMemoryIsSentFromWhereItIs) {
 }
 
 // Anything at any time, by seed.
+// A staged message whose turn comes after the loan has ended: it waits behind others for room.
+TEST_P(Conformance, StagedMemoryOutlivesTheLoanWhileItWaits) {
+  Net net = make(2);
+  constexpr std::size_t kBytes = 60000;
+  constexpr std::uint64_t kBefore = 400;
+  void* staged = net[0].transport().stage(kBytes);
+  if (!staged) GTEST_SKIP() << "missing capability: staged memory";
+  Buffer source(kBytes), to(kBytes);
+  source.fill(7);
+  std::memcpy(staged, source.data(), kBytes);
+  std::deque<Buffer> from, into;
+  for (std::uint64_t i = 1; i <= kBefore; ++i) {
+    from.emplace_back(kBytes).fill(100 + i);
+    net[0].send(1, i, from.back());
+  }
+  net[0].post(Kind::kSend, 1, kBefore + 1, staged, kBytes);
+  net[0].transport().unstage(staged);
+  for (std::uint64_t i = 1; i <= kBefore; ++i) net[1].recv(0, i, into.emplace_back(kBytes));
+  net[1].recv(0, kBefore + 1, to);
+  ASSERT_TRUE(net.until([&] { return net[0].idle() && net[1].idle(); }));
+  for (std::uint64_t i = 1; i <= kBefore; ++i)
+    ASSERT_TRUE(has_pattern(into[i - 1].data(), kBytes, 100 + i)) << "message " << i;
+  ASSERT_TRUE(has_pattern(to.data(), kBytes, 7));
+  ASSERT_TRUE(net.finish());
+}
+
 TEST_P(Conformance, RandomTraffic) {
   for (const unsigned seed : {1u, 2u, 3u}) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
