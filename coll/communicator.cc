@@ -45,9 +45,11 @@ Status check_arguments(const GroupState& g, Collective c, const Call& call, Rank
   in_place = false;
   if (c == Collective::kBarrier) return {};
   const std::size_t n = g.ranks.size(), element = size_of(call.type);
-  if (call.count > std::numeric_limits<std::size_t>::max() / element / n / 2)
-    return fail(
-        fmt::format("count {} of {} is more than memory can hold", call.count, name(call.type)));
+  std::size_t all = 0;  // bytes of the larger buffer at most
+  if (__builtin_mul_overflow(call.count, element * n, &all) ||
+      all > std::numeric_limits<std::size_t>::max() / 2)
+    return fail(fmt::format("count {} of {} is more than memory can hold", call.count,
+                            name(call.type)));
   if (root < 0 || static_cast<std::size_t>(root) >= n)
     return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
   const auto [in, out] = sizes(c, call.count, n);
@@ -115,6 +117,10 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
   if (c != Collective::kBarrier && bytes && call.in && call.in != call.out)
     std::memcpy(call.out, call.in, bytes);
 }
+
+// Polls of a board before the first pause: a message that is nearly there should not wait for the
+// pause to end.
+constexpr int kEager = 32;
 
 // Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
 // is held by `lock` on entry.
@@ -204,7 +210,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
       board_finish(g, c, call, root);
       return {};
     }
-    if (!core.crowded) relax();
+    if (i > kEager) relax();
   }
   if (core.crowded && core.active.empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
