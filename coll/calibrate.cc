@@ -75,8 +75,9 @@ Status calibrate(Core& core, GroupState& world) {
   const double declared = declared_rail_gbps(core.options);
   std::vector<std::byte> data(kLongBytes);
 
-  // alpha and us per byte: of the host, of a rail; 0: not measured here.
-  std::array<double, 4> mine{};
+  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how crowded it is.
+  std::array<double, 5> mine{};
+  mine[4] = core.crowding;
   const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {
     double short_us = 0, long_us = 0;
     if (Status s = ping_pong(core, world, peer, data.data(), 8, kShort, short_us); !s.ok())
@@ -98,12 +99,12 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  std::array<std::vector<double>, 4> all;
+  std::array<std::vector<double>, 5> all;
   for (const std::string& text : core.job->all_gather(
            std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine))) {
-    std::array<double, 4> theirs{};
+    std::array<double, 5> theirs{};
     if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
-    for (std::size_t i = 0; i < 4; ++i) all[i].push_back(theirs[i]);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
   }
   CostModel& c = core.costs;
   c.host.alpha_us = median_of(all[0], c.host.alpha_us);
@@ -112,9 +113,9 @@ Status calibrate(Core& core, GroupState& world) {
   c.rail.us_per_byte =
       declared > 0 ? 8e-3 / (declared * kTcpShare) : median_of(all[3], c.rail.us_per_byte);
   // Over sockets most of a short message's time is work of the processor at either end, which
-  // messages to several peers do not share.
-  if (t.place(me).rails.empty() || !t.place(me).rails.front().rdma)
-    c.rail.step_us = kSocketWork * c.rail.alpha_us;
+  // messages to several peers do not share, and which waits for its turn where ranks share a core.
+  if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma)
+    c.rail.step_us = kSocketWork * c.rail.alpha_us * median_of(all[4], 1);
   c.rails_per_host = t.nrails();
   return {};
 }

@@ -127,7 +127,8 @@ struct Core {
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};
   Status failure;        // once broken
-  bool crowded = false;  // more ranks than cores here
+  double crowding = 1;   // ranks of this machine per core that they may use together
+  bool crowded = false;  // more ranks than cores
 };
 
 }  // namespace weft

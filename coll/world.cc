@@ -110,7 +110,8 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
     std::memcpy(&theirs, text.data(), sizeof theirs);
     CPU_OR(&together, &together, &theirs);
   }
-  crowded = here > CPU_COUNT(&together);
+  crowding = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
+  crowded = crowding > 1;
   spdlog::debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
                 topology->nhosts(), topology->nrails(), members.size(),
                 crowded ? ", more ranks than cores" : "");
