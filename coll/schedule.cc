@@ -25,6 +25,8 @@ class Hasher {
   std::uint64_t state_ = 0xcbf29ce484222325ULL;
 };
 
+}  // namespace
+
 const char* name(Op op) {
   switch (op) {
     case Op::kSend:
@@ -36,8 +38,6 @@ const char* name(Op op) {
   }
   return "?";
 }
-
-}  // namespace
 
 Chunks Chunks::part(int i, int n) const {
   i = modulo(i, n);

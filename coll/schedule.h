@@ -22,6 +22,8 @@ enum class Op : std::uint8_t {
   kRecvReduce,  // combine what the peer sends into the chunks
 };
 
+const char* name(Op op);  // "send", "recv", "recv_reduce"
+
 // A contiguous range of chunks [first, first + count).
 struct Chunks {
   int first = 0;

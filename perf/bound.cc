@@ -1,23 +1,11 @@
 #include "perf/bound.h"
 
+#include "perf/stats.h"
+
 namespace weft {
 
 double rail_share(Collective collective, int hosts) {
-  if (hosts < 2) return 0;
-  const double h = hosts;
-  switch (collective) {
-    case Collective::kAllReduce:
-      return 2 * (h - 1) / h;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-      return (h - 1) / h;
-    case Collective::kBroadcast:
-    case Collective::kSendRecv:
-      return 1;
-    case Collective::kBarrier:
-      return 0;
-  }
-  return 0;
+  return hosts < 2 ? 0 : busbw_factor(collective, hosts);  // of hosts as of ranks
 }
 
 double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,

@@ -19,18 +19,6 @@ constexpr int kProvedRanks = 256;
 
 double gbps_of(LinkCost link) { return 8 / (link.us_per_byte * 1e3); }
 
-const char* op_name(Op op) {
-  switch (op) {
-    case Op::kSend:
-      return "send";
-    case Op::kRecv:
-      return "recv";
-    case Op::kRecvReduce:
-      return "recv_reduce";
-  }
-  return "?";
-}
-
 void prove(Explanation& e) {
   const Shape& shape = e.question.shape;
   if (shape.nranks > kProvedRanks) return;
@@ -174,7 +162,7 @@ std::string steps_text(const Explanation& e) {
     const Step& step = s.steps[i];
     double bytes = 0;
     for (int c = step.at.first; c < step.at.end(); ++c) bytes += sizes[c];
-    rows.push_back({fmt::format("{:>6}", i), op_name(step.op),
+    rows.push_back({fmt::format("{:>6}", i), name(step.op),
                     fmt::format("{} {}", step.op == Op::kSend ? "->" : "<-", step.peer),
                     fmt::format("{:>7}", step.channel),
                     fmt::format("[{}, {})", step.at.first, step.at.end()),
@@ -212,7 +200,7 @@ nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
   json["chunk_bytes"] = sizes;
   json["steps"] = nlohmann::ordered_json::array();
   for (const Step& s : e.schedule.steps)
-    json["steps"].push_back({{"op", op_name(s.op)},
+    json["steps"].push_back({{"op", name(s.op)},
                              {"peer", s.peer},
                              {"channel", s.channel},
                              {"first", s.at.first},
