@@ -112,10 +112,12 @@ Status calibrate(Core& core, GroupState& world) {
   c.rail.alpha_us = median_of(all[2], c.rail.alpha_us);
   c.rail.us_per_byte =
       declared > 0 ? 8e-3 / (declared * kTcpShare) : median_of(all[3], c.rail.us_per_byte);
-  // Over sockets most of a short message's time is work of the processor at either end, which
-  // messages to several peers do not share, and which waits for its turn where ranks share a core.
-  if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma)
+  // Over sockets most of a short message's time is work of the processor at either end. Messages to
+  // several peers do not share it, and where ranks share a core it waits for its turn.
+  if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
     c.rail.step_us = kSocketWork * c.rail.alpha_us * median_of(all[4], 1);
+    c.rail.alpha_us *= 1 - 2 * kSocketWork;
+  }
   c.rails_per_host = t.nrails();
   return {};
 }
