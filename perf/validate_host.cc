@@ -1,6 +1,7 @@
 #include "perf/validate_host.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -20,7 +21,8 @@ nlohmann::ordered_json describe_host(const HostDescription& host) {
   for (const NumaNode& node : host.numa) memory += node.memory_bytes;
   nlohmann::ordered_json json = {{"hostname", host.hostname},
                                  {"cpu", host.cpu_model},
-                                 {"cores", host.cores},
+                                 // Of the machine: this rank may be bound to its share of them.
+                                 {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
                                  {"numa_nodes", host.numa.size()},
                                  {"memory_bytes", memory},
                                  {"gpus", host.gpus.size()},
