@@ -33,8 +33,13 @@ Operation* Core::take() {
   free_operations.pop_back();
   op->over = false;
   op->status = {};
-  // An id whose place in the table is taken belongs to an operation still under way: skip it.
-  while (by_id[next_id % by_id.size()] && active.size() < by_id.size()) ++next_id;
+  // The table stays half empty, so that an id with a free place is near; it grows with what is
+  // under way, and everybody keeps its id.
+  if (active.size() * 2 >= by_id.size()) {
+    by_id.assign(by_id.size() * 2, nullptr);
+    for (Operation* other : active) by_id[other->id % by_id.size()] = other;
+  }
+  while (by_id[next_id % by_id.size()]) ++next_id;
   op->id = next_id++;
   return op;
 }

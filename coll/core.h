@@ -122,7 +122,7 @@ struct Core {
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;       // under way, kPlan and kMessage
-  std::array<Operation*, 256> by_id{};  // id % 256, for completions
+  std::vector<Operation*> by_id = std::vector<Operation*>(256);  // id % size, for completions
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};

@@ -285,6 +285,24 @@ TEST(Collectives, LongMessagesOfManyRanks) {
     });
 }
 
+TEST(Communicator, ThousandsOfMessagesUnderWay) {
+  run_ranks(places({2}), {}, [](World& world) {
+    Communicator comm = world.world();
+    const Rank peer = 1 - comm.rank();
+    constexpr int kMessages = 3000;
+    std::vector<std::int64_t> mine(kMessages), theirs(kMessages, -1);
+    std::vector<Handle> handles;
+    for (int i = 0; i < kMessages; ++i)
+      handles.push_back(comm.recv_async(&theirs[i], 1, DType::kInt64, peer));
+    for (int i = 0; i < kMessages; ++i) {
+      mine[i] = 10 * i + comm.rank();
+      handles.push_back(comm.send_async(&mine[i], 1, DType::kInt64, peer));
+    }
+    for (Handle& h : handles) ASSERT_TRUE(h.wait().ok());
+    for (int i = 0; i < kMessages; ++i) ASSERT_EQ(theirs[i], 10 * i + peer);
+  });
+}
+
 TEST(Communicator, RefusesWhatCannotWork) {
   run_ranks(places({2}), {}, [](World& world) {
     Communicator comm = world.world();
