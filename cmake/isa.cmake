@@ -2,6 +2,7 @@
 # WEFT_ISA = base, avx2 or avx512 to name its functions by; the processor is asked at run time.
 # WEFT_X86_ISAS=1 tells the rest of weft_coll that all three are there.
 #
+# A product and a sum must not become one operation that rounds once on some processors only.
 # Whatever that file does not inline must have internal linkage: the linker keeps one copy of an
 # inline function, and a copy made for avx512 would then run on processors without it.
 
@@ -11,7 +12,7 @@ if(weft_has_kernels)
   function(weft_isa isa)
     add_library(weft_kernels_${isa} OBJECT ${weft_kernels})
     target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
-    target_compile_options(weft_kernels_${isa} PRIVATE -O3 ${ARGN})
+    target_compile_options(weft_kernels_${isa} PRIVATE -O3 -ffp-contract=off ${ARGN})
     target_link_libraries(weft_kernels_${isa} PRIVATE weft_transport)
     target_sources(weft_coll PRIVATE $<TARGET_OBJECTS:weft_kernels_${isa}>)
   endfunction()

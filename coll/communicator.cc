@@ -11,76 +11,12 @@
 #include <cstring>
 #include <limits>
 
+#include "coll/arguments.h"
 #include "coll/core.h"
 #include "coll/cost.h"
 
 namespace weft {
 namespace {
-
-bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-  const auto x = reinterpret_cast<std::uintptr_t>(a), y = reinterpret_cast<std::uintptr_t>(b);
-  return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
-}
-
-// What a collective reads and writes, in elements.
-struct Sizes {
-  std::size_t in, out;
-};
-Sizes sizes(Collective c, std::size_t count, std::size_t n) {
-  switch (c) {
-    case Collective::kAllGather:
-      return {count, count * n};
-    case Collective::kReduceScatter:
-      return {count * n, count};
-    default:
-      return {count, count};
-  }
-}
-
-Status check_arguments(const GroupState& g, Collective c, const Call& call, Rank root,
-                       bool& in_place) {
-  const auto fail = [&](std::string what) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: {}", name(c), what));
-  };
-  in_place = false;
-  if (c == Collective::kBarrier) return {};
-  const std::size_t n = g.ranks.size(), element = size_of(call.type);
-  std::size_t all = 0;  // bytes of the larger buffer at most
-  if (__builtin_mul_overflow(call.count, element * n, &all) ||
-      all > std::numeric_limits<std::size_t>::max() / 2)
-    return fail(fmt::format("count {} of {} is more than memory can hold", call.count,
-                            name(call.type)));
-  if (root < 0 || static_cast<std::size_t>(root) >= n)
-    return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
-  const auto [in, out] = sizes(c, call.count, n);
-  const bool reads = c != Collective::kBroadcast || g.me == root;
-  if (reads && in && !call.in) return fail(fmt::format("in is null, count is {}", call.count));
-  if (out && !call.out) return fail(fmt::format("out is null, count is {}", call.count));
-  if (!reads) {
-    in_place = true;
-    return {};
-  }
-  const auto me = static_cast<std::size_t>(g.me);
-  const auto* from = static_cast<const std::byte*>(call.in);
-  const auto* to = static_cast<const std::byte*>(call.out);
-  switch (c) {
-    case Collective::kAllGather:
-      in_place = from == to + me * in * element;
-      break;
-    case Collective::kReduceScatter:
-      in_place = to == from + me * out * element;
-      break;
-    default:
-      in_place = from == to;
-      break;
-  }
-  if (!in_place && overlap(from, in * element, to, out * element))
-    return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
-                            c == Collective::kAllGather       ? "in == out + rank * count"
-                            : c == Collective::kReduceScatter ? "out == in + rank * count"
-                                                              : "in == out"));
-  return {};
-}
 
 // Whether ranks exchange whole messages on the board instead of running a schedule.
 bool on_board(const GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
@@ -154,7 +90,7 @@ namespace {
 Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& status, bool blocking) {
   Core& core = *g.core;
   bool in_place = false;
-  status = check_arguments(g, c, call, root, in_place);
+  status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
   if (!status.ok()) return nullptr;
   std::unique_lock lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {
@@ -284,15 +220,15 @@ Rank Communicator::world_rank(Rank r) const {
 }
 
 Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
-                                RedOp op) {
-  return run(*state_, Collective::kAllReduce, {in, out, count, type, op}, 0);
+                                Reduction op) {
+  return run(*state_, Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
   return run(*state_, Collective::kAllGather, {in, out, count, type}, 0);
 }
 Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
-                                    RedOp op) {
-  return run(*state_, Collective::kReduceScatter, {in, out, count, type, op}, 0);
+                                    Reduction op) {
+  return run(*state_, Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
                                Rank root) {
@@ -314,15 +250,15 @@ Handle Communicator::start(Collective c, const Call& call, Rank root) {
   return handle;
 }
 Handle Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                      RedOp op) {
-  return start(Collective::kAllReduce, {in, out, count, type, op}, 0);
+                                      Reduction op) {
+  return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
 Handle Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
   return start(Collective::kAllGather, {in, out, count, type}, 0);
 }
 Handle Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                          RedOp op) {
-  return start(Collective::kReduceScatter, {in, out, count, type, op}, 0);
+                                          Reduction op) {
+  return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
 Handle Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
                                      Rank root) {
@@ -333,18 +269,8 @@ Handle Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0)
 Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer) {
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
-  const char* verb = send ? "send" : "recv";
-  if (peer < 0 || static_cast<std::size_t>(peer) >= g.ranks.size()) {
-    handle.status_ = {Code::kInvalidArgument,
-                      fmt::format("{}: rank {} is not a rank of this communicator (0..{})", verb,
-                                  peer, g.ranks.size() - 1)};
-    return handle;
-  }
-  if (count && !data) {
-    handle.status_ = {Code::kInvalidArgument,
-                      fmt::format("{}: data is null, count is {}", verb, count)};
-    return handle;
-  }
+  handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
+  if (!handle.status_.ok()) return handle;
   Core& core = *g.core;
   const std::lock_guard lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {

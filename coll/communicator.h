@@ -69,11 +69,11 @@ class Communicator {
   Rank world_rank(Rank r) const;  // of rank r of this communicator
 
   // out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
-  Status all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Status all_reduce(const void* in, void* out, std::size_t count, DType type, Reduction op);
   // out[r * count + i] = in_r[i]. in: count elements; out: size() * count.
   Status all_gather(const void* in, void* out, std::size_t count, DType type);
   // out[i] = reduction of in_r[rank * count + i]. in: size() * count; out: count elements.
-  Status reduce_scatter(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Status reduce_scatter(const void* in, void* out, std::size_t count, DType type, Reduction op);
   // out[i] = in of the root. `in` is read on the root only. count elements.
   Status broadcast(const void* in, void* out, std::size_t count, DType type, Rank root);
   Status barrier();
@@ -81,9 +81,10 @@ class Communicator {
   Status send(const void* data, std::size_t count, DType type, Rank to);
   Status recv(void* data, std::size_t count, DType type, Rank from);
 
-  Handle all_reduce_async(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Handle all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
   Handle all_gather_async(const void* in, void* out, std::size_t count, DType type);
-  Handle reduce_scatter_async(const void* in, void* out, std::size_t count, DType type, RedOp op);
+  Handle reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
+                              Reduction op);
   Handle broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
   Handle barrier_async();
   Handle send_async(const void* data, std::size_t count, DType type, Rank to);

@@ -23,8 +23,6 @@
 
 namespace weft {
 
-inline constexpr int kCollectives = 6;
-
 // A collective, or one point-to-point message, under way.
 struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage } kind = Kind::kFree;
@@ -121,7 +119,7 @@ struct Core {
   std::mutex mutex;
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
-  std::vector<Operation*> active;       // under way, kPlan and kMessage
+  std::vector<Operation*> active;                                // under way, kPlan and kMessage
   std::vector<Operation*> by_id = std::vector<Operation*>(256);  // id % size, for completions
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;

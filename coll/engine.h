@@ -29,6 +29,7 @@ struct Call {
   std::size_t count = 0;  // elements: of the message (all_reduce, broadcast), or of a block
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
+  double factor = 1;          // kPreMulSum
   bool streaming = false;     // the message is far larger than the caches
   std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;  // upper half of every transfer id

@@ -15,29 +15,54 @@ std::optional<T> find(const std::array<std::pair<std::string_view, T>, N>& table
 }
 
 // The first name of a value is the one that name() prints.
-constexpr std::array<std::pair<std::string_view, DType>, 11> kDTypeNames{
+constexpr std::array<std::pair<std::string_view, DType>, 18> kDTypeNames{
     {{"float", DType::kFloat32},
      {"double", DType::kFloat64},
      {"int32", DType::kInt32},
      {"int64", DType::kInt64},
      {"half", DType::kFloat16},
      {"bfloat16", DType::kBFloat16},
+     {"int8", DType::kInt8},
+     {"uint8", DType::kUInt8},
+     {"int16", DType::kInt16},
+     {"uint16", DType::kUInt16},
+     {"uint32", DType::kUInt32},
+     {"uint64", DType::kUInt64},
+     {"bool", DType::kBool},
      {"float32", DType::kFloat32},
      {"float64", DType::kFloat64},
      {"float16", DType::kFloat16},
      {"fp16", DType::kFloat16},
      {"bf16", DType::kBFloat16}}};
-constexpr std::array<std::pair<std::string_view, RedOp>, 4> kRedOpNames{
-    {{"sum", RedOp::kSum}, {"min", RedOp::kMin}, {"max", RedOp::kMax}, {"avg", RedOp::kAvg}}};
-constexpr std::array<std::pair<std::string_view, Collective>, 8> kCollectiveNames{
+constexpr std::array<std::pair<std::string_view, RedOp>, 13> kRedOpNames{
+    {{"sum", RedOp::kSum},
+     {"min", RedOp::kMin},
+     {"max", RedOp::kMax},
+     {"avg", RedOp::kAvg},
+     {"prod", RedOp::kProd},
+     {"premul_sum", RedOp::kPreMulSum},
+     {"bit_and", RedOp::kBitAnd},
+     {"bit_or", RedOp::kBitOr},
+     {"bit_xor", RedOp::kBitXor},
+     {"mulsum", RedOp::kPreMulSum},
+     {"band", RedOp::kBitAnd},
+     {"bor", RedOp::kBitOr},
+     {"bxor", RedOp::kBitXor}}};
+constexpr std::array<std::pair<std::string_view, Collective>, 14> kCollectiveNames{
     {{"all_reduce", Collective::kAllReduce},
      {"all_gather", Collective::kAllGather},
      {"reduce_scatter", Collective::kReduceScatter},
      {"broadcast", Collective::kBroadcast},
      {"barrier", Collective::kBarrier},
      {"sendrecv", Collective::kSendRecv},
+     {"reduce", Collective::kReduce},
+     {"gather", Collective::kGather},
+     {"scatter", Collective::kScatter},
+     {"all_to_all", Collective::kAllToAll},
      {"allreduce", Collective::kAllReduce},
-     {"allgather", Collective::kAllGather}}};
+     {"allgather", Collective::kAllGather},
+     {"alltoall", Collective::kAllToAll},
+     {"reducescatter", Collective::kReduceScatter}}};
 
 template <class T, std::size_t N>
 const char* first(const std::array<std::pair<std::string_view, T>, N>& table, T value) {

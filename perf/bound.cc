@@ -41,7 +41,7 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
     case Collective::kSendRecv:
       copied = s;
       break;
-    case Collective::kBarrier:
+    default:
       break;
   }
   return (reduced / rate.reduce_GBps + copied / rate.copy_GBps) / 1e3;

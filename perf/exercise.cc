@@ -20,11 +20,6 @@ Buffer::Buffer(std::size_t bytes, bool from_weft) : bytes_(bytes) {
   std::memset(p, 0, rounded);  // every page is there before anything is timed
 }
 
-bool reduces(Collective c) {
-  return c == Collective::kAllReduce || c == Collective::kReduceScatter;
-}
-bool rooted(Collective c) { return c == Collective::kBroadcast; }
-
 Case with_bytes(Case like, std::uint64_t bytes, int nranks) {
   const std::size_t size = size_of(like.type);
   std::size_t blocks = 1;
@@ -95,6 +90,8 @@ Status Exercise::run() {
       const Status received = recv.wait();
       return sent.ok() ? received : sent;
     }
+    default:
+      break;
   }
   return {Code::kInternal, "unknown collective"};
 }

@@ -38,8 +38,6 @@ struct Case {
 // The case whose whole buffer is nearest to `bytes` from below, and at least one element per rank.
 // all_gather and reduce_scatter divide the buffer among the ranks.
 Case with_bytes(Case like, std::uint64_t bytes, int nranks);
-bool reduces(Collective collective);
-bool rooted(Collective collective);
 
 // The two buffers of a rank. In place, only one of them is there.
 struct Memory {

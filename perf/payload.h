@@ -24,6 +24,7 @@ struct Mismatch {
 class Payload {
  public:
   static constexpr std::size_t kPeriod = 65537;
+  static constexpr double kFactor = 2;  // of premul_sum
 
   Payload(DType type, RedOp op, int nranks);
 
@@ -42,12 +43,15 @@ class Payload {
   std::vector<unsigned char> window(int rank, std::size_t count, std::uint64_t first) const;
   Mismatch compare_with(int rank, const void* data, std::size_t count, std::uint64_t first) const;
 
+  double combine(double x, double y) const;
+
   DType type_;
   RedOp op_;
   int nranks_;
   int range_ = 0;         // values are in [-range_, range_] * unit_
   int contributors_ = 0;  // ranks whose element i is not 0
   double unit_ = 1;
+  double neutral_ = 0;  // of those that do not contribute
 };
 
 }  // namespace weft

@@ -54,6 +54,9 @@ Plan plan_of(const PerfFlags& flags) {
   plan.ops = redops_named("-o", flags.op);
   if (!reduces(plan.collective)) plan.ops.resize(1);
   if (plan.collective == Collective::kBarrier) plan.types.resize(1);
+  // `all` leaves out what means nothing; what is asked for by name does not.
+  if (plan.types.size() == 1 && plan.ops.size() == 1 && !defined(plan.ops[0], plan.types[0]))
+    throw Error(fmt::format("-o {}: not defined for {}", name(plan.ops[0]), name(plan.types[0])));
   check_algorithm(plan.collective, flags.algorithm);
   if (flags.in_place &&
       (plan.collective == Collective::kSendRecv || plan.collective == Collective::kBarrier))
@@ -141,6 +144,7 @@ int PerfRun::run() {
   std::uint64_t wrong = 0;
   for (DType type : plan_.types)
     for (RedOp op : plan_.ops) {
+      if (!defined(op, type)) continue;
       std::uint64_t last = ~std::uint64_t{0};  // sizes too small to divide come out equal
       for (std::uint64_t size : plan_.sizes) {
         const Case what = with_bytes(

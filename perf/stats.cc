@@ -34,8 +34,12 @@ double busbw_factor(Collective collective, int nranks) {
       return 2 * (n - 1) / n;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
       return (n - 1) / n;
     case Collective::kBroadcast:
+    case Collective::kReduce:
     case Collective::kSendRecv:
       return 1;
     case Collective::kBarrier:

@@ -31,10 +31,6 @@ using testing::uneven;
 using testing::uniform;
 using testing::value;
 
-bool by_blocks(Collective c) {
-  return c == Collective::kAllGather || c == Collective::kReduceScatter;
-}
-
 std::string in_words(const Shape& shape) {
   std::string text = fmt::format("{} ranks", shape.nranks);
   for (const auto& ranks : shape.hosts) text += fmt::format(" {}", ranks.size());
@@ -83,7 +79,10 @@ SimResult run_with_data(const Algorithm& a, const Shape& shape, std::size_t coun
     if (in_place && scatters) out += r * count * element;
     const bool reads = a.collective != Collective::kBroadcast || static_cast<Rank>(r) == shape.root;
     if (reads)
-      for (std::size_t i = 0; i < in_count; ++i) put(in, i, type, value(static_cast<int>(r), i));
+      for (std::size_t i = 0; i < in_count; ++i)
+        put(in, i, type,
+            reduces(a.collective) ? testing::operand(static_cast<int>(r), i, type, op)
+                                  : value(static_cast<int>(r), i));
     buffers.in.push_back(reads ? in : nullptr);
     buffers.out.push_back(out);
   }

@@ -38,6 +38,20 @@ inline void put(void* at, std::size_t i, DType type, double v) {
       return store(static_cast<std::int32_t>(v));
     case DType::kInt64:
       return store(static_cast<std::int64_t>(v));
+    case DType::kInt8:
+      return store(static_cast<std::int8_t>(v));
+    case DType::kUInt8:
+      return store(static_cast<std::uint8_t>(v));
+    case DType::kInt16:
+      return store(static_cast<std::int16_t>(v));
+    case DType::kUInt16:
+      return store(static_cast<std::uint16_t>(v));
+    case DType::kUInt32:
+      return store(static_cast<std::uint32_t>(v));
+    case DType::kUInt64:
+      return store(static_cast<std::uint64_t>(v));
+    case DType::kBool:
+      return store(static_cast<std::uint8_t>(v != 0));
     case DType::kFloat16:
       return store(to_fp16(static_cast<float>(v)));
     case DType::kBFloat16:
@@ -45,27 +59,48 @@ inline void put(void* at, std::size_t i, DType type, double v) {
   }
 }
 
-inline bool is_float(DType t) { return t != DType::kInt32 && t != DType::kInt64; }
+// What a rank contributes to a reduction by `op`: of products all but a few factors are 1, and of
+// bools all but a few are true, so that results stay exact and are not all alike.
+inline int operand(int rank, std::size_t i, DType type, RedOp op) {
+  if (type == DType::kBool) return (i + static_cast<std::size_t>(rank) * 3) % 7 == 0 ? 0 : 1;
+  if (op != RedOp::kProd) return value(rank, i);
+  return (static_cast<std::size_t>(rank) + i) % 8 < 2 ? 2 - static_cast<int>(i % 2) : 1;
+}
 
 // The reduction over n ranks of element i. An average is a whole number or not exact in general:
 // callers use n that are powers of two for avg on floating types.
 inline double reduced(int n, std::size_t i, DType type, RedOp op) {
-  double sum = 0, low = 1e9, high = -1e9;
+  double sum = 0, low = 1e9, high = -1e9, product = 1;
+  long long all = -1, any = 0, odd = 0;
   for (int r = 0; r < n; ++r) {
-    const double v = value(r, i);
+    const int v = operand(r, i, type, op);
     sum += v;
+    product *= v;
     low = v < low ? v : low;
     high = v > high ? v : high;
+    all &= v;
+    any |= v;
+    odd ^= v;
   }
   switch (op) {
     case RedOp::kSum:
-      return sum;
+      return type == DType::kBool ? high : sum;
+    case RedOp::kProd:
+      return product;
     case RedOp::kMin:
       return low;
     case RedOp::kMax:
       return high;
     case RedOp::kAvg:
-      return is_float(type) ? sum / n : static_cast<double>(static_cast<std::int64_t>(sum) / n);
+      return is_floating(type) ? sum / n : static_cast<double>(static_cast<std::int64_t>(sum) / n);
+    case RedOp::kBitAnd:
+      return static_cast<double>(all);
+    case RedOp::kBitOr:
+      return static_cast<double>(any);
+    case RedOp::kBitXor:
+      return static_cast<double>(odd);
+    case RedOp::kPreMulSum:
+      return 3 * sum;  // callers pass a factor of 3
   }
   return 0;
 }
