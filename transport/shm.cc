@@ -101,6 +101,9 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     p.out =
         reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
     p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
+    p.heads_out =
+        reinterpret_cast<Head*>(p.arena + layout_.heads) + static_cast<std::size_t>(me_) * kRing;
+    p.heads_in = reinterpret_cast<const Head*>(arena_.data() + layout_.heads) + i * kRing;
     p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
     p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
     p.log.resize(kRing);
@@ -157,6 +160,29 @@ Status ShmTransport::cause(Rank peer) const {
   const Peer& p = peers_[static_cast<std::size_t>(m)];
   if (p.error.empty()) return {};
   return {Code::kPeerFailed, fmt::format("rank {} (pid {}): {}", peer, p.pid, p.error), peer};
+}
+
+bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
+  const int m = member_of_[static_cast<std::size_t>(peer)];
+  if (m < 0) return false;
+  theirs = peers_[static_cast<std::size_t>(m)].disputed;
+  return theirs.sign != 0;
+}
+
+bool ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                             Head& theirs) noexcept {
+  const int m = member_of_[static_cast<std::size_t>(peer)];
+  if (m < 0) return false;
+  Peer& p = peers_[static_cast<std::size_t>(m)];
+  drain(p);
+  for (const Early& e : p.early) {
+    if ((e.tag & mask) != (tag & mask)) continue;
+    const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
+    if (sign == 0) continue;
+    theirs = e.spilled ? e.head : head_of(p, e.cell);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace shm

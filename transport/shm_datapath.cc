@@ -53,8 +53,12 @@ Cell* ShmTransport::next_cell(Peer& p) noexcept {
   return p.sent - p.done == kRing ? nullptr : &p.out[p.sent % kRing];
 }
 
-void ShmTransport::publish(Peer& p, Cell* cell, const Sent& sent) noexcept {
+void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept {
   p.log[p.sent % kRing] = sent;
+  cell->tag = t.tag;
+  cell->sign = t.head ? t.head->sign : 0;
+  // Nobody but this rank touches that line as long as both agree, so it stays in its cache.
+  if (t.head) p.heads_out[p.sent % kRing] = *t.head;
   cell->revoked.store(0, std::memory_order_relaxed);
   cell->seq.store(++p.sent, std::memory_order_release);
 }
@@ -67,9 +71,8 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
   if (t.bytes <= kInline) {
     cell->kind = Kind::kInline;
     cell->inline_bytes = static_cast<std::uint8_t>(t.bytes);
-    cell->tag = t.tag;
     if (t.bytes) std::memcpy(cell->data, t.data, t.bytes);
-    publish(p, cell, {});
+    publish(p, cell, t, {});
     complete(t.id);
     return true;
   }
@@ -77,35 +80,31 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     ++slot_refs_[static_cast<std::size_t>(slot)];
     cell->kind = Kind::kSlot;
     cell->at.address = static_cast<std::uint64_t>(static_cast<std::byte*>(t.data) - arena_.data());
-    cell->tag = t.tag;
     cell->at.bytes = t.bytes;
-    publish(p, cell, {.slot = slot});
+    publish(p, cell, t, {.slot = slot});
     complete(t.id);
     return true;
   }
   const bool lend = !(t.buffered && t.bytes <= kMaxSlot);
   if (const RegionRef ref = lend ? find_region(t.data, t.bytes) : RegionRef{}; ref.serial) {
     cell->kind = Kind::kMapped;
-    cell->tag = t.tag;
     cell->at = {t.bytes, ref.offset, ref.serial, ref.index};
-    publish(p, cell, {.id = t.id, .report = true});
+    publish(p, cell, t, {.id = t.id, .report = true});
     return true;
   }
   if (lend && cma_ && t.bytes >= cma_min_bytes_) {
     cell->kind = Kind::kCma;
-    cell->tag = t.tag;
     cell->at = {t.bytes, reinterpret_cast<std::uint64_t>(t.data), 0, 0};
-    publish(p, cell, {.id = t.id, .report = true});
+    publish(p, cell, t, {.id = t.id, .report = true});
     return true;
   }
   if (t.bytes <= kMaxSlot) {
     const int slot = fill_slot(t.data, t.bytes);
     if (slot < 0) return false;
     cell->kind = Kind::kSlot;
-    cell->tag = t.tag;
     cell->at.bytes = t.bytes;
     cell->at.address = static_cast<std::uint64_t>(slot_data(slot) - arena_.data());
-    publish(p, cell, {.slot = slot});
+    publish(p, cell, t, {.slot = slot});
     complete(t.id);
     return true;
   }
@@ -116,9 +115,8 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
     if (slot < 0) return false;
     std::memcpy(slot_data(slot), static_cast<std::byte*>(t.data) + w.sent, piece);
     cell->kind = Kind::kFragment;
-    cell->tag = t.tag;
     cell->at = {piece, static_cast<std::uint64_t>(slot_data(slot) - arena_.data()), t.bytes, 0};
-    publish(p, cell, {.slot = slot});
+    publish(p, cell, t, {.slot = slot});
     w.sent += piece;
   }
   complete(t.id);
@@ -142,6 +140,18 @@ void ShmTransport::collect_acks(Peer& p) noexcept {
 
 // ---- receiving -----------------------------------------------------------------------------
 
+// Whether what came is what was asked for.
+Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
+                         std::size_t bytes) noexcept {
+  if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]
+    return Code::kOk;
+  p.error = bytes != t.bytes
+                ? fmt::format("it sent {} bytes where {} were expected", bytes, t.bytes)
+                : "it sent another message than was expected";
+  p.disputed = sign ? head : Head{};
+  return Code::kMismatch;
+}
+
 void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
   Posted posted{t.tag, t, 0};
   for (auto it = p.early.begin(); it != p.early.end();) {
@@ -164,10 +174,7 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
 // Of a message that was copied out before anybody wanted it; true when all of it is here.
 bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept {
   const Transfer& t = posted.transfer;
-  if (early.code == Code::kOk && early.whole != t.bytes) {
-    p.error = fmt::format("it sent {} bytes where {} were expected", early.whole, t.bytes);
-    early.code = Code::kMismatch;
-  }
+  if (early.code == Code::kOk) early.code = agree(p, t, early.head.sign, early.head, early.whole);
   if (early.code != Code::kOk) {
     complete(t.id, nullptr, 0, early.code);
     return true;
@@ -218,7 +225,8 @@ void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
               .cell = cell,
               .spilled = std::make_unique<std::byte[]>(std::max<std::size_t>(bytes, 1)),
               .bytes = bytes,
-              .whole = c.kind == Kind::kFragment ? c.at.serial : bytes};
+              .whole = c.kind == Kind::kFragment ? c.at.serial : bytes,
+              .head = c.sign ? head_of(p, cell) : Head{}};
   if (c.kind == Kind::kCma) {
     if (!read_memory(p, c, early.spilled.get())) early.code = Code::kPeerFailed;
   } else if (bytes) {
@@ -280,10 +288,9 @@ bool ShmTransport::deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
   const std::size_t whole = c.kind == Kind::kFragment ? c.at.serial : bytes;
-  Code code = Code::kOk;
-  if (whole != t.bytes) {
-    p.error = fmt::format("it sent {} bytes where {} were expected", whole, t.bytes);
-    code = Code::kMismatch;
+  Code code = agree(p, t, c.sign, head_of(p, cell), whole);
+  if (code != Code::kOk) {
+    // nothing of it is taken
   } else if (c.kind == Kind::kCma) {
     if (!read_memory(p, c, t.data)) code = Code::kPeerFailed;
   } else if (bytes) {
@@ -304,10 +311,9 @@ bool ShmTransport::deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept
 void ShmTransport::deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
-  if (bytes != t.bytes) {
-    p.error = fmt::format("it sent {} bytes where {} were expected", bytes, t.bytes);
+  if (const Code code = agree(p, t, c.sign, head_of(p, cell), bytes); code != Code::kOk) {
     release_cell(p, cell);
-    complete(t.id, nullptr, 0, Code::kMismatch);
+    complete(t.id, nullptr, 0, code);
   } else if (c.kind == Kind::kCma) {
     int index;
     std::byte* memory = bounce(bytes, index);

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/transport.h"
+
 namespace weft::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;            // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 48;             // bytes that travel inside a cell
+inline constexpr std::size_t kInline = 40;             // bytes that travel inside a cell
 inline constexpr int kBoards = 16;                     // communicators with a board
 inline constexpr std::size_t kBoardBytes = 32u << 10;  // of one message on a board
 
@@ -35,6 +37,7 @@ struct alignas(kLine) Cell {
   std::atomic<std::uint8_t> revoked;  // the sender takes the message back: see revoked()
   std::uint8_t reserved;
   std::uint64_t tag;
+  std::uint64_t sign;  // 0: no head; else of the one that lies beside the ring, read in a dispute
   union {
     std::byte data[kInline];
     struct {
@@ -69,13 +72,15 @@ struct Layout {
   explicit Layout(int n)
       : acks(0),
         rings(acks + static_cast<std::size_t>(n) * sizeof(Acks)),
-        boards(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
+        heads(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
+        boards(heads + static_cast<std::size_t>(n) * kRing * sizeof(Head)),
         slots(boards + 2 * kBoards * sizeof(BoardHalf)),
         bytes(slots) {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
   std::size_t acks;    // Acks[n]: of what was sent to member i
   std::size_t rings;   // Cell[n][kRing]: from member i
+  std::size_t heads;   // Head[n][kRing]: of the messages in those cells
   std::size_t boards;  // BoardHalf[kBoards][2]
   std::size_t slots;
   std::size_t bytes;

@@ -27,6 +27,8 @@ class ShmTransport final : public Transport {
   std::unique_ptr<Board> board(std::span<const Rank> members, std::uint32_t id) override;
   Caps caps() const override;
   Status cause(Rank peer) const override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
   // A send whose cell the peer has not finished with.
@@ -48,6 +50,7 @@ class ShmTransport final : public Transport {
     std::unique_ptr<std::byte[]> spilled;
     std::size_t bytes, whole;  // whole > bytes: a fragment
     Code code = Code::kOk;
+    Head head = {};  // spilled: the cell is somebody else's by now
   };
   struct Waiting {
     Transfer transfer;
@@ -62,6 +65,7 @@ class ShmTransport final : public Transport {
     std::unique_ptr<PeerRegions> memory;
     // to the peer
     Cell* out = nullptr;               // in its arena
+    Head* heads_out = nullptr;         // [kRing], in its arena
     Acks* acks_in = nullptr;           // in ours
     std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished
     std::uint32_t acks_seen = 0;
@@ -69,17 +73,24 @@ class ShmTransport final : public Transport {
     std::vector<Waiting> backlog;
     // from the peer
     Cell* in = nullptr;        // in our arena
+    const Head* heads_in = nullptr;
     Acks* acks_out = nullptr;  // in its arena
     std::uint32_t seen = 0, released = 0;
     std::vector<Posted> posted;
     std::vector<Early> early;
     std::string error;
+    Head disputed;  // what it sent where something else was expected
   };
 
   Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
   bool try_send(Peer& p, Waiting& w) noexcept;
   Cell* next_cell(Peer& p) noexcept;
-  void publish(Peer& p, Cell* cell, const Sent& sent) noexcept;
+  void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
+  Code agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
+             std::size_t bytes) noexcept;
+  const Head& head_of(const Peer& p, std::uint32_t cell) const noexcept {
+    return p.heads_in[cell % kRing];
+  }
   int fill_slot(const void* data, std::size_t bytes) noexcept;
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p) noexcept;

@@ -65,6 +65,15 @@ class SimEndpoint final : public Transport {
             .cuda = false};
   }
   Status cause(Rank peer) const override { return state_.cause(rank_, peer); }
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    const auto it = state_.disputed.find({rank_, peer});
+    if (it == state_.disputed.end() || it->second.sign == 0) return false;
+    theirs = it->second;
+    return true;
+  }
+  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    return state_.unclaimed(rank_, peer, tag, mask, theirs);
+  }
 
  private:
   void cancel_all() { state_.cancel(rank_, 0, true); }

@@ -51,6 +51,8 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
   }
   M& msg = messages[m];
   const std::size_t other_bytes = msg.bytes;
+  const Head mine = t.head ? *t.head : Head{}, other = msg.head;
+  if (sending || !matched) msg.head = mine;
   if (sending) {
     msg.set(M::kSendPosted | M::kSendOpen);
     msg.send_id = t.id;
@@ -67,12 +69,14 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     msg.tag = t.tag;
     msg.bytes = t.bytes;
     insert(m);
-  } else if (other_bytes != t.bytes) {
+  } else if (other_bytes != t.bytes || other.sign != mine.sign) {
     const Status why(Code::kMismatch,
                      fmt::format("tag {:#x} from rank {} to rank {}: one side has {} bytes, the "
                                  "other {}; both must post the same size",
                                  t.tag, src, dst, other_bytes, t.bytes),
                      t.peer);
+    disputed[{rank, t.peer}] = other;
+    disputed[{t.peer, rank}] = mine;
     refused[{src, dst}] = why;
     refused[{dst, src}] = why;
     return fail(m, Code::kMismatch);

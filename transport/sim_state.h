@@ -65,6 +65,7 @@ struct SimMessage {
   std::size_t bytes = 0;
   std::uint64_t send_id = 0;
   std::uint64_t recv_id = 0;
+  Head head;  // the sender's, or, while only the receive is posted, what that expects
   const void* from = nullptr;
   void* to = nullptr;
   std::int64_t tail_ps = 0;  // when the last byte is at the port last passed
@@ -122,6 +123,7 @@ struct SimFabric::State {
   void release(Rank rank, std::uint64_t token);
   void cancel(Rank rank, std::uint32_t id_high, bool everything);
   Status cause(Rank rank, Rank peer) const;
+  bool unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
 
   // --- events
   void schedule(SimEvent::Kind kind, std::int64_t at_ps, std::uint32_t subject);
@@ -206,6 +208,7 @@ struct SimFabric::State {
   std::vector<std::int64_t> died_ps;                // by rank
   std::vector<bool> down, down_known;               // by NIC
   std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
+  std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's
 
   std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;
   std::vector<std::uint64_t> rail_bytes, host_tx_bytes;

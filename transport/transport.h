@@ -16,6 +16,13 @@
 
 namespace weft {
 
+// What travels with a message beside its bytes, so that both ends can tell that they mean the same
+// message: see Transfer::head. What it says is not the transports' business.
+struct Head {
+  std::uint64_t sign = 0;         // must be the same at both ends; never 0
+  std::uint64_t about[4] = {};    // whatever helps to say how two signs differ
+};
+
 // One message of a rank to a peer. Messages match by (source, destination, tag), each tag being
 // used by one message of a pair at a time; the receiver knows the exact size beforehand.
 struct Transfer {
@@ -34,6 +41,11 @@ struct Transfer {
   void* data = nullptr;   // null for kView, and always null where caps().phantom
   std::size_t bytes = 0;  // 0 is a message like any other
   std::uint64_t id = 0;   // the caller's, returned in the Completion; unique among those under way
+  // null, or what the sender sends along and what the receiver expects; both ends give one or none.
+  // Must stay as it is until the transfer is over. Where the signs differ the receive ends with
+  // kMismatch, whatever the sizes, and disputed() returns the sender's head. What cannot take one
+  // along (ucx: long messages) goes without.
+  const Head* head = nullptr;
 };
 
 struct Completion {
@@ -102,6 +114,21 @@ class Transport {
 
   // Why transfers with `peer` fail; ok when they do not.
   virtual Status cause(Rank peer) const = 0;
+
+  // The head that `peer` gave, after a receive from it ended with kMismatch (some transports know
+  // it when a send did, too); false where it is unknown.
+  virtual bool disputed(Rank peer, Head& theirs) const noexcept {
+    (void)peer, (void)theirs;
+    return false;
+  }
+
+  // The head of a message of `peer` that no receive has asked for so far, whose tag is `tag` in
+  // the bits of `mask`; false where there is none. It is a search: for when nothing moves. The
+  // message stays where it is.
+  virtual bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
+    (void)peer, (void)tag, (void)mask, (void)theirs;
+    return false;
+  }
 
   // A board shared with `members` (world ranks, this one included), nullptr where there is none.
   // Every member asks with the same list and the same id.

@@ -11,7 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr int kTagBits = 48;  // of Transfer::tag; the source rank is above them
 constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
 
 // One poll() looks again while UCX moves bytes but nothing has completed yet: as often as it takes
@@ -26,19 +25,6 @@ constexpr int kDrainPolls = 10000;
 // Calls of progress granted to a cancelled send that is nearly through.
 constexpr int kGracePolls = 64;
 
-ucp_tag_t wire_tag(Rank source, std::uint64_t tag) {
-  return static_cast<ucp_tag_t>(source) << kTagBits | tag;
-}
-
-ucp_request_param_t request_param(void* slot) {
-  ucp_request_param_t param{};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.user_data = slot;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
-  return param;
-}
-
 // Errors after which the endpoint is of no use; the others concern one message.
 bool breaks_connection(ucs_status_t status) {
   return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
@@ -49,6 +35,15 @@ bool breaks_connection(ucs_status_t status) {
 
 }  // namespace
 
+ucp_request_param_t UcxTransport::request_param(Slot* slot) {
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = slot;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
+  return param;
+}
+
 void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
   for (const Transfer& t : transfers) {
     if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers_.size()) {
@@ -56,11 +51,11 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
       continue;
     }
     Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
-    if (t.tag >> kTagBits != 0 || t.kind == Transfer::Kind::kView) {
+    if (t.tag >> kUcxTagBits != 0 || t.kind == Transfer::Kind::kView) {
       peer.note = Status(Code::kInvalidArgument,
                          t.kind == Transfer::Kind::kView
                              ? std::string("ucx: no views here; post a kRecv")
-                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, kTagBits),
+                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, kUcxTagBits),
                          t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (!connect(peer)) {
@@ -77,7 +72,9 @@ void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
   Slot* slot = take_slot(t, false);
   ucp_request_param_t param = request_param(slot);
   param.cb.send = &UcxTransport::on_sent;
-  void* request = ucp_tag_send_nbx(peer.ep, t.data, t.bytes, wire_tag(rank_, t.tag), &param);
+  void* request =
+      slot->headed ? send_with_head(t, peer, slot)
+                   : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
   if (UCS_PTR_IS_PTR(request)) {
     slot->request = request;
   } else {
@@ -86,14 +83,17 @@ void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
 }
 
 void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
+  if (!stash_.empty() && take_stashed(t, peer)) [[unlikely]]
+    return;
   Slot* slot = take_slot(t, true);
   ucp_request_param_t param = request_param(slot);
   // Through the callback even when the message is there already: UCX 1.13 tells the length of
   // what came only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
-  void* request = ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes, wire_tag(peer.rank, t.tag),
-                                   kWholeTag, &param);
+  void* request = slot->headed ? recv_with_head(t, peer, slot)
+                               : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
+                                                  ucx_tag(peer.rank, t.tag), kWholeTag, &param);
   if (!UCS_PTR_IS_PTR(request)) {
     finish(slot, UCS_PTR_STATUS(request), t.bytes);
   } else if (slot->state == Slot::State::kActive) {  // the callback has not run yet
@@ -163,6 +163,8 @@ void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   done_.erase(std::remove_if(waiting, done_.end(),
                              [=](const Completion& c) { return c.id >> 32 == id_high; }),
               done_.end());
+  for (const auto& s : stash_)
+    if (s->wanted && s->transfer.id >> 32 == id_high) s->wanted = false;
   for (Slot& slot : slots_) {
     if (slot.state != Slot::State::kActive || slot.id >> 32 != id_high) continue;
     slot.state = Slot::State::kForgotten;
@@ -246,7 +248,9 @@ void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag
 }
 
 void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept {
-  if (slot->state == Slot::State::kActive) {
+  if (slot->stashed) [[unlikely]] {
+    stash_filled(*slot, status);
+  } else if (slot->state == Slot::State::kActive) {
     Peer& peer = peers_[static_cast<std::size_t>(slot->peer)];
     complete(slot->id, outcome(peer, *slot, status, length));
   }
@@ -254,16 +258,15 @@ void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) n
   slot->next_free = std::exchange(free_slots_, slot);
 }
 
-Code UcxTransport::outcome(Peer& peer, const Slot& slot, ucs_status_t status, std::size_t length) {
+Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length) {
+  if (slot.headed && slot.recv && status == UCS_OK) return outcome_with_head(peer, slot, length);
   if (status == UCS_OK && length == slot.bytes) [[likely]] {
     return Code::kOk;
   }
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    const std::string sent = status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes";
-    peer.note = Status(Code::kMismatch,
-                       fmt::format("{}: device {}: sent {} where {} were expected", peer.where,
-                                   device_, sent, slot.bytes),
-                       peer.rank);
+    note_dispute(peer, slot.data, status == UCS_OK ? std::min(length, slot.bytes) : 0);
+    peer.note = mismatch(peer, slot.bytes,
+                         status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
     return Code::kMismatch;
   }
   if (breaks_connection(status)) {
@@ -288,6 +291,10 @@ UcxTransport::Slot* UcxTransport::take_slot(const Transfer& t, bool recv) {
   }
   slot->id = t.id;
   slot->bytes = t.bytes;
+  slot->data = t.data;
+  slot->headed = headed(t);
+  slot->stashed = nullptr;
+  if (slot->headed && !slot->room) slot->room = std::make_unique<Room>();
   slot->peer = t.peer;
   slot->recv = recv;
   slot->state = Slot::State::kActive;

@@ -21,6 +21,15 @@ struct UcpWorkerDestroy {
   void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
 };
 
+inline constexpr int kUcxTagBits = 48;  // of Transfer::tag; the source rank is above them
+inline constexpr ucp_tag_t kUcxTagMask = (ucp_tag_t{1} << kUcxTagBits) - 1;
+inline ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) {
+  return static_cast<ucp_tag_t>(source) << kUcxTagBits | tag;
+}
+
+// Messages up to this size take a head along.
+inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
+
 class UcxTransport final : public Transport {
  public:
   UcxTransport(Job& job, const Topology& topology, const Nic& rail);
@@ -34,6 +43,8 @@ class UcxTransport final : public Transport {
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
   struct Peer {
@@ -44,6 +55,30 @@ class UcxTransport final : public Transport {
     ucp_ep_h ep = nullptr;
     Status failure;  // why nothing works with this peer any more
     Status note;     // why one transfer failed while the others are fine
+    Head disputed;   // what it sent where something else was expected
+  };
+
+  // A head on the wire, in front of the bytes.
+  struct WireHead {
+    std::uint64_t magic;
+    Head head;
+  };
+  // What a message with a head needs while it is under way. Short ones go from here in one piece.
+  struct Room {
+    static constexpr std::size_t kShort = 256;
+    WireHead head;
+    std::byte data[kShort];
+    ucp_dt_iov_t pieces[3];
+  };
+  // A message taken from UCX before anybody asked for it, to look at its head.
+  struct Stashed {
+    Rank peer;
+    std::uint64_t tag;
+    std::vector<std::byte> bytes;
+    std::size_t length = 0;
+    bool here = false;
+    bool wanted = false;  // by `transfer`
+    Transfer transfer;
   };
 
   // A transfer that UCX has under way.
@@ -58,8 +93,13 @@ class UcxTransport final : public Transport {
     Slot* next_free = nullptr;
     std::uint64_t id = 0;
     std::size_t bytes = 0;
+    void* data = nullptr;
     Rank peer = kNoRank;
     bool recv = false;
+    bool headed = false;         // goes with a head: in `room`
+    std::uint64_t expected = 0;  // recv: its sign
+    Stashed* stashed = nullptr;  // not a transfer of the caller's
+    std::unique_ptr<Room> room;  // once made, kept
     State state = State::kFree;
   };
 
@@ -74,10 +114,24 @@ class UcxTransport final : public Transport {
   void complete(std::uint64_t id, Code code) { done_.push_back({.id = id, .code = code}); }
   Slot* take_slot(const Transfer& t, bool recv);
   void finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept;
-  Code outcome(Peer& peer, const Slot& slot, ucs_status_t status, std::size_t length);
+  Code outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length);
   void fail(Peer& peer, Code code, const std::string& why);
   void sweep() noexcept;
   void abandon(const char* why) noexcept;
+
+  // ucx_heads.cc
+  void* send_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
+  void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
+  Code outcome_with_head(Peer& peer, Slot& slot, std::size_t length);
+  void note_dispute(Peer& peer, const void* data, std::size_t bytes) noexcept;
+  bool headed(const Transfer& t) const { return t.head && t.bytes <= kMostWithHead; }
+  Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
+  void stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
+  bool take_stashed(const Transfer& t, Peer& peer) noexcept;
+  void hand_over(Stashed& s, Code code);
+  void stash_filled(Slot& slot, ucs_status_t status);
+  static ucp_request_param_t request_param(Slot* slot);
+
   static void on_sent(void* request, ucs_status_t status, void* slot) noexcept;
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* slot) noexcept;
@@ -92,6 +146,8 @@ class UcxTransport final : public Transport {
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::deque<Slot> slots_;   // all ever made; pointers stay valid
   Slot* free_slots_ = nullptr;
+  std::deque<std::unique_ptr<Stashed>> stash_;
+  std::unique_ptr<std::byte[]> sink_;  // what is longer than expected ends here
   std::vector<Completion> done_;  // not yet handed out: [handed_, size)
   std::size_t handed_ = 0;
   bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "transport/conformance_control.h"
+#include "transport/conformance_heads.h"
 #include "transport/conformance_tools.h"
 
 namespace weft::testing {

@@ -161,7 +161,8 @@ class End {
 
   // Ids are made here, below `id_high`.
   std::uint64_t post(Transfer::Kind kind, Rank peer, std::uint64_t tag, void* data,
-                     std::size_t bytes, std::uint32_t id_high = 1, bool streaming = false) {
+                     std::size_t bytes, std::uint32_t id_high = 1, bool streaming = false,
+                     const Head* head = nullptr) {
     const std::uint64_t id = std::uint64_t{id_high} << 32 | next_++;
     const Transfer t{.kind = kind,
                      .streaming = streaming,
@@ -169,10 +170,15 @@ class End {
                      .tag = tag,
                      .data = caps_.phantom || kind == Transfer::Kind::kView ? nullptr : data,
                      .bytes = bytes,
-                     .id = id};
+                     .id = id,
+                     .head = head};
     open_.emplace(id, peer);
     transport_->post({&t, 1});
     return id;
+  }
+  std::uint64_t post_with_head(Transfer::Kind kind, Rank peer, std::uint64_t tag, void* data,
+                               std::size_t bytes, const Head& head, std::uint32_t id_high = 1) {
+    return post(kind, peer, tag, data, bytes, id_high, false, &head);
   }
   std::uint64_t send(Rank peer, std::uint64_t tag, const Buffer& b, std::uint32_t id_high = 1) {
     return post(Transfer::Kind::kSend, peer, tag, b.data(), b.bytes(), id_high);
