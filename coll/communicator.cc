@@ -60,7 +60,7 @@ constexpr int kEager = 32;
 
 // Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
 // is held by `lock` on entry.
-Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
+Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
                     std::unique_lock<std::mutex>& lock);
 
 }  // namespace
@@ -102,18 +102,23 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     finish_alone(c, call);
     return nullptr;
   }
+  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence);
   const std::size_t factor =
       c == Collective::kAllGather || c == Collective::kReduceScatter ? g.ranks.size() : 1;
   const std::size_t total = call.count * size_of(call.type) * factor;
-  if (total == 0 && c != Collective::kBarrier) return nullptr;
+  if (total == 0 && c != Collective::kBarrier) {
+    core.watch->end_at_once(record);
+    return nullptr;
+  }
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
   if (on_board(g, core.tuning, c, forced, total)) {
     g.last_on_board = true;
     if (blocking && g.board_queue.empty()) {
-      status = run_on_board(g, c, call, root, lock);
+      status = run_on_board(g, c, call, root, record, lock);
       return nullptr;
     }
     Operation* op = core.take();
+    op->record = record;
     op->collective = c;
     op->group = &g;
     op->call = call;
@@ -126,6 +131,7 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   g.last_on_board = false;
   const Plan& plan = core.plan_for(g, c, *algorithm, root, in_place, total);
   Operation* op = core.take();
+  op->record = record;
   op->collective = c;
   op->group = &g;
   op->root = root;
@@ -136,7 +142,7 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   return op;
 }
 
-Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
+Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
                     std::unique_lock<std::mutex>& lock) {
   Core& core = *g.core;
   publish_on_board(g, c, call, root);
@@ -144,6 +150,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
   for (int i = 0; i < spins; ++i) {
     if (board_ready(g)) {
       board_finish(g, c, call, root);
+      core.watch->end_at_once(record);
       return {};
     }
     if (i > kEager) relax();
@@ -154,6 +161,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
       sched_yield();
       if (board_ready(g)) {
         board_finish(g, c, call, root);
+        core.watch->end_at_once(record);
         return {};
       }
     }
@@ -161,6 +169,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root,
   // Not soon: become an operation like any other and wait with a deadline.
   Operation* op = core.take();
   op->kind = Operation::Kind::kBoard;
+  op->record = record;
   op->collective = c;
   op->group = &g;
   op->call = call;

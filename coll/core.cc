@@ -49,6 +49,12 @@ void Core::give_back(Operation* op) {
   free_operations.push_back(op);
 }
 
+void Core::finish(Operation* op, const Status& status) {
+  op->over = true;
+  op->status = status;
+  watch->end(*op);
+}
+
 void Core::start_plan(Operation* op, const Plan& plan) {
   op->kind = Operation::Kind::kPlan;
   op->call.id_high = op->id;
@@ -62,7 +68,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   op->call.streaming = total >= tuning.streaming_bytes;
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
-    op->over = true;
+    finish(op, {});
     std::erase(active, op);
     by_id[op->id % by_id.size()] = nullptr;
   }
@@ -82,6 +88,8 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   t.id = static_cast<std::uint64_t>(op->id) << 32;
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;
+  op->sends = send;
+  op->record = watch->begin_message(g, send, bytes, op->root, counter - 1);
   by_id[op->id % by_id.size()] = op;
   active.push_back(op);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
@@ -155,7 +163,7 @@ bool Core::progress() {
       ++i;
       continue;
     }
-    op->over = true;
+    finish(op, {});
     by_id[op->id % by_id.size()] = nullptr;
     active[i] = active.back();
     active.pop_back();
@@ -165,7 +173,7 @@ bool Core::progress() {
     while (!g.board_queue.empty() && board_ready(g)) {
       Operation* first = g.board_queue.front();
       board_finish(g, first->collective, first->call, first->root);
-      first->over = true;
+      finish(first, {});
       moved = true;
       g.board_queue.pop_front();
       if (!g.board_queue.empty()) {
@@ -189,16 +197,12 @@ void Core::fail(const Status& status) {
   broken.store(true);
   for (Operation* op : active) {
     for (Transport* link : links) link->cancel(op->id);
-    op->over = true;
-    op->status = failure;
+    finish(op, failure);
     by_id[op->id % by_id.size()] = nullptr;
   }
   active.clear();
   for (GroupState* g : boards_busy)
-    for (Operation* op : g->board_queue) {
-      op->over = true;
-      op->status = failure;
-    }
+    for (Operation* op : g->board_queue) finish(op, failure);
   for (GroupState* g : boards_busy) g->board_queue.clear();
   boards_busy.clear();
   spdlog::info("weft: rank {}: {}", job->rank(), failure.to_string());
@@ -284,11 +288,14 @@ Status Core::wait(Operation* op) {
     }
     if (turn % 16 == 0 || idle > spins + tuning.yields) {
       const auto now = Clock::now();
-      if (std::exchange(moved, false))
+      if (std::exchange(moved, false)) {
         moved_at = now;
-      else if (now - looked_at > options.timeout / 4)
+        watch->moving();
+      } else if (now - looked_at > options.timeout / 4) {
         moved_at += now - looked_at;  // this process itself did not run: nobody was late
+      }
       looked_at = now;
+      watch->waiting(now - moved_at);
       if (now - moved_at > options.timeout) {
         fail(deadline_status(op));
         continue;
@@ -314,6 +321,7 @@ Status Core::wait(Operation* op) {
     ppoll(polls.data(), polls.size(), &nap, nullptr);
     lock.lock();
   }
+  watch->moving();
   const Status status = op->status;
   give_back(op);
   return status;

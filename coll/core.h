@@ -17,6 +17,7 @@
 #include "coll/engine.h"
 #include "coll/plan.h"
 #include "coll/tuning.h"
+#include "coll/watch.h"
 #include "topo/topology.h"
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
@@ -28,11 +29,13 @@ struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage } kind = Kind::kFree;
   Collective collective = Collective::kBarrier;
   GroupState* group = nullptr;
-  std::uint32_t id = 0;  // upper half of its transfer ids
+  std::uint32_t id = 0;      // upper half of its transfer ids
+  std::uint64_t record = 0;  // in the flight recorder
   Call call;
   Rank root = 0;          // broadcast; kMessage: the peer (of the communicator)
   Run run;                // kPlan
   int messages_left = 0;  // kMessage
+  bool sends = false;     // kMessage
   bool over = false;
   Status status;
 };
@@ -87,6 +90,7 @@ struct Core {
   bool progress();
   Operation* take();  // a fresh operation
   void give_back(Operation* op);
+  void finish(Operation* op, const Status& status);  // it is over
   void start_plan(Operation* op, const Plan& plan);
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
@@ -113,6 +117,7 @@ struct Core {
   int shm_link = -1, first_rail_link = -1;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
+  std::unique_ptr<Watch> watch;
   CostModel costs;                                              // measured; the same on every rank
   std::map<std::uint32_t, std::unique_ptr<GroupState>> groups;  // by id, made when asked for
 

@@ -12,6 +12,7 @@
 
 #include "coll/kernels.h"
 #include "coll/plan.h"
+#include "coll/testimony.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -58,7 +59,10 @@ class Run {
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.
   Rank waiting_for() const;
+  // How far it is with each peer on each link; those it waits to receive from come first.
+  std::vector<PeerProgress> survey() const;
   std::uint64_t rounds() const { return rounds_; }
+  std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_size_; }
 
  private:

@@ -94,6 +94,8 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
+  watch = std::make_unique<Watch>(*this);
+
   // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
   // together.
   const cpu_set_t mine = usable_cores();

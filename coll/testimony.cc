@@ -1,0 +1,168 @@
+#include "coll/testimony.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+struct Stat {
+  char state = '?';
+  std::uint64_t born = 0;
+};
+
+// Fields 3 and 22 of /proc/PID/stat; the name before them may hold anything.
+Stat read_stat(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  if (!std::getline(file, text)) return {'X', 0};
+  const auto end = text.rfind(')');
+  if (end == std::string::npos) return {};
+  std::istringstream fields(text.substr(end + 1));
+  Stat stat;
+  std::string skipped;
+  fields >> stat.state;
+  for (int i = 4; i < 22; ++i) fields >> skipped;
+  fields >> stat.born;
+  return stat;
+}
+
+json to_json(const OperationReport& o) {
+  json j = {{"number", o.number},
+            {"comm", o.comm},
+            {"leader", o.leader},
+            {"members", o.members},
+            {"sequence", o.sequence},
+            {"collective", static_cast<int>(o.collective)},
+            {"message", o.message},
+            {"sends", o.sends},
+            {"type", static_cast<int>(o.type)},
+            {"op", static_cast<int>(o.op)},
+            {"root", o.root},
+            {"count", o.count},
+            {"state", static_cast<int>(o.state)},
+            {"started_s", o.started_s},
+            {"ended_s", o.ended_s},
+            {"title", title(o)},
+            {"arguments", arguments(o)}};
+  if (!o.surveyed) return j;
+  j["rounds"] = o.rounds;
+  j["rounds_done"] = o.rounds_done;
+  j["peers"] = json::array();
+  for (const PeerProgress& p : o.peers)
+    j["peers"].push_back({{"peer", p.peer},
+                          {"link", p.link},
+                          {"sends_posted", p.sends_posted},
+                          {"sends_done", p.sends_done},
+                          {"recvs_posted", p.recvs_posted},
+                          {"recvs_done", p.recvs_done}});
+  return j;
+}
+
+OperationReport operation_from(const json& j) {
+  OperationReport o;
+  o.number = j.at("number");
+  o.comm = j.at("comm");
+  o.leader = j.at("leader");
+  o.members = j.at("members");
+  o.sequence = j.at("sequence");
+  o.collective = static_cast<Collective>(j.at("collective").get<std::uint8_t>());
+  o.message = j.at("message");
+  o.sends = j.at("sends");
+  o.type = static_cast<DType>(j.at("type").get<std::uint8_t>());
+  o.op = static_cast<RedOp>(j.at("op").get<std::uint8_t>());
+  o.root = j.at("root");
+  o.count = j.at("count");
+  o.state = static_cast<OpState>(j.at("state").get<std::uint8_t>() % 4);
+  o.started_s = j.at("started_s");
+  o.ended_s = j.at("ended_s");
+  o.surveyed = j.contains("peers");
+  if (!o.surveyed) return o;
+  o.rounds = j.at("rounds");
+  o.rounds_done = j.at("rounds_done");
+  for (const json& p : j.at("peers"))
+    o.peers.push_back({p.at("peer"), p.at("link"), p.at("sends_posted"), p.at("sends_done"),
+                       p.at("recvs_posted"), p.at("recvs_done")});
+  return o;
+}
+
+}  // namespace
+
+const char* name(OpState state) {
+  switch (state) {
+    case OpState::kStarted:
+      return "started";
+    case OpState::kDone:
+      return "done";
+    case OpState::kFailed:
+      return "failed";
+    default:
+      return "none";
+  }
+}
+
+std::string title(const OperationReport& o) {
+  if (!o.message) return fmt::format("{} #{}", name(o.collective), o.sequence);
+  return fmt::format("{} #{} {} rank {}", o.sends ? "send" : "recv", o.sequence,
+                     o.sends ? "to" : "from", o.root);
+}
+
+std::string arguments(const OperationReport& o) {
+  if (o.collective == Collective::kBarrier) return "no arguments";
+  std::string text = fmt::format("{} x {}", o.count, name(o.type));
+  if (o.collective == Collective::kAllReduce || o.collective == Collective::kReduceScatter)
+    text += fmt::format(", {}", name(o.op));
+  if (o.collective == Collective::kBroadcast) text += fmt::format(", root {}", o.root);
+  return text;
+}
+
+std::string encode(const Testimony& t) {
+  json j = {{"schema", "weft.testimony/1"},
+            {"rank", t.rank},
+            {"host", t.host},
+            {"machine", t.machine},
+            {"pid", t.pid},
+            {"own", t.own},
+            {"state", std::string(1, t.state)},
+            {"waits_s", t.waits_s},
+            {"begun", t.begun},
+            {"links", t.links},
+            {"operations", json::array()}};
+  for (const OperationReport& o : t.operations) j["operations"].push_back(to_json(o));
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Testimony decode_testimony(std::string_view text) {
+  try {
+    const json j = json::parse(text);
+    Testimony t;
+    t.rank = j.at("rank");
+    t.host = j.at("host");
+    t.machine = j.at("machine");
+    t.pid = j.at("pid");
+    t.own = j.at("own");
+    const std::string state = j.at("state");
+    if (state.size() == 1) t.state = state[0];
+    t.waits_s = j.at("waits_s");
+    t.begun = j.at("begun");
+    t.links = j.at("links").get<std::vector<std::string>>();
+    for (const json& o : j.at("operations")) t.operations.push_back(operation_from(o));
+    return t;
+  } catch (const json::exception& e) {
+    throw Error(fmt::format("not a testimony of a rank: {}", e.what()));
+  }
+}
+
+char process_state(int pid, std::uint64_t born) {
+  const Stat stat = read_stat(pid);
+  return born != 0 && stat.born != 0 && stat.born != born ? 'X' : stat.state;
+}
+
+std::uint64_t process_born(int pid) { return read_stat(pid).born; }
+
+}  // namespace weft

@@ -1,0 +1,90 @@
+// What is known of one rank at one moment: what it ran last, what it waits for, how its process
+// is. Read from a recorder (recorder.h), gathered over all ranks, judged by diagnosis.h.
+//
+// All times are ages in seconds at the moment of reading, so that testimonies of different hosts
+// can be put side by side.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coll/types.h"
+#include "topo/status.h"
+
+namespace weft {
+
+enum class OpState : std::uint8_t { kNone, kStarted, kDone, kFailed };
+const char* name(OpState state);  // "started", ...
+
+// How far the transfers with one peer on one link are, within one operation.
+struct PeerProgress {
+  Rank peer = kNoRank;     // world rank
+  std::int32_t link = -1;  // index into Testimony::links; -1: the board
+  std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
+  bool receives() const { return recvs_posted > recvs_done; }
+  bool sends() const { return sends_posted > sends_done; }
+};
+
+struct OperationReport {
+  std::uint64_t number = 0;  // of all operations of this rank, from 1
+  // The communicator: ranks mean the same one where all three are equal.
+  std::uint32_t comm = 0;
+  Rank leader = 0;  // the world rank of its rank 0
+  int members = 0;
+  std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
+  Collective collective = Collective::kBarrier;
+  bool message = false;  // point to point: root is the peer's world rank
+  bool sends = false;    // message: a send
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  Rank root = 0;  // as the caller passed it
+  std::uint64_t count = 0;
+  OpState state = OpState::kNone;
+  double started_s = 0;  // ago
+  double ended_s = 0;    // ago; not kStarted
+  // Of one that got no further for some milliseconds, while its rank waited:
+  bool surveyed = false;
+  std::uint64_t rounds = 0, rounds_done = 0;
+  std::vector<PeerProgress> peers;  // those with something outstanding first
+
+  bool same_call(const OperationReport& other) const {
+    return comm == other.comm && leader == other.leader && members == other.members &&
+           message == other.message && sequence == other.sequence;
+  }
+};
+
+// "all_reduce #124", "send #3 to rank 5"
+std::string title(const OperationReport& o);
+// "1024 x float, sum"; "1024 x float, root 2"
+std::string arguments(const OperationReport& o);
+
+struct Testimony {
+  Rank rank = kNoRank;
+  std::string host, machine;
+  int pid = 0;
+  bool own = false;  // by the rank itself; otherwise read by another rank of its machine
+  // As in /proc/PID/stat: R running, S sleeping, D in the kernel, T stopped, t traced, Z ended;
+  // X: there is no such process any more; ?: unknown.
+  char state = '?';
+  double waits_s = 0;  // it has been waiting in weft, without progress, for so long; 0: it is not
+  std::uint64_t begun = 0;                  // operations, ever
+  std::vector<std::string> links;           // "shm", "rail 0 (eth0)"
+  std::vector<OperationReport> operations;  // the last ones, oldest first
+
+  bool stopped() const { return state == 'T' || state == 't'; }
+  bool dead() const { return state == 'Z' || state == 'X'; }
+};
+
+// JSON, schema weft.testimony/1.
+std::string encode(const Testimony& testimony);
+Testimony decode_testimony(std::string_view text);  // throws Error on malformed text
+
+// The state of a process of this machine as above, X when it is gone or another process has its
+// number: one that was not born at `born` (0: any).
+char process_state(int pid, std::uint64_t born);
+// Clock ticks from boot to the start of the process; 0 where that cannot be read.
+std::uint64_t process_born(int pid);
+
+}  // namespace weft

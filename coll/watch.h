@@ -1,0 +1,51 @@
+// What a process's weft writes down about itself while it runs, for people who look later: the
+// flight recorder. Not installed; core.h owns one.
+//
+// begin() and end() are on the path of the smallest collective: a cache line each, no clock that
+// costs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coll/recorder.h"
+#include "coll/types.h"
+#include "topo/status.h"
+
+namespace weft {
+
+struct Call;
+struct Core;
+struct GroupState;
+struct Operation;
+
+class Watch {
+ public:
+  // Every rank of the job makes one at the same time, when its links are there.
+  explicit Watch(Core& core);
+
+  // All below: with the core's mutex held.
+  // Returns what end() takes. sequence: of the call in its group.
+  std::uint64_t begin(const GroupState& g, Collective c, const Call& call, Rank root,
+                      std::uint64_t sequence) noexcept;
+  std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
+                              std::uint64_t sequence) noexcept;
+  void end(const Operation& op) noexcept;
+  void end_at_once(std::uint64_t record) noexcept { recorder_.end_at_once(record); }
+
+  // While somebody waits, now and then: `idle` is how long nothing has moved.
+  void waiting(std::chrono::nanoseconds idle) noexcept;
+  void moving() noexcept {
+    if (recorder_.is_stalled()) recorder_.moving();
+  }
+
+ private:
+  void survey();
+
+  Core& core_;
+  Recorder recorder_;
+};
+
+}  // namespace weft
