@@ -1,8 +1,8 @@
 // Processes of a local job: starting them, watching them, and leaving none behind.
 //
 // Every rank is the leader of a process group, so that what a rank starts ends with it. A rank
-// dies with its launcher by PR_SET_PDEATHSIG; a guard process, which outlives the launcher by a
-// moment, kills the groups, for ranks that are wrapped in a shell.
+// dies with its launcher by PR_SET_PDEATHSIG; for ranks that are wrapped in a shell there is the
+// guard.
 #include "perf/local_job.h"
 
 #include <fcntl.h>
@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -29,6 +28,9 @@
 #include <sstream>
 #include <utility>
 
+#include "perf/bind_cores.h"
+#include "perf/job_guard.h"
+#include "perf/job_streams.h"
 #include "transport/hmac.h"
 #include "transport/job_environment.h"
 
@@ -41,38 +43,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRanksMax = 4096;
 constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
 
-[[noreturn]] void fail(const char* what) {
-  throw Error(fmt::format("weft: {} failed: {}", what, std::strerror(errno)));
-}
-
-class File {
- public:
-  explicit File(int fd = -1) : fd_(fd) {}
-  File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  File& operator=(File&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~File() { close(); }
-  void close() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-struct Pipe {
-  File read, write;
-};
-
-Pipe make_pipe() {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) fail("pipe");
-  return {File(fds[0]), File(fds[1])};
-}
-
 // Rank 0's listening socket, made here so that the port is known before any rank starts.
 File listen_on_loopback(std::string& root) {
   File fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -83,43 +53,10 @@ File listen_on_loopback(std::string& root) {
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (fd.get() < 0 || bind(fd.get(), generic, bytes) != 0 || listen(fd.get(), 4096) != 0 ||
       getsockname(fd.get(), generic, &bytes) != 0) {
-    fail("listening on 127.0.0.1");
+    fail_by_errno("listening on 127.0.0.1");
   }
   root = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
   return fd;
-}
-
-// One of a rank's two streams, cut into lines.
-struct Stream {
-  File from;
-  int to = -1;
-  std::string tag, line;
-};
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // nobody reads our output any more
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-// Passes on what has arrived; false at the end of the stream.
-bool pass_lines(Stream& s) {
-  char bytes[16384];
-  const ssize_t got = read(s.from.get(), bytes, sizeof bytes);
-  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
-  if (got > 0) s.line.append(bytes, static_cast<std::size_t>(got));
-  std::string out;
-  std::size_t from = 0;
-  for (std::size_t end; (end = s.line.find('\n', from)) != std::string::npos; from = end + 1) {
-    out.append(s.tag).append(s.line, from, end + 1 - from);
-  }
-  s.line.erase(0, from);
-  if (got <= 0 && !s.line.empty()) out.append(s.tag).append(std::exchange(s.line, {})).append("\n");
-  write_all(s.to, out);
-  return got > 0;
 }
 
 struct Process {
@@ -149,10 +86,7 @@ class LocalJob {
     for (Process& p : processes_) {
       while (p.running && waitpid(p.pid, nullptr, 0) < 0 && errno == EINTR) continue;
     }
-    guard_pipe_.write.close();
-    if (guard_ > 0) {
-      while (waitpid(guard_, nullptr, 0) < 0 && errno == EINTR) continue;
-    }
+    guard_.end();
     if (signals_.get() >= 0) sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
 
@@ -162,7 +96,7 @@ class LocalJob {
     for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}) sigaddset(&watched, s);
     sigprocmask(SIG_BLOCK, &watched, &mask_before_);
     signals_ = File(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (signals_.get() < 0) fail("signalfd");
+    if (signals_.get() < 0) fail_by_errno("signalfd");
     start();
     while (running_ > 0 || !streams_.empty()) {
       wait();
@@ -206,7 +140,7 @@ class LocalJob {
     const std::string secret = hex(random_bytes(kMacBytes));
     const std::vector<std::string> ids = host_ids();
     std::map<std::string, int> local_ranks;
-    start_guard();
+    guard_.start();
     std::fflush(nullptr);  // or the children would print our buffers again
     const pid_t launcher = getpid();
     for (Rank r = 0; r < options_.ranks; ++r) {
@@ -218,7 +152,7 @@ class LocalJob {
         err = make_pipe();
       }
       const pid_t pid = fork();
-      if (pid < 0) fail("fork");
+      if (pid < 0) fail_by_errno("fork");
       if (pid == 0) {
         become_rank(r, launcher, listener.get(), out.write.get(), err.write.get());
         setenv("WEFT_RANK", std::to_string(r).c_str(), 1);
@@ -245,7 +179,7 @@ class LocalJob {
       setpgid(pid, pid);  // both sides do it: whoever comes first
       processes_[static_cast<std::size_t>(r)] = {pid, true};
       ++running_;
-      tell_guard(pid);
+      guard_.add(pid);
       if (options_.tag) {
         const std::string tag = fmt::format("[{}] ", r);
         streams_.push_back({std::move(out.read), STDOUT_FILENO, tag, {}});
@@ -254,31 +188,13 @@ class LocalJob {
     }
   }
 
-  // Rank r's share of the cores that this process may use.
-  void bind_to_cores(Rank r) const {
-    cpu_set_t all, mine;
-    if (!options_.bind || sched_getaffinity(0, sizeof all, &all) != 0) return;
-    std::vector<int> cores;
-    for (int c = 0; c < CPU_SETSIZE; ++c)
-      if (CPU_ISSET(c, &all)) cores.push_back(c);
-    const int n = static_cast<int>(cores.size());
-    CPU_ZERO(&mine);
-    if (options_.ranks >= n) {
-      CPU_SET(cores[static_cast<std::size_t>(r % n)], &mine);
-    } else {
-      for (int i = r * n / options_.ranks; i < (r + 1) * n / options_.ranks; ++i)
-        CPU_SET(cores[static_cast<std::size_t>(i)], &mine);
-    }
-    sched_setaffinity(0, sizeof mine, &mine);  // a wish: without it the rank is only slower
-  }
-
   // In the child, before its program.
   void become_rank(Rank r, pid_t launcher, int listener, int out, int err) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(1);  // it died before we could ask
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
-    bind_to_cores(r);
+    if (options_.bind) bind_to_share(r, options_.ranks);
     if (out >= 0) dup2(out, STDOUT_FILENO);
     if (err >= 0) dup2(err, STDERR_FILENO);
     // A background group that reads the terminal would be stopped.
@@ -291,39 +207,6 @@ class LocalJob {
       fcntl(listener, F_SETFD, 0);
       setenv("WEFT_ROOT_FD", std::to_string(listener).c_str(), 1);
     }
-  }
-
-  // The guard reads process groups from a pipe: +pgid to kill when the pipe ends, -pgid to forget.
-  void start_guard() {
-    guard_pipe_ = make_pipe();
-    guard_ = fork();
-    if (guard_ < 0) fail("fork");
-    if (guard_ > 0) {
-      guard_pipe_.read.close();
-      return;
-    }
-    setsid();  // out of reach of the terminal's signals
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, nullptr);
-    const int from = dup2(guard_pipe_.read.get(), 0);
-    close_range(1, ~0U, 0);  // our output must not stay open on its behalf
-    std::vector<pid_t> groups;
-    for (;;) {
-      pid_t group = 0;
-      const ssize_t got = read(from, &group, sizeof group);
-      if (got < 0 && errno == EINTR) continue;
-      if (got != sizeof group) break;
-      if (group > 0) groups.push_back(group);
-      if (group < 0) std::erase(groups, -group);
-    }
-    for (const pid_t group : groups) kill(-group, SIGKILL);
-    _exit(0);
-  }
-
-  void tell_guard(pid_t group) {
-    // Far less than PIPE_BUF, so it is written whole or not at all.
-    [[maybe_unused]] const ssize_t n = write(guard_pipe_.write.get(), &group, sizeof group);
   }
 
   void wait() {
@@ -368,7 +251,7 @@ class LocalJob {
     if (running_ == 0) {
       // What the ranks started and did not wait for.
       kill_all(SIGKILL);
-      for (const Process& p : processes_) tell_guard(-p.pid);
+      for (const Process& p : processes_) guard_.forget(p.pid);
       if (next_step_ == Clock::time_point::max()) next_step_ = Clock::now() + kTermTime;
     }
   }
@@ -446,8 +329,7 @@ class LocalJob {
   Clock::time_point next_step_ = Clock::time_point::max();
   File signals_;
   sigset_t mask_before_{};
-  Pipe guard_pipe_;
-  pid_t guard_ = -1;
+  Guard guard_;
 };
 
 // Where execvp would find the program; empty when nowhere, with the errno.

@@ -17,6 +17,7 @@
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/explain.h"
+#include "perf/model_flags.h"
 #include "perf/names.h"
 #include "perf/session.h"
 #include "perf/stats.h"
@@ -25,10 +26,12 @@
 namespace weft {
 namespace {
 
-struct SimFlags {
-  std::string collective, bytes = "64M", type = "float", algorithm = "auto";
-  int ranks = 8, hosts = 1, rails = 0, root = 0;
-  double rail_gbps = 0, rail_us = 5, host_gbps = 200, host_us = 0.5;
+struct SimFlags : ModelFlags {
+  SimFlags() {
+    rail_us = 5;
+    host_gbps = 200;
+    host_us = 0.5;
+  }
   double spine_gbps = 0, spine_us = 8, cpu_us = 0;
   std::vector<std::string> slow_rails;
   bool equal_shares = false;
@@ -70,18 +73,11 @@ void slow_down(const std::string& text, std::vector<double>& scale) {
 
 SimJob job_of(const SimFlags& flags) {
   SimJob job;
-  job.collective = collective_named(flags.collective);
-  const auto types = dtypes_named("--type", flags.type);
-  if (types.size() != 1) throw Error("--type all: name one type");
-  job.type = types[0];
-  if (flags.hosts > flags.ranks)
-    throw Error(fmt::format("--hosts {} with --ranks {}: every host needs at least one rank",
-                            flags.hosts, flags.ranks));
-  if (flags.root >= flags.ranks)
-    throw Error(fmt::format("--root {}: the ranks are 0 to {}", flags.root, flags.ranks - 1));
+  job.collective = collective_of(flags);
+  job.type = type_of(flags);
   if (flags.reorder && flags.delay_us <= 0)
     throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
-  job.shape = shape_of(flags.ranks, flags.hosts, 0, flags.root);
+  job.shape = shape_of(flags, 0);
 
   const bool blocks =
       job.collective == Collective::kAllGather || job.collective == Collective::kReduceScatter;
@@ -235,27 +231,10 @@ void add_sim(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<SimFlags>();
   CLI::App* command =
       app.add_subcommand("sim", "a collective of any size on a simulated fabric, in virtual time");
-  command->add_option("collective", flags->collective, collective_names())->required();
+  add_model_flags(*command, *flags, "auto, all or an algorithm's name");
   const auto number = [command](const char* flag, auto& value, const char* about) {
     return command->add_option(flag, value, about)->capture_default_str();
   };
-  number("-n,--ranks", flags->ranks, "ranks in all")->check(CLI::Range(1, 65536));
-  number("--hosts", flags->hosts, "hosts they are on, in equal blocks")
-      ->check(CLI::Range(1, 65536));
-  command->add_option("--rails", flags->rails, "rails per host (default: one per rank of a host)")
-      ->check(CLI::Range(1, 64));
-  number("--bytes", flags->bytes, "the whole buffer: bytes, 16K, 64M, 1G");
-  number("-d,--type", flags->type, dtype_names().c_str());
-  number("--algo", flags->algorithm, "auto, all or an algorithm's name");
-  number("--root", flags->root, "root of a broadcast")->check(CLI::NonNegativeNumber);
-  command
-      ->add_option("--rail-gbps", flags->rail_gbps,
-                   "rate of a rail (default: WEFT_RAIL_GBPS, else 100)")
-      ->check(CLI::PositiveNumber);
-  number("--rail-us", flags->rail_us, "latency of a rail")->check(CLI::NonNegativeNumber);
-  number("--host-gbps", flags->host_gbps, "bandwidth between two ranks of a host")
-      ->check(CLI::PositiveNumber);
-  number("--host-us", flags->host_us, "latency inside a host")->check(CLI::NonNegativeNumber);
   command
       ->add_option("--spine-gbps", flags->spine_gbps,
                    "from host to host, of what crosses from rail to rail (default: as a rail)")

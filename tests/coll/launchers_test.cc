@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "topo/run_weft.h"
+#include "support/shell.h"
 
 namespace weft {
 namespace {

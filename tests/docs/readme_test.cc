@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/topo/run_weft.h"
+#include "support/shell.h"
 
 namespace weft {
 namespace {

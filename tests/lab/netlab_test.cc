@@ -25,6 +25,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/shell.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,28 +34,12 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
+using weft::Output;
+using weft::run;
 
 constexpr std::chrono::seconds kDeadline{30};
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
 const std::string kNetlab = std::string(WEFT_BINARY) + " lab netlab ";
-
-struct Result {
-  int code = 0;
-  std::string output;
-};
-
-Result run(const std::string& command) {
-  Result result;
-  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen failed");
-  std::array<char, 4096> bytes;
-  for (std::size_t n; (n = fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
-    result.output.append(bytes.data(), n);
-  }
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
 
 bool eventually(const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + kDeadline;
@@ -66,10 +52,10 @@ bool eventually(const std::function<bool()>& holds) {
 
 // What of a lab is still there, in words.
 std::string traces_of(const std::string& lab) {
-  std::string traces = run("ip netns list | grep -w 'weft-" + lab + "-[a-z0-9]*'").output;
+  std::string traces = run("ip netns list | grep -w 'weft-" + lab + "-[a-z0-9]*'").text;
   if (fs::exists("/run/weft-lab/" + lab)) traces += "/run/weft-lab/" + lab + "\n";
-  traces += run("ls -d /etc/netns/weft-" + lab + "-* 2>/dev/null").output;
-  traces += run("grep -F /run/weft-lab/" + lab + "/ /proc/mounts").output;
+  traces += run("ls -d /etc/netns/weft-" + lab + "-* 2>/dev/null").text;
+  traces += run("grep -F /run/weft-lab/" + lab + "/ /proc/mounts").text;
   return traces;
 }
 
@@ -83,9 +69,9 @@ bool alive(pid_t pid) {
 class Netlab : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Result check = run(kScript + " check");
-    if (check.code != 0) {
-      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.output << ")";
+    const Output check = run(kScript + " check");
+    if (check.exit_code != 0) {
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
     }
     folder_ = fs::temp_directory_path() / ("netlab_test_" + std::to_string(getpid()));
     fs::create_directories(folder_);
@@ -147,50 +133,50 @@ class Netlab : public ::testing::Test {
 
 TEST_F(Netlab, UpAndDownLeavesNothingBehind) {
   const std::string lab = lab_name();
-  const Result up = run(kScript + " up --lab " + lab + " --hosts 3 --rails 2 --rate 400mbit");
-  ASSERT_EQ(up.code, 0) << up.output;
-  EXPECT_THAT(run(kScript + " status --lab " + lab).output,
+  const Output up = run(kScript + " up --lab " + lab + " --hosts 3 --rails 2 --rate 400mbit");
+  ASSERT_EQ(up.exit_code, 0) << up.text;
+  EXPECT_THAT(run(kScript + " status --lab " + lab).text,
               HasSubstr("hosts=3 rails=2 rates=400mbit,400mbit"));
-  EXPECT_EQ(run(kScript + " exec --lab " + lab + " h2 hostname").output, "h2\n");
-  EXPECT_EQ(run("ip netns list | grep -cw 'weft-" + lab + "-[a-z0-9]*'").output, "4\n");
+  EXPECT_EQ(run(kScript + " exec --lab " + lab + " h2 hostname").text, "h2\n");
+  EXPECT_EQ(run("ip netns list | grep -cw 'weft-" + lab + "-[a-z0-9]*'").text, "4\n");
   // A process that nobody waits for goes with its host.
   run(kScript + " exec --lab " + lab + " h1 setsid " + sleeper() + " >/dev/null 2>&1 &");
   const pid_t pid = noted_pid();
   ASSERT_TRUE(alive(pid));
 
-  const Result down = run(kScript + " down --lab " + lab);
-  EXPECT_EQ(down.code, 0) << down.output;
+  const Output down = run(kScript + " down --lab " + lab);
+  EXPECT_EQ(down.exit_code, 0) << down.text;
   EXPECT_THAT(traces_of(lab), IsEmpty());
   EXPECT_TRUE(eventually([&] { return !alive(pid); }));
 }
 
 TEST_F(Netlab, ALabThatCannotBeMadeLeavesNothingBehind) {
   const std::string lab = lab_name();
-  const Result up = run(kScript + " up --lab " + lab + " --hosts 2 --rate 12furlongs");
-  EXPECT_EQ(up.code, 4);
-  EXPECT_THAT(up.output, HasSubstr("12furlongs"));
+  const Output up = run(kScript + " up --lab " + lab + " --hosts 2 --rate 12furlongs");
+  EXPECT_EQ(up.exit_code, 4);
+  EXPECT_THAT(up.text, HasSubstr("12furlongs"));
   EXPECT_THAT(traces_of(lab), IsEmpty());
 }
 
 TEST_F(Netlab, RefusesWhatMakesNoSense) {
-  EXPECT_EQ(run(kNetlab + "--hosts 0 -- true").code, 4);
-  EXPECT_EQ(run(kNetlab + "--rails 2 --rate 1gbit,2gbit,3gbit -- true").code, 4);
-  EXPECT_EQ(run(kNetlab + "--use nosuchlab -- true").code, 4);
-  EXPECT_EQ(run(kNetlab + "--counters /no/such/folder/x.json -- true").code, 4);
-  const Result rate = run(kNetlab + "--rate fast -- true");
-  EXPECT_EQ(rate.code, 4);
-  EXPECT_THAT(rate.output, HasSubstr("--rate fast"));
+  EXPECT_EQ(run(kNetlab + "--hosts 0 -- true").exit_code, 4);
+  EXPECT_EQ(run(kNetlab + "--rails 2 --rate 1gbit,2gbit,3gbit -- true").exit_code, 4);
+  EXPECT_EQ(run(kNetlab + "--use nosuchlab -- true").exit_code, 4);
+  EXPECT_EQ(run(kNetlab + "--counters /no/such/folder/x.json -- true").exit_code, 4);
+  const Output rate = run(kNetlab + "--rate fast -- true");
+  EXPECT_EQ(rate.exit_code, 4);
+  EXPECT_THAT(rate.text, HasSubstr("--rate fast"));
 }
 
 TEST_F(Netlab, RanksAreToldWhoTheyAre) {
-  const Result result =
+  const Output result =
       run(kNetlab + "--name " + lab_name() +
           " --hosts 2 --ppn 2 --rails 2 --rate 400mbit,200mbit -- bash -c 'echo \"$WEFT_RANK "
           "$WEFT_SIZE $WEFT_LOCAL_RANK $WEFT_ROOT $WEFT_HOST_ID $WEFT_RAILS $WEFT_RAIL_GBPS "
           "${#WEFT_SECRET} $(hostname)\"'");
-  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.exit_code, 0);
   std::vector<std::string> lines;
-  std::stringstream stream(result.output);
+  std::stringstream stream(result.text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   // Of unequal rails, the rate is the mean.
   EXPECT_THAT(lines, UnorderedElementsAre("0 4 0 10.0.0.1:7100 h1 rail0,rail1 0.3 32 h1",
@@ -202,21 +188,21 @@ TEST_F(Netlab, RanksAreToldWhoTheyAre) {
 TEST_F(Netlab, TheWorstExitCodePassesThrough) {
   const std::string lab = lab_name();
   const std::string hosts = kNetlab + "--name " + lab + " --hosts 3 -- ";
-  EXPECT_EQ(run(hosts + "true").code, 0);
-  EXPECT_EQ(run(hosts + "bash -c 'exit $((WEFT_RANK == 1 ? 7 : WEFT_RANK))'").code, 7);
-  EXPECT_EQ(run(hosts + "bash -c '[ $WEFT_RANK = 2 ] || exit 0; kill -9 $$'").code, 128 + 9);
-  EXPECT_EQ(run(hosts + "/no/such/command").code, 127);
-  EXPECT_EQ(run(hosts + "weft --help").code, 0);
+  EXPECT_EQ(run(hosts + "true").exit_code, 0);
+  EXPECT_EQ(run(hosts + "bash -c 'exit $((WEFT_RANK == 1 ? 7 : WEFT_RANK))'").exit_code, 7);
+  EXPECT_EQ(run(hosts + "bash -c '[ $WEFT_RANK = 2 ] || exit 0; kill -9 $$'").exit_code, 128 + 9);
+  EXPECT_EQ(run(hosts + "/no/such/command").exit_code, 127);
+  EXPECT_EQ(run(hosts + "weft --help").exit_code, 0);
   EXPECT_THAT(traces_of(lab), IsEmpty());
 }
 
 TEST_F(Netlab, RanksThatOutliveAFailureAreEnded) {
   const std::string lab = lab_name();
-  const Result result =
+  const Output result =
       run(kNetlab + "--name " + lab +
           " --grace 0 -- bash -c '[ $WEFT_RANK = 0 ] && exit 3; exec sleep 1000'");
-  EXPECT_EQ(result.code, 3) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("ending them"));
+  EXPECT_EQ(result.exit_code, 3) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("ending them"));
   EXPECT_THAT(traces_of(lab), IsEmpty());
 }
 
@@ -241,30 +227,30 @@ TEST_F(Netlab, TheNextRunCleansUpAfterAKilledOne) {
   EXPECT_EQ(wait_for(weft), 128 + SIGKILL);
   EXPECT_FALSE(traces_of(lab).empty()) << "nothing to clean: this test shows nothing";
 
-  const Result next = run(kNetlab + "--name " + lab_name() + " -- true");
-  EXPECT_EQ(next.code, 0) << next.output;
+  const Output next = run(kNetlab + "--name " + lab_name() + " -- true");
+  EXPECT_EQ(next.exit_code, 0) << next.text;
   EXPECT_THAT(traces_of(lab), IsEmpty());
   EXPECT_TRUE(eventually([&] { return !alive(rank); }));
 }
 
 TEST_F(Netlab, AKeptLabStaysAndCanBeUsed) {
   const std::string lab = lab_name();
-  ASSERT_EQ(run(kNetlab + "--name " + lab + " --hosts 3 --keep -- true").code, 0);
+  ASSERT_EQ(run(kNetlab + "--name " + lab + " --hosts 3 --keep -- true").exit_code, 0);
   run(kScript + " clean");
   EXPECT_FALSE(traces_of(lab).empty());
-  EXPECT_EQ(run(kNetlab + "--use " + lab + " -- bash -c 'exit $WEFT_SIZE'").code, 3);
+  EXPECT_EQ(run(kNetlab + "--use " + lab + " -- bash -c 'exit $WEFT_SIZE'").exit_code, 3);
   EXPECT_FALSE(traces_of(lab).empty());
-  EXPECT_EQ(run(kScript + " down --lab " + lab).code, 0);
+  EXPECT_EQ(run(kScript + " down --lab " + lab).exit_code, 0);
   EXPECT_THAT(traces_of(lab), IsEmpty());
 }
 
 TEST_F(Netlab, CountersCountWhatWasSent) {
   constexpr std::int64_t kBytes = 3'000'000;
-  const Result result =
+  const Output result =
       run(kNetlab + "--name " + lab_name() + " --hosts 3 --rails 2 --summary --counters " +
           file("counters") + " -- " + transfer(1, kBytes));
-  ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_THAT(result.output, ContainsRegex("h2 +rail1 +3\\."));
+  ASSERT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, ContainsRegex("h2 +rail1 +3\\."));
   const nlohmann::json report = json("counters");
   EXPECT_EQ(report["schema"], "weft.lab/1");
   ASSERT_EQ(report["ports"].size(), 6U);
@@ -309,11 +295,11 @@ class NetlabCollective : public Netlab {
     constexpr std::int64_t kMessage = 16 << 20;
     constexpr int kOperations = 1 + 3;
     constexpr std::int64_t kSlack = 1'000'000;  // rendezvous, barriers, measured links
-    const Result result =
+    const Output result =
         run(kNetlab + "--name " + lab_name() +
             " --hosts 4 --ppn 2 --rails 2 --rate 400mbit --counters " + file("counters") +
             " -- weft perf all_reduce -b 16M -e 16M -w 1 -i 3 --no-check " + perf_options);
-    ASSERT_EQ(result.code, 0) << result.output;
+    ASSERT_EQ(result.exit_code, 0) << result.text;
     const nlohmann::json report = json("counters");
     std::array<std::int64_t, 2> sent{}, received{};
     for (std::size_t i = 0; i < report["ports"].size(); i += 2) {

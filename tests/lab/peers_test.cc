@@ -3,41 +3,24 @@
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/shell.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using weft::Output;
+using weft::run;
 
-struct Result {
-  int code = 0;
-  std::string output;
-};
-
-Result run(const std::string& command) {
-  Result result;
-  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen failed");
-  std::array<char, 4096> bytes;
-  for (std::size_t n; (n = fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
-    result.output.append(bytes.data(), n);
-  }
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
-
-bool there(const std::string& program) { return run("command -v " + program).code == 0; }
+bool there(const std::string& program) { return run("command -v " + program).exit_code == 0; }
 
 class Peers : public ::testing::Test {
  protected:
@@ -54,7 +37,7 @@ class Peers : public ::testing::Test {
     std::ifstream stream(file("report"));
     return nlohmann::json::parse(stream);
   }
-  Result bench(const std::string& options) const {
+  Output bench(const std::string& options) const {
     return run(std::string(WEFT_BINARY) + " bench peers --rounds 3 --json " + file("report") +
                " --build " + file("build") + " " + options);
   }
@@ -79,11 +62,11 @@ class Peers : public ::testing::Test {
 };
 
 TEST_F(Peers, ReportsTheMedianOfTheRounds) {
-  const Result result =
+  const Output result =
       bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(0));
   // The target is a ratio to a peer that did not run.
-  EXPECT_EQ(result.code, 3) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("UNKNOWN all_reduce, 2 ranks, malloc memory, 8 B"));
+  EXPECT_EQ(result.exit_code, 3) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("UNKNOWN all_reduce, 2 ranks, malloc memory, 8 B"));
   const nlohmann::json json = report();
   EXPECT_EQ(json["schema"], "weft.peers/1");
   const nlohmann::json& weft = json["rows"][0]["contenders"]["weft_malloc"];
@@ -92,24 +75,24 @@ TEST_F(Peers, ReportsTheMedianOfTheRounds) {
 }
 
 TEST_F(Peers, AWrongResultIsNoTime) {
-  const Result result =
+  const Output result =
       bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(5));
-  EXPECT_EQ(result.code, 3) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("5 wrong elements"));
+  EXPECT_EQ(result.exit_code, 3) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("5 wrong elements"));
 }
 
 TEST_F(Peers, RefusesWhatMakesNoSense) {
-  EXPECT_NE(bench("--collectives all_reduced").code, 0);
-  EXPECT_THAT(bench("--sizes 12x").output, HasSubstr("size 12x"));
-  EXPECT_THAT(bench("--scenario netlab --layouts 4x2").output, HasSubstr("layout 4x2"));
-  EXPECT_THAT(bench("--only nobody").output, HasSubstr("openmpi_ring256k"));
+  EXPECT_NE(bench("--collectives all_reduced").exit_code, 0);
+  EXPECT_THAT(bench("--sizes 12x").text, HasSubstr("size 12x"));
+  EXPECT_THAT(bench("--scenario netlab --layouts 4x2").text, HasSubstr("layout 4x2"));
+  EXPECT_THAT(bench("--only nobody").text, HasSubstr("openmpi_ring256k"));
 }
 
 TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
   if (!there("mpicxx.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
-  const Result result =
+  const Output result =
       bench("--peers-only --only openmpi -n 2 --sizes 64K --scale 0.01 --budget 0.1");
-  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
   for (const auto& row : json["rows"]) {
@@ -119,9 +102,9 @@ TEST_F(Peers, OpenMpiIsBuiltRunAndChecked) {
 
 TEST_F(Peers, GlooIsBuiltRunAndChecked) {
   if (!fs::exists("/usr/include/gloo/context.h")) GTEST_SKIP() << "missing capability: Gloo";
-  const Result result = bench(
+  const Output result = bench(
       "--peers-only --only gloo,gloo_ring_chunked -n 2 --sizes 64K --scale 0.01 --budget 0.1");
-  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(result.exit_code, 0) << result.text;
   const nlohmann::json json = report();
   ASSERT_EQ(json["rows"].size(), 4U) << "one for each collective";
   for (const auto& row : json["rows"]) {

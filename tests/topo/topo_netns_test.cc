@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "run_weft.h"
+#include "support/shell.h"
 
 namespace weft {
 namespace {

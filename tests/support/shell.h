@@ -1,4 +1,5 @@
-// Runs a shell command and returns what it printed and its exit code.
+// Runs a shell command and returns what it printed and its exit code, as a shell has it: 128 + n
+// when signal n ended it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ struct Output {
 
 inline Output run(const std::string& command) {
   Output output;
-  FILE* pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
+  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
   if (pipe == nullptr) {
     ADD_FAILURE() << "cannot start: " << command;
     return output;
@@ -27,7 +28,7 @@ inline Output run(const std::string& command) {
     output.text.append(buffer.data(), n);
   }
   const int status = pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
+  output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;
 }
 

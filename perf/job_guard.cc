@@ -1,0 +1,53 @@
+#include "perf/job_guard.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+// The guard reads process groups from a pipe: +pgid to kill when the pipe ends, -pgid to forget.
+void Guard::start() {
+  pipe_ = make_pipe();
+  pid_ = fork();
+  if (pid_ < 0) fail_by_errno("fork");
+  if (pid_ > 0) {
+    pipe_.read.close();
+    return;
+  }
+  setsid();  // out of reach of the terminal's signals
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  const int from = dup2(pipe_.read.get(), 0);
+  close_range(1, ~0U, 0);  // our output must not stay open on its behalf
+  std::vector<pid_t> groups;
+  for (;;) {
+    pid_t group = 0;
+    const ssize_t got = read(from, &group, sizeof group);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof group) break;
+    if (group > 0) groups.push_back(group);
+    if (group < 0) std::erase(groups, -group);
+  }
+  for (const pid_t group : groups) kill(-group, SIGKILL);
+  _exit(0);
+}
+
+void Guard::tell(pid_t group) {
+  // Far less than PIPE_BUF, so it is written whole or not at all.
+  [[maybe_unused]] const ssize_t n = write(pipe_.write.get(), &group, sizeof group);
+}
+
+void Guard::end() {
+  pipe_.write.close();
+  if (pid_ <= 0) return;
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+  pid_ = -1;
+}
+
+}  // namespace weft

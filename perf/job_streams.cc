@@ -1,0 +1,53 @@
+#include "perf/job_streams.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "topo/status.h"
+
+namespace weft {
+
+void fail_by_errno(const char* what) {
+  throw Error(fmt::format("weft: {} failed: {}", what, std::strerror(errno)));
+}
+
+void File::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Pipe make_pipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) fail_by_errno("pipe");
+  return {File(fds[0]), File(fds[1])};
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+bool pass_lines(Stream& s) {
+  char bytes[16384];
+  const ssize_t got = read(s.from.get(), bytes, sizeof bytes);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+  if (got > 0) s.line.append(bytes, static_cast<std::size_t>(got));
+  std::string out;
+  std::size_t from = 0;
+  for (std::size_t end; (end = s.line.find('\n', from)) != std::string::npos; from = end + 1) {
+    out.append(s.tag).append(s.line, from, end + 1 - from);
+  }
+  s.line.erase(0, from);
+  if (got <= 0 && !s.line.empty()) out.append(s.tag).append(std::exchange(s.line, {})).append("\n");
+  write_all(s.to, out);
+  return got > 0;
+}
+
+}  // namespace weft
