@@ -17,10 +17,6 @@
 namespace weft {
 namespace {
 
-// The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
-// ranks share a host; the plan learns here where arrivals are lent.
-constexpr int kHostLink = 0, kRailLink = 1;
-
 class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
@@ -36,28 +32,13 @@ class Simulation {
           fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
                       "{} of {} ranks; give all, or set carry_data to false",
                       buffers.in.size(), buffers.out.size(), n));
-    const bool blocks =
-        collective == Collective::kAllGather || collective == Collective::kReduceScatter;
-    total_bytes_ = count * size_of(type) * (blocks ? n : 1);
+    total_bytes_ = whole_bytes(collective, count, type, n);
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
-    const Link links[] = {{.views = options.views}, {.views = false}};
-    const bool network = std::ranges::adjacent_find(options.host_of_rank, std::not_equal_to{}) !=
-                         options.host_of_rank.end();
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
-      const auto link_of = [&](Rank peer, int) {
-        return options.host_of_rank[r] == options.host_of_rank[static_cast<std::size_t>(peer)]
-                   ? kHostLink
-                   : kRailLink;
-      };
-      // Who receives a broadcast has no input; the root's first step is a send.
-      const auto& steps = schedules[r].steps;
-      const bool receiver =
-          collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
-      m.plan = compile(schedules[r],
-                       {collective, network, receiver || buffers.in_place, world, links, link_of},
-                       blocks && wants_packed(total_bytes_, schedules[r]));
+      m.plan =
+          plan_on_fabric(collective, schedules[r], world, options, buffers.in_place, total_bytes_);
       m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
       m.links = {m.endpoint.get(), m.endpoint.get()};
       m.call = {.count = count, .type = type, .op = buffers.op, .id_high = 1};
@@ -149,6 +130,33 @@ class Simulation {
 };
 
 }  // namespace
+
+std::size_t whole_bytes(Collective collective, std::size_t count, DType type, std::size_t nranks) {
+  return count * size_of(type) * (by_blocks(collective) ? nranks : 1);
+}
+
+Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
+                    const SimFabricOptions& options, bool in_place, std::size_t total_bytes) {
+  // The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
+  // ranks share a host; the plan learns here where arrivals are lent.
+  constexpr int kHostLink = 0, kRailLink = 1;
+  const Link links[] = {{.views = options.views}, {.views = false}};
+  const auto host = [&](Rank peer) {
+    return options.host_of_rank[static_cast<std::size_t>(world[static_cast<std::size_t>(peer)])];
+  };
+  const auto link_of = [&](Rank peer, int) {
+    return host(schedule.rank) == host(peer) ? kHostLink : kRailLink;
+  };
+  bool network = false;
+  for (Rank peer = 1; peer < schedule.nranks; ++peer)
+    network = network || host(peer) != host(peer - 1);
+  // Who receives a broadcast has no input; the root's first step is a send.
+  const auto& steps = schedule.steps;
+  const bool receiver =
+      collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
+  return compile(schedule, {collective, network, receiver || in_place, world, links, link_of},
+                 by_blocks(collective) && wants_packed(total_bytes, schedule));
+}
 
 SimFabricOptions fabric_of(const Shape& shape, int rails) {
   SimFabricOptions options;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/plan.h"
 #include "coll/schedule.h"
 #include "coll/tuning.h"
 #include "coll/types.h"
@@ -58,5 +59,14 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
                    DType type, const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
+
+// ---- shared with simulate_job.cc
+
+// Of the whole buffer: `count` is of a block where the buffer is made of blocks.
+std::size_t whole_bytes(Collective collective, std::size_t count, DType type, std::size_t nranks);
+// What a rank runs; world[r] is the fabric's rank of rank r of the communicator. Its two links are
+// both the rank's one endpoint.
+Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
+                    const SimFabricOptions& options, bool in_place, std::size_t total_bytes);
 
 }  // namespace weft

@@ -60,6 +60,8 @@ struct SimFabricOptions {
   double delay_us_max = 0;         // each message takes up to this much longer
   bool reorder = false;            // messages of a pair may overtake each other by their delays
   std::vector<SimFailure> failures;
+  std::uint64_t lose_message = 0;  // the how-manieth to leave is lost (from 1; 0: none): the
+                                   // transfers of both its ends fail, those of no other message
   double detect_us = 100;  // from a failure until its peers' transfers complete with an error
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom

@@ -112,7 +112,7 @@ void SimFabric::State::depart(std::uint32_t m) {
   const int src_host = opt.host_of_rank[msg.src];
   const bool local = same_host(msg.src, msg.dst);
   const bool cross = !local && nic(msg.src) % nrails != nic(msg.dst) % nrails;
-  ++nmessages;
+  if (++nmessages == opt.lose_message) return lose(m);
   if (local) {
     host_bytes += msg.bytes;
   } else {
@@ -138,6 +138,19 @@ void SimFabric::State::depart(std::uint32_t m) {
   msg.events = static_cast<std::uint16_t>(msg.events + 2);
   schedule(Kind::kTxEnd, start + ps, m);
   schedule(cross ? Kind::kAtSpine : Kind::kAtRx, head, m);
+}
+
+void SimFabric::State::lose(std::uint32_t m) {
+  M& msg = messages[m];
+  msg.set(M::kLost);
+  const Status why(
+      Code::kTransport,
+      fmt::format("{} bytes from rank {} to rank {} were lost at {} us of virtual time", msg.bytes,
+                  msg.src, msg.dst, static_cast<double>(now_ps) / 1e6));
+  refused[{msg.src, msg.dst}] = {why.code(), why.message(), msg.dst};
+  refused[{msg.dst, msg.src}] = {why.code(), why.message(), msg.src};
+  ++msg.events;
+  schedule(Kind::kDetectLoss, now_ps + detect_ps, m);
 }
 
 void SimFabric::State::tx_end(std::uint32_t m) {
@@ -323,7 +336,7 @@ void SimFabric::State::handle(const SimEvent& event) {
   ++events_done;
   const std::uint32_t m = event.subject;
   std::uint64_t what = static_cast<std::uint64_t>(event.kind);
-  if (event.kind <= Kind::kDeliver) {
+  if (event.kind <= Kind::kDetectLoss) {
     --messages[m].events;
     what ^= sim_mix(sim_key(messages[m].src, messages[m].dst)) ^ messages[m].tag << 8;
   } else {
@@ -353,6 +366,9 @@ void SimFabric::State::handle(const SimEvent& event) {
     case Kind::kDeliver:
       deliver(m);
       break;
+    case Kind::kDetectLoss:
+      fail(m, Code::kTransport);
+      break;
     case Kind::kWake:
       if (dead[m]) break;
       woken[m] = true;
@@ -371,7 +387,7 @@ void SimFabric::State::handle(const SimEvent& event) {
       detect_cut(m);
       break;
   }
-  if (event.kind <= Kind::kDeliver && messages[m].flags != 0) drop_if_over(m);
+  if (event.kind <= Kind::kDetectLoss && messages[m].flags != 0) drop_if_over(m);
 }
 
 SimPort& SimFabric::State::spine(Rank src, Rank dst) {

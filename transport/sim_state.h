@@ -90,6 +90,7 @@ struct SimEvent {
     kAtRx,
     kLanded,
     kDeliver,
+    kDetectLoss,
     kWake,  // of a rank
     kKill,
     kDetectKill,
@@ -140,6 +141,7 @@ struct SimFabric::State {
   void deliver(std::uint32_t m);
   void close(std::uint32_t m, SimMessage::Flag side, Code code, bool report);
   void fail(std::uint32_t m, Code code);  // both sides
+  void lose(std::uint32_t m);
   void report(Rank rank, const Completion& completion);
   void refuse(Rank rank, const Transfer& t, const std::string& why);
   void mark_ready(Rank rank);

@@ -1,5 +1,5 @@
 // labels: multiproc
-// The same job by every launcher: mpirun, torchrun's environment, weft launch.
+// The same job by every launcher: mpirun, srun, torchrun, weft launch.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -50,6 +50,30 @@ TEST_F(Launchers, Mpirun) {
   if (version.exit_code != 0 || version.text.find("Open MPI") == std::string::npos)
     GTEST_SKIP() << "missing capability: mpirun (Open MPI)";
   expect_right(run("mpirun --allow-run-as-root --oversubscribe -n 4 " + perf()), 4);
+}
+
+// In a cluster of this one machine, which the script makes.
+TEST_F(Launchers, Srun) {
+#if !WEFT_HAVE_PMIX
+  GTEST_SKIP() << "missing capability: PMIx (this build has none)";
+#endif
+  const std::string slurm = WEFT_SOURCE_DIR "/tests/lab/slurm ";
+  const Output plugins = run(slurm + "srun --mpi=list");
+  if (plugins.exit_code == 77)
+    GTEST_SKIP() << plugins.text.substr(plugins.text.find("missing capability"));
+  if (plugins.text.find("pmix") == std::string::npos)
+    GTEST_SKIP() << "missing capability: Slurm's PMIx plugin";
+  expect_right(run(slurm + "srun -n 4 --overcommit --mpi=pmix " + perf()), 4);
+}
+
+// -r and -t: without them the torchrun of Debian 12 (torch 1.13 with Python 3.11) fails by itself.
+TEST_F(Launchers, Torchrun) {
+  if (run("torchrun --help").exit_code != 0) GTEST_SKIP() << "missing capability: torchrun";
+  const std::string logs = json_.string() + ".torchrun";
+  const Output output = run(fmt::format(
+      "torchrun -r 1 -t 1 --log_dir {} --nproc_per_node 4 --no_python {}", logs, perf()));
+  std::filesystem::remove_all(logs);
+  expect_right(output, 4);
 }
 
 // What torchrun sets for each of its workers.
