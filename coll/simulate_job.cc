@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -66,8 +67,12 @@ struct SimJob::State {
       members[at(r)].endpoint = fabric.endpoint(r);
       members[at(r)].links = {members[at(r)].endpoint.get(), members[at(r)].endpoint.get()};
     }
-    for (const SimPause& p : options.pauses)
-      if (p.until_us) fabric.wake(p.rank, *p.until_us);
+    for (SimPause& p : options.pauses) {
+      if (!p.until_us) continue;
+      // To whole picoseconds, as the fabric has it: when the wake comes, the pause is over.
+      p.until_us = static_cast<double>(std::llround(*p.until_us * 1e6)) / 1e6;
+      fabric.wake(p.rank, *p.until_us);
+    }
     for (const SimFailure& f : options.fabric.failures)
       if (f.rank != kNoRank) deaths.push_back({f.at_us, f.rank});
     std::ranges::sort(deaths);

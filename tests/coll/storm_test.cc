@@ -3,7 +3,7 @@
 // that dies or stops, a link that goes down, a message that is lost. Each ends with the right bits
 // or with one error, the same on all ranks, that names the cause, and in time.
 //
-//   WEFT_STORM_SEEDS=5000 storm_test    that many seeds instead of 400
+//   WEFT_STORM_SEEDS=5000 storm_test    that many seeds instead of 2000
 //   WEFT_STORM_SEED=17 storm_test       this one only, as a failure says
 // labels: sim
 #include <fmt/format.h>
@@ -377,7 +377,7 @@ TEST(Storm, EndsRightOrWithOneTrueErrorOnAllRanks) {
     play(only);
     return;
   }
-  const std::uint64_t seeds = number("WEFT_STORM_SEEDS", 400);
+  const std::uint64_t seeds = number("WEFT_STORM_SEEDS", 2000);
   for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) play(seed);
 }
 
