@@ -48,7 +48,9 @@ class StormCall {
       call_.algorithm = &algorithms()[dice.below(algorithms().size())];
     } while (!call_.algorithm->applies(shape));
     call_.type = kAllDTypes[dice.below(std::size(kAllDTypes))];
-    call_.op = dice.one_of({RedOp::kSum, RedOp::kMin, RedOp::kMax});
+    do {
+      call_.op = kAllRedOps[dice.below(std::size(kAllRedOps))];
+    } while (!exact(call_.op, call_.type));
     call_.in_place = dice.chance(30);
     std::size_t most = most_bytes / size_of(call_.type);
     if (by_blocks(collective())) most = most / nranks_ + 1;
@@ -70,11 +72,10 @@ class StormCall {
   const SimCall& call() const { return call_; }
   Collective collective() const { return call_.algorithm->collective; }
   std::string text() const {
-    return fmt::format(
-        "{} of {} x {}{}{}, root {}, communicator {}", full_name(*call_.algorithm), call_.count,
-        name(call_.type),
-        collective() == Collective::kAllReduce ? fmt::format(" {}", name(call_.op)) : "",
-        call_.in_place ? ", in place" : "", call_.root, call_.communicator);
+    return fmt::format("{} of {} x {}{}{}, root {}, communicator {}", full_name(*call_.algorithm),
+                       call_.count, name(call_.type),
+                       reduces(collective()) ? fmt::format(" {}", name(call_.op)) : "",
+                       call_.in_place ? ", in place" : "", call_.root, call_.communicator);
   }
 
   void fill() {
@@ -83,7 +84,7 @@ class StormCall {
       std::ranges::fill(outs_[r], kUntouched);
       if (!reads(r)) continue;
       for (std::size_t i = 0; i < in_count(); ++i)
-        put(in_of(r), i, call_.type, value(static_cast<int>(r), i));
+        put(in_of(r), i, call_.type, given(static_cast<int>(r), i));
     }
   }
 
@@ -110,6 +111,16 @@ class StormCall {
 
  private:
   static constexpr std::byte kUntouched{0xA5}, kMark{0xEE};
+
+  // Whether the reference is: no averages, and no sums that do not fit.
+  static bool exact(RedOp op, DType type) {
+    if (!defined(op, type) || op == RedOp::kAvg || op == RedOp::kPreMulSum) return false;
+    const bool grows = op == RedOp::kSum || op == RedOp::kProd;
+    return !grows || size_of(type) > 1 || type == DType::kBool;
+  }
+  int given(int rank, std::size_t i) const {
+    return reduces(collective()) ? operand(rank, i, call_.type, call_.op) : value(rank, i);
+  }
 
   std::size_t element() const { return size_of(call_.type); }
   std::size_t in_count() const {
