@@ -34,7 +34,7 @@ bool on_board(const GroupState& g, const Tuning& tuning, Collective c, const Alg
 const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
   if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
   const int size_class = std::bit_width(total_bytes);
-  const Algorithm*& pick = g.picks[{c, size_class}];
+  const Algorithm*& pick = g.cache->picks[{c, size_class}];
   if (!pick) {
     Shape shape = g.shape;
     shape.root = root;
@@ -69,7 +69,7 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
                            bool in_place, std::size_t total_bytes) {
   const bool blocks = c == Collective::kAllGather || c == Collective::kReduceScatter;
   const bool small = blocks && total_bytes <= kPackedMax;
-  std::unique_ptr<Plan>& plan = g.plans[{&a, root, in_place, small}];
+  std::unique_ptr<Plan>& plan = g.cache->plans[{&a, root, in_place, small}];
   if (!plan) {
     Shape shape = g.shape;
     shape.root = root;
@@ -136,8 +136,8 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   op->group = &g;
   op->root = root;
   op->call = call;
-  op->call.tag = static_cast<std::uint64_t>(g.id) << 40 | (sequence & 0x7fff)
-                                                              << (kRoundBits + kOrdinalBits);
+  op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift |
+                 (sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
   core.start_plan(op, plan);
   return op;
 }
@@ -180,10 +180,17 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
   return core.wait(op);
 }
 
-Status run(GroupState& g, Collective c, const Call& call, Rank root) {
+Status empty(std::string_view call) {
+  return {Code::kInvalidArgument,
+          fmt::format("{}: this Communicator is empty: moved from, or of a rank without a color",
+                      call)};
+}
+
+Status run(const std::shared_ptr<GroupState>& g, Collective c, const Call& call, Rank root) {
+  if (!g) return empty(name(c));
   Status status;
-  Operation* op = begin(g, c, call, root, status, true);
-  return op ? g.core->wait(op) : status;
+  Operation* op = begin(*g, c, call, root, status, true);
+  return op ? g->core->wait(op) : status;
 }
 
 }  // namespace
@@ -222,28 +229,35 @@ Status Handle::wait() {
 
 // ---- Communicator --------------------------------------------------------------------------
 
-Rank Communicator::rank() const { return state_->me; }
-int Communicator::size() const { return static_cast<int>(state_->ranks.size()); }
+GroupState& Communicator::state() const {
+  if (!state_)
+    throw Error("this Communicator is empty: moved from, or of a rank without a color");
+  return *state_;
+}
+Rank Communicator::rank() const { return state().me; }
+int Communicator::size() const { return static_cast<int>(state().ranks.size()); }
 Rank Communicator::world_rank(Rank r) const {
-  return state_->ranks.at(static_cast<std::size_t>(r));
+  if (r < 0 || r >= size())
+    throw Error(fmt::format("rank {} is not a rank of this communicator (0..{})", r, size() - 1));
+  return state_->ranks[static_cast<std::size_t>(r)];
 }
 
 Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
                                 Reduction op) {
-  return run(*state_, Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
+  return run(state_, Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
-  return run(*state_, Collective::kAllGather, {in, out, count, type}, 0);
+  return run(state_, Collective::kAllGather, {in, out, count, type}, 0);
 }
 Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
                                     Reduction op) {
-  return run(*state_, Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
+  return run(state_, Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
                                Rank root) {
-  return run(*state_, Collective::kBroadcast, {in, out, count, type}, root);
+  return run(state_, Collective::kBroadcast, {in, out, count, type}, root);
 }
-Status Communicator::barrier() { return run(*state_, Collective::kBarrier, {}, 0); }
+Status Communicator::barrier() { return run(state_, Collective::kBarrier, {}, 0); }
 Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
   return send_async(data, count, type, to).wait();
 }
@@ -252,6 +266,7 @@ Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) 
 }
 
 Handle Communicator::start(Collective c, const Call& call, Rank root) {
+  if (!state_) return Handle(empty(name(c)));
   Status status;
   Operation* op = begin(*state_, c, call, root, status, false);
   Handle handle(state_, op);
@@ -276,6 +291,8 @@ Handle Communicator::broadcast_async(const void* in, void* out, std::size_t coun
 Handle Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
 
 Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer) {
+  const char* verb = send ? "send" : "recv";
+  if (!state_) return Handle(empty(verb));
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
@@ -303,21 +320,22 @@ Handle Communicator::recv_async(void* data, std::size_t count, DType type, Rank 
 
 void Communicator::set_algorithm(Collective collective, std::string_view name) {
   const Algorithm* found = nullptr;
+  GroupState& g = state();
   if (name != "auto") {
     found = find_algorithm(collective, name);
     if (!found)
       throw Error(fmt::format("{} has no algorithm '{}'; there are auto, {}",
                               weft::name(collective), name, algorithm_names(collective)));
-    if (!found->applies(state_->shape))
+    if (!found->applies(g.shape))
       throw Error(fmt::format("algorithm '{}' of {} does not apply to {} ranks on {} hosts", name,
-                              weft::name(collective), size(), state_->shape.hosts.size()));
+                              weft::name(collective), size(), g.shape.hosts.size()));
   }
-  const std::lock_guard lock(state_->core->mutex);
-  state_->forced[static_cast<std::size_t>(collective)] = found;
+  const std::lock_guard lock(g.core->mutex);
+  g.forced[static_cast<std::size_t>(collective)] = found;
 }
 
 std::string Communicator::last_algorithm() const {
-  const std::lock_guard lock(state_->core->mutex);
+  const std::lock_guard lock(state().core->mutex);
   if (state_->last_on_board) return "flat";
   return state_->last ? std::string(state_->last->name) : "none";
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -50,6 +51,7 @@ class Handle {
  private:
   friend class Communicator;
   Handle(std::shared_ptr<GroupState> group, Operation* op);
+  explicit Handle(Status status) : status_(std::move(status)) {}
   std::shared_ptr<GroupState> group_;
   Operation* op_ = nullptr;
   Status status_;
@@ -64,9 +66,27 @@ class Handle {
 // The first failure sticks: every later call returns it at once.
 class Communicator {
  public:
+  Communicator() = default;  // empty: calls return kInvalidArgument, or throw
+  explicit operator bool() const { return state_ != nullptr; }
   Rank rank() const;
   int size() const;
   Rank world_rank(Rank r) const;  // of rank r of this communicator
+
+  // New communicators. Every rank of this one calls the same of these three, like a collective:
+  // they run over this communicator and are done when the new ones can be used. All share
+  // connections, scratch memory and progress; one costs at most 64 KiB (docs/api.md). A new
+  // communicator ends with its last copy, whenever that is on each rank. Throw Error, on every
+  // rank where one passed something wrong.
+  //
+  // Ranks of one color (>= 0) come together, ordered by key and then by rank here. kNoColor: an
+  // empty Communicator is returned.
+  static constexpr int kNoColor = -1;
+  Communicator split(int color, int key = 0);
+  // The same ranks in the same order; its operations match none of this one's.
+  Communicator duplicate();
+  // These ranks of this communicator, in this order; every one of them passes the same list with
+  // itself in it. Ranks in no list pass an empty one and get an empty Communicator.
+  Communicator subset(std::span<const Rank> ranks);
 
   // out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
   Status all_reduce(const void* in, void* out, std::size_t count, DType type, Reduction op);
@@ -101,6 +121,7 @@ class Communicator {
   Handle start(Collective c, const Call& call, Rank root);
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+  GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;
 };
 

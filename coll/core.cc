@@ -83,8 +83,8 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   t.peer = peer;
   t.data = data;
   t.bytes = bytes;
-  t.tag = static_cast<std::uint64_t>(g.id) << 40 | std::uint64_t{1} << 39 |
-          (counter++ & ((std::uint64_t{1} << 39) - 1));
+  t.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
+          (counter++ & ((std::uint64_t{1} << kMessageBit) - 1));
   t.id = static_cast<std::uint64_t>(op->id) << 32;
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;

@@ -24,6 +24,15 @@
 
 namespace weft {
 
+// Tags of transfers, from the top: id of the communicator, 1 bit for point to point, and then
+// either a counter, or the number of the collective, round and ordinal (engine.h).
+inline constexpr int kSequenceBits = 13;
+inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
+inline constexpr int kIdShift = kMessageBit + 1;
+
+// ids of the communicators that every job has; the same id for groups that cannot share a rank.
+enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
+
 // A collective, or one point-to-point message, under way.
 struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage } kind = Kind::kFree;
@@ -47,8 +56,15 @@ struct PlanKey {
   auto operator<=>(const PlanKey&) const = default;
 };
 
+// What communicators of the same ranks, in the same order, have in common.
+struct GroupCache {
+  std::map<PlanKey, std::unique_ptr<Plan>> plans;
+  std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
+};
+
+// Lives as long as a Communicator or an operation of it; the fixed ones as long as the core.
 struct GroupState {
-  Core* core = nullptr;     // which owns this
+  Core* core = nullptr;
   std::vector<Rank> ranks;  // world ranks
   Rank me = 0;              // index in ranks
   std::uint32_t id = 0;     // the same on every rank of the group
@@ -59,9 +75,8 @@ struct GroupState {
   std::deque<Operation*> board_queue;       // the first one is published, the others wait
   std::uint64_t sequence = 0;               // of collectives
   std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
-  std::map<PlanKey, std::unique_ptr<Plan>> plans;
+  std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
-  std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
   const Algorithm* last = nullptr;
   bool last_on_board = false;
 };
@@ -81,9 +96,11 @@ bool board_ready(const GroupState& g);
 void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
-struct Core {
+struct Core : std::enable_shared_from_this<Core> {
   Core(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
   ~Core();
+  // The end of the World, after which every call fails. Takes the mutex itself.
+  void close() noexcept;
 
   // All below: with `mutex` held.
   // Polls the transports and runs what became possible; true when any transfer ended.
@@ -95,6 +112,9 @@ struct Core {
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
   int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
+  // A communicator of these world ranks, without a board.
+  std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
+  void forget_group(GroupState& g);
   const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
                        std::size_t total_bytes);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
@@ -107,7 +127,7 @@ struct Core {
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
-  std::unique_ptr<Job> job;
+  std::unique_ptr<Job> job;  // null once closed
   WorldOptions options;
   std::unique_ptr<Topology> topology;
   std::vector<std::unique_ptr<Transport>> transports;
@@ -119,7 +139,14 @@ struct Core {
   Tuning tuning;
   std::unique_ptr<Watch> watch;
   CostModel costs;                                              // measured; the same on every rank
-  std::map<std::uint32_t, std::unique_ptr<GroupState>> groups;  // by id, made when asked for
+
+  // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
+  // by one that is being made. Fixed ones are made when asked for and kept.
+  std::map<std::uint32_t, GroupState*> groups;
+  std::vector<std::unique_ptr<GroupState>> fixed_groups;
+  std::uint64_t next_id_epoch = kFixedGroups;  // rises; its lower id_bits are the next id to try
+  int id_bits = 24;
+  std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches;
 
   std::mutex mutex;
   std::vector<std::unique_ptr<Operation>> pool;
@@ -133,5 +160,9 @@ struct Core {
   double crowding = 1;   // ranks of this machine per core that they may use together
   bool crowded = false;  // more ranks than cores
 };
+
+// The communicator of that id, made when first asked for; it lives as long as the core.
+std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
+                                        std::vector<Rank> ranks);
 
 }  // namespace weft

@@ -91,6 +91,8 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
     }
   }
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
+  for (const Transport* link : links)
+    id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
@@ -119,14 +121,38 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
                 crowded ? ", more ranks than cores" : "");
 }
 
-Core::~Core() {
+Core::~Core() { close(); }
+
+void Core::close() noexcept {
+  std::unique_ptr<Job> leaving;
+  bool together = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (!job) return;
+    std::size_t under_way = active.size();
+    for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
+    if (under_way > 0)  // others wait for them
+      fail({Code::kAborted,
+            fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
+                        under_way),
+            job->rank()});
+    together = !broken && !job->failed();
+    failure = {Code::kAborted, "the World of this Communicator was destroyed"};
+    broken = true;
+    for (const auto& [id, g] : groups)
+      if (g) g->board.reset();
+    leaving = std::move(job);
+  }
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
-    if (!broken && !job->failed()) job->all_gather("");
+    if (together) leaving->all_gather("");
   } catch (const Error& e) {
-    spdlog::info("weft: rank {}: leaving alone: {}", job->rank(), e.what());
+    spdlog::info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
-  job->leave();
+  leaving->leave();
+  const std::lock_guard lock(mutex);
+  links.clear();
+  shm_link = -1;
   transports.clear();
 }
 
@@ -136,7 +162,7 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
   if (size() > 1) calibrate(*core_, *all.state_).check();
 }
 
-World::~World() = default;
+World::~World() { core_->close(); }
 
 std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
@@ -161,62 +187,15 @@ int World::size() const { return core_->job->size(); }
 const Topology& World::topology() const { return *core_->topology; }
 Job& World::job() { return *core_->job; }
 
-namespace {
-
-// ids: the same for groups that cannot share a rank, different for those that can.
-enum GroupId : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup };
-
-// The group of that id, which lives as long as the core.
-std::shared_ptr<GroupState> group(const std::shared_ptr<Core>& core, std::uint32_t id,
-                                  std::vector<Rank> ranks) {
-  std::unique_ptr<GroupState>& g = core->groups[id];
-  if (g) return {core, g.get()};
-  g = std::make_unique<GroupState>();
-  const Topology& topology = *core->topology;
-  g->core = core.get();
-  g->id = id;
-  g->ranks = std::move(ranks);
-  const int n = static_cast<int>(g->ranks.size());
-  g->sends.assign(g->ranks.size(), 0);
-  g->recvs.assign(g->ranks.size(), 0);
-  std::map<int, std::vector<Rank>> hosts;
-  g->one_machine = true;
-  for (Rank r = 0; r < n; ++r) {
-    const Rank world = g->ranks[static_cast<std::size_t>(r)];
-    if (world == core->job->rank()) g->me = r;
-    hosts[topology.host(world)].push_back(r);
-    g->one_machine = g->one_machine && core->shm_peer[static_cast<std::size_t>(world)];
-  }
-  g->shape.rank = g->me;
-  g->shape.nranks = n;
-  for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
-  // Rails of declared, unequal speed get chunks to match.
-  std::vector<double> weight;
-  for (const Rank r : g->shape.hosts.front()) {
-    const Rank world = g->ranks[static_cast<std::size_t>(r)];
-    const auto& rails = topology.place(world).rails;
-    const auto rail = static_cast<std::size_t>(topology.rail(world));
-    weight.push_back(rail < rails.size() ? rails[rail].rate_gbps : 0);
-  }
-  const auto [low, high] = std::minmax_element(weight.begin(), weight.end());
-  if (*low > 0 && *low < *high) g->shape.rail_weight = weight;
-
-  if (core->shm_link >= 0 && g->one_machine && n > 1 && n <= 256)
-    g->board = core->links[static_cast<std::size_t>(core->shm_link)]->board(g->ranks, id);
-  return {core, g.get()};
-}
-
-}  // namespace
-
 Communicator World::world() {
   std::vector<Rank> ranks(static_cast<std::size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return Communicator(group(core_, kWorldGroup, std::move(ranks)));
+  return Communicator(fixed_group(core_, kWorldGroup, std::move(ranks)));
 }
 
 Communicator World::host() {
   const Topology& t = *core_->topology;
-  return Communicator(group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
+  return Communicator(fixed_group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
 }
 
 Communicator World::rail() {
@@ -228,7 +207,7 @@ Communicator World::rail() {
     if (local < members.size()) ranks.push_back(members[local]);
   }
   std::sort(ranks.begin(), ranks.end());
-  return Communicator(group(core_, kRailGroup, std::move(ranks)));
+  return Communicator(fixed_group(core_, kRailGroup, std::move(ranks)));
 }
 
 }  // namespace weft

@@ -32,25 +32,6 @@ const std::uint64_t probe_word = kProbe;
 // one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
 constexpr std::size_t kCmaMin = kMaxSlot + 1;
 
-class ShmBoard final : public Board {
- public:
-  ShmBoard(std::vector<BoardHalf*> halves, int me) : halves_(std::move(halves)), me_(me) {}
-  std::size_t capacity() const noexcept override { return kBoardBytes; }
-  void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept override {
-    BoardHalf& mine = halves_[static_cast<std::size_t>(me_)][round & 1];
-    if (bytes) std::memcpy(mine.data, data, bytes);
-    mine.round.store(round, std::memory_order_release);
-  }
-  const void* read(int member, std::uint32_t round) const noexcept override {
-    const BoardHalf& half = halves_[static_cast<std::size_t>(member)][round & 1];
-    return half.round.load(std::memory_order_acquire) == round ? half.data : nullptr;
-  }
-
- private:
-  std::vector<BoardHalf*> halves_;
-  int me_;
-};
-
 bool can_attach(int pid, std::uint64_t probe) {
   std::uint64_t word = 0;
   const iovec here{&word, sizeof word};
@@ -135,19 +116,32 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
   }
 }
 
-std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members, std::uint32_t id) {
-  if (id >= kBoards) return nullptr;
-  std::vector<BoardHalf*> halves;
-  int me = -1;
+std::uint64_t ShmTransport::offer_board() noexcept {
+  return parts_.offer(arena_.data() + layout_.boards);
+}
+
+void ShmTransport::withdraw_board(std::uint64_t part) noexcept { parts_.withdraw(part); }
+
+std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
+                                           std::span<const std::uint64_t> parts) {
+  std::vector<std::byte*> arenas;
+  std::size_t me = members.size();
   for (const Rank r : members) {
     const int m = member_of_[static_cast<std::size_t>(r)];
-    if (m < 0) return nullptr;
-    if (m == me_) me = static_cast<int>(halves.size());
-    halves.push_back(
-        reinterpret_cast<BoardHalf*>(peers_[static_cast<std::size_t>(m)].arena + layout_.boards) +
-        2 * id);
+    if (m == me_) me = arenas.size();
+    if (m >= 0) arenas.push_back(peers_[static_cast<std::size_t>(m)].arena + layout_.boards);
   }
-  return std::make_unique<ShmBoard>(std::move(halves), me);
+  const bool all = arenas.size() == members.size() &&
+                   std::find(parts.begin(), parts.end(), std::uint64_t{0}) == parts.end();
+  if (all && me < members.size()) return parts_.make(arenas, parts, static_cast<int>(me));
+  if (me < members.size()) parts_.withdraw(parts[me]);
+  return nullptr;
+}
+
+std::unique_ptr<Board> ShmTransport::fixed_board(std::span<const Rank> members, std::uint32_t id) {
+  if (id >= kFixedBoards) return nullptr;
+  const std::vector<std::uint64_t> parts(members.size(), BoardParts::fixed(id));
+  return board(members, parts);
 }
 
 Caps ShmTransport::caps() const {

@@ -12,8 +12,9 @@ namespace weft::shm {
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;            // cells per ordered pair of ranks
 inline constexpr std::size_t kInline = 40;             // bytes that travel inside a cell
-inline constexpr int kBoards = 16;                     // communicators with a board
+inline constexpr int kFixedBoards = 3, kBoards = 256;  // communicators with a board
 inline constexpr std::size_t kBoardBytes = 32u << 10;  // of one message on a board
+inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // all but the fixed ones
 
 // Slots by size. The odd line keeps the starts of slots out of the same cache set.
 struct SlotClass {
@@ -61,11 +62,19 @@ inline std::uint8_t round_of(std::uint32_t cell) {
   return static_cast<std::uint8_t>(cell / kRing + 1);
 }
 
+// A part of a board: who uses it, and two messages. `use` is 2 * epoch while the board of that
+// epoch is used, one more when its owner is through with it; the next use has another epoch.
+struct alignas(kLine) BoardPart {
+  std::atomic<std::uint64_t> use;
+};
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
   std::uint32_t reserved;
-  std::byte data[kBoardBytes];
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + 8; }
 };
+inline constexpr std::size_t kHalf = kLine + kBoardBytes, kSmallHalf = kLine + kSmallBoardBytes;
+inline constexpr std::size_t kPart = sizeof(BoardPart) + 2 * kHalf,
+                             kSmallPart = sizeof(BoardPart) + 2 * kSmallHalf;
 
 // Offsets in the arena of one rank, for a machine with n members.
 struct Layout {
@@ -74,14 +83,14 @@ struct Layout {
         rings(acks + static_cast<std::size_t>(n) * sizeof(Acks)),
         heads(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
         boards(heads + static_cast<std::size_t>(n) * kRing * sizeof(Head)),
-        slots(boards + 2 * kBoards * sizeof(BoardHalf)),
+        slots(boards + kFixedBoards * kPart + kBoards * kSmallPart),
         bytes(slots) {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
   std::size_t acks;    // Acks[n]: of what was sent to member i
   std::size_t rings;   // Cell[n][kRing]: from member i
   std::size_t heads;   // Head[n][kRing]: of the messages in those cells
-  std::size_t boards;  // BoardHalf[kBoards][2]
+  std::size_t boards;  // parts: kFixedBoards large ones, kBoards small ones
   std::size_t slots;
   std::size_t bytes;
 };

@@ -8,6 +8,7 @@
 #include "topo/topology.h"
 #include "transport/rendezvous.h"
 #include "transport/shared_region.h"
+#include "transport/shm_board.h"
 #include "transport/shm_layout.h"
 #include "transport/transport.h"
 
@@ -24,7 +25,11 @@ class ShmTransport final : public Transport {
   void* stage(std::size_t bytes) noexcept override;
   void unstage(void* staged) noexcept override;
   bool mapped(const void* data, std::size_t bytes) const noexcept override;
-  std::unique_ptr<Board> board(std::span<const Rank> members, std::uint32_t id) override;
+  std::uint64_t offer_board() noexcept override;
+  void withdraw_board(std::uint64_t part) noexcept override;
+  std::unique_ptr<Board> board(std::span<const Rank> members,
+                               std::span<const std::uint64_t> parts) override;
+  std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) override;
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
@@ -133,6 +138,7 @@ class ShmTransport final : public Transport {
   bool cma_ = false;
   std::size_t cma_min_bytes_ = 0;
   std::vector<Rank> waiting_;  // peers with a backlog
+  BoardParts parts_;
   // The slot that the last send of this batch was copied to: the same bytes to several peers are
   // copied once.
   const void* last_data_ = nullptr;

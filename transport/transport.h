@@ -61,6 +61,7 @@ struct Caps {
   bool phantom = false;          // no bytes are carried (simulated): data and views are null
   std::size_t inline_bytes = 0;  // messages up to this size are sent with their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
+  int tag_bits = 64;                // of Transfer::tag that are carried
   bool cuda = false;             // takes device pointers
 };
 
@@ -130,9 +131,22 @@ class Transport {
     return false;
   }
 
-  // A board shared with `members` (world ranks, this one included), nullptr where there is none.
-  // Every member asks with the same list and the same id.
-  virtual std::unique_ptr<Board> board(std::span<const Rank> members, std::uint32_t id) {
+  // A board takes a part of memory from every member. This rank's part, reserved and cleared, for
+  // a board that is about to be made; 0: there is none left. It goes to board() or
+  // withdraw_board().
+  virtual std::uint64_t offer_board() noexcept { return 0; }
+  virtual void withdraw_board(std::uint64_t part) noexcept { (void)part; }
+  // A board shared with `members` (world ranks, this one included) over the part that each of them
+  // offered; nullptr where there is none. Its destruction frees this rank's part once every member
+  // has destroyed its own; it must happen before the transport's.
+  virtual std::unique_ptr<Board> board(std::span<const Rank> members,
+                                       std::span<const std::uint64_t> parts) {
+    (void)members, (void)parts;
+    return nullptr;
+  }
+  // A part that every rank has from the start, without an offer, for ids 0 ... 2.
+  static constexpr std::uint32_t kFixedBoards = 3;
+  virtual std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) {
     (void)members, (void)id;
     return nullptr;
   }

@@ -51,11 +51,11 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
       continue;
     }
     Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
-    if (t.tag >> kUcxTagBits != 0 || t.kind == Transfer::Kind::kView) {
+    if (t.tag >> tag_bits_ != 0 || t.kind == Transfer::Kind::kView) {
       peer.note = Status(Code::kInvalidArgument,
                          t.kind == Transfer::Kind::kView
                              ? std::string("ucx: no views here; post a kRecv")
-                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, kUcxTagBits),
+                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
                          t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (!connect(peer)) {
@@ -146,6 +146,7 @@ bool UcxTransport::arm(std::vector<int>& fds) noexcept {
 Caps UcxTransport::caps() const {
   Caps caps;
   caps.name = "ucx";
+  caps.tag_bits = tag_bits_;
   return caps;
 }
 

@@ -105,13 +105,13 @@ bool UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
   if (!worker_ || peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
   Peer& p = peers_[static_cast<std::size_t>(peer)];
   if (!p.failure.ok()) return false;
-  const ucp_tag_t wire = ucx_tag(peer, tag & kUcxTagMask);
-  const ucp_tag_t wire_mask = ~kUcxTagMask | (mask & kUcxTagMask);
+  const ucp_tag_t wire = ucx_tag(peer, tag & tag_mask());
+  const ucp_tag_t wire_mask = ~tag_mask() | (mask & tag_mask());
   for (int i = 0; i < kStashAtOnce; ++i) {
     ucp_tag_recv_info_t info;
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) break;
     if (info.length > kMostWithHead + sizeof(WireHead)) break;
-    stash(p, info.sender_tag & kUcxTagMask, info.length);
+    stash(p, info.sender_tag & tag_mask(), info.length);
   }
   for (const auto& s : stash_) {
     if (s->peer != peer || !s->here || (s->tag & mask) != (tag & mask)) continue;

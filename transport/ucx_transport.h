@@ -21,12 +21,6 @@ struct UcpWorkerDestroy {
   void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
 };
 
-inline constexpr int kUcxTagBits = 48;  // of Transfer::tag; the source rank is above them
-inline constexpr ucp_tag_t kUcxTagMask = (ucp_tag_t{1} << kUcxTagBits) - 1;
-inline ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) {
-  return static_cast<ucp_tag_t>(source) << kUcxTagBits | tag;
-}
-
 // Messages up to this size take a head along.
 inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
 
@@ -108,6 +102,10 @@ class UcxTransport final : public Transport {
   std::string worker_address() const;
 
   // ucx_datapath.cc
+  ucp_tag_t tag_mask() const { return (ucp_tag_t{1} << tag_bits_) - 1; }
+  ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) const {
+    return static_cast<ucp_tag_t>(source) << tag_bits_ | tag;
+  }
   void post_send(const Transfer& t, Peer& peer) noexcept;
   void post_recv(const Transfer& t, Peer& peer) noexcept;
   bool connect(Peer& peer) noexcept;
@@ -138,6 +136,7 @@ class UcxTransport final : public Transport {
   static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept;
 
   Rank rank_;
+  int tag_bits_;  // of Transfer::tag; the source rank is above them
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>

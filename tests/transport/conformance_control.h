@@ -177,7 +177,7 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
   std::vector<Rank> members(kRanks);
   std::iota(members.begin(), members.end(), 0);
   std::vector<std::unique_ptr<Board>> boards;
-  for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().board(members, 0));
+  for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().fixed_board(members, 0));
   if (boards[0] == nullptr) GTEST_SKIP() << "missing capability: board";
   const std::size_t room = boards[0]->capacity();
   ASSERT_GT(room, 0u);
