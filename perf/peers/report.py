@@ -58,32 +58,45 @@ def show(number):
     return "-" if number is None else f"{number:.2f}" if number < 1000 else f"{number:.0f}"
 
 
-def print_tables(results):
-    groups = {}
-    for case in results.outcomes:
-        groups.setdefault(title(case), []).append(case)
-    for name, cases in groups.items():
-        columns = list(dict.fromkeys(c for case in cases for c in results.outcomes[case]))
-        wefts = [c for c in columns if c.startswith("weft")]
-        baseline = "openmpi" if "openmpi" in columns else "best"
-        print(f"\n{name}: p50 in us, then weft / peer")
-        heads = columns + [f"{w}/{p}" for w in wefts for p in dict.fromkeys((baseline, "best"))]
-        print(f"{'bytes':>8}" + "".join(f"  {h:>{max(len(h), 9)}}" for h in heads))
-        for case in sorted(cases, key=lambda c: c.bytes):
-            cells = [results.time_us(case, c) for c in columns]
-            for w in wefts:
-                for p in dict.fromkeys((baseline, "best")):
-                    mine, theirs = results.time_us(case, w), results.time_us(case, p)
-                    cells.append(mine / theirs if mine and theirs else None)
-            print(f"{human(case.bytes):>8}" + "".join(
-                f"  {show(c):>{max(len(h), 9)}}" for h, c in zip(heads, cells)))
-        if cases[0].layout is not None:
+class Tables:
+    """Prints the ratios of each case when it is done, under one head for cases of one kind."""
+
+    def __init__(self, results):
+        self.results, self.name, self.columns, self.cases = results, None, [], []
+
+    def add(self, case, columns):
+        """columns: who was asked to run it, in their order."""
+        if (title(case), columns) != (self.name, self.columns):
+            self.end()
+            self.name, self.columns = title(case), columns
+            print(f"\n{self.name}: p50 in us, then weft / peer")
+            heads = columns + [f"{w}/{p}" for w, p in self.pairs()]
+            self.widths = [max(len(h), 9) for h in heads]
+            print(f"{'bytes':>8}" + self.line(heads))
+        self.cases.append(case)
+        cells = [self.results.time_us(case, c) for c in columns]
+        for pair in self.pairs():
+            mine, theirs = (self.results.time_us(case, c) for c in pair)
+            cells.append(mine / theirs if mine and theirs else None)
+        print(f"{human(case.bytes):>8}" + self.line(map(show, cells)), flush=True)
+
+    def end(self):
+        """What follows the last case of a kind."""
+        if self.cases and self.cases[0].layout is not None:
             print("share of the bound")
-            for case in sorted(cases, key=lambda c: c.bytes):
-                cells = [results.of_bound(case, c) for c in columns]
-                print(f"{human(case.bytes):>8}" + "".join(
-                    f"  {'-' if s is None else format(s, '.3f'):>{max(len(c), 9)}}"
-                    for c, s in zip(columns, cells)))
+            for case in self.cases:
+                shares = [self.results.of_bound(case, c) for c in self.columns]
+                print(f"{human(case.bytes):>8}" + self.line(
+                    "-" if s is None else format(s, ".3f") for s in shares), flush=True)
+        self.name, self.cases = None, []
+
+    def pairs(self):
+        baseline = "openmpi" if "openmpi" in self.columns else "best"
+        return [(w, p) for w in self.columns if w.startswith("weft")
+                for p in dict.fromkeys((baseline, "best"))]
+
+    def line(self, cells):
+        return "".join(f"  {c:>{w}}" for c, w in zip(cells, self.widths))
 
 
 def targets():
