@@ -22,10 +22,10 @@ constexpr std::int64_t kSizeMax = 1 << 20;
 // "host:port" or "[v6]:port"
 void parse_root(const std::string& root, JobSpec& spec) {
   const std::size_t colon = root.rfind(':');
-  if (colon == std::string::npos || colon == 0) {
+  spec.address = root.substr(0, colon);
+  if (colon == std::string::npos || spec.address.empty() || spec.address == "[]") {
     throw Error(fmt::format("WEFT_ROOT=\"{}\" is not host:port, as in 10.0.0.1:29400", root));
   }
-  spec.address = root.substr(0, colon);
   if (spec.address.front() == '[' && spec.address.back() == ']') {
     spec.address = spec.address.substr(1, spec.address.size() - 2);
   } else if (spec.address.find(':') != std::string::npos) {

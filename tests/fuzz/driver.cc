@@ -3,6 +3,7 @@
 //
 //   frame_fuzz --corpus DIR --runs 20000 [--seed 1]
 //   frame_fuzz --corpus DIR --only 1234     run one input again, as a failed run tells
+//   frame_fuzz --corpus DIR --only 1234 --save FILE    write it to a file, for the corpus
 //   frame_fuzz FILE ...                     run these files
 #include <unistd.h>
 
@@ -172,6 +173,7 @@ std::uint64_t number(std::string_view option, std::string_view text) {
 
 int main(int argc, char** argv) {
   std::string corpus_dir;
+  std::string save;
   std::uint64_t runs = 0;
   std::uint64_t seed = 1;
   std::uint64_t first = 0;
@@ -189,12 +191,15 @@ int main(int argc, char** argv) {
       runs = number(option, value);
     } else if (option == "--seed") {
       seed = number(option, value);
+    } else if (option == "--save") {
+      save = value;
     } else if (option == "--only") {
       first = number(option, value);
       runs = first + 1;
     } else {
       std::fprintf(stderr,
-                   "driver: unknown option %s; there are --corpus, --runs, --seed, --only\n",
+                   "driver: unknown option %s; there are --corpus, --runs, --seed, "
+                   "--only, --save\n",
                    argv[i - 1]);
       return 2;
     }
@@ -225,6 +230,12 @@ int main(int argc, char** argv) {
     Random random(seed * 0x100000001b3 + i);  // each input stands alone, so that --only finds it
     Bytes bytes = corpus[random.below(corpus.size())];
     for (std::size_t n = 1 + random.below(6); n > 0; --n) mutate(bytes, corpus, random);
+    if (!save.empty()) {
+      std::ofstream(save, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()),
+                 static_cast<std::streamsize>(bytes.size()));
+      continue;
+    }
     run(bytes, "--seed " + std::to_string(seed) + " --only " + std::to_string(i));
   }
   std::printf("driver: %zu files and %llu mutations passed\n", files_run,

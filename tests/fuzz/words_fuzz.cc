@@ -41,7 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       require(ladder.front() == *bytes && ladder.back() <= end && ladder.size() <= 64);
     }
   }
-  if (const auto c = tried([&] { return collective_named(text); })) require(name(*c) == text);
+  if (const auto c = tried([&] { return collective_named(text); }))
+    require(collective_named(name(*c)) == *c);
   if (const auto t = dtype_from(text)) require(dtype_from(name(*t)) == t);
   if (const auto o = redop_from(text)) require(redop_from(name(*o)) == o);
   if (const auto all = tried([&] { return dtypes_named("-d", text); })) require(!all->empty());

@@ -75,7 +75,7 @@ TEST_F(Environment, MalformedValuesAreNamed) {
   weft("0", "0");
   EXPECT_THAT(error(), HasSubstr("WEFT_SIZE is \"0\""));
   for (const char* root :
-       {"", "host", ":80", "host:", "host:0", "host:65536", "host:http", "::1:80"}) {
+       {"", "host", ":80", "[]:80", "host:", "host:0", "host:65536", "host:http", "::1:80"}) {
     weft("1", "2");
     set("WEFT_ROOT", root);
     EXPECT_THAT(error(), HasSubstr("WEFT_ROOT")) << root;
