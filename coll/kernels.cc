@@ -2,6 +2,10 @@
 // begins a premultiplied sum.
 #include "coll/kernels.h"
 
+#ifdef WEFT_X86_ISAS
+#include <cpuid.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -11,14 +15,21 @@
 namespace weft {
 namespace {
 
+#ifdef WEFT_X86_ISAS
+// Not a feature that clang 14's __builtin_cpu_supports() knows.
+bool has_f16c() noexcept {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 const KernelTable& table() noexcept {
 #ifdef WEFT_X86_ISAS
   static const KernelTable& chosen = []() -> const KernelTable& {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
       return kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
       return kernels_avx2;
     return kernels_base;
   }();

@@ -35,10 +35,10 @@ class Simulation {
     total_bytes_ = whole_bytes(collective, count, type, n);
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
+    const bool packed = packed_on_fabric(collective, schedules, total_bytes_);
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
-      m.plan =
-          plan_on_fabric(collective, schedules[r], world, options, buffers.in_place, total_bytes_);
+      m.plan = plan_on_fabric(collective, schedules[r], world, options, buffers.in_place, packed);
       m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
       m.links = {m.endpoint.get(), m.endpoint.get()};
       m.call = {.count = count, .type = type, .op = buffers.op, .id_high = 1};
@@ -136,7 +136,7 @@ std::size_t whole_bytes(Collective collective, std::size_t count, DType type, st
 }
 
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
-                    const SimFabricOptions& options, bool in_place, std::size_t total_bytes) {
+                    const SimFabricOptions& options, bool in_place, bool packed) {
   // The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
   // ranks share a host; the plan learns here where arrivals are lent.
   constexpr int kHostLink = 0, kRailLink = 1;
@@ -155,7 +155,14 @@ Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<c
   const bool receiver =
       collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
   return compile(schedule, {collective, network, receiver || in_place, world, links, link_of},
-                 by_blocks(collective) && wants_packed(total_bytes, schedule));
+                 packed);
+}
+
+bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
+                      std::size_t total_bytes) {
+  return by_blocks(collective) && std::ranges::any_of(schedules, [&](const Schedule& s) {
+           return wants_packed(total_bytes, s);
+         });
 }
 
 SimFabricOptions fabric_of(const Shape& shape, int rails) {

@@ -67,6 +67,9 @@ std::size_t whole_bytes(Collective collective, std::size_t count, DType type, st
 // What a rank runs; world[r] is the fabric's rank of rank r of the communicator. Its two links are
 // both the rank's one endpoint.
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
-                    const SimFabricOptions& options, bool in_place, std::size_t total_bytes);
+                    const SimFabricOptions& options, bool in_place, bool packed);
+// Whether the ranks of these schedules work on packed copies.
+bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
+                      std::size_t total_bytes);
 
 }  // namespace weft

@@ -109,11 +109,16 @@ struct SimJob::State {
       const std::size_t total = whole_bytes(c.algorithm->collective, count, c.type, n);
       const std::uint64_t sequence = group.sequence++;
       const auto id = next_id++;
+      std::vector<Schedule> schedules = c.schedules;
+      if (schedules.empty())
+        for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
+          schedules.push_back(c.algorithm->build(shape));
+      const bool packed = packed_on_fabric(c.algorithm->collective, schedules, total);
       for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
         Member& m = members[at(group.ranks[at(shape.rank)])];
         auto part = std::make_unique<Part>();
-        part->plan = plan_on_fabric(c.algorithm->collective, c.algorithm->build(shape), group.ranks,
-                                    options.fabric, c.in_place, total);
+        part->plan = plan_on_fabric(c.algorithm->collective, schedules.at(at(shape.rank)),
+                                    group.ranks, options.fabric, c.in_place, packed);
         part->slicing = slicing_for(options.tuning, part->plan, total);
         part->call.count = count;
         part->call.type = c.type;

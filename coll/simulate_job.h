@@ -17,6 +17,7 @@
 
 #include "coll/algorithm.h"
 #include "coll/engine.h"
+#include "coll/schedule.h"
 #include "coll/tuning.h"
 #include "coll/types.h"
 #include "topo/status.h"
@@ -45,7 +46,8 @@ struct SimJobOptions {
 struct SimCall {
   int communicator = 0;
   const Algorithm* algorithm = nullptr;
-  std::size_t count = 0;  // elements: of the message, or of a block
+  std::vector<Schedule> schedules;  // in place of the algorithm's, by rank of the communicator
+  std::size_t count = 0;            // elements: of the message, or of a block
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
   Rank root = 0;
@@ -62,10 +64,10 @@ struct SimProgram {
 };
 
 struct SimOutcome {
-  Status status;         // ok: all its calls are done
+  Status status;           // ok: all its calls are done
   std::vector<bool> done;  // by call: whether it ended well here
-  bool alive = true;     // false: died, or stopped for good
-  double ended_us = 0;   // virtual time
+  bool alive = true;       // false: died, or stopped for good
+  double ended_us = 0;     // virtual time
 };
 
 class SimJob {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coll/check.h"
+#include "coll/engine.h"
 #include "tests/coll/schedules.h"
 
 namespace weft {
@@ -32,6 +33,13 @@ void expect_right(const Algorithm& algorithm, Shape shape, std::span<const int> 
   for (Rank root : roots(algorithm.collective, shape.nranks)) {
     shape.root = root;
     const auto schedules = build_all(algorithm, shape);
+    // The engine decides by its own rank's schedule how messages are cut, which all must do alike.
+    for (const Schedule& s : schedules)
+      if (by_blocks(algorithm.collective)) {
+        EXPECT_EQ(wants_packed(1, s), wants_packed(1, schedules[0]))
+            << full_name(algorithm) << ", " << shape.nranks << " ranks, " << shape.hosts.size()
+            << " hosts, root " << root << ": ranks " << s.rank << " and 0 cut messages differently";
+      }
     for (int c : credits)
       EXPECT_EQ(check(algorithm.collective, schedules, {.credits = c, .root = root}), "")
           << full_name(algorithm) << ", " << shape.nranks << " ranks, " << shape.hosts.size()

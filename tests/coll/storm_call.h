@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <random>
-#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coll/algorithm.h"
@@ -46,7 +46,7 @@ class StormCall {
     shape.root = call_.root;
     do {
       call_.algorithm = &algorithms()[dice.below(algorithms().size())];
-    } while (!call_.algorithm->applies(shape));
+    } while (!known(call_.algorithm->collective) || !call_.algorithm->applies(shape));
     call_.type = kAllDTypes[dice.below(std::size(kAllDTypes))];
     do {
       call_.op = kAllRedOps[dice.below(std::size(kAllRedOps))];
@@ -57,16 +57,18 @@ class StormCall {
     call_.count = dice.chance(10)
                       ? dice.below(3)
                       : 1 + dice.below(std::max<std::size_t>(1, most >> dice.below(12)));
-    // One element more than needed, so that no address is null and writes past the end show.
-    const std::size_t in = in_count(), out = out_count();
-    ins_.resize(nranks_);
-    outs_.resize(nranks_);
-    for (std::size_t r = 0; r < nranks_; ++r) {
-      ins_[r].resize(((call_.in_place ? std::max(in, out) : in) + 1) * element());
-      outs_[r].resize(call_.in_place ? 0 : (out + 1) * element());
-      call_.in.push_back(reads(r) ? in_of(r) : nullptr);
-      call_.out.push_back(out_of(r));
-    }
+    allocate();
+  }
+  // These very arguments; in and out are made here.
+  StormCall(SimCall call, int nranks)
+      : call_(std::move(call)), nranks_(static_cast<std::size_t>(nranks)) {
+    allocate();
+  }
+
+  // Collectives whose result is known here.
+  static bool known(Collective c) {
+    return c == Collective::kAllReduce || c == Collective::kReduceScatter ||
+           c == Collective::kAllGather || c == Collective::kBroadcast || c == Collective::kBarrier;
   }
 
   const SimCall& call() const { return call_; }
@@ -110,6 +112,19 @@ class StormCall {
   }
 
  private:
+  void allocate() {
+    // One element more than needed, so that no address is null and writes past the end show.
+    const std::size_t in = in_count(), out = out_count();
+    ins_.resize(nranks_);
+    outs_.resize(nranks_);
+    for (std::size_t r = 0; r < nranks_; ++r) {
+      ins_[r].resize(((call_.in_place ? std::max(in, out) : in) + 1) * element());
+      outs_[r].resize(call_.in_place ? 0 : (out + 1) * element());
+      call_.in.push_back(reads(r) ? in_of(r) : nullptr);
+      call_.out.push_back(out_of(r));
+    }
+  }
+
   static constexpr std::byte kUntouched{0xA5}, kMark{0xEE};
 
   // Whether the reference is: no averages, and no sums that do not fit.
@@ -156,10 +171,8 @@ class StormCall {
         return reduced(n, r * call_.count + i, call_.type, call_.op);
       case Collective::kAllGather:
         return value(static_cast<int>(i / call_.count), i % call_.count);
-      case Collective::kBroadcast:
+      default:  // kBroadcast
         return value(call_.root, i);
-      default:
-        throw std::logic_error(fmt::format("no reference for {}", name(collective())));
     }
   }
 

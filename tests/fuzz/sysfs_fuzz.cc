@@ -1,5 +1,5 @@
 // Files of sysfs with anything in them, links that lead nowhere, and folders in place of files:
-// discovery never throws, and ends. An input is a list of: which file, what becomes of it, what it holds.
+// discovery never throws, and ends. An input says which file, what becomes of it, what it holds.
 // runs: 2000
 #include <unistd.h>
 
