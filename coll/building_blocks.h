@@ -41,6 +41,9 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 
 // tree.cc: binomial, ceil(lg n) steps.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
+void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+// To member 0 and back: 2 (n - 1) messages in all, the fewest there can be.
+void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel);
 
 // The groups of one rank. The shape must outlive it.
 class Layout {

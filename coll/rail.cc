@@ -140,8 +140,11 @@ constexpr Algorithm kAlgorithms[] = {
      "flat inside the host, then recursive doubling along each rail: for small messages",
      uniform_hosts, small_all_reduce_schedule},
     {"hierarchical_leader", Collective::kAllReduce,
-     "to each host's first rank, recursive doubling among these, back: fewest messages", any_shape,
+     "to each host's first rank, recursive doubling among these, back: few messages", any_shape,
      leader_schedule<recursive_doubling_all_reduce>},
+    {"tree", Collective::kAllReduce,
+     "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
+     any_shape, leader_schedule<tree_all_reduce>},
     {"hierarchical", Collective::kAllGather, "a ring along each rail, then direct inside the host",
      uniform_hosts, all_gather_schedule<ring_all_gather>},
     {"hierarchical_hd", Collective::kAllGather,
@@ -159,8 +162,11 @@ constexpr Algorithm kAlgorithms[] = {
     {"hierarchical", Collective::kBarrier, "inside the host, then along every rail", uniform_hosts,
      barrier_schedule},
     {"hierarchical_leader", Collective::kBarrier,
-     "to each host's first rank, dissemination among these, back: fewest messages", any_shape,
+     "to each host's first rank, dissemination among these, back: few messages", any_shape,
      leader_schedule<dissemination_barrier>},
+    {"tree", Collective::kBarrier,
+     "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
+     any_shape, leader_schedule<tree_all_reduce>},
 };
 
 }  // namespace

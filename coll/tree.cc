@@ -19,6 +19,21 @@ void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
     if (v + mask < n) s.send(g.at(root + v + mask), c, channel);
 }
 
+// The same tree from its leaves up: the nearest (and smallest) subtrees are ready first.
+void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
+  const int n = g.size();
+  const int v = (g.me - root + n) % n;
+  const int low = v != 0 ? v & -v : static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)));
+  for (int mask = 1; mask < low && v + mask < n; mask *= 2)
+    s.recv_reduce(g.at(root + v + mask), c, channel);
+  if (v != 0) s.send(g.at(root + v - low), c, channel);
+}
+
+void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
+  binomial_reduce(s, g, 0, c, channel);
+  binomial_broadcast(s, g, 0, c, channel);
+}
+
 namespace {
 
 // One rank per host stands for it: the root, and elsewhere the one on the root's rail.
