@@ -113,9 +113,10 @@ Status calibrate(Core& core, GroupState& world) {
   c.rail.us_per_byte =
       declared > 0 ? 8e-3 / (declared * kTcpShare) : median_of(all[3], c.rail.us_per_byte);
   // Over sockets most of a short message's time is work of the processor at either end. Messages to
-  // several peers do not share it, and where ranks share a core it waits for its turn.
+  // several peers do not share it.
   if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
-    c.rail.step_us = kSocketWork * c.rail.alpha_us * median_of(all[4], 1);
+    c.rail.step_us = kSocketWork * c.rail.alpha_us;
+    c.crowding = median_of(all[4], 1);
     c.rail.alpha_us *= 1 - 2 * kSocketWork;
   }
   c.rails_per_host = t.nrails();

@@ -323,7 +323,14 @@ Status Core::wait(Operation* op) {
   }
   watch->moving();
   const Status status = op->status;
+  // Others of this core may have what they wait for: they come first, not this rank's next call.
+  const bool give_way =
+      crowded && op->kind == Operation::Kind::kPlan && !op->group->one_machine && status.ok();
   give_back(op);
+  if (give_way) {
+    lock.unlock();
+    sched_yield();
+  }
   return status;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <unordered_map>
 
 #include "coll/building_blocks.h"
@@ -17,6 +16,7 @@ constexpr std::int64_t kAllRanksSteps = 4096;
 constexpr std::int64_t kBroadcastSteps = 2'000'000;
 constexpr int kSomeRanks = 16;
 constexpr double kAsGood = 1.01;  // predictions closer than this are equal
+constexpr double kAsGoodCrowded = 1.10;
 
 // A point in time, and how much of the way to it was latency.
 struct Moment {
@@ -131,6 +131,12 @@ class Play {
       for (const Port& p : *side) most = std::max(most, p.busy_us);
     return most;
   }
+  // Of all ranks, those that are not played included.
+  double work_us() const {
+    double sum = 0;
+    for (const State& s : states_) sum += s.work_us;
+    return sum * static_cast<double>(played_.size()) / static_cast<double>(some_.size());
+  }
   double host_us() const {
     double most = 0, bytes = 0;
     for (const State& s : states_) {
@@ -156,6 +162,7 @@ class Play {
     Moment cpu;                 // when the rank is free
     Moment end;
     double busy_us = 0, bytes = 0;
+    double work_us = 0;  // on messages from and to other hosts
     std::vector<Moment> sent;  // when its messages leave
     std::size_t received = 0;
     std::size_t run_end = 0;  // of the receives in a row
@@ -169,6 +176,7 @@ class Play {
     const double step_us = model_.step_us + (near ? model_.host : model_.rail).step_us;
     state.cpu = state.cpu.plus(us, step_us);
     state.busy_us += us + step_us;
+    if (!near) state.work_us += step_us;
   }
 
   Moment through(Port& port, int index, Moment from, double bytes, double factor) {
@@ -292,8 +300,15 @@ Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size
   p.alpha_us = play.end().alpha_us;
   p.rail_us = k * play.rail_us();
   p.host_us = k * play.host_us();
-  const double stage = std::max(play.rail_us(), play.host_us());
-  p.time_us = std::max(play.end().us, stage) + (k - 1) * stage;
+  p.work_us = k * play.work_us();
+  double first = play.end().us, stage = std::max(play.rail_us(), play.host_us());
+  if (model.crowding > 1) {
+    // What the chain does not do itself is shared by the cores (Graham's bound for list schedules).
+    const double cores = shape.nranks / model.crowding;
+    first += std::max(0.0, play.work_us() - p.alpha_us) / cores;
+    stage = std::max(stage, play.work_us() / cores);
+  }
+  p.time_us = std::max(first, stage) + (k - 1) * stage;
   p.limiting = "latency";
   if (std::max(p.rail_us, p.host_us) > p.alpha_us)
     p.limiting = p.rail_us > p.host_us ? "rail" : "host";
@@ -369,19 +384,21 @@ Pick pick(Collective collective, const Shape& any, std::size_t bytes, const Cost
   for (const Algorithm& a : algorithms())
     if (a.collective == collective && a.applies(any))
       all.push_back({&a, predict(a, any, bytes, kElement, model)});
-  double best_us = std::numeric_limits<double>::infinity();
-  for (const Candidate& c : all) best_us = std::min(best_us, c.prediction.time_us);
+  const auto& best = std::ranges::min(
+      all, {}, [](const Candidate& c) { return c.prediction.time_us; }).prediction;
+  const bool crowded = model.crowding > 1 && best.limiting == "latency" && best.work_us > 0;
+  const double good_us = best.time_us * (crowded ? kAsGoodCrowded : kAsGood);
   Pick pick;
   Shape shape = any;
   shape.rank = 0;
   std::uint64_t picked = 0;
   for (const Candidate& c : all) {
-    if (c.prediction.time_us > best_us * kAsGood) continue;
+    if (c.prediction.time_us > good_us) continue;
+    if (pick.algorithm && (!crowded || c.prediction.work_us >= pick.prediction.work_us)) continue;
     pick.algorithm = c.algorithm;
     pick.prediction = c.prediction;
-    picked = hash(c.algorithm->build(shape));
-    break;
   }
+  if (pick.algorithm) picked = hash(pick.algorithm->build(shape));
   for (const Candidate& c : all)
     if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&
         hash(c.algorithm->build(shape)) != picked) {

@@ -35,6 +35,9 @@ struct CostModel {
   // Share by which a port gets slower for each message more that comes from different hosts at
   // once.
   double fan_in_penalty = 0.02;
+  // Ranks per core. Where ranks share cores, a message's work at either end waits for its turn: the
+  // work of all ranks together counts, not only that along the longest chain.
+  double crowding = 1;
   int rails_per_host = 0;              // 0: one for each rank of the host
   std::size_t round_bytes = 4u << 20;  // the message is run through the schedule in rounds of this
 };
@@ -43,6 +46,7 @@ struct Prediction {
   double time_us = 0;
   double alpha_us = 0;   // the latency part of the critical path of one round
   double rail_us = 0;    // how long the busiest port of a rail is busy, over all rounds
+  double work_us = 0;    // work of all ranks on messages between hosts (LinkCost::step_us of rail)
   double host_us = 0;    // how long the busiest rank copies and reduces (or the host's memory is)
   std::string limiting;  // "latency", "rail" or "host": the largest of the three
 };
@@ -78,7 +82,9 @@ struct Pick {
 };
 
 // The fastest of those that apply, by prediction: the first of the registry among those within 1 %
-// of the best, since that is closer than any prediction. The runner-up is the fastest of the others
+// of the best, since that is closer than any prediction. Where ranks share cores, who gets its turn
+// when decides as much for a short message: of those within 10 % the one with the least work is
+// taken. The runner-up is the fastest of the others
 // that does not come out as the very same schedule. Takes milliseconds at large shapes: cache it by
 // size class.
 Pick pick(Collective collective, const Shape& shape, std::size_t bytes, const CostModel& model);
