@@ -128,7 +128,7 @@ TEST(Soak, AllReducesOverTheNetwork) {
 #if !WEFT_HAVE_UCX
   GTEST_SKIP() << "missing capability: UCX (this build has none)";
 #endif
-  soak({1, 1}, "auto", share_of(50000),
+  soak({1, 1}, "auto", share_of(20000),
        [](Communicator& comm, long i) { return all_reduce_is_right(comm, i, 1 + i % 3000); });
 }
 
