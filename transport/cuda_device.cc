@@ -1,0 +1,461 @@
+// The device seam on the CUDA runtime.
+//
+// Streams are ordered against the host by words of pinned memory: stream memory operations of the
+// driver, or host functions where it has none. The driver's functions are asked for at run time:
+// nothing is linked but the static runtime, so the same program runs where there is no driver.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "topo/status.h"
+#include "transport/device.h"
+
+namespace weft {
+namespace {
+
+const char* remedy(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "free memory of the GPU, or use smaller buffers; nvidia-smi shows who holds it";
+    case cudaErrorInvalidResourceHandle:
+      return "a stream or event was destroyed before weft was done with it, or belongs to another "
+             "context";
+    case cudaErrorInvalidValue:
+      return "was the memory freed before the collective was done?";
+    case cudaErrorPeerAccessUnsupported:
+      return "these GPUs do not reach each other (nvidia-smi topo -p2p r)";
+    case cudaErrorMapBufferObjectFailed:
+    case cudaErrorAlreadyMapped:
+      return "another library of this process has opened the same memory";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+      return "an earlier kernel of this process failed; run it under compute-sanitizer";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureImplicit:
+      return "this cannot be captured in a graph (docs/gpu.md)";
+    case cudaErrorNoKernelImageForDevice:
+      return "build weft with CMAKE_CUDA_ARCHITECTURES for this GPU";
+    default:
+      return "CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer show where it began";
+  }
+}
+
+[[noreturn]] void fail(const char* call, int gpu, cudaError_t error) {
+  cudaGetLastError();  // what does not stick is not seen by the next caller
+  throw Error(fmt::format("{} on GPU {}: {} ({}); {}", call, gpu, cudaGetErrorString(error),
+                          cudaGetErrorName(error), remedy(error)));
+}
+
+// Makes a GPU current for a while; the user's choice comes back at the end.
+class OnGpu {
+ public:
+  explicit OnGpu(int gpu) {
+    cudaGetDevice(&before_);
+    if (before_ == gpu) return;
+    if (const cudaError_t e = cudaSetDevice(gpu); e != cudaSuccess) fail("cudaSetDevice", gpu, e);
+    moved_ = true;
+  }
+  ~OnGpu() {
+    if (moved_) cudaSetDevice(before_);
+  }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+ private:
+  int before_ = 0;
+  bool moved_ = false;
+};
+
+// Calls that would end a capture of the user's are fine here: they touch nothing of it.
+class Relaxed {
+ public:
+  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+template <class Fn>
+Fn driver_function(const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result) !=
+      cudaSuccess)
+    found = nullptr;
+#else
+  (void)version;
+  if (cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result) != cudaSuccess)
+    found = nullptr;
+#endif
+  cudaGetLastError();
+  return reinterpret_cast<Fn>(found);
+}
+
+cudaStream_t native(Device::Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t native_event(Device::Event event) { return static_cast<cudaEvent_t>(event); }
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int count) : count_(count), enabled_(static_cast<std::size_t>(count * count)) {
+    for (int gpu = 0; gpu < count; ++gpu) {
+      cudaDeviceProp prop{};
+      char address[32] = "?";
+      if (const cudaError_t e = cudaGetDeviceProperties(&prop, gpu); e != cudaSuccess)
+        fail("cudaGetDeviceProperties", gpu, e);
+      cudaDeviceGetPCIBusId(address, sizeof address, gpu);
+      names_.push_back(prop.name);
+      // The UUID tells the parts of one card apart (MIG), which the address does not.
+      std::string uuid;
+      for (const char byte : prop.uuid.bytes)
+        uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+      uuids_.push_back(uuid);
+      addresses_.push_back(address);
+    }
+    attributes_ = driver_function<decltype(attributes_)>("cuPointerGetAttributes", 7000);
+    const char* memops = std::getenv("WEFT_CUDA_MEMOPS");
+    if (!memops || std::string_view(memops) != "off") {
+      write_ = driver_function<decltype(write_)>("cuStreamWriteValue32", 12000);
+      wait_ = driver_function<decltype(wait_)>("cuStreamWaitValue32", 12000);
+    }
+    if (!write_ || !wait_) {
+      write_ = nullptr;
+      spdlog::debug("weft: no stream memory operations: streams wait in host functions");
+    }
+    stream_context_ = driver_function<decltype(stream_context_)>("cuStreamGetCtx", 9020);
+    push_ = driver_function<decltype(push_)>("cuCtxPushCurrent", 4000);
+    pop_ = driver_function<decltype(pop_)>("cuCtxPopCurrent", 4000);
+    context_device_ = driver_function<decltype(context_device_)>("cuCtxGetDevice", 2000);
+  }
+
+  int count() const noexcept override { return count_; }
+  std::string describe(int gpu) const override {
+    const auto g = static_cast<std::size_t>(gpu);
+    return fmt::format("GPU {} ({}, {})", gpu, names_.at(g), addresses_.at(g));
+  }
+  std::string identity(int gpu) const override { return uuids_.at(static_cast<std::size_t>(gpu)); }
+
+  bool reaches(int gpu, int other) const override {
+    if (gpu == other) return true;
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, gpu, other) != cudaSuccess || !can) {
+      cudaGetLastError();
+      return false;
+    }
+    const std::lock_guard lock(mutex_);
+    auto&& done = enabled_[static_cast<std::size_t>(gpu * count_ + other)];
+    if (done) return true;
+    const OnGpu on(gpu);
+    const cudaError_t e = cudaDeviceEnablePeerAccess(other, 0);
+    cudaGetLastError();
+    done = e == cudaSuccess || e == cudaErrorPeerAccessAlreadyEnabled;
+    return done;
+  }
+
+  Residence residence(const void* pointer) const noexcept override;
+
+  void* alloc(int gpu, std::size_t bytes) override {
+    const OnGpu on(gpu);
+    void* memory = nullptr;
+    if (const cudaError_t e = cudaMalloc(&memory, bytes ? bytes : 1); e != cudaSuccess)
+      fail(fmt::format("cudaMalloc of {} bytes", bytes).c_str(), gpu, e);
+    return memory;
+  }
+  void free(void* memory) override {
+    if (const cudaError_t e = cudaFree(memory); e != cudaSuccess) fail("cudaFree", -1, e);
+  }
+  void pin(void* memory, std::size_t bytes) override {
+    const Relaxed relaxed;
+    if (const cudaError_t e = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+        e != cudaSuccess)
+      fail(fmt::format("cudaHostRegister of {} bytes", bytes).c_str(), 0, e);
+  }
+  void unpin(void* memory) noexcept override {
+    const Relaxed relaxed;
+    cudaHostUnregister(memory);
+    cudaGetLastError();
+  }
+
+  Stream make_stream(int gpu) override {
+    const Relaxed relaxed;
+    const OnGpu on(gpu);
+    cudaStream_t stream = nullptr;
+    if (const cudaError_t e = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        e != cudaSuccess)
+      fail("cudaStreamCreateWithFlags", gpu, e);
+    return stream;
+  }
+  void free_stream(Stream stream) noexcept override { cudaStreamDestroy(native(stream)); }
+  Event make_event(int gpu) override {
+    const Relaxed relaxed;
+    const OnGpu on(gpu);
+    cudaEvent_t event = nullptr;
+    if (const cudaError_t e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+        e != cudaSuccess)
+      fail("cudaEventCreateWithFlags", gpu, e);
+    return event;
+  }
+  void free_event(Event event) noexcept override { cudaEventDestroy(native_event(event)); }
+  void record(Event event, Stream stream) override {
+    if (const cudaError_t e = cudaEventRecord(native_event(event), native(stream));
+        e != cudaSuccess)
+      fail("cudaEventRecord", gpu_of(stream), e);
+  }
+  bool reached(Event event) override {
+    const cudaError_t e = cudaEventQuery(native_event(event));
+    if (e == cudaSuccess) return true;
+    if (e != cudaErrorNotReady) fail("cudaEventQuery", -1, e);
+    cudaGetLastError();
+    return false;
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override {
+    if (bytes == 0) return;
+    const OnGpu on(gpu);
+    if (const cudaError_t e =
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
+        e != cudaSuccess)
+      fail(fmt::format("cudaMemcpyAsync of {} bytes", bytes).c_str(), gpu, e);
+  }
+  void launch(const DeviceWork& work, int gpu, Stream stream) override {
+    if (!work.launch)
+      throw Error(fmt::format("kernel {}: this build has none for a GPU", work.title));
+    const OnGpu on(gpu);
+    if (const int e = work.launch(work.args, stream); e != 0)
+      fail(fmt::format("launch of kernel {}", work.title).c_str(), gpu,
+           static_cast<cudaError_t>(e));
+  }
+
+  std::atomic<std::uint32_t>* words(std::size_t count) override {
+    const Relaxed relaxed;
+    void* memory = nullptr;
+    if (const cudaError_t e = cudaHostAlloc(&memory, count * sizeof(std::uint32_t),
+                                            cudaHostAllocPortable | cudaHostAllocMapped);
+        e != cudaSuccess)
+      fail("cudaHostAlloc", 0, e);
+    std::memset(memory, 0, count * sizeof(std::uint32_t));
+    return static_cast<std::atomic<std::uint32_t>*>(memory);
+  }
+  void free_words(std::atomic<std::uint32_t>* words) noexcept override {
+    const Relaxed relaxed;
+    cudaFreeHost(words);
+    cudaGetLastError();
+  }
+  void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+
+  int gpu_of(Stream stream) override {
+    int gpu = 0;
+    CUcontext context = nullptr, popped = nullptr;
+    if (stream && stream_context_ && push_ && pop_ && context_device_ &&
+        stream_context_(native(stream), &context) == CUDA_SUCCESS &&
+        push_(context) == CUDA_SUCCESS) {
+      CUdevice found = 0;
+      const CUresult r = context_device_(&found);
+      pop_(&popped);
+      if (r == CUDA_SUCCESS) return found;
+    }
+    cudaGetDevice(&gpu);
+    return gpu;
+  }
+  bool capturing(Stream stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t e = cudaStreamIsCapturing(native(stream), &status);
+    if (e != cudaSuccess) fail("cudaStreamIsCapturing", -1, e);
+    return status == cudaStreamCaptureStatusActive;
+  }
+
+  ExportedMemory export_memory(const void* inside) override {
+    const Relaxed relaxed;
+    const Residence r = residence(inside);
+    const OnGpu on(r.gpu);
+    cudaIpcMemHandle_t handle;
+    if (const cudaError_t e =
+            cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(r.base));  // NOLINT
+        e != cudaSuccess)
+      fail("cudaIpcGetMemHandle (memory of cudaMallocAsync or cuMemCreate has no handle)", r.gpu,
+           e);
+    ExportedMemory exported;
+    static_assert(sizeof handle == sizeof exported.handle);
+    std::memcpy(exported.handle.data(), &handle, sizeof handle);
+    exported.bytes = r.bytes;
+    return exported;
+  }
+  void* open(const ExportedMemory& exported, int, int gpu) override {
+    const Relaxed relaxed;
+    const OnGpu on(gpu);
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, exported.handle.data(), sizeof handle);
+    void* opened = nullptr;
+    if (const cudaError_t e =
+            cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
+        e != cudaSuccess)
+      fail("cudaIpcOpenMemHandle", gpu, e);
+    return opened;
+  }
+  void close(void* opened) noexcept override {
+    const Relaxed relaxed;
+    cudaIpcCloseMemHandle(opened);
+    cudaGetLastError();
+  }
+
+  void enter_thread() noexcept override {
+    cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&relaxed);
+  }
+
+ private:
+  int count_;
+  std::vector<std::string> names_, uuids_, addresses_;
+  mutable std::mutex mutex_;
+  mutable std::vector<bool> enabled_;  // peer access, [gpu][other]
+  CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
+  CUresult (*write_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
+  CUresult (*wait_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
+  CUresult (*stream_context_)(CUstream, CUcontext*) = nullptr;
+  CUresult (*push_)(CUcontext) = nullptr;
+  CUresult (*pop_)(CUcontext*) = nullptr;
+  CUresult (*context_device_)(CUdevice*) = nullptr;
+};
+
+Residence CudaDevice::residence(const void* pointer) const noexcept {
+  Residence r;
+  unsigned type = 0, managed = 0;
+  unsigned long long id = 0;
+  void* base = nullptr;
+  std::size_t bytes = 0;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                  CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* data[] = {&type, &r.gpu, &managed, &id, &base, &bytes};
+  const CUresult asked =
+      attributes_ ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
+                  : CUDA_ERROR_NOT_INITIALIZED;
+  if (asked != CUDA_SUCCESS) {
+    // The driver wants a context of this thread; the runtime makes it.
+    cudaPointerAttributes plain{};
+    if (cudaPointerGetAttributes(&plain, pointer) != cudaSuccess ||
+        plain.type == cudaMemoryTypeUnregistered || !attributes_) {
+      cudaGetLastError();
+      return {};
+    }
+    if (attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS)
+      return {};
+  }
+  if (type == 0) return {};
+  if (managed) {
+    r.kind = MemoryKind::kManaged;
+  } else if (type == CU_MEMORYTYPE_HOST) {
+    r.kind = MemoryKind::kPinned;
+  } else {
+    r.kind = MemoryKind::kDevice;
+    r.base = reinterpret_cast<std::uintptr_t>(base);
+    r.bytes = bytes;
+    r.id = id;
+  }
+  return r;
+}
+
+// What a host function of a stream does where there are no memory operations.
+struct WordWork {
+  std::atomic<std::uint32_t>* word;
+  std::uint32_t value;
+};
+
+void CudaDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  const int gpu = gpu_of(stream);
+  const OnGpu on(gpu);
+  if (write_) {
+    // The default flags put a fence before the write: whoever sees the word sees what came before.
+    if (const CUresult r = write_(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
+                                  CU_STREAM_WRITE_VALUE_DEFAULT);
+        r != CUDA_SUCCESS)
+      throw Error(fmt::format("cuStreamWriteValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
+                              "does without",
+                              gpu, static_cast<int>(r)));
+    return;
+  }
+  // A captured host function runs at every replay: what it is given lives as long as the process.
+  auto* work = new WordWork{word, value};
+  const bool again = capturing(stream);
+  const auto once = [](void* p) {
+    const auto* w = static_cast<WordWork*>(p);
+    w->word->store(w->value, std::memory_order_release);
+    delete w;
+  };
+  const auto always = [](void* p) {
+    const auto* w = static_cast<WordWork*>(p);
+    w->word->store(w->value, std::memory_order_release);
+  };
+  const cudaError_t e =
+      cudaLaunchHostFunc(native(stream), again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
+  if (e != cudaSuccess) {
+    delete work;
+    fail("cudaLaunchHostFunc", gpu, e);
+  }
+}
+
+void CudaDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  const int gpu = gpu_of(stream);
+  const OnGpu on(gpu);
+  if (write_) {
+    if (const CUresult r = wait_(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
+                                 CU_STREAM_WAIT_VALUE_EQ);
+        r != CUDA_SUCCESS)
+      throw Error(fmt::format("cuStreamWaitValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
+                              "does without",
+                              gpu, static_cast<int>(r)));
+    return;
+  }
+  auto* work = new WordWork{word, value};
+  const bool again = capturing(stream);
+  const auto wait = [](const WordWork& w) {
+    while (w.word->load(std::memory_order_acquire) != w.value) std::this_thread::yield();
+  };
+  static constexpr auto kWait = wait;
+  const auto once = [](void* p) {
+    const auto* w = static_cast<WordWork*>(p);
+    kWait(*w);
+    delete w;
+  };
+  const auto always = [](void* p) { kWait(*static_cast<WordWork*>(p)); };
+  const cudaError_t e =
+      cudaLaunchHostFunc(native(stream), again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
+  if (e != cudaSuccess) {
+    delete work;
+    fail("cudaLaunchHostFunc", gpu, e);
+  }
+}
+
+}  // namespace
+
+Device* cuda_device(std::string& why) {
+  int count = 0;
+  // Starts no context: a process that has no memory on a GPU takes none of it.
+  const cudaError_t e = cudaGetDeviceCount(&count);
+  if (e != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    why = e == cudaSuccess ? "no GPU is visible; see CUDA_VISIBLE_DEVICES"
+                           : fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(e));
+    return nullptr;
+  }
+  static CudaDevice* const made = new CudaDevice(count);
+  return made;
+}
+
+}  // namespace weft

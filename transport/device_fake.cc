@@ -1,0 +1,361 @@
+#include "transport/device_fake.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "topo/status.h"
+
+namespace weft {
+namespace {
+
+// What is in an ExportedMemory of this device.
+struct Handle {
+  std::int32_t fd;
+  std::int32_t gpu;
+};
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return std::max<std::size_t>(1, (bytes + page - 1) / page) * page;
+}
+
+[[noreturn]] void fail(const char* call, int gpu, const std::string& why) {
+  throw Error(fmt::format("{} on fake GPU {}: {}", call, gpu, why));
+}
+
+}  // namespace
+
+// One allocation, mapped twice: where users see it, without any right to touch it, and where the
+// streams' threads find it.
+struct FakeDevice::Block {
+  std::uint64_t id = 0;
+  int gpu = 0;
+  MemoryKind kind = MemoryKind::kDevice;
+  bool exportable = true, opened = false;
+  std::size_t bytes = 0, mapped = 0;
+  int fd = -1;
+  std::byte *window = nullptr, *shadow = nullptr;
+  ~Block() {
+    if (shadow && shadow != window) munmap(shadow, mapped);
+    if (window) munmap(window, mapped);
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+struct FakeDevice::FakeEvent {
+  std::atomic<std::uint64_t> recorded{0}, reached{0};
+};
+
+struct FakeDevice::FakeStream {
+  explicit FakeStream(int g) : gpu(g), thread([this] { serve(); }) {}
+  ~FakeStream() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  void put(Work work) {
+    {
+      const std::lock_guard lock(mutex);
+      if (captured) {
+        captured->push_back(std::move(work));
+        return;
+      }
+      queue.push_back(std::move(work));
+    }
+    changed.notify_all();
+  }
+  void serve() {
+    std::uint32_t dice = 12345u + static_cast<std::uint32_t>(gpu);
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return stop || !queue.empty(); });
+      if (queue.empty()) return;
+      Work work = std::move(queue.front());
+      lock.unlock();
+      dice = dice * 1664525u + 1013904223u;
+      // Late, now and then: whoever does not wait reads old bytes.
+      if (dice >> 30 == 0) std::this_thread::sleep_for(std::chrono::microseconds(dice >> 25 & 63));
+      work();
+      lock.lock();
+      queue.pop_front();
+      if (queue.empty()) idle.notify_all();
+    }
+  }
+
+  const int gpu;
+  std::mutex mutex;
+  std::condition_variable changed, idle;
+  std::deque<Work> queue;
+  std::optional<Graph> captured;
+  bool stop = false;
+  std::thread thread;
+};
+
+// ---- what there is -------------------------------------------------------------------------
+
+std::string FakeDevice::describe(int gpu) const { return fmt::format("GPU {} (fake)", gpu); }
+std::string FakeDevice::identity(int gpu) const { return fmt::format("fake-{}", gpu); }
+bool FakeDevice::reaches(int gpu, int other) const { return gpu == other || !separate_; }
+
+void FakeDevice::fail_next(const char* call) {
+  const std::lock_guard lock(mutex_);
+  failing_ = call;
+}
+
+void FakeDevice::check_injected(const char* call) {
+  const std::lock_guard lock(mutex_);
+  if (failing_ != call) return;
+  failing_.clear();
+  throw Error(fmt::format("{} on fake GPU 0: injected failure", call));
+}
+
+// ---- memory --------------------------------------------------------------------------------
+
+const FakeDevice::Block* FakeDevice::find(const void* pointer) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+  auto next = blocks_.upper_bound(at);
+  if (next == blocks_.begin()) return nullptr;
+  const auto& [base, block] = *std::prev(next);
+  return at < base + block->mapped ? block.get() : nullptr;
+}
+
+Residence FakeDevice::residence(const void* pointer) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const Block* b = find(pointer);
+  if (!b) return {};
+  Residence r{b->kind, b->gpu};
+  r.base = reinterpret_cast<std::uintptr_t>(b->window);
+  r.bytes = b->bytes;
+  r.id = b->id;
+  return r;
+}
+
+void* FakeDevice::add(int gpu, std::size_t bytes, MemoryKind kind, bool exportable, int pid,
+                      int fd) {
+  if (gpu < 0 || gpu >= kGpus) fail("alloc", gpu, fmt::format("there are GPUs 0..{}", kGpus - 1));
+  auto b = std::make_shared<Block>();
+  b->gpu = gpu;
+  b->kind = kind;
+  b->exportable = exportable;
+  b->opened = pid != 0;
+  b->bytes = bytes;
+  b->mapped = whole_pages(bytes);
+  if (pid != 0) {
+    b->fd = ::open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC);
+    if (b->fd < 0) fail("open", gpu, fmt::format("memory of process {}: {}", pid, strerror(errno)));
+  } else {
+    b->fd = memfd_create("weft-fake-gpu", MFD_CLOEXEC);
+    if (b->fd < 0 || ftruncate(b->fd, static_cast<off_t>(b->mapped)) != 0)
+      fail("alloc", gpu, fmt::format("{} bytes: {}", bytes, strerror(errno)));
+  }
+  const auto map = [&](int rights) {
+    void* p = mmap(nullptr, b->mapped, rights, MAP_SHARED, b->fd, 0);
+    if (p == MAP_FAILED) fail("alloc", gpu, fmt::format("mmap: {}", strerror(errno)));
+    return static_cast<std::byte*>(p);
+  };
+  b->shadow = map(PROT_READ | PROT_WRITE);
+  b->window = kind == MemoryKind::kDevice ? map(PROT_NONE) : b->shadow;
+  const std::lock_guard lock(mutex_);
+  b->id = next_id_++;
+  blocks_[reinterpret_cast<std::uintptr_t>(b->window)] = b;
+  return b->window;
+}
+
+void FakeDevice::remove(void* base, const char* call) {
+  if (!base) return;
+  const std::lock_guard lock(mutex_);
+  if (blocks_.erase(reinterpret_cast<std::uintptr_t>(base)) == 0)
+    fail(call, -1, fmt::format("{} is not where an allocation begins", base));
+}
+
+void* FakeDevice::alloc(int gpu, std::size_t bytes) {
+  return add(gpu, bytes, MemoryKind::kDevice, true, 0, -1);
+}
+void* FakeDevice::alloc_private(int gpu, std::size_t bytes) {
+  return add(gpu, bytes, MemoryKind::kDevice, false, 0, -1);
+}
+void* FakeDevice::alloc_managed(std::size_t bytes) {
+  return add(0, bytes, MemoryKind::kManaged, false, 0, -1);
+}
+void FakeDevice::free(void* memory) { remove(memory, "free"); }
+
+void* FakeDevice::local(const void* pointer) const {
+  const std::lock_guard lock(mutex_);
+  const Block* b = find(pointer);
+  if (!b) return const_cast<void*>(pointer);
+  return b->shadow + (static_cast<const std::byte*>(pointer) - b->window);
+}
+
+std::size_t FakeDevice::allocations() const {
+  const std::lock_guard lock(mutex_);
+  return blocks_.size();
+}
+
+ExportedMemory FakeDevice::export_memory(const void* inside) {
+  check_injected("export");
+  const std::lock_guard lock(mutex_);
+  const Block* b = find(inside);
+  if (!b || !b->exportable || b->opened)
+    fail("export", b ? b->gpu : -1, fmt::format("{} cannot be shared between processes", inside));
+  ExportedMemory exported;
+  const Handle handle{b->fd, b->gpu};
+  std::memcpy(exported.handle.data(), &handle, sizeof handle);
+  exported.bytes = b->bytes;
+  return exported;
+}
+
+void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
+  check_injected("open");
+  Handle handle;
+  std::memcpy(&handle, exported.handle.data(), sizeof handle);
+  if (!reaches(gpu, handle.gpu))
+    fail("open", gpu, fmt::format("no way to the memory of GPU {}", handle.gpu));
+  return add(handle.gpu, exported.bytes, MemoryKind::kDevice, false, pid, handle.fd);
+}
+
+void FakeDevice::close(void* opened) noexcept {
+  const std::lock_guard lock(mutex_);
+  blocks_.erase(reinterpret_cast<std::uintptr_t>(opened));
+}
+
+// ---- streams -------------------------------------------------------------------------------
+
+FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
+  const std::lock_guard lock(mutex_);
+  auto found = streams_.find(stream);
+  if (found == streams_.end()) {
+    if (stream) fail("stream", gpu, fmt::format("{} is not a stream", stream));
+    found = streams_.emplace(nullptr, std::make_shared<FakeStream>(0)).first;
+  }
+  return *found->second;
+}
+
+Device::Stream FakeDevice::make_stream(int gpu) {
+  auto made = std::make_shared<FakeStream>(gpu);
+  const std::lock_guard lock(mutex_);
+  Stream stream = made.get();
+  streams_[stream] = std::move(made);
+  return stream;
+}
+
+void FakeDevice::free_stream(Stream stream) noexcept {
+  std::shared_ptr<FakeStream> last;
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  last = std::move(found->second);
+  streams_.erase(found);
+}
+
+void FakeDevice::put(Stream stream, Work work) { stream_of(stream).put(std::move(work)); }
+
+void FakeDevice::synchronize(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  std::unique_lock lock(s.mutex);
+  s.idle.wait(lock, [&] { return s.queue.empty(); });
+}
+
+// An event may be freed while a stream has yet to pass it.
+Device::Event FakeDevice::make_event(int) {
+  return new std::shared_ptr<FakeEvent>(std::make_shared<FakeEvent>());
+}
+void FakeDevice::free_event(Event event) noexcept {
+  delete static_cast<std::shared_ptr<FakeEvent>*>(event);
+}
+void FakeDevice::record(Event event, Stream stream) {
+  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const std::uint64_t number = ++e->recorded;
+  put(stream, [e, number] { e->reached.store(number, std::memory_order_release); });
+}
+bool FakeDevice::reached(Event event) {
+  const FakeEvent& e = **static_cast<std::shared_ptr<FakeEvent>*>(event);
+  return e.reached.load(std::memory_order_acquire) == e.recorded.load();
+}
+
+void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int, Stream stream) {
+  check_injected("copy");
+  if (bytes == 0) return;
+  put(stream, [this, to, from, bytes] { std::memmove(local(to), local(from), bytes); });
+}
+
+void FakeDevice::launch(const DeviceWork& work, int, Stream stream) {
+  check_injected("launch");
+  // Aligned like any argument of a kernel.
+  std::vector<std::max_align_t> args((work.bytes + sizeof(std::max_align_t) - 1) /
+                                     sizeof(std::max_align_t));
+  std::memcpy(args.data(), work.args, work.bytes);
+  put(stream, [run = work.run, args = std::move(args)] {
+    run(args.data(), [](const void* p) { return fake_device()->local(p); });
+  });
+}
+
+std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
+  return new std::atomic<std::uint32_t>[count]();
+}
+void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept { delete[] words; }
+
+void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  put(stream, [word, value] { word->store(value, std::memory_order_release); });
+}
+void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  put(stream, [word, value] {
+    while (word->load(std::memory_order_acquire) != value)
+      std::this_thread::sleep_for(std::chrono::microseconds(5));
+  });
+}
+
+int FakeDevice::gpu_of(Stream stream) { return stream_of(stream).gpu; }
+
+// ---- graphs --------------------------------------------------------------------------------
+
+bool FakeDevice::capturing(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const std::lock_guard lock(s.mutex);
+  return s.captured.has_value();
+}
+
+void FakeDevice::begin_capture(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const std::lock_guard lock(s.mutex);
+  s.captured.emplace();
+}
+
+FakeDevice::Graph FakeDevice::end_capture(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const std::lock_guard lock(s.mutex);
+  Graph graph = std::move(*s.captured);
+  s.captured.reset();
+  return graph;
+}
+
+void FakeDevice::launch_graph(const Graph& graph, Stream stream) {
+  for (const Work& work : graph) put(stream, work);
+}
+
+FakeDevice* fake_device() {
+  static FakeDevice* const device = new FakeDevice;
+  return device;
+}
+
+FakeDevice& use_fake_device() {
+  Device* const now = fake_device();
+  if (detail::device_looked_for.load() && detail::active_device.load() != now)
+    throw Error("use_fake_device() after device(): this process has another one already");
+  detail::active_device.store(now);
+  detail::device_looked_for.store(true);
+  return *fake_device();
+}
+
+}  // namespace weft

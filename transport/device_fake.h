@@ -1,0 +1,95 @@
+// A device without a GPU, to test everything above the device seam where there is none.
+//
+// It is stricter than a GPU. Its memory may be touched by work on its streams only: for everybody
+// else the addresses are not readable, so that a forgotten copy dies at once. Streams are threads
+// that run late on purpose; nothing is over before it is waited for. Peers map memory through
+// memfd. Select it with WEFT_DEVICE=fake, or use_fake_device() in a test.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <map>
+#include <vector>
+
+#include "transport/device.h"
+
+namespace weft {
+
+class FakeDevice final : public Device {
+ public:
+  static constexpr int kGpus = 4;
+
+  int count() const noexcept override { return kGpus; }
+  std::string describe(int gpu) const override;
+  std::string identity(int gpu) const override;
+  bool reaches(int gpu, int other) const override;
+  Residence residence(const void* pointer) const noexcept override;
+  void* alloc(int gpu, std::size_t bytes) override;
+  void free(void* memory) override;
+  void pin(void*, std::size_t) override {}
+  void unpin(void*) noexcept override {}
+  Stream make_stream(int gpu) override;
+  void free_stream(Stream stream) noexcept override;
+  Event make_event(int gpu) override;
+  void free_event(Event event) noexcept override;
+  void record(Event event, Stream stream) override;
+  bool reached(Event event) override;
+  void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override;
+  void launch(const DeviceWork& work, int gpu, Stream stream) override;
+  std::atomic<std::uint32_t>* words(std::size_t count) override;
+  void free_words(std::atomic<std::uint32_t>* words) noexcept override;
+  void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  int gpu_of(Stream stream) override;
+  bool capturing(Stream stream) override;
+  ExportedMemory export_memory(const void* inside) override;
+  void* open(const ExportedMemory& exported, int pid, int gpu) override;
+  void close(void* opened) noexcept override;
+
+  // ---- for tests ----
+  using Work = std::function<void()>;
+  using Graph = std::vector<Work>;
+  void begin_capture(Stream stream);
+  Graph end_capture(Stream stream);
+  void launch_graph(const Graph& graph, Stream stream);
+  void synchronize(Stream stream);
+  void put(Stream stream, Work work);  // any function, in the order of the stream
+  // Memory that peers cannot map (as of cudaMallocAsync), and memory the host may touch too.
+  void* alloc_private(int gpu, std::size_t bytes);
+  void* alloc_managed(std::size_t bytes);
+  // Where the processor finds device memory: what a test writes and reads after synchronize().
+  void* local(const void* pointer) const;
+  // From now on GPUs do not reach each other's memory.
+  void separate(bool on) { separate_ = on; }
+  // The next call of this name ("open", "launch", "copy", "export") throws, as a CUDA error would.
+  void fail_next(const char* call);
+  std::size_t allocations() const;  // own ones and opened ones, at present
+
+ private:
+  struct Block;
+  struct FakeStream;
+  struct FakeEvent;
+  void* add(int gpu, std::size_t bytes, MemoryKind kind, bool exportable, int pid, int fd);
+  void remove(void* base, const char* call);
+  const Block* find(const void* pointer) const;  // mutex_ held
+  void check_injected(const char* call);
+  FakeStream& stream_of(Stream stream, int gpu = 0);
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
+  std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_;
+  std::uint64_t next_id_ = 1;
+  std::string failing_;
+  std::atomic<bool> separate_{false};
+};
+
+// The one of this process, made when first asked for and never destroyed.
+FakeDevice* fake_device();
+// Makes it what device() returns, unless that is known already to be another: then throws Error.
+FakeDevice& use_fake_device();
+
+}  // namespace weft
