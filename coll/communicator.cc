@@ -14,6 +14,7 @@
 #include "coll/arguments.h"
 #include "coll/core.h"
 #include "coll/cost.h"
+#include "coll/device_begin.h"
 
 namespace weft {
 namespace {
@@ -92,6 +93,11 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   bool in_place = false;
   status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
   if (!status.ok()) return nullptr;
+  if (Device* const d = device()) [[unlikely]] {
+    bool taken = false;
+    Operation* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
+    if (taken) return op;
+  }
   std::unique_lock lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
@@ -186,14 +192,16 @@ Status empty(std::string_view call) {
                       call)};
 }
 
-Status run(const std::shared_ptr<GroupState>& g, Collective c, const Call& call, Rank root) {
-  if (!g) return empty(name(c));
-  Status status;
-  Operation* op = begin(*g, c, call, root, status, true);
-  return op ? g->core->wait(op) : status;
-}
-
 }  // namespace
+
+Status Communicator::run(Collective c, Call call, Rank root) {
+  if (!state_) return empty(name(c));
+  call.stream = stream_;
+  call.ordered = ordered_;
+  Status status;
+  Operation* op = begin(*state_, c, call, root, status, true);
+  return op ? state_->core->wait(op) : status;
+}
 
 // ---- Handle --------------------------------------------------------------------------------
 
@@ -234,6 +242,14 @@ GroupState& Communicator::state() const {
     throw Error("this Communicator is empty: moved from, or of a rank without a color");
   return *state_;
 }
+Communicator Communicator::on(void* stream) const {
+  (void)state();
+  if (!device()) throw Error("on(stream): missing capability: " + missing_device());
+  Communicator bound = *this;
+  bound.stream_ = stream;
+  bound.ordered_ = true;
+  return bound;
+}
 Rank Communicator::rank() const { return state().me; }
 int Communicator::size() const { return static_cast<int>(state().ranks.size()); }
 Rank Communicator::world_rank(Rank r) const {
@@ -244,20 +260,20 @@ Rank Communicator::world_rank(Rank r) const {
 
 Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
                                 Reduction op) {
-  return run(state_, Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
+  return run(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
-  return run(state_, Collective::kAllGather, {in, out, count, type}, 0);
+  return run(Collective::kAllGather, {in, out, count, type}, 0);
 }
 Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
                                     Reduction op) {
-  return run(state_, Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
+  return run(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
 Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
                                Rank root) {
-  return run(state_, Collective::kBroadcast, {in, out, count, type}, root);
+  return run(Collective::kBroadcast, {in, out, count, type}, root);
 }
-Status Communicator::barrier() { return run(state_, Collective::kBarrier, {}, 0); }
+Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
 Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
   return send_async(data, count, type, to).wait();
 }
@@ -265,8 +281,10 @@ Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) 
   return recv_async(data, count, type, from).wait();
 }
 
-Handle Communicator::start(Collective c, const Call& call, Rank root) {
+Handle Communicator::start(Collective c, Call call, Rank root) {
   if (!state_) return Handle(empty(name(c)));
+  call.stream = stream_;
+  call.ordered = ordered_;
   Status status;
   Operation* op = begin(*state_, c, call, root, status, false);
   Handle handle(state_, op);
@@ -296,6 +314,7 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
+  if (handle.status_.ok()) handle.status_ = check_message_memory(verb, data, count, ordered_);
   if (!handle.status_.ok()) return handle;
   Core& core = *g.core;
   const std::lock_guard lock(core.mutex);

@@ -64,6 +64,9 @@ class Handle {
 // one communicator are ordered by who comes first.
 //
 // The first failure sticks: every later call returns it at once.
+//
+// Buffers may be device memory: all of a rank's, on one GPU; the input must be ready then, and the
+// result is when the call returns. on() puts calls in the order of a stream instead.
 class Communicator {
  public:
   Communicator() = default;  // empty: calls return kInvalidArgument, or throw
@@ -110,6 +113,14 @@ class Communicator {
   Handle send_async(const void* data, std::size_t count, DType type, Rank to);
   Handle recv_async(void* data, std::size_t count, DType type, Rank from);
 
+  // The same communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
+  // stream): its collectives start after what is on the stream, later work on the stream waits for
+  // them, and calls return once they are enqueued. Buffers may be device or host memory. What such
+  // a call returns is about its arguments; a failure sticks and is returned by later calls, and a
+  // handle (_async) tells when an operation is over. May be captured in a graph; docs/gpu.md says
+  // what may not. Throws Error where there is no GPU.
+  Communicator on(void* stream) const;
+
   // "auto" or the name of an algorithm; applies to the calls that follow. Throws Error listing
   // the algorithms there are when `collective` has none of that name.
   void set_algorithm(Collective collective, std::string_view name);
@@ -118,11 +129,15 @@ class Communicator {
 
  private:
   friend class World;
-  Handle start(Collective c, const Call& call, Rank root);
+  friend class DeviceLane;
+  Status run(Collective c, Call call, Rank root);
+  Handle start(Collective c, Call call, Rank root);
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;
+  void* stream_ = nullptr;
+  bool ordered_ = false;  // by stream_
 };
 
 class World {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -30,12 +31,15 @@ inline constexpr int kSequenceBits = 13;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
+// Above the bits of an id: which of a communicator's companions it is (device_lane.h), 0 for itself.
+inline constexpr int kLaneBits = 2;
+
 // ids of the communicators that every job has; the same id for groups that cannot share a rank.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
 
 // A collective, or one point-to-point message, under way.
 struct Operation {
-  enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage } kind = Kind::kFree;
+  enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
   Collective collective = Collective::kBarrier;
   GroupState* group = nullptr;
   std::uint32_t id = 0;      // upper half of its transfer ids
@@ -62,6 +66,8 @@ struct GroupCache {
   std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
 };
 
+struct DeviceLanes;  // device_lane.h
+
 // Lives as long as a Communicator or an operation of it; the fixed ones as long as the core.
 struct GroupState {
   Core* core = nullptr;
@@ -79,6 +85,7 @@ struct GroupState {
   std::array<const Algorithm*, kCollectives> forced{};
   const Algorithm* last = nullptr;
   bool last_on_board = false;
+  std::shared_ptr<DeviceLanes> device;  // calls on device memory, where there were any
 };
 
 // A hint to the processor that this is a polling loop.
@@ -145,10 +152,11 @@ struct Core : std::enable_shared_from_this<Core> {
   std::map<std::uint32_t, GroupState*> groups;
   std::vector<std::unique_ptr<GroupState>> fixed_groups;
   std::uint64_t next_id_epoch = kFixedGroups;  // rises; its lower id_bits are the next id to try
-  int id_bits = 24;
+  int id_bits = 24;                            // without the lane
   std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches;
 
   std::mutex mutex;
+  std::condition_variable device_done;  // an operation of kind kDevice is over
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;                                // under way, kPlan and kMessage

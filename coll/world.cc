@@ -11,6 +11,7 @@
 
 #include "coll/calibrate.h"
 #include "coll/core.h"
+#include "coll/device_begin.h"
 #include "topo/discover.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
@@ -93,6 +94,7 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
   for (const Transport* link : links)
     id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
+  id_bits -= kLaneBits;
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
@@ -124,6 +126,7 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
 Core::~Core() { close(); }
 
 void Core::close() noexcept {
+  stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
   {

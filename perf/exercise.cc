@@ -36,8 +36,30 @@ Memory::Memory(std::uint64_t bytes, bool in_place, bool from_weft)
   if (!in_place) in = Buffer(bytes + kGuard, from_weft);
 }
 
+std::unique_ptr<Memory> Memory::on_gpu(int gpu, std::uint64_t bytes, bool in_place) {
+  auto memory = std::make_unique<Memory>(bytes, in_place, false);
+  const auto mirror = [gpu](const Buffer& host) {
+    return std::make_unique<DeviceMirror>(gpu, host.data(), host.size());
+  };
+  memory->out_on_gpu = mirror(memory->out);
+  if (!in_place) memory->in_on_gpu = mirror(memory->in);
+  return memory;
+}
+
+void Exercise::upload() {
+  if (memory_.out_on_gpu) memory_.out_on_gpu->upload();
+  if (memory_.in_on_gpu) memory_.in_on_gpu->upload();
+}
+
+unsigned char* Exercise::on_gpu(unsigned char* p) const {
+  for (const auto* mirror : {&memory_.out_on_gpu, &memory_.in_on_gpu})
+    if (*mirror)
+      if (unsigned char* there = (*mirror)->at(p)) return there;
+  return p;
+}
+
 Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
-    : comm_(comm), case_(what), payload_(what.type, what.op, comm.size()) {
+    : comm_(comm), memory_(memory), case_(what), payload_(what.type, what.op, comm.size()) {
   const std::size_t n = static_cast<std::size_t>(comm.size());
   const std::size_t mine = static_cast<std::size_t>(comm.rank()) * case_.count;
   const std::size_t size = size_of(case_.type);
@@ -61,6 +83,7 @@ void Exercise::prepare() {
     payload_.fill(in_, input_count_, comm_.rank());
   else if (!case_.in_place)
     std::memset(in_, kPoison, input_count_ * size);
+  upload();
 }
 
 void Exercise::prepare_to_time() {
@@ -68,24 +91,26 @@ void Exercise::prepare_to_time() {
   const std::size_t size = size_of(case_.type);
   std::memset(in_, 0, input_count_ * size);
   std::memset(out_, 0, output_count_ * size);
+  upload();
 }
 
 Status Exercise::run() {
+  unsigned char *const in = on_gpu(in_), *const out = on_gpu(out_);
   switch (case_.collective) {
     case Collective::kAllReduce:
-      return comm_.all_reduce(in_, out_, case_.count, case_.type, case_.op);
+      return comm_.all_reduce(in, out, case_.count, case_.type, case_.op);
     case Collective::kAllGather:
-      return comm_.all_gather(in_, out_, case_.count, case_.type);
+      return comm_.all_gather(in, out, case_.count, case_.type);
     case Collective::kReduceScatter:
-      return comm_.reduce_scatter(in_, out_, case_.count, case_.type, case_.op);
+      return comm_.reduce_scatter(in, out, case_.count, case_.type, case_.op);
     case Collective::kBroadcast:
-      return comm_.broadcast(in_, out_, case_.count, case_.type, case_.root);
+      return comm_.broadcast(in, out, case_.count, case_.type, case_.root);
     case Collective::kBarrier:
       return comm_.barrier();
     case Collective::kSendRecv: {
-      Handle recv = comm_.recv_async(out_, case_.count, case_.type, previous());
+      Handle recv = comm_.recv_async(out, case_.count, case_.type, previous());
       Handle send =
-          comm_.send_async(in_, case_.count, case_.type, (comm_.rank() + 1) % comm_.size());
+          comm_.send_async(in, case_.count, case_.type, (comm_.rank() + 1) % comm_.size());
       const Status sent = send.wait();
       const Status received = recv.wait();
       return sent.ok() ? received : sent;
@@ -98,6 +123,8 @@ Status Exercise::run() {
 
 Mismatch Exercise::check() const {
   if (case_.collective == Collective::kBarrier) return {};
+  if (memory_.out_on_gpu) memory_.out_on_gpu->download();
+  if (memory_.in_on_gpu) memory_.in_on_gpu->download();
   const std::size_t size = size_of(case_.type);
   const Rank me = comm_.rank();
   Mismatch all;

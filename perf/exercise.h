@@ -8,6 +8,7 @@
 
 #include "coll/communicator.h"
 #include "coll/types.h"
+#include "perf/device_memory.h"
 #include "perf/payload.h"
 
 namespace weft {
@@ -40,10 +41,14 @@ struct Case {
 Case with_bytes(Case like, std::uint64_t bytes, int nranks);
 
 // The two buffers of a rank. In place, only one of them is there.
+// On a GPU they are mirrors: payloads are made and compared there, and the calls take the GPU's.
 struct Memory {
   static constexpr std::size_t kGuard = 256;  // bytes behind the result that must stay untouched
   Memory(std::uint64_t bytes, bool in_place, bool from_weft);
+  // On this GPU.
+  static std::unique_ptr<Memory> on_gpu(int gpu, std::uint64_t bytes, bool in_place);
   Buffer in, out;
+  std::unique_ptr<DeviceMirror> in_on_gpu, out_on_gpu;
 };
 
 // A case on this rank. The Communicator and Memory must outlive it.
@@ -59,8 +64,11 @@ class Exercise {
   Mismatch check() const;
 
  private:
+  void upload();
+  unsigned char* on_gpu(unsigned char* p) const;  // p itself in host memory
   Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
   Communicator& comm_;
+  Memory& memory_;
   Case case_;
   Payload payload_;
   std::size_t input_count_ = 0, output_count_ = 0;

@@ -134,7 +134,9 @@ int PerfRun::run() {
   for (DType type : plan_.types)
     largest = std::max(
         largest, with_bytes({plan_.collective, type}, plan_.sizes.back(), report_.ranks).bytes);
-  memory_ = std::make_unique<Memory>(largest, flags_.in_place, flags_.buffers == "weft");
+  memory_ = flags_.buffers == "cuda"
+                ? Memory::on_gpu(gpu_of_rank(world_), largest, flags_.in_place)
+                : std::make_unique<Memory>(largest, flags_.in_place, flags_.buffers == "weft");
   report_.rail = {declared_rail_gbps(flags_.job.rail_gbps), true};
   if (report_.hosts > 1 && report_.rail.gbps <= 0 && plan_.collective != Collective::kBarrier)
     report_.rail = measure_rails(world_, comm_);
@@ -231,6 +233,9 @@ double PerfRun::bound_us(const Case& what) {
   if (what.collective == Collective::kBarrier) return 0;
   if (report_.hosts > 1)
     return rail_bound_us(what.collective, what.bytes, report_.hosts, report_.rails, report_.rail);
+  if (flags_.buffers == "cuda")
+    return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
+                           measure_device_copy_us(world_, what.bytes));
   const std::uint64_t footprint = std::max<std::uint64_t>(what.bytes, 64 << 10);
   auto [known, missing] = memory_rates_.try_emplace(footprint);
   if (missing) known->second = measure_memory(world_, comm_, footprint);
@@ -309,8 +314,8 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_option("-r,--root", flags->root, "root of a broadcast")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
-      ->check(CLI::IsMember({"malloc", "weft"}))
+  command->add_option("--buffers", flags->buffers, "malloc, weft (mapped by all local ranks) or cuda (of a GPU)")
+      ->check(CLI::IsMember({"malloc", "weft", "cuda"}))
       ->capture_default_str();
   command->add_flag("--in-place", flags->in_place, "input and output are the same buffer");
   command->add_flag("--no-check", flags->no_check, "do not compare results");

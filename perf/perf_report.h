@@ -33,7 +33,7 @@ struct PerfReport {
   int ranks = 1, hosts = 1, rails = 1;
   bool emulated = false;  // several hosts on one machine
   std::string transport;  // "auto", "shm", "ucx"
-  std::string buffers;    // "malloc", "weft"
+  std::string buffers;    // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
   std::vector<PerfRow> rows;

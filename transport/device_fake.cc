@@ -175,9 +175,15 @@ void* FakeDevice::add(int gpu, std::size_t bytes, MemoryKind kind, bool exportab
 
 void FakeDevice::remove(void* base, const char* call) {
   if (!base) return;
+  // A peer's kernel that is given up may still be at work here. A GPU waits for it in cudaFree.
+  constexpr std::size_t kFreedKept = 64;
   const std::lock_guard lock(mutex_);
-  if (blocks_.erase(reinterpret_cast<std::uintptr_t>(base)) == 0)
+  const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(base));
+  if (found == blocks_.end())
     fail(call, -1, fmt::format("{} is not where an allocation begins", base));
+  freed_.push_back(std::move(found->second));
+  blocks_.erase(found);
+  if (freed_.size() > kFreedKept) freed_.pop_front();
 }
 
 void* FakeDevice::alloc(int gpu, std::size_t bytes) {
@@ -194,6 +200,9 @@ void FakeDevice::free(void* memory) { remove(memory, "free"); }
 void* FakeDevice::local(const void* pointer) const {
   const std::lock_guard lock(mutex_);
   const Block* b = find(pointer);
+  const auto* at = static_cast<const std::byte*>(pointer);
+  for (const auto& old : freed_)
+    if (!b && at >= old->window && at < old->window + old->mapped) b = old.get();
   if (!b) return const_cast<void*>(pointer);
   return b->shadow + (static_cast<const std::byte*>(pointer) - b->window);
 }

@@ -6,13 +6,14 @@
 // memfd. Select it with WEFT_DEVICE=fake, or use_fake_device() in a test.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <map>
 #include <vector>
 
 #include "transport/device.h"
@@ -81,6 +82,7 @@ class FakeDevice final : public Device {
 
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
+  std::deque<std::shared_ptr<Block>> freed_;  // the last ones: work that is late may still look
   std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_;
   std::uint64_t next_id_ = 1;
   std::string failing_;

@@ -1,0 +1,210 @@
+#include "coll/device_begin.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "coll/device_lane.h"
+#include "coll/device_shape.h"
+
+namespace weft {
+namespace {
+
+std::string describe(const Residence& r) {
+  if (r.kind == MemoryKind::kDevice) return fmt::format("{} (GPU {})", name(r.kind), r.gpu);
+  return name(r.kind);
+}
+
+bool of_host(MemoryKind k) { return k == MemoryKind::kHost || k == MemoryKind::kPinned; }
+
+// Where the buffers of a call are; looked up where the rank has them at all.
+struct Buffers {
+  Residence in, out;
+  bool has_in, has_out;
+};
+
+Status check_kinds(Collective c, const Buffers& b) {
+  if (!b.has_in || !b.has_out) return {};
+  const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
+  if ((in_on && of_host(b.out.kind)) || (out_on && of_host(b.in.kind)))
+    return {Code::kInvalidArgument,
+            fmt::format("{}: in is {}, out is {}: pass both in device memory or both in host "
+                        "memory; cudaMemcpyAsync moves one of them",
+                        name(c), describe(b.in), describe(b.out))};
+  if (in_on && out_on && b.in.gpu != b.out.gpu)
+    return {Code::kInvalidArgument,
+            fmt::format("{}: in is memory of GPU {}, out of GPU {}: a rank's buffers are on one GPU",
+                        name(c), b.in.gpu, b.out.gpu)};
+  return {};
+}
+
+DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind) {
+  auto& lane = kind == DeviceLane::Kind::kCalls ? lanes.calls : lanes.graphs;
+  if (!lane) lane = std::make_unique<DeviceLane>(device, g, kind);
+  return *lane;
+}
+
+// Puts the operation on its stream and in its lane.
+Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
+                 bool blocking, std::uint64_t bytes_in, std::uint64_t bytes_out,
+                 const Buffers& buffers) {
+  Core& core = *g.core;
+  if (buffers.has_in)
+    op->mine.in = device_address(device, op->call.in, bytes_in, buffers.in);
+  if (buffers.has_out)
+    op->mine.out = device_address(device, op->call.out, bytes_out, buffers.out);
+  const auto plain = [](const Residence& r, bool has) {
+    return has && r.kind == MemoryKind::kManaged;
+  };
+  op->mine.on_device = op->mine.in.gpu >= 0 || op->mine.out.gpu >= 0 ||
+                       plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
+  op->mine.staged_only = (op->collective == Collective::kAllToAll && op->in_place) ||
+                         (buffers.has_in && op->mine.in.gpu < 0) ||
+                         (buffers.has_out && op->mine.out.gpu < 0);
+
+  std::shared_ptr<DeviceLanes> lanes;
+  Operation* handle = nullptr;
+  {
+    const std::lock_guard lock(core.mutex);
+    if (!g.device) g.device = std::make_shared<DeviceLanes>();
+    lanes = g.device;
+    op->forced = g.forced[static_cast<std::size_t>(op->collective)];
+  }
+  const std::lock_guard order(lanes->mutex);
+  DeviceLane& lane =
+      lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
+  const Device::Stream stream = op->call.stream;
+  if (!captured) {
+    const std::lock_guard lock(core.mutex);
+    handle = core.take();
+    handle->kind = Operation::Kind::kDevice;
+    handle->collective = op->collective;
+    handle->group = &g;
+    handle->call = op->call;
+    handle->root = op->root;
+    handle->record = core.watch->begin(g, op->collective, op->call, op->root, g.sequence++);
+    op->handle = handle;
+    op->detached = op->ordered && blocking;
+  }
+  const bool detached = op->detached;
+  try {
+    lane.add(std::move(op), stream);
+  } catch (...) {
+    if (handle) {
+      const std::lock_guard lock(core.mutex);
+      core.watch->end_at_once(handle->record);
+      core.give_back(handle);
+    }
+    throw;
+  }
+  return detached ? nullptr : handle;
+}
+
+}  // namespace
+
+Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                           bool in_place, bool blocking, Status& status, bool& taken) {
+  const std::size_t n = g.ranks.size();
+  const DeviceShape shape = device_shape(c, g.me, root, n);
+  Buffers buffers;
+  buffers.has_in = shape.in > 0 && call.count > 0;
+  buffers.has_out = shape.out > 0 && call.count > 0;
+  if (buffers.has_in) buffers.in = device.residence(call.in);
+  if (buffers.has_out)
+    buffers.out = call.in == call.out && buffers.has_in ? buffers.in : device.residence(call.out);
+  taken = call.ordered || buffers.in.kind == MemoryKind::kDevice ||
+          buffers.out.kind == MemoryKind::kDevice;
+  if (!taken) return nullptr;
+
+  status = check_kinds(c, buffers);
+  if (!status.ok() || (call.count == 0 && c != Collective::kBarrier)) return nullptr;
+  {
+    const std::lock_guard lock(g.core->mutex);
+    if (g.core->broken) {
+      status = g.core->failure;
+      return nullptr;
+    }
+  }
+  try {
+    const bool captured = call.ordered && device.capturing(call.stream);
+    if (captured && !blocking) {
+      status = {Code::kInvalidArgument,
+                fmt::format("{}: a call that is captured in a graph has no handle; use the form "
+                            "without _async",
+                            name(c))};
+      return nullptr;
+    }
+    const std::size_t element = size_of(call.type);
+    const std::size_t bytes_in = call.count * shape.in * element;
+    const std::size_t bytes_out = call.count * shape.out * element;
+    if (n == 1 && call.ordered) {  // nobody to wait for
+      if (c != Collective::kBarrier && call.in != call.out)
+        device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
+                    call.stream);
+      return nullptr;
+    }
+    auto op = std::make_unique<DeviceOperation>();
+    op->collective = c;
+    op->call = call;
+    op->root = root;
+    op->in_place = in_place;
+    op->ordered = call.ordered;
+    op->mine.count = call.count;
+    op->mine.collective = static_cast<std::int32_t>(c);
+    op->mine.type = static_cast<std::int32_t>(call.type);
+    op->mine.op = static_cast<std::int32_t>(call.op);
+    op->mine.root = root;
+    op->mine.factor = call.factor;
+    return start(device, g, std::move(op), captured, blocking, bytes_in, bytes_out, buffers);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
+    return nullptr;
+  }
+}
+
+Status check_message_memory(const char* verb, const void* data, std::size_t count, bool ordered) {
+  Device* const d = device();
+  if (!d) return {};
+  if (ordered)
+    return {Code::kInvalidArgument,
+            fmt::format("{}: point to point messages are not put in the order of a stream; "
+                        "synchronize the stream and use the communicator without on()",
+                        verb)};
+  const Residence r = count ? d->residence(data) : Residence{};
+  if (r.kind != MemoryKind::kDevice) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{}: data is {}: point to point messages take host memory; copy it first, or "
+                      "use a collective",
+                      verb, describe(r))};
+}
+
+void stop_devices(Core& core) noexcept {
+  std::vector<std::shared_ptr<DeviceLanes>> all;
+  {
+    const std::lock_guard lock(core.mutex);
+    std::size_t under_way = 0;
+    for (const auto& [id, g] : core.groups)
+      if (g && g->device) {
+        all.push_back(g->device);
+        under_way += g->device->calls && !g->device->calls->idle();
+        under_way += g->device->graphs && !g->device->graphs->idle();
+      }
+    if (under_way > 0 && !core.broken)
+      core.fail({Code::kAborted,
+                 fmt::format("rank {} destroyed its World with operations on device memory under "
+                             "way",
+                             core.job->rank()),
+                 core.job->rank()});
+  }
+  for (const auto& lanes : all) {
+    const std::lock_guard order(lanes->mutex);
+    if (lanes->calls) lanes->calls->stop();
+    if (lanes->graphs) lanes->graphs->stop();
+  }
+  // The lanes end here, while everything they use is still there.
+  const std::lock_guard lock(core.mutex);
+  for (const auto& [id, g] : core.groups)
+    if (g) g->device.reset();
+}
+
+}  // namespace weft

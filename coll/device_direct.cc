@@ -1,0 +1,143 @@
+// The direct path: every rank reads its peers' device memory and writes the results where they
+// belong, in one kernel or a few copies. Every byte is read once and written once: no collective on
+// one GPU can move fewer.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coll/device_lane.h"
+#include "coll/device_shape.h"
+
+namespace weft {
+namespace {
+
+bool never(const Shape&) { return false; }
+Schedule none(const Shape& shape) {
+  Schedule s;
+  s.rank = shape.rank;
+  s.nranks = shape.nranks;
+  return s;
+}
+
+}  // namespace
+
+const Algorithm kDirectPath{"device", Collective::kAllReduce, "in device memory", never, none};
+const Algorithm kStagedPath{"staged", Collective::kAllReduce, "through host memory", never, none};
+
+DirectPath::DirectPath(DeviceLane& lane, const DeviceOperation& op,
+                       std::span<const DeviceRecord> records)
+    : lane_(lane),
+      op_(op),
+      records_(records),
+      me_(static_cast<std::size_t>(lane.group().me)),
+      n_(records.size()),
+      element_(size_of(op.call.type)),
+      gpu_(op.mine.out.gpu >= 0 ? op.mine.out.gpu : op.mine.in.gpu),
+      ins_(n_),
+      outs_(n_) {
+  try {
+    for (std::size_t r = 0; r < n_; ++r) {
+      const DeviceShape shape =
+          device_shape(op.collective, static_cast<Rank>(r), op.root, n_);
+      const auto map = [&](const DeviceAddress& address, void*& at, const char* which) {
+        if (address.gpu < 0)
+          throw Error(fmt::format("{} of rank {} is not device memory", which, r));
+        at = device_peers().acquire(lane.device(), address, gpu_);
+        acquired_.emplace_back(&address, gpu_);
+      };
+      // In place: one mapping more costs nothing.
+      if (shape.in) map(records[r].in, ins_[r], "in");
+      if (shape.out) map(records[r].out, outs_[r], "out");
+    }
+  } catch (const Error& e) {
+    why_not_ = e.what();
+  }
+}
+
+DirectPath::~DirectPath() {
+  for (const auto& [address, gpu] : acquired_) device_peers().release(*address, gpu);
+}
+
+std::byte* DirectPath::in(std::size_t rank, std::size_t element) const {
+  return static_cast<std::byte*>(ins_[rank]) + element * element_;
+}
+std::byte* DirectPath::out(std::size_t rank, std::size_t element) const {
+  return static_cast<std::byte*>(outs_[rank]) + element * element_;
+}
+
+void DirectPath::copy(std::byte* to, const std::byte* from, std::size_t count) {
+  if (to != from)
+    lane_.device().copy(to, from, count * element_, gpu_, lane_.stream(gpu_, 0));
+}
+
+// `count` elements of every rank's in, from element `in_at` on, are reduced to the outs of the ranks
+// in `results`, from element `out_at` on.
+void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
+                             std::span<const std::size_t> results) {
+  if (count == 0) return;
+  DeviceReduce r;
+  r.type = op_.call.type;
+  r.op = op_.call.op;
+  r.divisor = op_.call.op == RedOp::kAvg ? static_cast<int>(n_) : 1;
+  r.nsrcs = static_cast<int>(n_);
+  r.ndsts = static_cast<int>(results.size());
+  r.count = count;
+  for (std::size_t k = 0; k < n_; ++k) {
+    r.srcs[k] = in(k, in_at);
+    r.factors[k] = records_[k].factor;
+  }
+  for (std::size_t d = 0; d < results.size(); ++d) r.dsts[d] = out(results[d], out_at);
+  lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 0));
+}
+
+void DirectPath::run() {
+  const std::size_t count = op_.call.count;
+  const auto root = static_cast<std::size_t>(op_.root);
+  // My share of a whole message; shares begin at whole vectors.
+  const std::size_t grain = 256 / element_, grains = (count + grain - 1) / grain;
+  const auto share = [&](std::size_t i) { return std::min(count, grains * i / n_ * grain); };
+  const std::size_t from = share(me_), mine = share(me_ + 1) - from;
+  std::vector<std::size_t> all(n_);
+  for (std::size_t r = 0; r < n_; ++r) all[r] = r;
+  switch (op_.collective) {
+    case Collective::kAllReduce:
+      reduce_part(mine, from, from, all);
+      break;
+    case Collective::kReduce:
+      reduce_part(mine, from, from, {&root, 1});
+      break;
+    case Collective::kReduceScatter:
+      reduce_part(count, me_ * count, 0, {&me_, 1});
+      break;
+    case Collective::kAllGather:
+      // Everybody begins with another rank: no memory is everybody's first.
+      for (std::size_t i = 0; i < n_; ++i) {
+        const std::size_t r = (me_ + i) % n_;
+        copy(out(me_, r * count), in(r, 0), count);
+      }
+      break;
+    case Collective::kBroadcast:
+      copy(out(me_, 0), in(root, 0), count);
+      break;
+    case Collective::kGather:
+      if (me_ == root)
+        for (std::size_t r = 0; r < n_; ++r) copy(out(me_, r * count), in(r, 0), count);
+      break;
+    case Collective::kScatter:
+      copy(out(me_, 0), in(root, me_ * count), count);
+      break;
+    case Collective::kAllToAll:
+      for (std::size_t i = 0; i < n_; ++i) {
+        const std::size_t r = (me_ + i) % n_;
+        copy(out(me_, r * count), in(r, me_ * count), count);
+      }
+      break;
+    default:
+      break;
+  }
+  const Device::Event event = lane_.event(gpu_, 0);
+  lane_.device().record(event, lane_.stream(gpu_, 0));
+  lane_.wait(event);
+}
+
+}  // namespace weft

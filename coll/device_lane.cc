@@ -1,0 +1,327 @@
+#include "coll/device_lane.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "transport/memory.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kWordsOfPage = 1024;
+
+// Polls, then gives way, then sleeps a little: a GPU is waited for longer than a neighbour.
+class Patience {
+ public:
+  void pause() {
+    if (++turns_ < 2000) return relax();
+    if (turns_ < 4000) {
+      sched_yield();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+ private:
+  int turns_ = 0;
+};
+
+std::string describe(const DeviceRecord& r) {
+  const auto c = static_cast<Collective>(r.collective);
+  std::string text = fmt::format("{} #{} of {} x {}", name(c), r.number, r.count,
+                                 name(static_cast<DType>(r.type)));
+  if (reduces(c)) text += fmt::format(", {}", name(static_cast<RedOp>(r.op)));
+  if (rooted(c)) text += fmt::format(", root {}", r.root);
+  return text;
+}
+
+bool same(const DeviceRecord& a, const DeviceRecord& b) {
+  return a.number == b.number && a.count == b.count && a.collective == b.collective &&
+         a.type == b.type && a.op == b.op && a.root == b.root;
+}
+
+}  // namespace
+
+DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
+    : device_(device), group_(group), core_(*group.core), kind_(kind) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    companion_ = core_.make_group(
+        group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
+    core_.groups[companion_->id] = companion_.get();
+  }
+  wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
+  gpus_.resize(static_cast<std::size_t>(device_.count()));
+  thread_ = std::thread([this] { serve(); });
+}
+
+DeviceLane::~DeviceLane() {
+  if (kind_ == Kind::kCalls) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || stop_; });
+  }
+  stop();
+  for (OfGpu& g : gpus_) {
+    for (const Device::Event e : g.events) device_.free_event(e);
+    for (const Device::Stream s : g.streams) device_.free_stream(s);
+  }
+  if (staging_) {
+    device_.unpin(staging_);
+    weft::free(staging_);
+  }
+  for (auto* page : pages_) device_.free_words(page);
+  const std::lock_guard lock(core_.mutex);
+  core_.forget_group(*companion_);
+}
+
+void DeviceLane::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool DeviceLane::idle() const {
+  const std::lock_guard lock(mutex_);
+  return !busy_ && (kind_ == Kind::kGraphs || queue_.empty());
+}
+
+// Whether there is no point in waiting any more. The job may have failed while nobody but this
+// thread is at work in the process.
+bool DeviceLane::given_up() {
+  if (++looks_ % 64 == 0) {
+    const std::unique_lock lock(core_.mutex, std::try_to_lock);
+    if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
+  }
+  return stop_.load(std::memory_order_relaxed) || core_.broken.load(std::memory_order_relaxed);
+}
+
+// ---- calls ---------------------------------------------------------------------------------
+
+// A gate is free again once the stream has taken `done` back. Gates of graphs never are.
+DeviceGate DeviceLane::take_gate() {
+  for (std::size_t i = 0; i < used_gates_.size(); ++i) {
+    const DeviceGate g = gates_[used_gates_[i]];
+    if (g.done->load(std::memory_order_acquire) != 0) continue;
+    std::swap(used_gates_[i], used_gates_.back());
+    used_gates_.pop_back();
+    return g;
+  }
+  if (next_gate_ * 2 == pages_.size() * kWordsOfPage) pages_.push_back(device_.words(kWordsOfPage));
+  const std::size_t at = next_gate_++ * 2 % kWordsOfPage;
+  gates_.push_back({pages_.back() + at, pages_.back() + at + 1});
+  return gates_.back();
+}
+
+void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
+  device_peers().trim(device_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Error("the World of this Communicator has ended");
+    if (op->ordered) op->gate = take_gate();
+    if (kind_ == Kind::kGraphs) op->mine.number = queue_.size();
+  }
+  if (op->ordered) {
+    device_.write_word(stream, op->gate.arrived, 1);
+    device_.wait_word(stream, op->gate.done, 1);
+    device_.write_word(stream, op->gate.done, 0);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(op));
+  }
+  changed_.notify_all();
+}
+
+// ---- the thread ----------------------------------------------------------------------------
+
+// The operation to run now, with the mutex held; null when there will be none.
+DeviceOperation* DeviceLane::next(std::unique_lock<std::mutex>& lock) {
+  if (kind_ == Kind::kCalls) {
+    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    return queue_.empty() ? nullptr : queue_.front().get();
+  }
+  for (;;) {
+    if (stop_) return nullptr;
+    for (const auto& op : queue_)
+      if (op->gate.arrived->exchange(0, std::memory_order_acquire) != 0) return op.get();
+    if (queue_.empty())
+      changed_.wait(lock);
+    else
+      changed_.wait_for(lock, std::chrono::microseconds(20));
+  }
+}
+
+void DeviceLane::serve() {
+  device_.enter_thread();
+  std::unique_lock lock(mutex_);
+  while (DeviceOperation* op = next(lock)) {
+    busy_ = true;
+    lock.unlock();
+    run(*op);
+    lock.lock();
+  }
+}
+
+void DeviceLane::run(DeviceOperation& op) {
+  Status status;
+  try {
+    status = run_steps(op);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
+              group_.ranks[static_cast<std::size_t>(group_.me)]};
+  }
+  // Idle before anybody hears of it: who hears of it may end the World.
+  std::unique_ptr<DeviceOperation> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    if (kind_ == Kind::kCalls) {
+      finished = std::move(queue_.front());
+      queue_.pop_front();
+    }
+  }
+  changed_.notify_all();
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (!status.ok() && !core_.broken) core_.fail(status);
+    if (!status.ok()) status = core_.failure;
+    if (op.handle) {
+      core_.finish(op.handle, status);
+      if (op.detached) core_.give_back(op.handle);
+      core_.device_done.notify_all();
+    }
+  }
+  if (!op.ordered) return;
+  const std::lock_guard lock(mutex_);
+  if (kind_ == Kind::kCalls)
+    for (std::size_t i = 0; i < gates_.size(); ++i)
+      if (gates_[i].done == op.gate.done) used_gates_.push_back(i);
+  op.gate.done->store(1, std::memory_order_release);
+}
+
+void DeviceLane::wait_for_stream(const DeviceOperation& op) {
+  if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
+  Patience patience;
+  while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
+    if (given_up()) throw Error("given up while the stream had not come to this operation");
+    patience.pause();
+  }
+  op.gate.arrived->store(0, std::memory_order_relaxed);
+}
+
+Status DeviceLane::run_steps(DeviceOperation& op) {
+  const std::size_t n = group_.ranks.size();
+  if (kind_ == Kind::kCalls) op.mine.number = number_++;
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (core_.broken) return core_.failure;
+    companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
+  }
+  std::vector<DeviceRecord> records(n);
+  static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
+  if (Status s = wire_.all_gather(&op.mine, records.data(),
+                                  sizeof(DeviceRecord) / sizeof(std::uint64_t), DType::kUInt64);
+      !s.ok())
+    return s;
+  for (std::size_t r = 0; r < n; ++r)
+    if (!same(records[r], op.mine))
+      return {Code::kMismatch,
+              fmt::format("ranks of a communicator called different operations on device memory: "
+                          "rank {} {}, rank {} {}",
+                          group_.me, describe(op.mine), r, describe(records[r])),
+              group_.ranks[r]};
+
+  bool on_device = false, direct = !op.forced && group_.one_machine &&
+                                   n <= static_cast<std::size_t>(kDeviceOperands) &&
+                                   op.collective != Collective::kBarrier;
+  for (std::size_t r = 0; r < n; ++r) {
+    on_device = on_device || records[r].on_device;
+    direct = direct && !records[r].staged_only;
+  }
+  if (!on_device) {
+    wait_for_stream(op);
+    Status s = start_on_host(wire_, op.collective, op.call.in, op.call.out, op.call.count,
+                             op.call, op.root)
+                   .wait();
+    note_path(op, nullptr);
+    return s;
+  }
+  if (direct) {
+    DirectPath path(*this, op, records);
+    // The others' inputs are ready, and everybody reaches everything.
+    wait_for_stream(op);
+    std::int32_t mine = path.reachable(), all = 0;
+    if (Status s = wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin); !s.ok()) return s;
+    if (all) {
+      path.run();
+      note_path(op, &kDirectPath);
+      return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
+    }
+    if (!path.reachable() && !std::exchange(told_, true))
+      spdlog::info("weft: rank {}: device memory goes through host memory: {}", group_.ranks[0],
+                   path.why_not());
+  } else {
+    wait_for_stream(op);
+  }
+  Status s = run_staged(*this, op);
+  note_path(op, &kStagedPath);
+  return s;
+}
+
+void DeviceLane::note_path(const DeviceOperation& op, const Algorithm* path) {
+  const std::lock_guard lock(core_.mutex);
+  group_.last = path && !op.forced ? path : companion_->last;
+  group_.last_on_board = !path && companion_->last_on_board;
+}
+
+// ---- what the steps need -------------------------------------------------------------------
+
+Device::Stream DeviceLane::stream(int gpu, int which) {
+  OfGpu& g = gpus_.at(static_cast<std::size_t>(gpu));
+  while (g.streams.size() < kStreams) g.streams.push_back(device_.make_stream(gpu));
+  return g.streams[static_cast<std::size_t>(which)];
+}
+
+Device::Event DeviceLane::event(int gpu, std::size_t which) {
+  OfGpu& g = gpus_.at(static_cast<std::size_t>(gpu));
+  while (g.events.size() <= which) g.events.push_back(device_.make_event(gpu));
+  return g.events[which];
+}
+
+void DeviceLane::wait(Device::Event event) {
+  Patience patience;
+  while (!device_.reached(event)) {
+    if (given_up()) throw Error("given up while the GPU was at work");
+    patience.pause();
+  }
+}
+
+std::byte* DeviceLane::staging(std::size_t bytes) {
+  if (bytes <= staging_bytes_) return staging_;
+  if (staging_) {
+    device_.unpin(staging_);
+    weft::free(staging_);
+    staging_ = nullptr;
+    staging_bytes_ = 0;
+  }
+  auto* memory = static_cast<std::byte*>(weft::alloc(bytes));
+  try {
+    device_.pin(memory, bytes);
+  } catch (...) {
+    weft::free(memory);
+    throw;
+  }
+  staging_ = memory;
+  staging_bytes_ = bytes;
+  return staging_;
+}
+
+}  // namespace weft

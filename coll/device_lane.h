@@ -1,0 +1,171 @@
+// Collectives on device memory and in the order of a stream: who runs them, and how.
+//
+// A lane belongs to a communicator. Its thread takes the communicator's device operations one after
+// the other, in the order of the calls, and runs each as a few plain steps: agree with the other
+// ranks on what and where, wait for the stream, move the data, agree that all are done, let the
+// stream go on. What it says to other ranks travels on a companion of the communicator, with the
+// same ranks and an id of its own, so that nothing meets the user's own operations. Not installed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "coll/core.h"
+#include "coll/device_kernels.h"
+#include "coll/device_record.h"
+#include "transport/device.h"
+
+namespace weft {
+
+// A place where a stream and a lane meet: the stream writes `arrived` and waits until `done`; both
+// take the word back to 0 themselves, so that a captured graph can come this way again and again.
+struct DeviceGate {
+  std::atomic<std::uint32_t>* arrived = nullptr;
+  std::atomic<std::uint32_t>* done = nullptr;
+};
+
+struct DeviceOperation {
+  Collective collective = Collective::kBarrier;
+  Call call;
+  Rank root = 0;
+  bool in_place = false;
+  DeviceRecord mine;                   // what the others are told
+  const Algorithm* forced = nullptr;   // by set_algorithm()
+  bool ordered = false;                // by a stream, at `gate`
+  DeviceGate gate;
+  Operation* handle = nullptr;  // told when it is over; null for what was captured
+  bool detached = false;        // nobody waits for the handle either
+};
+
+class DeviceLane {
+ public:
+  enum class Kind : std::uint8_t {
+    kCalls = 1,   // what is called
+    kGraphs = 2,  // what was captured, at each replay
+  };
+  // The communicator outlives its lanes.
+  DeviceLane(Device& device, GroupState& group, Kind kind);
+  ~DeviceLane();  // waits for the operation that is running; others are given up
+  DeviceLane(const DeviceLane&) = delete;
+  DeviceLane& operator=(const DeviceLane&) = delete;
+
+  // Takes the operation; puts it in order on the stream if it is an ordered one. Throws Error when
+  // the device refuses, and then nothing has happened. Not with the core's mutex held.
+  void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream);
+
+  // Ends what is under way with the core's failure. Not with the core's mutex held.
+  void stop() noexcept;
+  bool idle() const;
+
+  // ---- for the steps of an operation (device_direct.cc, device_staged.cc); lane thread only ----
+  Device& device() const { return device_; }
+  Communicator& wire() { return wire_; }
+  const GroupState& group() const { return group_; }
+  // Streams of the lane on a GPU, that wait for nothing else.
+  static constexpr int kStreams = 2;
+  Device::Stream stream(int gpu, int which);
+  // Waits until an event of a stream is reached; throws when the job fails meanwhile.
+  void wait(Device::Event event);
+  // An event to record; taken back when the lane ends.
+  Device::Event event(int gpu, std::size_t which);
+  // Pinned host memory, `bytes` long, that peers of this host see too; the same until asked for
+  // more.
+  std::byte* staging(std::size_t bytes);
+
+ private:
+  struct OfGpu {
+    std::vector<Device::Stream> streams;
+    std::vector<Device::Event> events;
+  };
+
+  void serve();
+  DeviceOperation* next(std::unique_lock<std::mutex>& lock);
+  void run(DeviceOperation& op);
+  Status run_steps(DeviceOperation& op);
+  void note_path(const DeviceOperation& op, const Algorithm* path);
+  void wait_for_stream(const DeviceOperation& op);
+  bool given_up();
+  DeviceGate take_gate();
+
+  Device& device_;
+  GroupState& group_;  // the user's
+  Core& core_;
+  const Kind kind_;
+  std::unique_ptr<GroupState> companion_;
+  Communicator wire_;
+  std::uint64_t number_ = 0;  // of the next operation
+  unsigned looks_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<DeviceOperation>> queue_;  // kGraphs: all that were captured
+  bool busy_ = false;
+  std::atomic<bool> stop_{false};
+
+  std::vector<std::atomic<std::uint32_t>*> pages_;  // of words
+  std::vector<DeviceGate> gates_;                   // all; free once both words are 0 and not used
+  std::vector<std::size_t> used_gates_;
+  std::size_t next_gate_ = 0;
+  bool told_ = false;  // that the direct path cannot be taken
+
+  std::vector<OfGpu> gpus_;
+  std::byte* staging_ = nullptr;
+  std::size_t staging_bytes_ = 0;
+  std::thread thread_;
+};
+
+// The lanes of a communicator, made when first needed.
+struct DeviceLanes {
+  std::mutex mutex;  // a call is put on its stream and in its lane in one go
+  std::unique_ptr<DeviceLane> calls, graphs;
+};
+
+// What last_algorithm() calls the two ways; no schedules.
+extern const Algorithm kDirectPath, kStagedPath;
+
+// Runs an operation in device memory of ranks that reach each other's: the records of all ranks.
+// Throws Error when the device fails.
+class DirectPath {
+ public:
+  // Maps every buffer; false, with the reason, when some cannot be reached from here.
+  DirectPath(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records);
+  ~DirectPath();
+  DirectPath(const DirectPath&) = delete;
+  DirectPath& operator=(const DirectPath&) = delete;
+  bool reachable() const { return why_not_.empty(); }
+  const std::string& why_not() const { return why_not_; }
+  void run();  // all ranks' inputs are there; returns when the results are
+
+ private:
+  std::byte* in(std::size_t rank, std::size_t element) const;
+  std::byte* out(std::size_t rank, std::size_t element) const;
+  void copy(std::byte* to, const std::byte* from, std::size_t count);
+  void reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
+                   std::span<const std::size_t> results);
+
+  DeviceLane& lane_;
+  const DeviceOperation& op_;
+  std::span<const DeviceRecord> records_;
+  std::size_t me_, n_, element_;
+  int gpu_;
+  std::vector<void*> ins_, outs_;
+  std::vector<std::pair<const DeviceAddress*, int>> acquired_;
+  std::string why_not_;
+};
+
+// Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
+// memory, up, three slices under way. Works for all kinds of memory and all hosts.
+Status run_staged(DeviceLane& lane, const DeviceOperation& op);
+
+// The collective on host memory, on the lane's companion.
+Handle start_on_host(Communicator& wire, Collective c, const void* in, void* out,
+                     std::size_t count, const Call& call, Rank root);
+
+}  // namespace weft

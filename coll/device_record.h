@@ -1,0 +1,24 @@
+// What the ranks of a device operation tell each other before it starts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "coll/types.h"
+#include "transport/device_peers.h"
+
+namespace weft {
+
+struct DeviceRecord {
+  // Must be the same on all ranks.
+  std::uint64_t number = 0;  // of the operation in its lane; of a capture
+  std::uint64_t count = 0;
+  std::int32_t collective = 0, type = 0, op = 0, root = 0;
+  // Of each rank.
+  double factor = 1;
+  std::int32_t on_device = 0;    // some buffer of this rank is device or managed memory
+  std::int32_t staged_only = 0;  // no way around host memory for this rank
+  DeviceAddress in, out;
+};
+
+}  // namespace weft

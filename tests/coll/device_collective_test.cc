@@ -1,0 +1,318 @@
+// labels: multiproc
+// ctest: whole
+// Every collective, type and operator on device memory: direct between ranks, staged through host
+// memory, between hosts, with and without a stream. On the fake device.
+#include <gtest/gtest.h>
+
+#include "support/device_ranks.h"
+#include "support/ranks.h"
+#include "transport/device_fake.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using testing::DeviceBuffer;
+using testing::DeviceCase;
+using testing::places;
+using testing::run_device_case;
+using testing::run_ranks;
+using testing::TestStream;
+
+constexpr Collective kData[] = {Collective::kAllReduce, Collective::kAllGather,
+                                Collective::kReduceScatter, Collective::kBroadcast};
+
+class DeviceCollectives : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_ = &use_fake_device(); }
+  void TearDown() override { fake_->separate(false); }
+  FakeDevice* fake_ = nullptr;
+};
+
+WorldOptions patient() {
+  WorldOptions options;
+  options.timeout = std::chrono::milliseconds(60000);
+  return options;
+}
+
+// Ranks share GPUs where there are more ranks than GPUs.
+void all_cases(World& world, const std::vector<std::size_t>& counts) {
+  TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+  Communicator comm = world.world();
+  for (const Collective collective : kData)
+    for (const std::size_t count : counts)
+      for (const DType type : kAllDTypes)
+        for (const RedOp op : kAllRedOps) {
+          const bool reducing = reduces(collective);
+          if (!reducing && op != RedOp::kSum) continue;
+          if (!defined(op, type)) continue;
+          if (op == RedOp::kAvg && is_floating(type) && (comm.size() & (comm.size() - 1))) continue;
+          const bool odd = (count + static_cast<std::size_t>(type)) % 2;
+          DeviceCase c{collective, count, type, op, odd, odd ? size_of(type) : 0,
+                       static_cast<Rank>(count) % comm.size(), static_cast<int>(op) % 2 == 0};
+          run_device_case(comm, work, c);
+          c.in_place = !odd;
+          run_device_case(comm, work, c);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+}
+
+TEST_F(DeviceCollectives, DirectBetweenRanksOfAHost) {
+  for (const int n : {1, 2, 3, 8})
+    run_ranks(places({n}), patient(), [n](World& world) {
+      all_cases(world, n == 2 ? std::vector<std::size_t>{1, 33, 1000} : std::vector<std::size_t>{33});
+      if (world.size() > 1) {
+        EXPECT_EQ(world.world().last_algorithm(), "device");
+      }
+    });
+}
+
+TEST_F(DeviceCollectives, StagedWhereGpusDoNotReachEachOther) {
+  fake_->separate(true);
+  for (const int n : {2, 3})
+    run_ranks(places({n}), patient(), [](World& world) {
+      all_cases(world, {1, 100});
+      EXPECT_EQ(world.world().last_algorithm(), "staged");
+    });
+}
+
+TEST_F(DeviceCollectives, StagedBetweenHosts) {
+  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  run_ranks(places({2, 2}, 2), patient(), [](World& world) {
+    all_cases(world, {1, 100});
+    EXPECT_EQ(world.world().last_algorithm(), "staged");
+  });
+}
+
+TEST_F(DeviceCollectives, LongMessages) {
+  for (const bool separate : {false, true}) {
+    fake_->separate(separate);
+    for (const int n : {2, 4})
+      run_ranks(places({n}), patient(), [](World& world) {
+        TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+        for (const Collective collective : kData)
+          for (const bool in_place : {false, true}) {
+            run_device_case(world.world(), work,
+                            {collective, (5u << 20) / 4 + 13, DType::kFloat32, RedOp::kSum,
+                             in_place, 0, 1, in_place});
+            if (::testing::Test::HasFatalFailure()) return;
+          }
+      });
+  }
+}
+
+TEST_F(DeviceCollectives, ANamedAlgorithmRunsOnTheHost) {
+  run_ranks(places({4}), patient(), [](World& world) {
+    TestStream work(*device());
+    Communicator comm = world.world();
+    for (const char* algorithm : {"ring", "recursive_doubling", "direct"}) {
+      comm.set_algorithm(Collective::kAllReduce, algorithm);
+      run_device_case(comm, work, {Collective::kAllReduce, 5000});
+      EXPECT_EQ(comm.last_algorithm(), algorithm);
+    }
+  });
+}
+
+TEST_F(DeviceCollectives, ManyOperationsOfOneStreamKeepTheirOrder) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    Communicator comm = world.world().on(work.get());
+    constexpr std::size_t kCount = 100;
+    DeviceBuffer data(work, kCount * 8);
+    std::vector<std::byte> ones(kCount * 8);
+    for (std::size_t i = 0; i < kCount; ++i) testing::put(ones.data(), i, DType::kInt64, 1);
+    data.put(ones);
+    constexpr int kTimes = 12;
+    for (int k = 0; k < kTimes; ++k)
+      ASSERT_TRUE(
+          comm.all_reduce(data.data(), data.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+    std::int64_t want = 1;
+    for (int k = 0; k < kTimes; ++k) want *= comm.size();
+    const auto got = data.get();
+    for (std::size_t i = 0; i < kCount; ++i) {
+      std::int64_t v = 0;
+      std::memcpy(&v, got.data() + i * 8, 8);
+      ASSERT_EQ(v, want);
+    }
+  });
+}
+
+TEST_F(DeviceCollectives, TheHostDoesNotWaitForTheStream) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    DeviceBuffer data(work, 4000);
+    std::atomic<std::uint32_t>* words = fake.words(2);
+    fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
+    Communicator comm = world.world().on(work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    Handle handle = comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32,
+                                          RedOp::kSum);
+    fake.write_word(work.get(), &words[1], 1);
+    EXPECT_FALSE(handle.test());
+    EXPECT_EQ(words[1].load(), 0u);
+    words[0].store(1);
+    EXPECT_TRUE(handle.wait().ok());
+    work.wait();
+    EXPECT_EQ(words[1].load(), 1u);
+    fake.free_words(words);
+  });
+}
+
+TEST_F(DeviceCollectives, HostMemoryInTheOrderOfAStream) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    std::vector<float> data(1000, -1), result(1000, -1);
+    const float mine = static_cast<float>(world.rank() + 1);
+    fake.put(work.get(), [&] { std::fill(data.begin(), data.end(), mine); });
+    Communicator comm = world.world().on(work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), result.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    work.wait();
+    EXPECT_EQ(result, std::vector<float>(1000, 3));
+  });
+}
+
+TEST_F(DeviceCollectives, ManagedMemoryIsTakenAsItIs) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    auto* managed = static_cast<float*>(fake.alloc_managed(4000));
+    DeviceBuffer out(work, 4000);
+    std::fill_n(managed, 1000, 1.0f);
+    Communicator comm = world.world();
+    ASSERT_TRUE(comm.all_reduce(managed, managed, 1000, DType::kFloat32, RedOp::kSum).ok());
+    EXPECT_EQ(managed[999], 2);
+    ASSERT_TRUE(comm.all_reduce(managed, out.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.on(work.get())
+                    .all_reduce(managed, managed, 1000, DType::kFloat32, RedOp::kSum)
+                    .ok());
+    work.wait();
+    EXPECT_EQ(managed[0], 4);
+    float got = 0;
+    std::memcpy(&got, out.get().data() + 3996, 4);
+    EXPECT_EQ(got, 4);
+    ASSERT_TRUE(comm.barrier().ok());
+    fake.free(managed);
+  });
+}
+
+TEST_F(DeviceCollectives, MixedKindsAreRefusedByName) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*device(), 1), elsewhere(*device(), 2);
+    DeviceBuffer in(work, 400), out(elsewhere, 400);
+    std::vector<float> host(100);
+    Communicator comm = world.world();
+    const Status s = comm.all_reduce(in.data(), host.data(), 100, DType::kFloat32, RedOp::kSum);
+    EXPECT_EQ(s.code(), Code::kInvalidArgument);
+    EXPECT_NE(s.message().find("in is device memory (GPU 1), out is host memory"),
+              std::string::npos)
+        << s.message();
+    const Status two = comm.all_reduce(in.data(), out.data(), 100, DType::kFloat32, RedOp::kSum);
+    EXPECT_EQ(two.code(), Code::kInvalidArgument);
+    EXPECT_NE(two.message().find("GPU 1, out of GPU 2"), std::string::npos) << two.message();
+    const Status sent = comm.send(in.data(), 100, DType::kFloat32, 1 - world.rank());
+    EXPECT_EQ(sent.code(), Code::kInvalidArgument);
+    EXPECT_NE(sent.message().find("device memory (GPU 1)"), std::string::npos) << sent.message();
+    EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_F(DeviceCollectives, DifferentArgumentsShowBothSides) {
+  std::atomic<int> told{0};
+  run_ranks(places({2}), patient(), [&](World& world) {
+    TestStream work(*device());
+    DeviceBuffer data(work, 8192);
+    const std::size_t count = world.rank() == 0 ? 1024 : 2048;
+    const Status s =
+        world.world().all_reduce(data.data(), data.data(), count, DType::kFloat32, RedOp::kSum);
+    EXPECT_FALSE(s.ok());
+    told += s.message().find("1024 x float") != std::string::npos &&
+            s.message().find("2048 x float") != std::string::npos;
+  });
+  EXPECT_GE(told, 1);
+}
+
+TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {
+  run_ranks(places({3}), patient(), [&](World& world) {
+    TestStream work(*device());
+    DeviceBuffer data(work, 4000);
+    Communicator comm = world.world();
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    if (world.rank() == 1) fake_device()->fail_next("launch");
+    ASSERT_TRUE(world.job().all_gather("").size() == 3);
+    const Status s =
+        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
+    EXPECT_FALSE(s.ok());
+    EXPECT_NE(s.message().find("launch on fake GPU"), std::string::npos) << s.to_string();
+  });
+}
+
+TEST_F(DeviceCollectives, GraphsReplay) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    constexpr std::size_t kCount = 50;
+    DeviceBuffer data(work, kCount * 8), sum(work, kCount * 8);
+    Communicator comm = world.world().on(work.get());
+    std::vector<std::int64_t> mine(kCount, world.rank() + 1), got(kCount);
+    fake.begin_capture(work.get());
+    fake.copy(data.data(), mine.data(), kCount * 8, work.gpu(), work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+    ASSERT_TRUE(
+        comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kMax).ok());
+    fake.copy(got.data(), sum.data(), kCount * 8, work.gpu(), work.get());
+    EXPECT_EQ(comm.all_reduce_async(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum)
+                  .wait()
+                  .code(),
+              Code::kInvalidArgument);
+    const FakeDevice::Graph graph = fake.end_capture(work.get());
+    for (int replay = 1; replay <= 5; ++replay) {
+      std::fill(mine.begin(), mine.end(), replay * (world.rank() + 1));
+      fake.launch_graph(graph, work.get());
+      // Calls and replays of one stream keep their order too.
+      ASSERT_TRUE(
+          comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+      work.wait();
+      EXPECT_EQ(got, std::vector<std::int64_t>(kCount, replay * 6));
+      std::int64_t tripled = 0;
+      std::memcpy(&tripled, sum.get().data(), 8);
+      EXPECT_EQ(tripled, replay * 18);
+    }
+  });
+}
+
+TEST_F(DeviceCollectives, SeveralCommunicatorsAtOnce) {
+  run_ranks(places({2, 2}, 1), {.transport = "shm"}, [](World& world) {
+    TestStream one(*device()), two(*device());
+    DeviceBuffer a(one, 8000), b(two, 8000);
+    std::vector<std::byte> ones(8000);
+    for (std::size_t i = 0; i < 1000; ++i) testing::put(ones.data(), i, DType::kInt64, 1);
+    a.put(ones);
+    b.put(ones);
+    Communicator all = world.world(), host = world.host();
+    // In another order on each rank: what the streams order is for each communicator alone.
+    for (int k = 0; k < 4; ++k) {
+      const bool first = (world.rank() + k) % 2 == 0;
+      for (const bool turn : {first, !first}) {
+        DeviceBuffer& d = turn ? a : b;
+        Communicator c = turn ? all.on(one.get()) : host.on(two.get());
+        ASSERT_TRUE(c.all_reduce(d.data(), d.data(), 1000, DType::kInt64, RedOp::kSum).ok());
+      }
+    }
+    std::int64_t x = 0, y = 0;
+    std::memcpy(&x, a.get().data(), 8);
+    std::memcpy(&y, b.get().data(), 8);
+    EXPECT_EQ(x, 256);
+    EXPECT_EQ(y, 16);
+  });
+}
+
+}  // namespace
+}  // namespace weft

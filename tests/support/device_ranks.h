@@ -1,0 +1,103 @@
+// Collectives on device memory, one rank: fills buffers, calls, compares every byte.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "coll/communicator.h"
+#include "support/device_memory.h"
+#include "support/payload.h"
+
+namespace weft::testing {
+
+struct DeviceCase {
+  Collective collective;
+  std::size_t count;
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  bool in_place = false;
+  std::size_t shift = 0;
+  Rank root = 0;
+  bool on_stream = true;
+};
+
+inline std::string text(const DeviceCase& c, const Communicator& comm) {
+  return std::string(name(c.collective)) + " of " + std::to_string(c.count) + " " + name(c.type) +
+         " " + name(c.op) + (c.in_place ? " in place" : "") + " shift " + std::to_string(c.shift) +
+         " root " + std::to_string(c.root) + (c.on_stream ? " on a stream" : "") + ", rank " +
+         std::to_string(comm.rank()) + " of " + std::to_string(comm.size());
+}
+
+inline Status call(Communicator comm, const DeviceCase& c, const void* in, void* out) {
+  switch (c.collective) {
+    case Collective::kAllReduce:
+      return comm.all_reduce(in, out, c.count, c.type, c.op);
+    case Collective::kAllGather:
+      return comm.all_gather(in, out, c.count, c.type);
+    case Collective::kReduceScatter:
+      return comm.reduce_scatter(in, out, c.count, c.type, c.op);
+    case Collective::kBroadcast:
+      return comm.broadcast(in, out, c.count, c.type, c.root);
+    default:
+      return comm.barrier();
+  }
+}
+
+// The reference, computed without weft: element i of this rank's output.
+inline double expected(const Communicator& comm, const DeviceCase& c, std::size_t i) {
+  const auto me = static_cast<std::size_t>(comm.rank());
+  switch (c.collective) {
+    case Collective::kAllReduce:
+      return reduced(comm.size(), i, c.type, c.op);
+    case Collective::kReduceScatter:
+      return reduced(comm.size(), me * c.count + i, c.type, c.op);
+    case Collective::kAllGather:
+      return operand(static_cast<int>(i / c.count), i % c.count, c.type, c.op);
+    default:
+      return operand(c.root, i, c.type, c.op);
+  }
+}
+
+// `work` is the rank's stream, with its GPU.
+inline void run_device_case(Communicator comm, TestStream& work, const DeviceCase& c) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::size_t e = size_of(c.type);
+  const bool gathers = c.collective == Collective::kAllGather;
+  const bool scatters = c.collective == Collective::kReduceScatter;
+  const std::size_t in_count = scatters ? c.count * n : c.count;
+  const std::size_t out_count = gathers ? c.count * n : c.count;
+  const std::string what = text(c, comm);
+  DeviceBuffer whole(work, std::max(in_count, out_count) * e, c.shift);
+  DeviceBuffer other(work, out_count * e, c.shift);
+  std::byte *in = whole.data(), *out = other.data();
+  std::size_t out_at = 0;
+  if (c.in_place) {
+    if (gathers) in = whole.data() + me * c.count * e;
+    out_at = scatters ? me * c.count * e : 0;
+    out = whole.data() + out_at;
+  }
+  std::vector<std::byte> mine(in_count * e);
+  for (std::size_t i = 0; i < in_count; ++i)
+    put(mine.data(), i, c.type, operand(comm.rank(), i, c.type, c.op));
+  Device& device = work.device();
+  device.copy(in, mine.data(), mine.size(), work.gpu(), work.get());
+  if (!c.on_stream) work.wait();
+  const Status s = call(c.on_stream ? comm.on(work.get()) : comm, c, in, out);
+  ASSERT_TRUE(s.ok()) << what << ": " << s.to_string();
+  // What follows on the stream sees the result.
+  std::vector<std::byte> got(out_count * e), want(got.size());
+  device.copy(got.data(), out, got.size(), work.gpu(), work.get());
+  work.wait();
+  for (std::size_t i = 0; i < out_count; ++i) put(want.data(), i, c.type, expected(comm, c, i));
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], want[i]) << what << ": element " << i / e << " of " << out_count;
+  EXPECT_TRUE(whole.intact_around() && other.intact_around()) << what << ": wrote past the end";
+  if (!c.in_place && c.collective != Collective::kBroadcast) {
+    const auto kept = whole.get();
+    EXPECT_TRUE(std::equal(mine.begin(), mine.end(), kept.begin())) << what << ": input changed";
+  }
+}
+
+}  // namespace weft::testing
