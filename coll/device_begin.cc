@@ -204,7 +204,7 @@ void stop_devices(Core& core) noexcept {
   // The lanes end here, while everything they use is still there.
   const std::lock_guard lock(core.mutex);
   for (const auto& [id, g] : core.groups)
-    if (g) g->device.reset();
+    if (g && g->device) all.push_back(std::move(g->device));
 }
 
 }  // namespace weft
