@@ -205,6 +205,23 @@ TEST(Pick, FewStepsForSmallMessages) {
   EXPECT_NE(algorithm(uniform(8, 4), 8), "direct");
 }
 
+// Sockets at 400 Mbit/s: most of a short message's time is work.
+TEST(Pick, TheFewestMessagesWhereRanksShareCores) {
+  CostModel m;
+  m.rail = {2, 8e-3 / .4, 4};
+  const auto algorithm = [&](const Shape& shape, std::size_t bytes) {
+    return pick(Collective::kAllReduce, shape, bytes, m).algorithm->name;
+  };
+  EXPECT_EQ(algorithm(uniform(8, 1), 8), "recursive_doubling");
+  m.crowding = 4;
+  EXPECT_EQ(algorithm(uniform(8, 1), 8), "tree");
+  EXPECT_EQ(pick(Collective::kBarrier, uniform(8, 1), 0, m).algorithm->name, "tree");
+  // Not where the bytes are what takes the time.
+  EXPECT_EQ(algorithm(uniform(8, 1), 1 << 20), "ring");
+  EXPECT_EQ(algorithm(uniform(4, 2), 1 << 20), "hierarchical");
+  EXPECT_EQ(algorithm(uniform(6, 2), 1 << 20), "hierarchical");
+}
+
 TEST(Pick, NamesTheRunnerUp) {
   const Pick p = pick(Collective::kAllReduce, uniform(4, 2), kBytes, CostModel{});
   ASSERT_NE(p.algorithm, nullptr);
