@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,28 +34,45 @@ struct WorldOptions {
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
   double rail_gbps = 0;                      // declared rate of a rail; 0: measured
+  // A thread that moves asynchronous operations while nobody waits for them. It needs a core.
+  bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
 };
 
-// An asynchronous collective. Movable. The buffers must stay valid until it is done. Destroying
-// an unfinished handle waits for it.
+// An asynchronous operation. Movable, used by one thread at a time. The buffers must stay valid
+// until it is over. Destroying the handle of an unfinished operation waits for it.
+//
+// An operation moves while some thread of this process is in test(), wait(), wait_for() or a
+// blocking call, of whichever communicator, or all the time where there is a progress thread
+// (WorldOptions::progress_thread). The communicator's deadline holds in all of them.
 class Handle {
  public:
-  Handle() = default;
+  Handle() = default;  // empty
   Handle(Handle&&) noexcept;
-  Handle& operator=(Handle&&) noexcept;
+  Handle& operator=(Handle&&) noexcept;  // waits for the unfinished operation that was held here
   ~Handle();
-  // Makes progress; true when the operation is over (then wait() returns at once).
+  // Makes progress once; true when the operation is over (then wait() returns at once).
   bool test();
-  // Waits until the operation is over or the communicator's deadline has passed.
+  // Waits until the operation is over, or for this time; true when it is over. That the time is
+  // up is no failure: the operation goes on.
+  bool wait_for(std::chrono::nanoseconds time);
+  // Waits until the operation is over and returns how it ended; the same again when asked again.
+  // An empty handle (moved from, detached) returns kInvalidArgument.
   Status wait();
+  // Calls `call` once with how the operation ended: at once when it is over, else on the thread
+  // that finds it over, without any lock: `call` may use weft, but must neither throw nor destroy
+  // the World. Several are called in the order they were given.
+  void on_done(std::function<void(const Status&)> call);
+  // Leaves the operation to itself; the handle is empty.
+  void detach();
 
  private:
   friend class Communicator;
   Handle(std::shared_ptr<GroupState> group, Operation* op);
-  explicit Handle(Status status) : status_(std::move(status)) {}
+  explicit Handle(Status status);
   std::shared_ptr<GroupState> group_;
-  Operation* op_ = nullptr;
+  Operation* op_ = nullptr;  // while it may be unfinished
   Status status_;
+  bool empty_ = true;
 };
 
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the

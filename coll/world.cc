@@ -129,8 +129,9 @@ void Core::close() noexcept {
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
+  stop_serving();
   {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     if (!job) return;
     std::size_t under_way = active.size();
     for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
@@ -145,6 +146,7 @@ void Core::close() noexcept {
     for (const auto& [id, g] : groups)
       if (g) g->board.reset();
     leaving = std::move(job);
+    run_callbacks(lock);
   }
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
@@ -165,6 +167,7 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(std::make_shared<Core>(std::move(job), std::move(place), options)) {
   Communicator all = world();
   if (size() > 1) calibrate(*core_, *all.state_).check();
+  if (options.progress_thread) core_->start_serving();
 }
 
 World::~World() { core_->close(); }
@@ -173,6 +176,12 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  if (const char* text = std::getenv("WEFT_PROGRESS_THREAD")) {
+    const std::string_view value = text;
+    if (value != "0" && value != "1")
+      throw Error(fmt::format("WEFT_PROGRESS_THREAD={} is neither 0 nor 1", value));
+    o.progress_thread = value == "1";
+  }
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.
