@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "coll/types.h"
 #include "topo/status.h"
@@ -171,12 +172,28 @@ class World {
   const Topology& topology() const;
   Job& job();
 
+  // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
+  // first 200 characters). From any thread, also in a signal handler, while the World lives. It
+  // sticks like any failure; shrink() goes on, with all ranks that call it.
+  void abort(const char* reason) noexcept;
+  // After a failure: the World of the ranks that go on, counted anew in the same order. Every one
+  // of them calls this. It waits for the others, at most for the timeout; without those that
+  // died, were taken for dead, left, or did not call in time. This World ends: what is left of its
+  // Communicators and Handles returns the failure. Throws Error when nothing has failed, and on a
+  // rank that the others went on without.
+  std::unique_ptr<World> shrink();
+  // In a World made by shrink(): the ranks that its ranks had in the one before.
+  const std::vector<Rank>& former_ranks() const { return former_; }
+
   Communicator world();  // all ranks
   Communicator host();   // the ranks of this host
   Communicator rail();   // the ranks with the same local index, one per host
 
  private:
+  explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  Core& core() const;  // throws Error after shrink()
   std::shared_ptr<Core> core_;
+  std::vector<Rank> former_;
 };
 
 }  // namespace weft

@@ -111,7 +111,9 @@ void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
 struct Core : std::enable_shared_from_this<Core> {
-  Core(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
+  // Throws Error; the job is then given back.
+  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options);
+  void set_up(const Place& place);
   ~Core();
   // The end of the World, after which every call fails. Takes the mutex itself.
   void close() noexcept;
@@ -129,6 +131,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // A communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
+  void forget_messages(std::uint32_t id);  // that nobody has received
   const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
                        std::size_t total_bytes);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.

@@ -42,8 +42,17 @@ long environment_number(const char* name, long otherwise) {
 
 }  // namespace
 
-Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
+Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts)
     : job(std::move(job_in)), options(opts) {
+  try {
+    set_up(place);
+  } catch (...) {
+    job_in = std::move(job);  // it may go on without those who made this fail
+    throw;
+  }
+}
+
+void Core::set_up(const Place& place) {
   if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx")
     throw Error(fmt::format("transport '{}' is not one of auto, shm, ucx", options.transport));
   const int n = job->size();
@@ -141,7 +150,7 @@ void Core::close() noexcept {
                         under_way),
             job->rank()});
     together = !broken && !job->failed();
-    failure = {Code::kAborted, "the World of this Communicator was destroyed"};
+    if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
     for (const auto& [id, g] : groups)
       if (g) g->board.reset();
@@ -196,10 +205,46 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   return std::make_unique<World>(connect(spec), std::move(place), o);
 }
 
-Rank World::rank() const { return core_->job->rank(); }
-int World::size() const { return core_->job->size(); }
-const Topology& World::topology() const { return *core_->topology; }
-Job& World::job() { return *core_->job; }
+Core& World::core() const {
+  if (!core_->job) throw Error("this World is no more: shrink() made another of it");
+  return *core_;
+}
+Rank World::rank() const { return core().job->rank(); }
+int World::size() const { return core().job->size(); }
+const Topology& World::topology() const { return *core().topology; }
+Job& World::job() { return *core().job; }
+void World::abort(const char* reason) noexcept {
+  if (core_->job) core_->job->abort(reason);
+}
+
+std::unique_ptr<World> World::shrink() {
+  Core& old = core();
+  const Place place = old.topology->place(old.job->rank());
+  {
+    std::unique_lock lock(old.mutex);
+    if (old.job->failed()) old.fail(old.job->failure());
+    old.run_callbacks(lock);
+  }
+  std::unique_ptr<Job> job = old.job->shrink();
+  std::vector<Rank> former = job->former_ranks();
+  // Whoever went on has ended what was under way: nobody uses these transports any more.
+  old.close();
+  std::shared_ptr<Core> next;
+  while (!next) try {
+      next = std::make_shared<Core>(std::move(job), place, old.options);
+    } catch (const Error&) {
+      if (!job || !job->failed()) throw;
+      job = job->shrink();  // one more has gone meanwhile
+      std::vector<Rank> left;
+      for (const Rank r : job->former_ranks()) left.push_back(former[static_cast<std::size_t>(r)]);
+      former = std::move(left);
+    }
+  next->costs = old.costs;
+  if (old.options.progress_thread) next->start_serving();
+  std::unique_ptr<World> world(new World(std::move(next)));
+  world->former_ = std::move(former);
+  return world;
+}
 
 Communicator World::world() {
   std::vector<Rank> ranks(static_cast<std::size_t>(size()));
@@ -208,12 +253,12 @@ Communicator World::world() {
 }
 
 Communicator World::host() {
-  const Topology& t = *core_->topology;
+  const Topology& t = topology();
   return Communicator(fixed_group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
 }
 
 Communicator World::rail() {
-  const Topology& t = *core_->topology;
+  const Topology& t = topology();
   std::vector<Rank> ranks;
   for (int h = 0; h < t.nhosts(); ++h) {
     const auto& members = t.ranks_of(h);

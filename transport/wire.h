@@ -24,7 +24,7 @@
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -46,7 +46,11 @@ enum class Type : std::uint8_t {
   kGoodbye,       // from rank 0: understood; or: mine is none either
   kInquire,       // a number: what do you know? A leaf's goes to rank 0, which asks the others
   kTestimony,     // a number and bytes: the answer, by way of rank 0
-  kLast = kTestimony,
+  kShrink,        // to rank 0: something failed, and this rank goes on
+  kShrunk,        // who goes on, one character per rank: '1' or '0'
+  kDoor,          // to rank 0: where this rank listens in case that rank 0 dies: "address port"
+  kDoors,         // from rank 0: those of all
+  kLast = kDoors,
 };
 
 struct Frame {
