@@ -14,7 +14,7 @@ constexpr int kAtOnce = 64;
 
 using Sink = std::vector<std::byte>;
 
-void on_received(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* sink) noexcept {
+void drop(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* sink) noexcept {
   delete static_cast<Sink*>(sink);
   ucp_request_free(request);
 }
@@ -37,7 +37,7 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    param.cb.recv = &on_received;
+    param.cb.recv = &drop;
     param.user_data = sink.get();
     void* request =
         ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
