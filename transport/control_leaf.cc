@@ -58,7 +58,7 @@ class Leaf : public Plane {
     }
     std::vector<Rank> survivors;
     const JobSpec spec = shrunk_spec(mask_, survivors);
-    hand_over(lock);
+    retire(lock);
     door_.reset();
     return {std::make_unique<Leaf>(spec, RootLink{std::move(root_), root_who_, period_}),
             std::move(survivors)};
@@ -261,7 +261,7 @@ class Leaf : public Plane {
                        fmt::format("the others went on without {}", root_who_), 0);
       root_.send(wire::Type::kFailure, wire::encode_failure(why));
     }
-    hand_over(lock);
+    retire(lock);
     root_.close();
     const Rank dead = failure_.code() == Code::kPeerFailed ? failure_.rank() : kNoRank;
     std::string problems;

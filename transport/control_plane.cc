@@ -143,7 +143,7 @@ void Plane::check_shrink() const {
     throw Error(fmt::format("the others go on without rank {}: {}", rank_, failure_.message()));
 }
 
-void Plane::hand_over(Lock& lock) {
+void Plane::retire(Lock& lock) {
   handed_over_ = true;
   left_ = true;
   changed_.notify_all();

@@ -75,7 +75,7 @@ class Plane {
   // Throws Error unless this rank may go on after a failure.
   void check_shrink() const;
   // Ends the thread as it is, so that its connections can go to another plane.
-  void hand_over(Lock& lock);
+  void retire(Lock& lock);
   // A spec for the ranks of `mask` ('1' or '0' for each), and which ranks these are.
   JobSpec shrunk_spec(std::string_view mask, std::vector<Rank>& survivors) const;
   void fail_gather(const std::string& why);

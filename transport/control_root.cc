@@ -65,7 +65,7 @@ class Root : public Plane {
         c.close();
       }
     }
-    hand_over(lock);
+    retire(lock);
     std::vector<Member> members(1);
     for (std::size_t i = 1; i < survivors.size(); ++i) {
       members.push_back(std::move(peer(survivors[i]).member));
