@@ -95,16 +95,6 @@ void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
   survey();
 }
 
-void Watch::polled(bool moved) noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  if (moved) {
-    moved_at_ = now;
-    moving();
-  } else {
-    waiting(now - moved_at_);
-  }
-}
-
 // ---- for others ----------------------------------------------------------------------------
 
 std::string Watch::testimony() { return encode(recorder_.own_and_mute()); }

@@ -44,8 +44,6 @@ class Watch final : public Witness {
     if (recorder_.is_stalled()) recorder_.moving();
   }
 
-  // The same for who polls.
-  void polled(bool moved) noexcept;
   // The World ends; and after left() nothing is asked of the job any more.
   void leaving() noexcept { recorder_.leave(); }
   void left() noexcept;
@@ -66,7 +64,6 @@ class Watch final : public Witness {
   Job* job_;  // null after left()
   Recorder recorder_;
   Fd answer_;  // the last one given to an outsider
-  std::chrono::steady_clock::time_point moved_at_{};
 };
 
 }  // namespace weft
