@@ -19,10 +19,10 @@ using Clock = std::chrono::steady_clock;
 
 // ---- giving way ----------------------------------------------------------------------------
 
-Patience::Patience(Core& core)
+Polling::Polling(Core& core)
     : core_(core), spins_(core.crowded ? core.tuning.spins_crowded : core.tuning.spins) {}
 
-bool Patience::turn(std::unique_lock<FairMutex>& lock) {
+bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
   const bool moved = core_.progress();
   core_.run_callbacks(lock);
@@ -130,10 +130,10 @@ bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<Fai
     return op->over;
   }
   ++waiters;
-  Patience patience(*this);
+  Polling polling(*this);
   bool in_time = true;
   while (!op->over && in_time) {
-    if (!patience.turn(lock) || op->over) continue;
+    if (!polling.turn(lock) || op->over) continue;
     const auto now = Clock::now();
     check_deadline(op, now);
     in_time = now < end;
@@ -175,14 +175,14 @@ void Core::run_callbacks(std::unique_lock<FairMutex>& lock) {
 
 void Core::serve() {
   std::unique_lock lock(mutex);
-  Patience patience(*this);
+  Polling polling(*this);
   while (served) {
     // Whoever waits makes progress for all.
     if (waiters > 0 || (active.empty() && boards_busy.empty())) {
       to_serve.wait(lock);
       continue;
     }
-    if (!patience.turn(lock)) continue;
+    if (!polling.turn(lock)) continue;
     const auto now = Clock::now();
     for (std::size_t i = 0; i < active.size(); ++i)
       if (check_deadline(active[i], now)) break;

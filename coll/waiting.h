@@ -63,9 +63,9 @@ class Stall {
 };
 
 // One thread's polling, from the first turn of a wait to its end.
-class Patience {
+class Polling {
  public:
-  explicit Patience(Core& core);
+  explicit Polling(Core& core);
   // Makes progress once. Where nothing moves it spins, then yields the core, then sleeps until
   // there is news or for a moment; the lock is let go meanwhile. True: it is time to look at the
   // job and at the clock.
