@@ -62,7 +62,7 @@ constexpr int kEager = 32;
 // Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
 // is held by `lock` on entry.
 Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
-                    std::unique_lock<std::mutex>& lock);
+                    std::unique_lock<FairMutex>& lock);
 
 }  // namespace
 
@@ -149,7 +149,7 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
 }
 
 Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
-                    std::unique_lock<std::mutex>& lock) {
+                    std::unique_lock<FairMutex>& lock) {
   Core& core = *g.core;
   publish_on_board(g, c, call, root);
   const int spins = core.crowded ? 1 : core.tuning.spins;
@@ -165,6 +165,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       sched_yield();
+      if (core.mutex.wanted()) break;
       if (board_ready(g)) {
         board_finish(g, c, call, root);
         core.watch->end_at_once(record);
@@ -201,38 +202,6 @@ Status Communicator::run(Collective c, Call call, Rank root) {
   Status status;
   Operation* op = begin(*state_, c, call, root, status, true);
   return op ? state_->core->wait(op) : status;
-}
-
-// ---- Handle --------------------------------------------------------------------------------
-
-Handle::Handle(std::shared_ptr<GroupState> group, Operation* op)
-    : group_(std::move(group)), op_(op) {}
-Handle::Handle(Handle&& other) noexcept
-    : group_(std::move(other.group_)),
-      op_(std::exchange(other.op_, nullptr)),
-      status_(std::move(other.status_)) {}
-Handle& Handle::operator=(Handle&& other) noexcept {
-  std::swap(group_, other.group_);
-  std::swap(op_, other.op_);
-  std::swap(status_, other.status_);
-  return *this;
-}
-Handle::~Handle() {
-  if (op_) (void)wait();
-}
-
-bool Handle::test() {
-  if (!op_) return true;
-  Core& core = *group_->core;
-  const std::lock_guard lock(core.mutex);
-  core.progress();
-  if (!op_->over && core.job->failed()) core.fail(core.job->failure());
-  return op_->over;
-}
-
-Status Handle::wait() {
-  if (op_) status_ = group_->core->wait(std::exchange(op_, nullptr));
-  return status_;
 }
 
 // ---- Communicator --------------------------------------------------------------------------
@@ -289,6 +258,7 @@ Handle Communicator::start(Collective c, Call call, Rank root) {
   Operation* op = begin(*state_, c, call, root, status, false);
   Handle handle(state_, op);
   handle.status_ = std::move(status);
+  if (op && state_->core->served) state_->core->to_serve.notify_one();
   return handle;
 }
 Handle Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
@@ -328,6 +298,7 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   op->root = peer;
   core.start_message(op, send, data, count * size_of(type));
   handle.op_ = op;
+  if (core.served) core.to_serve.notify_one();
   return handle;
 }
 Handle Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {

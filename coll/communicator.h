@@ -8,10 +8,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "coll/types.h"
 #include "topo/status.h"
@@ -33,28 +35,45 @@ struct WorldOptions {
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
   double rail_gbps = 0;                      // declared rate of a rail; 0: measured
+  // A thread that moves asynchronous operations while nobody waits for them. It needs a core.
+  bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
 };
 
-// An asynchronous collective. Movable. The buffers must stay valid until it is done. Destroying
-// an unfinished handle waits for it.
+// An asynchronous operation. Movable, used by one thread at a time. The buffers must stay valid
+// until it is over. Destroying the handle of an unfinished operation waits for it.
+//
+// An operation moves while some thread of this process is in test(), wait(), wait_for() or a
+// blocking call, of whichever communicator, or all the time where there is a progress thread
+// (WorldOptions::progress_thread). The communicator's deadline holds in all of them.
 class Handle {
  public:
-  Handle() = default;
+  Handle() = default;  // empty
   Handle(Handle&&) noexcept;
-  Handle& operator=(Handle&&) noexcept;
+  Handle& operator=(Handle&&) noexcept;  // waits for the unfinished operation that was held here
   ~Handle();
-  // Makes progress; true when the operation is over (then wait() returns at once).
+  // Makes progress once; true when the operation is over (then wait() returns at once).
   bool test();
-  // Waits until the operation is over or the communicator's deadline has passed.
+  // Waits until the operation is over, or for this time; true when it is over. That the time is
+  // up is no failure: the operation goes on.
+  bool wait_for(std::chrono::nanoseconds time);
+  // Waits until the operation is over and returns how it ended; the same again when asked again.
+  // An empty handle (moved from, detached) returns kInvalidArgument.
   Status wait();
+  // Calls `call` once with how the operation ended: at once when it is over, else on the thread
+  // that finds it over, without any lock: `call` may use weft, but must neither throw nor destroy
+  // the World. Several are called in the order they were given.
+  void on_done(std::function<void(const Status&)> call);
+  // Leaves the operation to itself; the handle is empty.
+  void detach();
 
  private:
   friend class Communicator;
   Handle(std::shared_ptr<GroupState> group, Operation* op);
-  explicit Handle(Status status) : status_(std::move(status)) {}
+  explicit Handle(Status status);
   std::shared_ptr<GroupState> group_;
-  Operation* op_ = nullptr;
+  Operation* op_ = nullptr;  // while it may be unfinished
   Status status_;
+  bool empty_ = true;
 };
 
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the
@@ -153,12 +172,28 @@ class World {
   const Topology& topology() const;
   Job& job();
 
+  // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
+  // first 200 characters). From any thread, also in a signal handler, while the World lives. It
+  // sticks like any failure; shrink() goes on, with all ranks that call it.
+  void abort(const char* reason) noexcept;
+  // After a failure: the World of the ranks that go on, counted anew in the same order. Every one
+  // of them calls this. It waits for the others, at most for the timeout; without those that
+  // died, were taken for dead, left, or did not call in time. This World ends: what is left of its
+  // Communicators and Handles returns the failure. Throws Error when nothing has failed, and on a
+  // rank that the others went on without.
+  std::unique_ptr<World> shrink();
+  // In a World made by shrink(): the ranks that its ranks had in the one before.
+  const std::vector<Rank>& former_ranks() const { return former_; }
+
   Communicator world();  // all ranks
   Communicator host();   // the ranks of this host
   Communicator rail();   // the ranks with the same local index, one per host
 
  private:
+  explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  Core& core() const;  // throws Error after shrink()
   std::shared_ptr<Core> core_;
+  std::vector<Rank> former_;
 };
 
 }  // namespace weft

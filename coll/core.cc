@@ -33,6 +33,8 @@ Operation* Core::take() {
   free_operations.pop_back();
   op->over = false;
   op->status = {};
+  op->moved = false;
+  op->stall = {};
   // The table stays half empty, so that an id with a free place is near; it grows with what is
   // under way, and everybody keeps its id.
   if (active.size() * 2 >= by_id.size()) {
@@ -53,6 +55,10 @@ void Core::finish(Operation* op, const Status& status) {
   op->over = true;
   op->status = status;
   watch->end(*op);
+  if (!op->on_done && !op->keep) return;
+  const bool detached = op->keep != nullptr;
+  ended.push_back({std::exchange(op->on_done, nullptr), status, std::move(op->keep)});
+  if (detached) give_back(op);
 }
 
 void Core::start_plan(Operation* op, const Plan& plan) {
@@ -127,6 +133,7 @@ bool Core::progress() {
       const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
       Operation* op = by_id[id % by_id.size()];
       if (!op || op->id != id) continue;
+      op->moved = true;
       if (op->kind == Operation::Kind::kPlan) {
         op->run.complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
@@ -140,6 +147,7 @@ bool Core::progress() {
       }
     }
   }
+  moves += moved;
   for (std::size_t i = 0; i < active.size();) {
     Operation* op = active[i];
     bool done;
@@ -175,7 +183,9 @@ bool Core::progress() {
       board_finish(g, first->collective, first->call, first->root);
       finish(first, {});
       moved = true;
+      ++moves;
       g.board_queue.pop_front();
+      for (Operation* next : g.board_queue) next->moved = true;
       if (!g.board_queue.empty()) {
         Operation* next = g.board_queue.front();
         publish_on_board(g, next->collective, next->call, next->root);
@@ -220,125 +230,6 @@ void Core::fail_after_verdict(const Status& suspicion) {
       return fail(silent);
   }
   fail(suspicion);
-}
-
-// ---- waiting -------------------------------------------------------------------------------
-
-// A peer was waited for in vain. Who is to blame: a rank known to be dead, one that has gone
-// silent, or (nobody knows better) the one waited for.
-Status Core::deadline_status(Operation* op) {
-  if (const Status known = job->failure(); !known.ok()) return known;
-  const std::string what =
-      fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
-  if (const Status silent = silence_status(what); !silent.ok()) return silent;
-  Rank peer = kNoRank;
-  if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
-  if (op->kind == Operation::Kind::kMessage)
-    peer = op->group->ranks[static_cast<std::size_t>(op->root)];
-  if (op->kind == Operation::Kind::kBoard) peer = board_missing(*op->group);
-  return {Code::kTimeout,
-          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
-                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
-                      what, peer),
-          peer};
-}
-
-// Names the rank that has been silent for the longest time: on a busy machine others may be late.
-Status Core::silence_status(const std::string& what) const {
-  auto age =
-      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
-  std::vector<Rank> silent = job->silent(age);
-  if (silent.empty()) return {};
-  while (silent.size() > 1) {
-    const auto longer = age * 9 / 8;
-    std::vector<Rank> fewer = job->silent(longer);
-    if (fewer.empty()) break;
-    age = longer;
-    silent = std::move(fewer);
-  }
-  return {Code::kPeerFailed,
-          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
-                      "host is cut off)",
-                      what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
-          silent[0]};
-}
-
-Status Core::wait(Operation* op) {
-  if (op->kind == Operation::Kind::kDevice) {  // its lane does the work, and bounds every wait
-    std::unique_lock lock(mutex);
-    device_done.wait(lock, [&] { return op->over; });
-    const Status status = op->status;
-    give_back(op);
-    return status;
-  }
-  // The deadline runs from the last time anything moved: a long message may take its time.
-  auto moved_at = Clock::now(), looked_at = moved_at;
-  bool moved = false;
-  const int spins = crowded ? tuning.spins_crowded : tuning.spins;
-  int idle = 0;
-  std::vector<int> fds;
-  std::vector<pollfd> polls;
-  std::unique_lock lock(mutex);
-  for (std::uint64_t turn = 1; !op->over; ++turn) {
-    if (progress()) {
-      idle = 0;
-      moved = true;
-      continue;
-    }
-    if (++idle < spins) {
-      relax();
-      if (turn % 64 != 0) continue;
-    }
-    if (job->failed()) {
-      fail(job->failure());
-      continue;
-    }
-    if (turn % 16 == 0 || idle > spins + tuning.yields) {
-      const auto now = Clock::now();
-      if (std::exchange(moved, false)) {
-        moved_at = now;
-        watch->moving();
-      } else if (now - looked_at > options.timeout / 4) {
-        moved_at += now - looked_at;  // this process itself did not run: nobody was late
-      }
-      looked_at = now;
-      watch->waiting(now - moved_at);
-      if (now - moved_at > options.timeout) {
-        fail(deadline_status(op));
-        continue;
-      }
-    }
-    if (idle < spins) continue;
-    if (idle < spins + tuning.yields) {
-      lock.unlock();
-      sched_yield();
-      lock.lock();
-      continue;
-    }
-    // Idle for long: sleep until a network transport has news, or for a moment.
-    fds.clear();
-    bool armed = true;
-    for (std::size_t l = 0; l < links.size(); ++l)
-      if (link_used[l]) armed = links[l]->arm(fds) && armed;
-    if (!armed) continue;
-    polls.clear();
-    for (const int fd : fds) polls.push_back({fd, POLLIN, 0});
-    lock.unlock();
-    const timespec nap{0, std::chrono::nanoseconds(tuning.nap).count()};
-    ppoll(polls.data(), polls.size(), &nap, nullptr);
-    lock.lock();
-  }
-  watch->moving();
-  const Status status = op->status;
-  // Others of this core may have what they wait for: they come first, not this rank's next call.
-  const bool give_way =
-      crowded && op->kind == Operation::Kind::kPlan && !op->group->one_machine && status.ok();
-  give_back(op);
-  if (give_way) {
-    lock.unlock();
-    sched_yield();
-  }
-  return status;
 }
 
 }  // namespace weft

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coll/algorithm.h"
@@ -18,6 +20,7 @@
 #include "coll/engine.h"
 #include "coll/plan.h"
 #include "coll/tuning.h"
+#include "coll/waiting.h"
 #include "coll/watch.h"
 #include "topo/topology.h"
 #include "transport/rendezvous.h"
@@ -51,6 +54,10 @@ struct Operation {
   bool sends = false;     // kMessage
   bool over = false;
   Status status;
+  bool moved = false;  // since check_deadline() looked
+  Stall stall;
+  std::function<void(const Status&)> on_done;
+  std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };
 
 struct PlanKey {
@@ -104,7 +111,9 @@ void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
 struct Core : std::enable_shared_from_this<Core> {
-  Core(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
+  // Throws Error; the job is then given back.
+  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options);
+  void set_up(const Place& place);
   ~Core();
   // The end of the World, after which every call fails. Takes the mutex itself.
   void close() noexcept;
@@ -122,6 +131,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // A communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
+  void forget_messages(std::uint32_t id);  // that nobody has received
   const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
                        std::size_t total_bytes);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
@@ -129,8 +139,24 @@ struct Core : std::enable_shared_from_this<Core> {
   // The same for an error of a transport, whose cause may be another rank than the peer.
   void fail_after_verdict(const Status& suspicion);
 
-  // Takes the mutex itself. Waits until op->over, the deadline, or a failure of the job.
+  // Fails everything when the operation has stood still for too long, or the job has failed. True:
+  // the operation is over.
+  bool check_deadline(Operation* op, std::chrono::steady_clock::time_point now);
+  // Calls what was to be called at the end of operations, with the mutex let go.
+  void run_callbacks(std::unique_lock<FairMutex>& lock);
+
+  // Waits until the operation is over, by itself, its deadline or a failure of the job; true when
+  // it is. The mutex is let go meanwhile.
+  bool wait_until(Operation* op, std::chrono::steady_clock::time_point end,
+                  std::unique_lock<FairMutex>& lock);
+
+  // These take the mutex themselves. Waits for the operation and gives it back.
   Status wait(Operation* op);
+  // The progress thread.
+  void start_serving();
+  void stop_serving() noexcept;
+  void serve();
+
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
@@ -155,8 +181,19 @@ struct Core : std::enable_shared_from_this<Core> {
   int id_bits = 24;                            // without the lane
   std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches;
 
-  std::mutex mutex;
-  std::condition_variable device_done;  // an operation of kind kDevice is over
+  FairMutex mutex;
+  std::condition_variable_any device_done;  // an operation of kind kDevice is over
+  int waiters = 0;          // threads in wait_until(): they make progress
+  std::uint64_t moves = 0;  // rises when anything moves
+  struct Ended {
+    std::function<void(const Status&)> call;
+    Status status;
+    std::shared_ptr<GroupState> keep;
+  };
+  std::vector<Ended> ended;  // for run_callbacks()
+  std::atomic<bool> served{false};  // there is a progress thread
+  std::condition_variable_any to_serve;
+  std::thread server;
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;                                // under way, kPlan and kMessage

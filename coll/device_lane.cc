@@ -190,7 +190,7 @@ void DeviceLane::run(DeviceOperation& op) {
   }
   changed_.notify_all();
   {
-    const std::lock_guard lock(core_.mutex);
+    std::unique_lock lock(core_.mutex);
     if (!status.ok() && !core_.broken) core_.fail(status);
     if (!status.ok()) status = core_.failure;
     if (op.handle) {
@@ -198,6 +198,7 @@ void DeviceLane::run(DeviceOperation& op) {
       if (op.detached) core_.give_back(op.handle);
       core_.device_done.notify_all();
     }
+    core_.run_callbacks(lock);
   }
   if (!op.ordered) return;
   const std::lock_guard lock(mutex_);

@@ -170,9 +170,15 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   }
   for (std::uint32_t i = 0; i < n.members; ++i) {
     const Node& member = plan_->nodes[members[i]];
-    if (member.credit < 0 && (e.bytes != 0 || barrier_))
-      links_[member.link]->release(token_[index(lane, members[i])]);
+    if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
+        !links_[member.link]->release(token_[index(lane, members[i])])) {
+      // Its sender has given up: what was read from it must not go further.
+      failure_ = Code::kAborted;
+      failed_peer_ = member.peer;
+      failed_link_ = member.link;
+    }
   }
+  if (failure_ != Code::kOk) [[unlikely]] return;
   void* const staged =
       e.bytes != 0 && !phantom_ ? const_cast<void*>(data_[index(lane, node)]) : nullptr;
   finish(lane, node);

@@ -46,8 +46,14 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
   return g;
 }
 
+void Core::forget_messages(std::uint32_t id) {
+  constexpr std::uint64_t kMask = ~std::uint64_t{0} << kIdShift;
+  for (Transport* link : links) link->forget(static_cast<std::uint64_t>(id) << kIdShift, kMask);
+}
+
 void Core::forget_group(GroupState& g) {
   g.board.reset();
+  forget_messages(g.id);
   groups.erase(g.id);
   if (g.cache.use_count() == 1) caches.erase(g.ranks);
 }
@@ -188,6 +194,8 @@ class Making {
     id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->id_bits) - 1);
     if (id_ < kFixedGroups) return false;
     reserved_ = core_->groups.emplace(id_, nullptr).second;
+    // An id that comes again, after all others: what was sent to the one before is here by now.
+    if (reserved_ && epoch >> core_->id_bits != 0) core_->forget_messages(id_);
     return reserved_;
   }
 

@@ -42,8 +42,17 @@ long environment_number(const char* name, long otherwise) {
 
 }  // namespace
 
-Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
+Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts)
     : job(std::move(job_in)), options(opts) {
+  try {
+    set_up(place);
+  } catch (...) {
+    job_in = std::move(job);  // it may go on without those who made this fail
+    throw;
+  }
+}
+
+void Core::set_up(const Place& place) {
   if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx")
     throw Error(fmt::format("transport '{}' is not one of auto, shm, ucx", options.transport));
   const int n = job->size();
@@ -129,8 +138,9 @@ void Core::close() noexcept {
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
+  stop_serving();
   {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     if (!job) return;
     std::size_t under_way = active.size();
     for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
@@ -140,12 +150,14 @@ void Core::close() noexcept {
                         under_way),
             job->rank()});
     together = !broken && !job->failed();
-    failure = {Code::kAborted, "the World of this Communicator was destroyed"};
+    if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
     for (const auto& [id, g] : groups)
       if (g) g->board.reset();
     leaving = std::move(job);
+    run_callbacks(lock);
   }
+  watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
     if (together) leaving->all_gather("");
@@ -153,6 +165,7 @@ void Core::close() noexcept {
     spdlog::info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();
+  watch->left();
   const std::lock_guard lock(mutex);
   links.clear();
   shm_link = -1;
@@ -163,6 +176,7 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(std::make_shared<Core>(std::move(job), std::move(place), options)) {
   Communicator all = world();
   if (size() > 1) calibrate(*core_, *all.state_).check();
+  if (options.progress_thread) core_->start_serving();
 }
 
 World::~World() { core_->close(); }
@@ -171,6 +185,12 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  if (const char* text = std::getenv("WEFT_PROGRESS_THREAD")) {
+    const std::string_view value = text;
+    if (value != "0" && value != "1")
+      throw Error(fmt::format("WEFT_PROGRESS_THREAD={} is neither 0 nor 1", value));
+    o.progress_thread = value == "1";
+  }
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.
@@ -185,10 +205,46 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   return std::make_unique<World>(connect(spec), std::move(place), o);
 }
 
-Rank World::rank() const { return core_->job->rank(); }
-int World::size() const { return core_->job->size(); }
-const Topology& World::topology() const { return *core_->topology; }
-Job& World::job() { return *core_->job; }
+Core& World::core() const {
+  if (!core_->job) throw Error("this World is no more: shrink() made another of it");
+  return *core_;
+}
+Rank World::rank() const { return core().job->rank(); }
+int World::size() const { return core().job->size(); }
+const Topology& World::topology() const { return *core().topology; }
+Job& World::job() { return *core().job; }
+void World::abort(const char* reason) noexcept {
+  if (core_->job) core_->job->abort(reason);
+}
+
+std::unique_ptr<World> World::shrink() {
+  Core& old = core();
+  const Place place = old.topology->place(old.job->rank());
+  {
+    std::unique_lock lock(old.mutex);
+    if (old.job->failed()) old.fail(old.job->failure());
+    old.run_callbacks(lock);
+  }
+  std::unique_ptr<Job> job = old.job->shrink();
+  std::vector<Rank> former = job->former_ranks();
+  // Whoever went on has ended what was under way: nobody uses these transports any more.
+  old.close();
+  std::shared_ptr<Core> next;
+  while (!next) try {
+      next = std::make_shared<Core>(std::move(job), place, old.options);
+    } catch (const Error&) {
+      if (!job || !job->failed()) throw;
+      job = job->shrink();  // one more has gone meanwhile
+      std::vector<Rank> left;
+      for (const Rank r : job->former_ranks()) left.push_back(former[static_cast<std::size_t>(r)]);
+      former = std::move(left);
+    }
+  next->costs = old.costs;
+  if (old.options.progress_thread) next->start_serving();
+  std::unique_ptr<World> world(new World(std::move(next)));
+  world->former_ = std::move(former);
+  return world;
+}
 
 Communicator World::world() {
   std::vector<Rank> ranks(static_cast<std::size_t>(size()));
@@ -197,12 +253,12 @@ Communicator World::world() {
 }
 
 Communicator World::host() {
-  const Topology& t = *core_->topology;
+  const Topology& t = topology();
   return Communicator(fixed_group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
 }
 
 Communicator World::rail() {
-  const Topology& t = *core_->topology;
+  const Topology& t = topology();
   std::vector<Rank> ranks;
   for (int h = 0; h < t.nhosts(); ++h) {
     const auto& members = t.ranks_of(h);

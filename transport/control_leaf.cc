@@ -1,6 +1,7 @@
 // The control plane on every rank but 0: one connection, to rank 0.
 #include <fmt/format.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <memory>
@@ -19,7 +20,9 @@ class Leaf : public Plane {
       : Plane(spec, link.period),
         root_(std::move(link.channel)),
         root_who_(std::move(link.who)),
-        heard_(Clock::now()) {}
+        heard_(Clock::now()) {
+    open_door();
+  }
 
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     const Lock lock(mutex_);
@@ -35,6 +38,30 @@ class Leaf : public Plane {
       if (std::chrono::milliseconds(s.age_ms) + since >= age) ranks.push_back(s.rank);
     }
     return ranks;
+  }
+
+  Shrunk shrink() override {
+    Lock lock(mutex_);
+    check_shrink();
+    if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
+      root_.send(wire::Type::kShrink, {});
+      wake();
+      // Rank 0 waits for the others no longer than the timeout, from when it comes itself.
+      changed_.wait_until(lock, std::chrono::steady_clock::now() + 2 * timeout_ + kGrace, [&] {
+        return !mask_.empty() || !root_.open() || stopping_ || goodbye_ || taken_for_dead(0) ||
+               taken_for_dead(rank_);
+      });
+    }
+    if (mask_.empty()) {
+      check_shrink();
+      return take_over(lock);
+    }
+    std::vector<Rank> survivors;
+    const JobSpec spec = shrunk_spec(mask_, survivors);
+    retire(lock);
+    door_.reset();
+    return {std::make_unique<Leaf>(spec, RootLink{std::move(root_), root_who_, period_}),
+            std::move(survivors)};
   }
 
   void leave() noexcept override {
@@ -71,18 +98,27 @@ class Leaf : public Plane {
                         [&] { return verdict_ || !root_.open() || stopping_; });
   }
 
+  void ask(std::uint32_t number) override {
+    root_.send(wire::Type::kInquire, wire::encode(wire::Numbered{number, {}}));
+  }
+
   Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
     if (stopping_ && stop_at_ == Clock::time_point::max()) stop_at_ = now + kLastWords;
     if (root_.open()) {
       const bool writing = root_.queued() > 0;
       polled.push_back({root_.fd(), static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), 0});
     }
-    return std::min(next_beat_, stop_at_);
+    if (fresh_) return now;
+    return inquiry_due(std::min(next_beat_, stop_at_));
   }
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
-    if (polled.size() > 1 && polled[1].revents != 0) serve_root(now);
-    if (now >= next_beat_) {
+    // What came together with the end of the job before is in the channel already.
+    if (std::exchange(fresh_, false) || (polled.size() > 1 && polled[1].revents != 0))
+      serve_root(now);
+    const bool beat = now >= next_beat_;
+    serve_inquiry(now, beat);
+    if (beat) {
       if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
       next_beat_ = now + period_;
     }
@@ -102,14 +138,15 @@ class Leaf : public Plane {
   static constexpr auto kGoodbyeTime = 5000ms;
   static constexpr auto kLastWords = 500ms;
   static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
-  static constexpr auto kGrace = 2000ms;  // for rank 0's verdict to get here
+  static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
 
   void serve_root(Clock::time_point now) {
     root_.flush();
     wire::Frame frame;
     Channel::Got got = Channel::Got::kFrame;
     bool understood = true;
-    while (understood && (got = root_.receive(frame)) == Channel::Got::kFrame) {
+    while (understood && !handed_over_ &&
+           (got = root_.receive(frame)) == Channel::Got::kFrame) {
       understood = handle(frame, now);
     }
     if (root_.heard()) heard_ = now;
@@ -165,6 +202,32 @@ class Leaf : public Plane {
         set_failure(*failure);
         return true;
       }
+      case wire::Type::kInquire: {
+        const auto asked = wire::decode_numbered(frame.payload);
+        if (!asked) return false;
+        const std::string known = testimony();
+        root_.send(wire::Type::kTestimony, wire::encode(wire::Numbered{asked->sequence, known}));
+        return true;
+      }
+      case wire::Type::kTestimony: {
+        const auto told = wire::decode_numbered(frame.payload);
+        if (!told) return false;
+        take_testimony(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
+                       static_cast<std::uint32_t>(told->sequence), told->bytes);
+        return true;
+      }
+      case wire::Type::kShrunk:
+        if (frame.payload.size() != static_cast<std::size_t>(size_)) return false;
+        mask_ = frame.payload;
+        handed_over_ = true;  // what follows is for the job that goes on
+        changed_.notify_all();
+        return true;
+      case wire::Type::kDoors: {
+        auto doors = wire::decode_parts(frame.payload, size_);
+        if (!doors) return false;
+        doors_ = std::move(*doors);
+        return true;
+      }
       case wire::Type::kGoodbye:
         goodbye_ = true;
         changed_.notify_all();
@@ -174,8 +237,71 @@ class Leaf : public Plane {
     }
   }
 
+  // A place where the others find this rank when rank 0 is gone.
+  void open_door() {
+    const std::string here = local_address(root_.fd());
+    if (here.empty()) return;
+    try {
+      const std::vector<std::uint16_t> any{0};
+      door_ = listen_on(here, any);
+      root_.send(wire::Type::kDoor, fmt::format("{} {}", here, port_of(door_.get())));
+    } catch (const Error& e) {
+      spdlog::debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
+    }
+  }
+
+  // Rank 0 is gone: the lowest rank that is left takes its place.
+  Shrunk take_over(Lock& lock) {
+    if (doors_.empty())
+      throw Error(fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
+                              "not every rank could listen on a port of its own",
+                              failure_.to_string()));
+    if (root_.open()) {
+      const Status why(Code::kPeerFailed,
+                       fmt::format("the others went on without {}", root_who_), 0);
+      root_.send(wire::Type::kFailure, wire::encode_failure(why));
+    }
+    retire(lock);
+    root_.close();
+    const Rank dead = failure_.code() == Code::kPeerFailed ? failure_.rank() : kNoRank;
+    std::string problems;
+    for (Rank r = 1; r < rank_; ++r) {
+      if (r == dead) continue;
+      try {
+        std::string mask;
+        RootLink link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
+        std::vector<Rank> survivors;
+        const JobSpec spec = shrunk_spec(mask, survivors);
+        link.who = renumber(link.who, 0);
+        door_.reset();
+        return {std::make_unique<Leaf>(spec, std::move(link)), std::move(survivors)};
+      } catch (const Error& e) {
+        problems += fmt::format("; rank {}: {}", r, e.what());
+      }
+    }
+    spdlog::info("weft: rank {} takes over from rank 0{}", rank_, problems);
+    std::string mask;
+    std::vector<Member> all = assemble_survivors(spec_, std::move(door_), dead, doors_, mask);
+    std::vector<Rank> survivors;
+    const JobSpec spec = shrunk_spec(mask, survivors);
+    if (2 * survivors.size() < static_cast<std::size_t>(size_))
+      throw Error(fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
+                              "have gone on without these",
+                              survivors.size(), size_, rank_));
+    std::vector<Member> members(1);
+    for (std::size_t i = 1; i < survivors.size(); ++i) {
+      members.push_back(std::move(all[static_cast<std::size_t>(survivors[i])]));
+      members.back().who = renumber(members.back().who, static_cast<Rank>(i));
+    }
+    return {make_root_plane(spec, std::move(members)), std::move(survivors)};
+  }
+
   Channel root_;
   std::string root_who_;
+  Fd door_;
+  std::vector<std::string> doors_;  // of all ranks, empty until rank 0 knows them
+  std::string mask_;                // who goes on
+  bool fresh_ = true;               // the thread has not read yet
   Clock::time_point heard_;
   std::vector<wire::Silence> silence_;  // as rank 0 said at silence_at_
   Clock::time_point silence_at_{};

@@ -13,8 +13,8 @@ namespace {
 
 class PlaneJob : public Job {
  public:
-  explicit PlaneJob(std::unique_ptr<Plane> plane)
-      : plane_(std::move(plane)), generation_(fork_generation()) {
+  PlaneJob(std::unique_ptr<Plane> plane, std::vector<Rank> former)
+      : plane_(std::move(plane)), generation_(fork_generation()), former_(std::move(former)) {
     plane_->start();
   }
   ~PlaneJob() override {
@@ -38,12 +38,27 @@ class PlaneJob : public Job {
   void report(const Status& failure) noexcept override {
     if (here()) plane_->report(failure);
   }
+  std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
+    return here() ? plane_->inquire(limit) : std::vector<std::string>{};
+  }
+  void set_witness(Witness* witness) override {
+    if (here()) plane_->set_witness(witness);
+  }
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     return here() ? plane_->silent(age) : std::vector<Rank>{};
   }
   void leave() noexcept override {
     if (here()) plane_->leave();
   }
+  void abort(const char* reason) noexcept override {
+    if (here()) plane_->abort(reason);
+  }
+  std::unique_ptr<Job> shrink() override {
+    if (!here()) forked().check();
+    Plane::Shrunk shrunk = plane_->shrink();
+    return make_job(std::move(shrunk.plane), std::move(shrunk.survivors));
+  }
+  std::vector<Rank> former_ranks() const override { return former_; }
 
  private:
   bool here() const noexcept { return generation_ == fork_generation(); }
@@ -54,12 +69,13 @@ class PlaneJob : public Job {
 
   std::unique_ptr<Plane> plane_;
   int generation_;
+  std::vector<Rank> former_;
 };
 
 }  // namespace
 
-std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane) {
-  return std::make_unique<PlaneJob>(std::move(plane));
+std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane, std::vector<Rank> former) {
+  return std::make_unique<PlaneJob>(std::move(plane), std::move(former));
 }
 
 Status Plane::failure() const {
@@ -112,6 +128,48 @@ void Plane::report(const Status& failure) noexcept {
   await_verdict(lock);
 }
 
+void Plane::abort(const char* reason) noexcept {
+  int none = 0;
+  if (!aborted_.compare_exchange_strong(none, 1)) return;
+  for (std::size_t i = 0; i < Job::kMostReason && reason[i]; ++i) abort_reason_[i] = reason[i];
+  aborted_.store(2, std::memory_order_release);
+  ring(wake_);  // the thread tells the others
+}
+
+void Plane::check_shrink() const {
+  if (left_) throw Error(fmt::format("rank {} called shrink after leave()", rank_));
+  if (!failed()) throw Error("shrink: nothing has failed, so there is nobody to go on without");
+  if (taken_for_dead(rank_))
+    throw Error(fmt::format("the others go on without rank {}: {}", rank_, failure_.message()));
+}
+
+void Plane::retire(Lock& lock) {
+  handed_over_ = true;
+  left_ = true;
+  changed_.notify_all();
+  ring(wake_);
+  lock.unlock();
+  if (thread_.joinable()) thread_.join();
+  lock.lock();
+}
+
+JobSpec Plane::shrunk_spec(std::string_view mask, std::vector<Rank>& survivors) const {
+  JobSpec spec = spec_;
+  spec.listen_fd = -1;
+  for (Rank r = 0; r < size_; ++r) {
+    if (mask[static_cast<std::size_t>(r)] != '1') continue;
+    if (r == rank_) spec.rank = static_cast<Rank>(survivors.size());
+    survivors.push_back(r);
+  }
+  spec.size = static_cast<int>(survivors.size());
+  return spec;
+}
+
+std::string renumber(const std::string& who, Rank rank) {
+  const auto at = who.find(" (");
+  return fmt::format("rank {}{}", rank, at == std::string::npos ? "" : who.substr(at));
+}
+
 void Plane::start() {
   wake_ = make_wake_fd();
   // Signals are for the program's own threads: a handler must not run in this one.
@@ -148,8 +206,14 @@ void Plane::run() {
     (void)::poll(polled.data(), polled.size(), poll_ms(until, now));
     if (polled[0].revents != 0) drain(wake_);
     lock.lock();
+    if (handed_over_) return;
+    if (aborted_.load(std::memory_order_acquire) == 2) {
+      aborted_ = 3;
+      if (!failed() && !left_)
+        tell({Code::kAborted, fmt::format("rank {} aborted: {}", rank_, abort_reason_), rank_});
+    }
     now = Clock::now();
-    if (!serve(polled, now)) return;
+    if (!serve(polled, now) || handed_over_) return;
     tick_ = now;
   }
 }

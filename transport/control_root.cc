@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -22,7 +23,7 @@ class Root : public Plane {
   Root(const JobSpec& spec, std::vector<Member> members)
       : Plane(spec, heartbeat_period(spec.timeout)) {
     const auto now = Clock::now();
-    for (Member& m : members) peers_.push_back({std::move(m), now, false, {}, false, false});
+    for (Member& m : members) peers_.push_back({.member = std::move(m), .heard = now});
   }
 
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
@@ -34,6 +35,43 @@ class Root : public Plane {
       if (!p.left && tick_ - p.heard >= at_least_audible(age)) ranks.push_back(r);
     }
     return ranks;
+  }
+
+  Shrunk shrink() override {
+    Lock lock(mutex_);
+    check_shrink();
+    changed_.wait_until(lock, std::chrono::steady_clock::now() + timeout_, [&] {
+      return stopping_ || taken_for_dead(0) ||
+             std::none_of(peers_.begin() + 1, peers_.end(),
+                          [&](const Peer& p) { return may_come(p) && !p.shrinks; });
+    });
+    check_shrink();
+    std::string mask = "1";
+    for (Rank r = 1; r < size_; ++r) mask += may_come(peer(r)) && peer(r).shrinks ? '1' : '0';
+    std::vector<Rank> survivors;
+    const JobSpec spec = shrunk_spec(mask, survivors);
+    // From here on the thread reads nothing: what comes is for the job that goes on.
+    handed_over_ = true;
+    for (Rank r = 1; r < size_; ++r) {
+      Channel& c = peer(r).member.channel;
+      if (mask[static_cast<std::size_t>(r)] == '1') {
+        c.send(wire::Type::kShrunk, mask);
+      } else if (c.open()) {
+        const Status why(Code::kPeerFailed,
+                         fmt::format("{} did not call shrink within {} ms", peer(r).member.who,
+                                     timeout_.count()),
+                         r);
+        c.send(wire::Type::kFailure, wire::encode_failure(why));
+        c.close();
+      }
+    }
+    retire(lock);
+    std::vector<Member> members(1);
+    for (std::size_t i = 1; i < survivors.size(); ++i) {
+      members.push_back(std::move(peer(survivors[i]).member));
+      members.back().who = renumber(members.back().who, static_cast<Rank>(i));
+    }
+    return {std::make_unique<Root>(spec, std::move(members)), std::move(survivors)};
   }
 
   // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.
@@ -48,6 +86,8 @@ class Root : public Plane {
 
   void tell(const Status& failure) override { declare(failure); }
 
+  void ask(std::uint32_t number) override { inquiries_.push_back(inquiry_id(0, number)); }
+
   Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
     if (stopping_ && stop_at_ == Clock::time_point::max()) {
       stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
@@ -59,7 +99,8 @@ class Root : public Plane {
       polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
       order_.push_back(r);
     }
-    return std::min(next_beat_, stop_at_);
+    const auto next = std::min(next_beat_, stop_at_);
+    return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
   }
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
@@ -68,6 +109,8 @@ class Root : public Plane {
     for (std::size_t i = 0; i < order_.size(); ++i) {
       if (polled[i + 1].revents != 0) serve_peer(order_[i], now);
     }
+    serve_inquiry(now, now >= next_beat_);
+    if (!inquiries_.empty() && now >= next_inquiry_) pass_on(now);
     if (now >= next_beat_) {
       beat(now);
       next_beat_ = now + period_;
@@ -83,12 +126,19 @@ class Root : public Plane {
     Member member;
     Clock::time_point heard;
     bool left = false;
-    std::string part;  // of the all_gather under way
+    std::string part = {};  // of the all_gather under way
     bool begun = false, complete = false;
+    bool shrinks = false;
+    std::string door = {};
   };
 
   Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
   const Peer& peer(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
+
+  bool may_come(const Peer& p) const {
+    return p.member.channel.open() && !p.left &&
+           !taken_for_dead(static_cast<Rank>(&p - peers_.data()));
+  }
 
   void serve_peer(Rank r, Clock::time_point now) {
     Peer& p = peer(r);
@@ -104,6 +154,7 @@ class Root : public Plane {
     if (understood && got != Channel::Got::kEnd) return;
     const std::string why = understood ? c.why() : "unexpected frame";
     c.close();
+    changed_.notify_all();
     if (p.left) return;
     declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r));
   }
@@ -129,8 +180,30 @@ class Root : public Plane {
         declare(*failure);
         return true;
       }
+      case wire::Type::kInquire: {
+        const auto asked = wire::decode_numbered(frame.payload);
+        if (!asked) return false;
+        inquiries_.push_back(inquiry_id(r, static_cast<std::uint32_t>(asked->sequence)));
+        return true;
+      }
+      case wire::Type::kTestimony: {
+        const auto told = wire::decode_numbered(frame.payload);
+        if (!told || told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return false;
+        hand_over(static_cast<Rank>(told->sequence >> 32), r,
+                  static_cast<std::uint32_t>(told->sequence), told->bytes);
+        return true;
+      }
+      case wire::Type::kShrink:
+        p.shrinks = true;
+        changed_.notify_all();
+        return true;
+      case wire::Type::kDoor:
+        p.door = frame.payload;
+        if (!p.door.empty() && ++doors_ == size_ - 1) tell_doors();
+        return true;
       case wire::Type::kLeave:
         p.left = true;
+        changed_.notify_all();
         p.member.channel.send(wire::Type::kGoodbye, {});
         if (gathering_ && !p.complete) {
           give_up_gather(fmt::format("{} has left the job", p.member.who));
@@ -141,12 +214,41 @@ class Root : public Plane {
     }
   }
 
+  void tell_doors() {
+    std::vector<std::string> doors;
+    for (const Peer& p : peers_) doors.push_back(p.door);
+    const std::string payload = wire::encode_parts(doors);
+    if (payload.size() > wire::kMaxFrameBytes) return;  // a dead rank 0 is then the end
+    for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, payload);
+  }
+
   // The first failure is the job's. Everybody hears of it, also who reported it.
   void declare(const Status& failure) {
     if (failed()) return;
     set_failure(failure);
+    inquiries_.clear();
     const std::string payload = wire::encode_failure(failure);
     for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
+  }
+
+  // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
+  // verdict is the job's, so the others wait their turn, and mostly need it no more.
+  void pass_on(Clock::time_point now) {
+    const std::uint64_t id = inquiries_.front();
+    inquiries_.pop_front();
+    next_inquiry_ = now + kInquiryTurn;
+    const auto asker = static_cast<Rank>(id >> 32);
+    if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), testimony());
+    const std::string payload = wire::encode(wire::Numbered{id, {}});
+    for (Rank r = 1; r < size_; ++r)
+      if (r != asker && peer(r).member.channel.queued() < kCrowdedBytes)
+        peer(r).member.channel.send(wire::Type::kInquire, payload);
+  }
+
+  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes) {
+    if (to == 0) return take_testimony(from, number, bytes);
+    peer(to).member.channel.send(wire::Type::kTestimony,
+                                 wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
   }
 
   void beat(Clock::time_point now) {
@@ -245,6 +347,10 @@ class Root : public Plane {
     return true;
   }
 
+  static constexpr auto kInquiryTurn = 300ms;
+  std::deque<std::uint64_t> inquiries_;  // that wait for their turn
+  Clock::time_point next_inquiry_{};
+  int doors_ = 0;            // known
   std::vector<Peer> peers_;  // by rank; [0] stands for this rank and has no channel
   std::vector<Rank> order_;  // of the polled connections
   Clock::time_point next_beat_{};
@@ -255,6 +361,10 @@ class Root : public Plane {
 };
 
 }  // namespace
+
+std::unique_ptr<Plane> make_root_plane(const JobSpec& spec, std::vector<Member> members) {
+  return std::make_unique<Root>(spec, std::move(members));
+}
 
 std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members) {
   return make_job(std::make_unique<Root>(spec, std::move(members)));

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -204,6 +205,26 @@ std::uint16_t port_of(int fd) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+std::string local_address(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  char text[NI_MAXHOST];
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, text, sizeof text, nullptr, 0,
+                  NI_NUMERICHOST) != 0)
+    return {};
+  return text;
+}
+
+bool somebody_listens(const Endpoint& at) noexcept {
+  int error = 0;
+  const Fd fd = start_connect(at, error);
+  if (!fd) return error != ECONNREFUSED;
+  pollfd polled{fd.get(), POLLOUT, 0};
+  if (::poll(&polled, 1, 100) <= 0) return true;  // who knows
+  return connect_error(fd.get()) != ECONNREFUSED;
 }
 
 Fd start_connect(const Endpoint& to, int& error) {

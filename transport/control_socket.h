@@ -66,6 +66,11 @@ std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std:
 Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports);
 std::uint16_t port_of(int fd);
 
+// The numeric address of this end of a connection; empty when there is none.
+std::string local_address(int fd);
+// False when nobody listens there: a connection is refused at once. May wait a moment.
+bool somebody_listens(const Endpoint& at) noexcept;
+
 // Starts a connection; POLLOUT tells of its end. Without a descriptor, `error` says why not.
 Fd start_connect(const Endpoint& to, int& error);
 // The error of a connection attempt that has ended, 0 when it is connected.

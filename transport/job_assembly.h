@@ -33,6 +33,16 @@ std::vector<Member> assemble_root(const JobSpec& spec);
 // Finds rank 0 and waits until it says that all are here. Throws Error otherwise.
 RootLink assemble_leaf(const JobSpec& spec);
 
+// After rank 0's end: the ranks above this one that come to `door`, by rank; and who goes on, in
+// `mask` ('1' or '0' for each rank of the job). Waits for all but `dead` and those whose door is
+// shut, at most for spec.timeout.
+std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
+                                       const std::vector<std::string>& doors, std::string& mask);
+// The other side: `door` is "address port". Throws Error at once when nobody is there.
+RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
+// "address port"; nothing when it cannot be used.
+std::vector<Endpoint> door_endpoints(const std::string& door);
+
 // What connect() did with spec.listen_fd, so that a second job of this process does not reuse it.
 bool listen_fd_taken(int fd) noexcept;
 

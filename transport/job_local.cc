@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -17,7 +18,11 @@ namespace {
 
 struct Meeting {
   explicit Meeting(int n)
-      : size(n), part(static_cast<std::size_t>(n)), present(part.size()), left(part.size()) {}
+      : size(n),
+        part(static_cast<std::size_t>(n)),
+        present(part.size()),
+        left(part.size()),
+        shrinks(part.size()) {}
 
   const int size;
   const std::chrono::milliseconds timeout = JobSpec{}.timeout;
@@ -33,6 +38,23 @@ struct Meeting {
   std::shared_ptr<const std::vector<std::string>> result;
   std::string gather_error;
   std::vector<bool> left;
+  // abort(): 0, 1 while the reason is written, 2; becomes the failure when somebody looks.
+  std::atomic<int> aborted{0};
+  Rank aborter = kNoRank;
+  char reason[Job::kMostReason + 1] = {};
+  // shrink(): who has called, and what came of it.
+  std::vector<bool> shrinks;
+  std::shared_ptr<Meeting> next;
+  std::vector<Rank> survivors;
+
+  void take_abort() {
+    if (aborted.load(std::memory_order_acquire) == 2)
+      fail(Status(Code::kAborted, fmt::format("rank {} aborted: {}", aborter, reason), aborter));
+  }
+  bool gone(std::size_t r) const {
+    return left[r] ||
+           (failure.code() == Code::kPeerFailed && failure.rank() == static_cast<Rank>(r));
+  }
 
   void fail(const Status& status) {
     if (failed.load(std::memory_order_relaxed)) return;
@@ -67,6 +89,7 @@ class LocalJob : public Job {
     std::unique_lock lock(m.mutex);
     if (m.left[me()]) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
     if (!m.gather_error.empty()) throw Error(m.gather_error);
+    m.take_abort();
     if (m.failed) throw Error(m.failure.to_string());
     for (Rank r = 0; r < m.size; ++r) {
       if (m.left[static_cast<std::size_t>(r)])
@@ -98,10 +121,51 @@ class LocalJob : public Job {
     throw Error(m.gather_error.empty() ? m.failure.to_string() : m.gather_error);
   }
 
-  bool failed() const noexcept override { return meeting_->failed.load(std::memory_order_relaxed); }
+  bool failed() const noexcept override {
+    return meeting_->failed.load(std::memory_order_relaxed) ||
+           meeting_->aborted.load(std::memory_order_relaxed) == 2;
+  }
   Status failure() const override {
     const std::lock_guard lock(meeting_->mutex);
+    meeting_->take_abort();
     return meeting_->failure;
+  }
+  void abort(const char* reason) noexcept override {
+    int none = 0;
+    if (!meeting_->aborted.compare_exchange_strong(none, 1)) return;
+    meeting_->aborter = rank_;
+    for (std::size_t i = 0; i < kMostReason && reason[i]; ++i) meeting_->reason[i] = reason[i];
+    meeting_->aborted.store(2, std::memory_order_release);
+  }
+  std::vector<Rank> former_ranks() const override { return former_; }
+  std::unique_ptr<Job> shrink() override {
+    Meeting& m = *meeting_;
+    std::unique_lock lock(m.mutex);
+    m.take_abort();
+    if (!m.failed) throw Error("shrink: nothing has failed");
+    if (m.gone(me())) throw Error(fmt::format("shrink: rank {} is not among those left", rank_));
+    m.shrinks[me()] = true;
+    m.changed.notify_all();
+    const auto complete = [&] {
+      for (std::size_t r = 0; r < m.left.size(); ++r)
+        if (!m.shrinks[r] && !m.gone(r)) return false;
+      return true;
+    };
+    m.changed.wait_for(lock, m.timeout, [&] { return m.next || complete(); });
+    if (!m.next) {
+      for (std::size_t r = 0; r < m.left.size(); ++r)
+        if (m.shrinks[r]) m.survivors.push_back(static_cast<Rank>(r));
+      m.next = std::make_shared<Meeting>(static_cast<int>(m.survivors.size()));
+      m.changed.notify_all();
+    }
+    const auto at = std::find(m.survivors.begin(), m.survivors.end(), rank_);
+    if (at == m.survivors.end())
+      throw Error(fmt::format("the others went on without rank {}", rank_));
+    m.left[me()] = true;
+    auto job =
+        std::make_unique<LocalJob>(m.next, static_cast<Rank>(at - m.survivors.begin()));
+    job->former_ = m.survivors;
+    return job;
   }
   void report(const Status& failure) noexcept override {
     const std::lock_guard lock(meeting_->mutex);
@@ -112,6 +176,7 @@ class LocalJob : public Job {
   void leave() noexcept override {
     const std::lock_guard lock(meeting_->mutex);
     meeting_->left[me()] = true;
+    meeting_->changed.notify_all();
     if (meeting_->arrived > 0)
       meeting_->fail_gather(fmt::format("rank {} has left the job", rank_));
   }
@@ -122,6 +187,7 @@ class LocalJob : public Job {
   std::shared_ptr<Meeting> meeting_;
   const Rank rank_;
   std::mutex one_gather_;
+  std::vector<Rank> former_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "topo/status.h"
+#include "transport/witness.h"
 
 namespace weft {
 
@@ -61,8 +62,33 @@ class Job {
   // dead host. Empty when all are well. Rank 0 stands for the whole when it is itself silent.
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
 
+  // Asks the witnesses of all ranks what they know, whatever their programs do. By rank; empty
+  // where one did not answer: ends when all have, when no more come, or at the limit, and at once
+  // when the job fails meanwhile.
+  virtual std::vector<std::string> inquire(std::chrono::milliseconds limit) {
+    (void)limit;
+    return {};
+  }
+  // Who speaks for this rank; nullptr: nobody. When it returns, the one before is not in use.
+  virtual void set_witness(Witness* witness) { (void)witness; }
+
   // This rank ends in good order: its going away is no failure from now on.
   virtual void leave() noexcept = 0;
+
+  // This rank gives the job up: failure() becomes kAborted with the reason (its first
+  // kMostReason characters) and this rank, everywhere within milliseconds. Returns at once.
+  // Async-signal-safe. Only the first call counts, and not after another failure.
+  static constexpr std::size_t kMostReason = 200;
+  virtual void abort(const char* reason) noexcept = 0;
+
+  // After a failure: the job of the ranks that go on, which are counted anew in the same order.
+  // Every one of them calls this; it waits for them, at most for the timeout. Not among them is
+  // who died, was taken for dead (kPeerFailed names it), has left, or does not call in time; a
+  // rank that is still there learns so from an Error. When rank 0 is gone, the lowest rank that is
+  // left takes its place. This job ends; it keeps its failure().
+  virtual std::unique_ptr<Job> shrink() = 0;
+  // Of a job made by shrink(): the ranks that its ranks had before. Empty otherwise.
+  virtual std::vector<Rank> former_ranks() const { return {}; }
 };
 
 // Rendezvous over TCP. Throws Error when the job does not assemble within spec.timeout, naming

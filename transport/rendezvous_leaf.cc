@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -34,7 +35,9 @@ struct Attempt {
 
 class Seeker {
  public:
-  explicit Seeker(const JobSpec& spec) : spec_(spec), deadline_(Clock::now() + spec.timeout) {
+  // once: who refuses or hangs up is not asked again.
+  explicit Seeker(const JobSpec& spec, bool once = false)
+      : spec_(spec), once_(once), deadline_(Clock::now() + spec.timeout) {
     hello_.rank = spec.rank;
     hello_.size = spec.size;
     hello_.nonce = random_bytes(wire::kNonceBytes);
@@ -186,6 +189,7 @@ class Seeker {
   }
 
   void give_up(Attempt& a, const std::string& why, Clock::time_point now) {
+    if (once_) throw Error(fmt::format("{}: {}", a.to.text, why));
     if (a.step >= nearest_) {
       nearest_ = a.step;
       nearest_why_ = fmt::format("{}: {}", a.to.text, why);
@@ -256,6 +260,7 @@ class Seeker {
   static constexpr auto kGrace = 2000ms;  // for rank 0's last word to get here
 
   const JobSpec& spec_;
+  const bool once_;
   const Clock::time_point deadline_;
   Clock::time_point start_deadline_{};
   Clock::time_point look_up_next_{};
@@ -267,6 +272,43 @@ class Seeker {
 };
 
 }  // namespace
+
+RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask) {
+  JobSpec there = spec;
+  const auto space = door.find(' ');
+  if (space == std::string::npos) throw Error("it listens nowhere");
+  there.address = door.substr(0, space);
+  there.ports = {static_cast<std::uint16_t>(std::atoi(door.c_str() + space + 1))};
+  // It waits for others, too, and has its own time from when it came.
+  there.timeout = 2 * spec.timeout;
+  RootLink link = Seeker(there, true).assemble();
+  const auto until = Clock::now() + spec.timeout;
+  for (;;) {
+    wire::Frame frame;
+    const Channel::Got got = link.channel.receive(frame);
+    if (got == Channel::Got::kEnd) throw Error(link.channel.why());
+    if (got == Channel::Got::kFrame) {
+      const auto size = static_cast<std::size_t>(spec.size);
+      if (frame.type != wire::Type::kShrunk || frame.payload.size() != size)
+        throw Error("malformed frame");
+      mask = frame.payload;
+      return link;
+    }
+    const auto now = Clock::now();
+    if (now >= until) throw Error("it said nothing until the deadline");
+    pollfd polled{link.channel.fd(), POLLIN, 0};
+    (void)::poll(&polled, 1, poll_ms(until, now));
+  }
+}
+
+std::vector<Endpoint> door_endpoints(const std::string& door) {
+  const auto space = door.find(' ');
+  if (space == std::string::npos) return {};
+  const std::vector<std::uint16_t> port{
+      static_cast<std::uint16_t>(std::atoi(door.c_str() + space + 1))};
+  std::string problem;
+  return resolve(door.substr(0, space), port, problem);
+}
 
 RootLink assemble_leaf(const JobSpec& spec) { return Seeker(spec).assemble(); }
 

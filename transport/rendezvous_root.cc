@@ -34,7 +34,7 @@ struct Newcomer {
 
 class Door {
  public:
-  explicit Door(const JobSpec& spec)
+  explicit Door(const JobSpec& spec, Fd listener = {})
       : spec_(spec),
         deadline_(Clock::now() + spec.timeout),
         members_(static_cast<std::size_t>(spec.size)),
@@ -43,12 +43,13 @@ class Door {
         handshake_time_(std::min<std::chrono::milliseconds>(spec.timeout, 5s)) {
     // Everything at once: confirmed ranks, newcomers, and this process's own files.
     need_files(static_cast<int>(members_.size() + newcomers_max_));
-    listener_ = spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })
+    listener_ = listener            ? std::move(listener)
+                : spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })
                                     : listen_on(spec.address, spec.ports);
     // An inherited socket is as its maker left it.
     (void)fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     (void)fcntl(listener_.get(), F_SETFD, FD_CLOEXEC);
-    me_ = describe_rank(0, host_label(), static_cast<std::uint64_t>(getpid()));
+    me_ = describe_rank(spec_.rank, host_label(), static_cast<std::uint64_t>(getpid()));
   }
 
   std::vector<Member> assemble() {
@@ -63,13 +64,49 @@ class Door {
     return std::move(members_);
   }
 
+  std::vector<Member> assemble_survivors(Rank dead, const std::vector<std::string>& doors,
+                                         std::string& mask) {
+    tolerant_ = true;
+    awaited_.assign(members_.size(), false);
+    for (std::size_t r = static_cast<std::size_t>(spec_.rank) + 1; r < members_.size(); ++r)
+      awaited_[r] = static_cast<Rank>(r) != dead;
+    auto look = Clock::now();
+    for (auto now = look; now < deadline_; now = Clock::now()) {
+      if (now >= look) {
+        for (std::size_t r = 0; r < members_.size(); ++r) {
+          if (!awaited_[r] || members_[r].channel.open()) continue;
+          const auto at = door_endpoints(doors[r]);
+          if (at.empty() || !somebody_listens(at.front())) awaited_[r] = false;
+        }
+        look = Clock::now() + kLook;
+      }
+      bool all = true;
+      for (std::size_t r = 0; r < members_.size(); ++r)
+        all = all && (!awaited_[r] || members_[r].channel.open());
+      if (all) break;
+      wait(now, look);
+    }
+    mask.assign(members_.size(), '0');
+    for (std::size_t r = 0; r < members_.size(); ++r)
+      if (members_[r].channel.open() || static_cast<Rank>(r) == spec_.rank) mask[r] = '1';
+    const std::string start =
+        wire::encode_start(static_cast<std::uint32_t>(heartbeat_period(spec_.timeout).count()));
+    for (Member& m : members_) {
+      m.channel.send(wire::Type::kStart, start);
+      m.channel.send(wire::Type::kShrunk, mask);
+    }
+    return std::move(members_);
+  }
+
  private:
+  static constexpr auto kLook = 200ms;  // between two looks at the doors of those that are missing
+
   enum class Keep { kYes, kNo };
 
-  void wait(Clock::time_point now) {
+  void wait(Clock::time_point now, Clock::time_point until = Clock::time_point::max()) {
     std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};
     if (now < accept_again_) polled[0].fd = -1;
-    auto wake = deadline_;
+    auto wake = std::min(deadline_, until);
     for (const Newcomer& n : newcomers_) {
       const bool writing = n.channel.queued() > 0;
       polled.push_back(
@@ -198,10 +235,10 @@ class Door {
   std::string claimed(const wire::Hello& h) const {
     const auto r = static_cast<std::size_t>(h.rank);
     const std::string& instance = instances_[r];
-    if (h.rank != 0 && (instance.empty() || instance == h.instance)) return {};
+    if (h.rank != spec_.rank && (instance.empty() || instance == h.instance)) return {};
     return fmt::format(
         "two processes claim rank {}: {} and {}; every rank needs a number of its own", h.rank,
-        h.rank == 0 ? me_ : members_[r].who, describe_rank(h.rank, h.host, h.pid));
+        h.rank == spec_.rank ? me_ : members_[r].who, describe_rank(h.rank, h.host, h.pid));
   }
 
   void confirm(Newcomer& n) {
@@ -226,6 +263,10 @@ class Door {
     if (got == Channel::Got::kNothing) return;
     const std::string why = got == Channel::Got::kEnd ? m.channel.why() : "unexpected frame";
     m.channel.close();
+    if (tolerant_) {
+      awaited_[static_cast<std::size_t>(r)] = false;
+      return;
+    }
     fail(Status(Code::kPeerFailed,
                 fmt::format("{} died while the job was assembling: {}", m.who, why), r));
   }
@@ -279,9 +320,17 @@ class Door {
   std::list<Newcomer> newcomers_;  // the oldest first
   Clock::time_point accept_again_{};
   int turned_away_ = 0;
+  // After rank 0's end: the job goes on without those that do not come.
+  bool tolerant_ = false;
+  std::vector<bool> awaited_;
 };
 
 }  // namespace
+
+std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
+                                       const std::vector<std::string>& doors, std::string& mask) {
+  return Door(spec, std::move(door)).assemble_survivors(dead, doors, mask);
+}
 
 std::vector<Member> assemble_root(const JobSpec& spec) { return Door(spec).assemble(); }
 

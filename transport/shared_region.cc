@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,6 +39,9 @@ struct Allocation {
   std::uint64_t serial;
 };
 
+// Of the registry of a forked child, beyond any that its threads have remembered.
+std::uint64_t first_generation = 1;
+
 // All weft::alloc memory of this process.
 struct Registry {
   std::mutex mutex;
@@ -46,16 +50,34 @@ struct Registry {
   std::vector<std::uint32_t> free_entries;
   std::uint32_t used_entries = 0;
   std::uint64_t next_serial = 1;
-  std::atomic<std::uint64_t> generation{1};  // changes with every alloc and free
+  std::atomic<std::uint64_t> generation{first_generation};  // changes with every alloc and free
 
   DirectoryEntry* entry(std::uint32_t index) {
     return reinterpret_cast<DirectoryEntry*>(directory.data()) + index;
   }
 };
 
+std::atomic<Registry*> the_registry{nullptr};  // outlives every static destructor
+
+// A forked child has memory of its own: with its parent's directory it would tell its peers of the
+// parent's.
+void forget_in_child() {
+  if (Registry* parents = the_registry.exchange(nullptr))
+    first_generation = parents->generation.load() + 1;
+}
+
+Registry& make_registry() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, &forget_in_child); });
+  auto made = std::make_unique<Registry>();
+  Registry* there = nullptr;
+  if (the_registry.compare_exchange_strong(there, made.get())) there = made.release();
+  return *there;
+}
+
 Registry& registry() {
-  static Registry* one = new Registry;  // outlives every static destructor
-  return *one;
+  Registry* one = the_registry.load(std::memory_order_acquire);
+  return one ? *one : make_registry();
 }
 
 }  // namespace

@@ -329,12 +329,16 @@ void ShmTransport::deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) 
   }
 }
 
-void ShmTransport::release(std::uint64_t token) noexcept {
+bool ShmTransport::release(std::uint64_t token) noexcept {
   if (token & kBounceToken) {
     free_bounces_.push_back(static_cast<int>(token & 0x7fffffff));
-  } else {
-    release_cell(peers_[static_cast<std::size_t>(token >> 32)], static_cast<std::uint32_t>(token));
+    return true;
   }
+  Peer& p = peers_[static_cast<std::size_t>(token >> 32)];
+  const auto cell = static_cast<std::uint32_t>(token);
+  const bool kept = !revoked(p, p.in[cell % kRing]);
+  release_cell(p, cell);
+  return kept;
 }
 
 void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
@@ -380,6 +384,17 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
   return n;
 }
 
+void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
+  for (Peer& p : peers_) {
+    drain(p);
+    std::erase_if(p.early, [&](const Early& e) {
+      if ((e.tag & mask) != (tag & mask)) return false;
+      if (!e.spilled) release_cell(p, e.cell);
+      return true;
+    });
+  }
+}
+
 void ShmTransport::cancel(std::uint32_t id_high) noexcept {
   const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
   for (Peer& p : peers_) {
@@ -399,7 +414,7 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
   }
   for (auto i = next_completion_; i < completions_.size();) {
     if (mine(completions_[i].id)) {
-      if (completions_[i].view) release(completions_[i].token);
+      if (completions_[i].view) (void)release(completions_[i].token);
       completions_.erase(completions_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;

@@ -20,8 +20,9 @@ class ShmTransport final : public Transport {
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
-  void release(std::uint64_t token) noexcept override;
+  bool release(std::uint64_t token) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   void* stage(std::size_t bytes) noexcept override;
   void unstage(void* staged) noexcept override;
   bool mapped(const void* data, std::size_t bytes) const noexcept override;

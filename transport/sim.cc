@@ -55,7 +55,10 @@ class SimEndpoint final : public Transport {
     for (const Transfer& t : transfers) state_.post(rank_, t);
   }
   std::size_t poll(std::span<Completion> out) noexcept override { return state_.poll(rank_, out); }
-  void release(std::uint64_t token) noexcept override { state_.release(rank_, token); }
+  bool release(std::uint64_t token) noexcept override {
+    state_.release(rank_, token);
+    return true;
+  }
   void cancel(std::uint32_t id_high) noexcept override { state_.cancel(rank_, id_high, false); }
   Caps caps() const override {
     return {.name = "sim",

@@ -90,11 +90,20 @@ class Transport {
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
   // Gives a view back. The memory may be reused by the peer from then on.
-  virtual void release(std::uint64_t token) noexcept { (void)token; }
+  // False: the peer took the bytes back meanwhile, as it gave the operation up; what was read from
+  // the view may be anything.
+  virtual bool release(std::uint64_t token) noexcept {
+    (void)token;
+    return true;
+  }
 
   // Forgets every transfer whose id has these upper 32 bits (one operation given up): no
   // completion for them will be reported and their `data` is not touched after the call returns.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
+
+  // Drops messages that have come, of whichever peer, whose tag is `tag` in the bits of `mask`, and
+  // that no receive has asked for.
+  virtual void forget(std::uint64_t tag, std::uint64_t mask) noexcept { (void)tag, (void)mask; }
 
   // Memory lent for a message about to be sent by one or more kSend whose `data` points to it,
   // so that a result can be produced right where the peers will read it. nullptr when the

@@ -34,6 +34,7 @@ class UcxTransport final : public Transport {
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;

@@ -24,7 +24,7 @@
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -44,7 +44,13 @@ enum class Type : std::uint8_t {
   kFailure,       // a Status: to rank 0 a report, from rank 0 the verdict
   kLeave,         // to rank 0: my going away is no failure
   kGoodbye,       // from rank 0: understood; or: mine is none either
-  kLast = kGoodbye,
+  kInquire,       // a number: what do you know? A leaf's goes to rank 0, which asks the others
+  kTestimony,     // a number and bytes: the answer, by way of rank 0
+  kShrink,        // to rank 0: something failed, and this rank goes on
+  kShrunk,        // who goes on, one character per rank: '1' or '0'
+  kDoor,          // to rank 0: where this rank listens in case that rank 0 dies: "address port"
+  kDoors,         // from rank 0: those of all
+  kLast = kDoors,
 };
 
 struct Frame {
@@ -120,7 +126,8 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure);
 std::optional<Status> decode_failure(std::string_view payload);
 
-// The payload of kGather and kGatherFailed.
+// The payload of kGather, kGatherFailed, kInquire and kTestimony. An inquiry's number has a rank in
+// its upper half: who asked (between rank 0 and those it asks), who answers (to who asked).
 struct Numbered {
   std::uint64_t sequence = 0;
   std::string_view bytes;

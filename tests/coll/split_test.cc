@@ -132,6 +132,23 @@ TEST_P(Split, DuplicatesDoNotMix) {
   });
 }
 
+TEST_P(Split, AMessageOfAnEarlierOneNeverComes) {
+  run([](World& world) {
+    Communicator all = world.world();
+    const Rank me = all.rank(), n = all.size();
+    for (std::int32_t i = 0; i < 50; ++i) {
+      Communicator c = all.duplicate();
+      std::int32_t got = -1, lost = 7000 + i;
+      const std::int32_t sent = 100 * i + me;
+      const auto next = (me + 1) % n, prev = (me + n - 1) % n;
+      EXPECT_TRUE(c.send(&sent, 1, DType::kInt32, next).ok());
+      EXPECT_TRUE(c.send(&lost, 1, DType::kInt32, next).ok());  // which nobody receives
+      EXPECT_TRUE(c.recv(&got, 1, DType::kInt32, prev).ok());
+      EXPECT_EQ(got, 100 * i + prev);
+    }
+  });
+}
+
 TEST_P(Split, ThreadsMakeAndUseCommunicatorsAtOnce) {
   run([](World& world) {
     constexpr int kThreads = 3;

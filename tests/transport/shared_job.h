@@ -99,6 +99,8 @@ class SharedJob final : public Job {
   void report(const Status&) noexcept override {}
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {}
+  void abort(const char*) noexcept override {}
+  std::unique_ptr<Job> shrink() override { throw Error("SharedJob: shrink"); }
 
  private:
   SharedBoard& board_;

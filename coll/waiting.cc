@@ -1,0 +1,216 @@
+// Waiting for operations, blaming somebody when it takes too long, and the progress thread.
+#include "coll/waiting.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "coll/core.h"
+
+namespace weft {
+
+using Clock = std::chrono::steady_clock;
+
+// ---- giving way ----------------------------------------------------------------------------
+
+Polling::Polling(Core& core)
+    : core_(core), spins_(core.crowded ? core.tuning.spins_crowded : core.tuning.spins) {}
+
+bool Polling::turn(std::unique_lock<FairMutex>& lock) {
+  const bool now_and_then = ++turns_ % 64 == 0;
+  const bool moved = core_.progress();
+  core_.run_callbacks(lock);
+  if (now_and_then && core_.mutex.wanted()) {
+    lock.unlock();
+    for (int i = 0; i < 100 && core_.mutex.wanted(); ++i) sched_yield();
+    lock.lock();
+  }
+  if (moved) {
+    idle_ = 0;
+    return now_and_then;
+  }
+  if (++idle_ < spins_) {
+    relax();
+    return now_and_then;
+  }
+  if (idle_ < spins_ + core_.tuning.yields) {
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+    return true;
+  }
+  fds_.clear();
+  bool armed = true;
+  for (std::size_t l = 0; l < core_.links.size(); ++l)
+    if (core_.link_used[l]) armed = core_.links[l]->arm(fds_) && armed;
+  if (!armed) return true;
+  std::vector<pollfd> polls;
+  for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
+  lock.unlock();
+  const timespec nap{0, std::chrono::nanoseconds(core_.tuning.nap).count()};
+  ppoll(polls.data(), polls.size(), &nap, nullptr);
+  lock.lock();
+  return true;
+}
+
+// ---- blame ---------------------------------------------------------------------------------
+
+// A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
+// recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
+// for.
+Status Core::deadline_status(Operation* op) {
+  if (const Status known = job->failure(); !known.ok()) return known;
+  const std::string what =
+      fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
+  if (const Status why = watch->verdict(what); !why.ok()) return why;
+  if (const Status silent = silence_status(what); !silent.ok()) return silent;
+  Rank peer = kNoRank;
+  if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
+  if (op->kind == Operation::Kind::kMessage)
+    peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  if (op->kind == Operation::Kind::kBoard) peer = board_missing(*op->group);
+  return {Code::kTimeout,
+          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
+                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
+                      what, peer),
+          peer};
+}
+
+// Names the rank that has been silent for the longest time: on a busy machine others may be late.
+Status Core::silence_status(const std::string& what) const {
+  auto age =
+      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  std::vector<Rank> silent = job->silent(age);
+  if (silent.empty()) return {};
+  while (silent.size() > 1) {
+    const auto longer = age * 9 / 8;
+    std::vector<Rank> fewer = job->silent(longer);
+    if (fewer.empty()) break;
+    age = longer;
+    silent = std::move(fewer);
+  }
+  return {Code::kPeerFailed,
+          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
+                      "host is cut off)",
+                      what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
+          silent[0]};
+}
+
+// ---- waiting -------------------------------------------------------------------------------
+
+bool Core::check_deadline(Operation* op, Clock::time_point now) {
+  if (op->over) return true;
+  if (op->kind == Operation::Kind::kDevice) return false;  // its lane bounds every wait
+  if (job->failed()) {
+    fail(job->failure());
+    return true;
+  }
+  const bool moved = std::exchange(op->moved, false);
+  if (moved) watch->moving();
+  const bool late = op->stall.look(now, moved, moves, options.timeout);
+  watch->waiting(op->stall.idle(now));
+  if (late) fail(deadline_status(op));
+  return op->over;
+}
+
+bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<FairMutex>& lock) {
+  if (op->kind == Operation::Kind::kDevice) {  // its lane does the work
+    const auto over = [&] { return op->over; };
+    if (end == Clock::time_point::max())
+      device_done.wait(lock, over);
+    else
+      device_done.wait_until(lock, end, over);
+    run_callbacks(lock);
+    return op->over;
+  }
+  ++waiters;
+  Polling polling(*this);
+  bool in_time = true;
+  while (!op->over && in_time) {
+    if (!polling.turn(lock) || op->over) continue;
+    const auto now = Clock::now();
+    check_deadline(op, now);
+    in_time = now < end;
+  }
+  --waiters;
+  watch->moving();
+  run_callbacks(lock);
+  if (served && waiters == 0) to_serve.notify_one();
+  return op->over;
+}
+
+Status Core::wait(Operation* op) {
+  std::unique_lock lock(mutex);
+  wait_until(op, Clock::time_point::max(), lock);
+  const Status status = std::move(op->status);
+  // Others of this core may have what they wait for: they come first, not this rank's next call.
+  const bool give_way =
+      crowded && op->kind == Operation::Kind::kPlan && !op->group->one_machine && status.ok();
+  give_back(op);
+  if (give_way) {
+    lock.unlock();
+    sched_yield();
+  }
+  return status;
+}
+
+// ---- the end of operations that nobody waits for ---------------------------------------------
+
+void Core::run_callbacks(std::unique_lock<FairMutex>& lock) {
+  while (!ended.empty()) {
+    std::vector<Ended> now = std::exchange(ended, {});
+    lock.unlock();
+    for (Ended& e : now)
+      if (e.call) e.call(e.status);
+    now.clear();  // may end communicators, which takes the lock
+    lock.lock();
+  }
+}
+
+void Core::serve() {
+  std::unique_lock lock(mutex);
+  Polling polling(*this);
+  while (served) {
+    // Whoever waits makes progress for all.
+    if (waiters > 0 || (active.empty() && boards_busy.empty())) {
+      to_serve.wait(lock);
+      continue;
+    }
+    if (!polling.turn(lock)) continue;
+    const auto now = Clock::now();
+    for (std::size_t i = 0; i < active.size(); ++i)
+      if (check_deadline(active[i], now)) break;
+    for (std::size_t i = 0; i < boards_busy.size(); ++i)
+      if (!boards_busy[i]->board_queue.empty() &&
+          check_deadline(boards_busy[i]->board_queue.front(), now))
+        break;
+    run_callbacks(lock);
+  }
+}
+
+void Core::start_serving() {
+  served = true;
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  server = std::thread([this] { serve(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Core::stop_serving() noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    if (!served.exchange(false)) return;
+    to_serve.notify_one();
+  }
+  server.join();
+}
+
+}  // namespace weft

@@ -1,0 +1,121 @@
+// labels: multiproc
+// ctest: whole
+// What communicators cost: memory of each, and nothing of those that are gone.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "support/ranks.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using testing::places;
+using testing::run_ranks;
+
+// Bytes of this process, memory that is mapped several times counted once.
+double resident_bytes() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string word; rollup >> word;)
+    if (word == "Pss:") {
+      double kib = 0;
+      rollup >> kib;
+      return kib * 1024;
+    }
+  return 0;
+}
+
+void use(Communicator comm, std::size_t count) {
+  std::vector<std::int32_t> in(count, 1), out(count, 0);
+  ASSERT_TRUE(comm.all_reduce(in.data(), out.data(), count, DType::kInt32, RedOp::kSum).ok());
+  ASSERT_EQ(out[count - 1], comm.size());
+}
+
+struct Setting {
+  const char* name;
+  std::vector<int> hosts;
+  const char* transport;
+};
+void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
+
+class CommunicatorMemory : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    const Setting& s = GetParam();
+    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
+      GTEST_SKIP() << "missing capability: UCX";
+    if (resident_bytes() <= 0) GTEST_SKIP() << "missing capability: /proc/self/smaps_rollup";
+    options_.transport = s.transport;
+    for (const int ranks : s.hosts) n_ += ranks;
+  }
+  WorldOptions options_;
+  int n_ = 0;
+};
+
+// The goal: at most 64 KiB per rank, with everything that using it needs.
+TEST_P(CommunicatorMemory, AnotherOneIsSmall) {
+  constexpr int kMany = 200;
+  std::barrier all(n_);
+  std::atomic<double> before = 0, after = 0;
+  run_ranks(places(GetParam().hosts), options_, [&](World& world) {
+    Communicator comm = world.world();
+    for (const std::size_t count : {2ul, 5000ul, 20000ul}) use(comm.duplicate(), count);
+    all.arrive_and_wait();
+    if (comm.rank() == 0) before = resident_bytes();
+    all.arrive_and_wait();
+    std::vector<Communicator> many;
+    for (int i = 0; i < kMany; ++i) {
+      many.push_back(i % 2 ? comm.duplicate() : comm.split(comm.rank() % 2));
+      for (const std::size_t count : {2ul, 5000ul, 20000ul}) use(many.back(), count);
+    }
+    all.arrive_and_wait();
+    if (comm.rank() == 0) after = resident_bytes();
+    all.arrive_and_wait();
+  });
+  const double each = (after - before) / kMany / n_;
+  std::printf("%s: %.1f KiB per communicator and rank\n", GetParam().name, each / 1024);
+  RecordProperty("bytes_per_communicator", static_cast<int>(each));
+  EXPECT_LE(each, 64 * 1024);
+}
+
+TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
+  constexpr int kWarm = 2000, kAll = 10000;
+  std::barrier all(n_);
+  std::atomic<double> before = 0, after = 0;
+  run_ranks(places(GetParam().hosts), options_, [&](World& world) {
+    Communicator comm = world.world();
+    for (int i = 0; i < kAll; ++i) {
+      if (i == kWarm) {
+        all.arrive_and_wait();
+        if (comm.rank() == 0) before = resident_bytes();
+        all.arrive_and_wait();
+      }
+      Communicator c = i % 2 ? comm.duplicate() : comm.split((comm.rank() + i) % 2);
+      use(c, i % 100 ? 2 : 20000);
+      const std::int32_t lost = i;  // that nobody receives
+      if (c.size() > 1 && i % 10 == 1)
+        ASSERT_TRUE(c.send(&lost, 1, DType::kInt32, (c.rank() + 1) % c.size()).ok());
+    }
+    all.arrive_and_wait();
+    if (comm.rank() == 0) after = resident_bytes();
+    all.arrive_and_wait();
+  });
+  std::printf("%s: %.0f KiB more after %d communicators\n", GetParam().name,
+              (after - before) / 1024, kAll - kWarm);
+  EXPECT_LE(after - before, 2 << 20);  // 262 bytes each would show
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, CommunicatorMemory,
+                         ::testing::Values(Setting{"shm2", {2}, "auto"},
+                                           Setting{"shm4", {4}, "auto"},
+                                           Setting{"ucx2", {2}, "ucx"},
+                                           Setting{"mixed2x2", {2, 2}, "auto"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace weft
