@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "coll/signature.h"
+
 namespace weft {
 namespace {
 
@@ -19,6 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 // How long an error of a transport waits for the control plane to name the rank to blame.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
+
+// After this long without any progress a rank looks at what came unasked; again after twice that,
+// and so on.
+constexpr std::chrono::milliseconds kLookAfter{20};
 
 }  // namespace
 
@@ -68,6 +74,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   op->call.streaming = total >= tuning.streaming_bytes;
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
+    op->group->remember(op->call.tag, op->run.head());
     finish(op, {});
     std::erase(active, op);
     by_id[op->id % by_id.size()] = nullptr;
@@ -83,6 +90,10 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   t.peer = peer;
   t.data = data;
   t.bytes = bytes;
+  op->call.head =
+      signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, counter + 1);
+  seal(op->call.head);
+  t.head = &op->call.head;
   t.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
           (counter++ & ((std::uint64_t{1} << kMessageBit) - 1));
   t.id = static_cast<std::uint64_t>(op->id) << 32;
@@ -131,6 +142,7 @@ bool Core::progress() {
         op->run.complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
         const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+        if (batch[i].code == Code::kMismatch && fail_disputed(op->call.head, peer, l)) return true;
         Status why = links[l]->cause(peer);
         fail_after_verdict(
             Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
@@ -147,6 +159,9 @@ bool Core::progress() {
       op->run.progress();
       if (op->run.failure() != Code::kOk) {
         const Rank peer = op->run.failed_peer();
+        if (op->run.failure() == Code::kMismatch &&
+            fail_disputed(op->run.head(), peer, static_cast<std::size_t>(op->run.failed_link())))
+          return true;
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
         fail_after_verdict(
             Status(op->run.failure(),
@@ -163,10 +178,14 @@ bool Core::progress() {
       ++i;
       continue;
     }
-    finish(op, {});
     by_id[op->id % by_id.size()] = nullptr;
     active[i] = active.back();
     active.pop_back();
+    GroupState& g = *op->group;
+    const bool collective = op->kind == Operation::Kind::kPlan;
+    if (collective) g.remember(op->call.tag, op->run.head());
+    finish(op, {});
+    if (collective && fail_on_leftover(g)) return true;
   }
   for (std::size_t i = 0; i < boards_busy.size();) {
     GroupState& g = *boards_busy[i];
@@ -269,6 +288,7 @@ Status Core::wait(Operation* op) {
   bool moved = false;
   const int spins = crowded ? tuning.spins_crowded : tuning.spins;
   int idle = 0;
+  auto look_after = kLookAfter;
   std::vector<int> fds;
   std::vector<pollfd> polls;
   std::unique_lock lock(mutex);
@@ -296,6 +316,13 @@ Status Core::wait(Operation* op) {
       }
       looked_at = now;
       watch->waiting(now - moved_at);
+      if (now - moved_at > look_after) {
+        look_after *= 2;
+        if (const Status status = disagreement_status(); !status.ok()) {
+          fail(status);
+          continue;
+        }
+      }
       if (now - moved_at > options.timeout) {
         fail(deadline_status(op));
         continue;

@@ -56,6 +56,13 @@ struct PlanKey {
   auto operator<=>(const PlanKey&) const = default;
 };
 
+// A collective that is over on this rank, kept for a while: a message of it that comes now is one
+// that this rank did not expect.
+struct Past {
+  std::uint64_t tag = 0;
+  Head head;
+};
+
 // What communicators of the same ranks, in the same order, have in common.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
@@ -75,6 +82,11 @@ struct GroupState {
   std::deque<Operation*> board_queue;       // the first one is published, the others wait
   std::uint64_t sequence = 0;               // of collectives
   std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
+  std::array<Past, 16> past;
+  std::uint32_t next_past = 0;
+  void remember(std::uint64_t tag, const Head& head) {
+    past[next_past++ % past.size()] = {tag, head};
+  }
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
   const Algorithm* last = nullptr;
@@ -122,6 +134,18 @@ struct Core : std::enable_shared_from_this<Core> {
   // The same for an error of a transport, whose cause may be another rank than the peer.
   void fail_after_verdict(const Status& suspicion);
 
+  // agreement.cc. After a transfer with `peer` ended with kMismatch: fails with what both sides
+  // passed; false where the peer's side is not known.
+  bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
+
+  // After a collective of g: fails when something came for an earlier one, which is over here.
+  bool fail_on_leftover(const GroupState& g);
+  // The same for all that this rank ran; ok when there is nothing.
+  Status leftover_status();
+  // Whether any peer sent what shows that it runs something else than this rank does or did: a
+  // search, for when nothing moves. ok when not.
+  Status disagreement_status();
+
   // Takes the mutex itself. Waits until op->over, the deadline, or a failure of the job.
   Status wait(Operation* op);
   Status deadline_status(Operation* op);
@@ -138,7 +162,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;
-  CostModel costs;                                              // measured; the same on every rank
+  CostModel costs;  // measured; the same on every rank
 
   // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
   // by one that is being made. Fixed ones are made when asked for and kept.

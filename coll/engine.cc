@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "coll/signature.h"
 #include "transport/copy.h"
 
 namespace weft {
@@ -36,6 +37,10 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   call_ = call;
   slicing_ = slicing;
   if (!same) bind(plan, slicing);
+  if (call_.head.sign) {
+    add_cut(call_.head, plan.algorithm, plan.common, segment_);
+    seal(call_.head);
+  }
   links_ = links;
   batch_.resize(links.size());
   phantom_ = false;
@@ -115,6 +120,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   t.bytes = e.bytes;
   t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
   t.id = transfer_id(call_.id_high, lane, node);
+  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? &call_.head : nullptr;
   switch (n.kind) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;

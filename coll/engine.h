@@ -34,6 +34,7 @@ struct Call {
   bool streaming = false;     // the message is far larger than the caches
   std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;  // upper half of every transfer id
+  Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
 };
 
 // Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
@@ -55,6 +56,7 @@ class Run {
   // The first peer whose transfer failed and how; kOk while all is well.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }
+  const Head& head() const { return call_.head; }  // sealed by start()
   int failed_link() const { return failed_link_; }
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.
@@ -74,6 +76,7 @@ class Run {
   // Where the chunks of a node lie, for full rounds and for the last one.
   struct Extent {
     std::size_t from, to, bytes;
+    bool first;  // of round 0: the first message of its peer, channel and direction
   };
 
   // Chunks within a round, in elements: from the round's start in the message or in the block.
@@ -83,6 +86,7 @@ class Run {
 
   void bind(const Plan& plan, const Slicing& slicing);
   void choose_rounds(const Slicing& slicing);
+  void mark_first();
   void lay_out(std::size_t elements, Cut& cut) const;
   std::size_t owner(int chunk) const;
   std::size_t offset(Where where, int chunk, const Cut& cut) const;

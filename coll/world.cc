@@ -136,6 +136,10 @@ void Core::close() noexcept {
             fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
                         under_way),
             job->rank()});
+    if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
+      spdlog::error("weft: rank {}: {}", job->rank(), left.to_string());
+      fail(left);
+    }
     together = !broken && !job->failed();
     failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;

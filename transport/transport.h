@@ -19,8 +19,8 @@ namespace weft {
 // What travels with a message beside its bytes, so that both ends can tell that they mean the same
 // message: see Transfer::head. What it says is not the transports' business.
 struct Head {
-  std::uint64_t sign = 0;         // must be the same at both ends; never 0
-  std::uint64_t about[4] = {};    // whatever helps to say how two signs differ
+  std::uint64_t sign = 0;       // must be the same at both ends; never 0
+  std::uint64_t about[4] = {};  // whatever helps to say how two signs differ
 };
 
 // One message of a rank to a peer. Messages match by (source, destination, tag), each tag being
@@ -56,13 +56,13 @@ struct Completion {
 };
 
 struct Caps {
-  std::string name;              // "shm", "ucx", "sim"
-  bool views = false;            // kView is supported
-  bool phantom = false;          // no bytes are carried (simulated): data and views are null
-  std::size_t inline_bytes = 0;  // messages up to this size are sent with their descriptor
+  std::string name;                 // "shm", "ucx", "sim"
+  bool views = false;               // kView is supported
+  bool phantom = false;             // no bytes are carried (simulated): data and views are null
+  std::size_t inline_bytes = 0;     // messages up to this size are sent with their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
   int tag_bits = 64;                // of Transfer::tag that are carried
-  bool cuda = false;             // takes device pointers
+  bool cuda = false;                // takes device pointers
 };
 
 // Small messages among ranks that share memory: each member publishes one message per round, data
@@ -123,12 +123,13 @@ class Transport {
     return false;
   }
 
-  // The head of a message of `peer` that no receive has asked for so far, whose tag is `tag` in
-  // the bits of `mask`; false where there is none. It is a search: for when nothing moves. The
-  // message stays where it is.
-  virtual bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
+  // Looks for a message of `peer` (kNoRank: of anybody) with a head, that no receive has asked for
+  // so far, and whose tag is `tag` in the bits of `mask`. Returns its sender and its head, kNoRank
+  // where there is none. The message stays where it is. A search: for when nothing moves; cheap
+  // where no message waits for its receive.
+  virtual Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
-    return false;
+    return kNoRank;
   }
 
   // A board takes a part of memory from every member. This rank's part, reserved and cleared, for

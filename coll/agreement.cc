@@ -1,0 +1,81 @@
+// When ranks disagree about what they run: finding out, and saying it so that both sides show.
+//
+// A message meets its receive by communicator, number of the collective, round and ordinal, so most
+// disagreements end in a receive that gets another head than it expects. Where plans have other
+// shapes, a rank may send to one that expects nothing from it. Such messages are looked for when
+// nothing moves.
+#include "coll/core.h"
+#include "coll/signature.h"
+
+namespace weft {
+namespace {
+
+// The bits of a tag that say which collective of which communicator.
+constexpr std::uint64_t kPlaceMask = ~((std::uint64_t{1} << (kRoundBits + kOrdinalBits)) - 1);
+
+}  // namespace
+
+bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
+  Head theirs;
+  if (!links[link]->disputed(peer, theirs)) return false;
+  fail({Code::kMismatch, disagreement(job->rank(), mine, peer, theirs), peer});
+  return true;
+}
+
+bool Core::fail_on_leftover(const GroupState& g) {
+  // The last but one: what is left of it had the time of one collective to arrive.
+  const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
+  if (past.head.sign == 0) return false;
+  for (std::size_t l = 0; l < links.size(); ++l) {
+    Head theirs;
+    if (!link_used[l]) continue;
+    const Rank peer = links[l]->unclaimed(kNoRank, past.tag, kPlaceMask, theirs);
+    if (peer == kNoRank) continue;
+    fail({Code::kMismatch, disagreement(job->rank(), past.head, peer, theirs), peer});
+    return true;
+  }
+  return false;
+}
+
+Status Core::leftover_status() {
+  for (const auto& [id, g] : groups) {
+    if (!g) continue;
+    for (const Past& past : g->past)
+      for (std::size_t l = 0; l < links.size() && past.head.sign; ++l) {
+        Head theirs;
+        const Rank peer = links[l]->unclaimed(kNoRank, past.tag, kPlaceMask, theirs);
+        if (peer != kNoRank)
+          return {Code::kMismatch, disagreement(job->rank(), past.head, peer, theirs), peer};
+      }
+  }
+  return {};
+}
+
+Status Core::disagreement_status() {
+  const Rank me = job->rank();
+  Status found;
+  const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& mine) {
+    for (const Rank peer : g.ranks) {
+      if (peer == me) continue;
+      Head theirs;
+      Transport* link = links[static_cast<std::size_t>(link_of(me, peer))];
+      if (link->unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank || theirs.sign == mine.sign)
+        continue;
+      found = {Code::kMismatch, disagreement(me, mine, peer, theirs), peer};
+      return;
+    }
+  };
+  const auto look_at = [&](const Operation& op, const Head& mine) {
+    look(*op.group, op.call.tag, mine);
+    for (const Past& past : op.group->past)
+      if (past.head.sign && found.ok()) look(*op.group, past.tag, past.head);
+  };
+  for (const Operation* op : active)
+    if (op->kind == Operation::Kind::kPlan && found.ok()) look_at(*op, op->run.head());
+  for (const GroupState* g : boards_busy)
+    if (!g->board_queue.empty() && found.ok())
+      look_at(*g->board_queue.front(), g->board_queue.front()->call.head);
+  return found;
+}
+
+}  // namespace weft
