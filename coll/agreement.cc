@@ -4,6 +4,8 @@
 // disagreements end in a receive that gets another head than it expects. Where plans have other
 // shapes, a rank may send to one that expects nothing from it. Such messages are looked for when
 // nothing moves.
+#include <algorithm>
+
 #include "coll/core.h"
 #include "coll/signature.h"
 
@@ -20,6 +22,17 @@ bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
   if (!links[link]->disputed(peer, theirs)) return false;
   fail({Code::kMismatch, disagreement(job->rank(), mine, peer, theirs), peer});
   return true;
+}
+
+void Core::fail_on_board(const GroupState& g, const Head& mine, int member) {
+  const Rank peer = g.ranks[static_cast<std::size_t>(member)];
+  const Head theirs = g.board->head(member, g.board_round);
+  // The peer may be behind: what this rank passed there says more.
+  const Past* past = std::find_if(g.past.begin(), g.past.end(), [&](const Past& p) {
+    return p.head.sign && same_place(p.head, theirs);
+  });
+  const Head& ours = past == g.past.end() ? mine : past->head;
+  fail({Code::kMismatch, disagreement(job->rank(), ours, peer, theirs), peer});
 }
 
 bool Core::fail_on_leftover(const GroupState& g) {
@@ -70,8 +83,29 @@ Status Core::disagreement_status() {
     for (const Past& past : op.group->past)
       if (past.head.sign && found.ok()) look(*op.group, past.tag, past.head);
   };
+  // On the board of g, what others published and this rank did not yet look at.
+  const auto look_at_board = [&](const GroupState& g, std::uint32_t round, const Head& mine,
+                                 bool same) {
+    for (std::size_t i = 0; i < g.ranks.size() && g.board; ++i) {
+      if (g.ranks[i] == me || !g.board->read(static_cast<int>(i), round)) continue;
+      const Head theirs = g.board->head(static_cast<int>(i), round);
+      if (theirs.sign == mine.sign || (same && !same_place(theirs, mine))) continue;
+      found = {Code::kMismatch, disagreement(me, mine, g.ranks[i], theirs), g.ranks[i]};
+      return;
+    }
+  };
+  for (const Operation* op : active) {
+    if (op->kind != Operation::Kind::kPlan || !found.ok()) continue;
+    look_at_board(*op->group, op->group->board_round + 1, op->run.head(), true);
+    for (const Past& past : op->group->past)
+      if (past.head.sign && found.ok())
+        look_at_board(*op->group, op->group->board_round + 1, past.head, true);
+  }
   for (const Operation* op : active)
     if (op->kind == Operation::Kind::kPlan && found.ok()) look_at(*op, op->run.head());
+  for (const GroupState* g : boards_busy)
+    if (!g->board_queue.empty() && found.ok())
+      look_at_board(*g, g->board_round, g->board_queue.front()->call.head, false);
   for (const GroupState* g : boards_busy)
     if (!g->board_queue.empty() && found.ok())
       look_at(*g->board_queue.front(), g->board_queue.front()->call.head);

@@ -155,8 +155,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
   publish_on_board(g, c, call, root);
   const int spins = core.crowded ? 1 : core.tuning.spins;
   for (int i = 0; i < spins; ++i) {
-    if (board_ready(g)) {
-      board_finish(g, c, call, root);
+    if (board_ready(g) && board_finish(g, c, call, root) < 0) {
       core.watch->end_at_once(record);
       return {};
     }
@@ -166,14 +165,14 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       sched_yield();
-      if (board_ready(g)) {
-        board_finish(g, c, call, root);
+      if (board_ready(g) && board_finish(g, c, call, root) < 0) {
         core.watch->end_at_once(record);
         return {};
       }
     }
   }
-  // Not soon: become an operation like any other and wait with a deadline.
+  // Not soon, or not the same on all ranks: become an operation like any other and wait with a
+  // deadline.
   Operation* op = core.take();
   op->kind = Operation::Kind::kBoard;
   op->record = record;

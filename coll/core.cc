@@ -191,7 +191,11 @@ bool Core::progress() {
     GroupState& g = *boards_busy[i];
     while (!g.board_queue.empty() && board_ready(g)) {
       Operation* first = g.board_queue.front();
-      board_finish(g, first->collective, first->call, first->root);
+      const int other = board_finish(g, first->collective, first->call, first->root);
+      if (other >= 0) {
+        fail_on_board(g, first->call.head, other);
+        return true;
+      }
       finish(first, {});
       moved = true;
       g.board_queue.pop_front();

@@ -105,7 +105,8 @@ inline void relax() {
 // Small collectives on the board of a group (board.cc).
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 bool board_ready(const GroupState& g);
-void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+// -1, or a member of the group whose call is another one: then nothing was done.
+int board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
 struct Core : std::enable_shared_from_this<Core> {
@@ -138,6 +139,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // passed; false where the peer's side is not known.
   bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
 
+  // After board_finish() named a member.
+  void fail_on_board(const GroupState& g, const Head& mine, int member);
   // After a collective of g: fails when something came for an earlier one, which is over here.
   bool fail_on_leftover(const GroupState& g);
   // The same for all that this rank ran; ok when there is nothing.

@@ -72,10 +72,16 @@ class Board {
   virtual ~Board() = default;
   virtual std::size_t capacity() const noexcept = 0;  // bytes of one message
   // Round numbers start at 1 and rise by 1. The caller has read every member's message of round
-  // r - 1 before it publishes round r + 1: two rounds are kept.
-  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept = 0;
+  // r - 1 before it publishes round r + 1: two rounds are kept. The head lies beside the message.
+  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes,
+                       const Head& head) noexcept = 0;
   // Member i's message of the round, nullptr until it is there.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
+  // The same of all members, whose messages must be there. Returns the first member whose head has
+  // another sign than this rank's, -1 when all agree.
+  virtual int collect(std::uint32_t round, const void** from) const noexcept = 0;
+  // Of a message that is there.
+  virtual Head head(int member, std::uint32_t round) const noexcept = 0;
 };
 
 class Transport {
