@@ -5,6 +5,9 @@
 // shapes, a rank may send to one that expects nothing from it. Such messages are looked for when
 // nothing moves.
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
 
 #include "coll/core.h"
 #include "coll/signature.h"
@@ -15,6 +18,9 @@ namespace {
 // The bits of a tag that say which collective of which communicator.
 constexpr std::uint64_t kPlaceMask = ~((std::uint64_t{1} << (kRoundBits + kOrdinalBits)) - 1);
 
+// How long a message of the wrong size waits for the one that says why.
+constexpr std::chrono::milliseconds kHeadTime{1000};
+
 }  // namespace
 
 bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
@@ -22,6 +28,45 @@ bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
   if (!links[link]->disputed(peer, theirs)) return false;
   fail({Code::kMismatch, disagreement(job->rank(), mine, peer, theirs), peer});
   return true;
+}
+
+// Rounds and messages may overtake each other, so one of another size can be here before the one
+// that brings the peer's head.
+bool Core::fail_mismatch(const Operation* op) {
+  const auto until = std::chrono::steady_clock::now() + kHeadTime;
+  do {
+    for (const Rank peer : op->group->ranks) {
+      if (peer == job->rank()) continue;
+      const int l = link_of(job->rank(), peer);
+      Head theirs;
+      if (!links[static_cast<std::size_t>(l)]->disputed(peer, theirs) ||
+          theirs.sign == op->run.head().sign)
+        continue;
+      fail({Code::kMismatch, disagreement(job->rank(), op->run.head(), peer, theirs), peer});
+      return true;
+    }
+    if (const Status status = disagreement_status(); !status.ok()) {
+      fail(status);
+      return true;
+    }
+    if (job->failed()) {
+      fail(job->failure());
+      return true;
+    }
+    std::array<Completion, 64> batch;
+    for (std::size_t l = 0; l < links.size(); ++l) {
+      if (!link_used[l]) continue;
+      const std::size_t n = links[l]->poll(batch);
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
+        Operation* other = by_id[id % by_id.size()];
+        if (other && other->id == id && other->kind == Operation::Kind::kPlan)
+          other->run.complete(batch[i]);
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
 }
 
 void Core::fail_on_board(const GroupState& g, const Head& mine, int member) {

@@ -159,9 +159,7 @@ bool Core::progress() {
       op->run.progress();
       if (op->run.failure() != Code::kOk) {
         const Rank peer = op->run.failed_peer();
-        if (op->run.failure() == Code::kMismatch &&
-            fail_disputed(op->run.head(), peer, static_cast<std::size_t>(op->run.failed_link())))
-          return true;
+        if (op->run.failure() == Code::kMismatch && fail_mismatch(op)) return true;
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
         fail_after_verdict(
             Status(op->run.failure(),

@@ -139,6 +139,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // passed; false where the peer's side is not known.
   bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
 
+  // After a collective ended with kMismatch: the same, from whichever peer the head comes.
+  bool fail_mismatch(const Operation* op);
   // After board_finish() named a member.
   void fail_on_board(const GroupState& g, const Head& mine, int member);
   // After a collective of g: fails when something came for an earlier one, which is over here.
