@@ -163,8 +163,9 @@ bool Core::progress() {
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
         fail_after_verdict(
             Status(op->run.failure(),
-                   fmt::format("{} #{}: {}", name(op->collective), op->group->sequence,
-                               why.ok() ? fmt::format("rank {}", peer) : why.message()),
+                   fmt::format("{} #{}: {} ({}{})", name(op->collective), op->group->sequence,
+                               why.ok() ? fmt::format("rank {}", peer) : why.message(),
+                               op->run.failed_step(), rail_name(op->run.failed_link())),
                    peer));
         return true;
       }
@@ -232,7 +233,8 @@ void Core::fail(const Status& status) {
 // A connection breaks because its peer died, or because the peer heard of another rank's death
 // before this one did. The control plane knows, and tells within milliseconds.
 void Core::fail_after_verdict(const Status& suspicion) {
-  if (suspicion.code() != Code::kMismatch && suspicion.code() != Code::kInvalidArgument) {
+  if (suspicion.code() != Code::kMismatch && suspicion.code() != Code::kInvalidArgument &&
+      suspicion.code() != Code::kCorrupt) {
     const auto until = Clock::now() + kVerdictTime;
     while (!job->failed() && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

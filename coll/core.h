@@ -124,6 +124,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void start_plan(Operation* op, const Plan& plan);
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
+  std::string rail_name(int link) const {
+    return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
+  }
   int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
   // A communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);

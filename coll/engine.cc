@@ -1,5 +1,7 @@
 #include "coll/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -225,6 +227,8 @@ void Run::complete(const Completion& c) {
       failure_ = c.code;
       failed_peer_ = n.peer;
       failed_link_ = n.link;
+      failed_node_ = node;
+      failed_round_ = lanes_[lane].round;
     }
     return;
   }
@@ -234,6 +238,12 @@ void Run::complete(const Completion& c) {
     token_[index(lane, node)] = c.token;
   }
   finish(lane, node);
+}
+
+std::string Run::failed_step() const {
+  const Node& n = plan_->nodes[failed_node_];
+  return fmt::format("chunks [{},{}) of round {}, channel {}", n.at.first, n.at.end(),
+                     failed_round_, n.ordinal >> kChannelShift);
 }
 
 Rank Run::waiting_for() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "coll/kernels.h"
@@ -56,6 +57,7 @@ class Run {
   // The first peer whose transfer failed and how; kOk while all is well.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }
+  std::string failed_step() const;  // "chunks [3,4) of round 2, channel 0"
   const Head& head() const { return call_.head; }  // sealed by start()
   int failed_link() const { return failed_link_; }
 
@@ -148,6 +150,8 @@ class Run {
   Code failure_ = Code::kOk;
   Rank failed_peer_ = kNoRank;
   int failed_link_ = -1;
+  std::uint32_t failed_node_ = 0;
+  std::uint64_t failed_round_ = 0;
 };
 
 // Messages up to this size may be run packed.

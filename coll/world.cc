@@ -12,6 +12,8 @@
 #include "coll/calibrate.h"
 #include "coll/core.h"
 #include "topo/discover.h"
+#include "transport/checked.h"
+#include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
 
@@ -77,22 +79,35 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
+  const auto integrity = job->all_gather(options.integrity ? "1" : "0");
+  for (Rank r = 0; r < n; ++r)
+    if (integrity[static_cast<std::size_t>(r)] != integrity[0])
+      throw Error(
+          fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
+                      "WorldOptions::integrity must be the same on all ranks",
+                      integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
+  const auto wrap = [&](std::unique_ptr<Transport> t) {
+    if (!options.fault.empty())
+      t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
+    if (options.integrity) t = make_checked_transport(std::move(t), me, n);
+    return t;
+  };
   if (options.transport != "ucx") {
     shm_link = static_cast<int>(links.size());
-    transports.push_back(make_shm_transport(*job, *topology, members));
+    transports.push_back(wrap(make_shm_transport(*job, *topology, members)));
     links.push_back(transports.back().get());
   }
   if (any_far || options.transport == "ucx") {
     first_rail_link = static_cast<int>(links.size());
     const auto& rails = topology->place(me).rails;
     for (int r = 0; r < topology->nrails(); ++r) {
-      transports.push_back(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)]));
+      transports.push_back(
+          wrap(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)])));
       links.push_back(transports.back().get());
     }
   }
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
-  for (const Transport* link : links)
-    id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
+  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
@@ -172,6 +187,8 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
+  if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.

@@ -75,8 +75,9 @@ class Agreement : public ::testing::TestWithParam<Setting> {
     options.timeout = std::chrono::seconds(20);  // it must be found well before
     run_ranks(places(GetParam().hosts), options, [&](World& world) {
       Communicator comm = world.world();
-      for (int i = 0; i < 2; ++i) ASSERT_TRUE(perform(comm, usual).ok());
-      Status s = perform(comm, comm.rank() == odd ? other : usual);
+      Status s;  // a slow rank may hear of it in a call in which all agreed
+      for (int i = 0; i < 2 && s.ok(); ++i) s = perform(comm, usual);
+      if (s.ok()) s = perform(comm, comm.rank() == odd ? other : usual);
       for (int i = 0; i < 3 && s.ok(); ++i) s = perform(comm, usual);
       for (int i = 0; i < 2 && s.ok(); ++i) s = comm.barrier();  // a root does not wait for others
       EXPECT_EQ(s.code(), Code::kMismatch) << "rank " << comm.rank() << ": " << s.to_string();
@@ -213,10 +214,10 @@ TEST_P(Agreement, MessagesOfTwoSizesOrTypes) {
       const std::lock_guard lock(mutex);
       all.push_back(s.message());
     });
-    for (const std::string& text : all)
-      EXPECT_EQ(text, fmt::format("message #1 from rank 0 to rank {0}: rank 0 sends {1}, rank {0} "
-                                  "expects {2}",
-                                  last, sent.text, expected.text));
+    const std::regex want(
+        fmt::format("message #\\d+ from rank 0 to rank {0}: rank 0 sends {1}, rank {0} expects {2}",
+                    last, sent.text, expected.text));
+    for (const std::string& text : all) EXPECT_TRUE(std::regex_match(text, want)) << text;
   }
 }
 
