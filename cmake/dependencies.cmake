@@ -10,6 +10,7 @@ find_package(CLI11 REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 
 set(weft_found "")
 # Sets WEFT_HAVE_<part>, and appends to weft_found. WEFT_WITH_<part>=ON makes it required.

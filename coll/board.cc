@@ -12,7 +12,7 @@ void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) 
   std::size_t bytes = call.count * size_of(call.type);
   if (c == Collective::kReduceScatter) bytes *= g.ranks.size();
   if (c == Collective::kBarrier || (c == Collective::kBroadcast && g.me != root)) bytes = 0;
-  g.board->publish(++g.board_round, call.in, bytes);
+  g.board->publish(++g.board_round, call.in, bytes, call.head);
 }
 
 bool board_ready(const GroupState& g) {
@@ -24,12 +24,14 @@ bool board_ready(const GroupState& g) {
   return true;
 }
 
-void board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
+int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int n = static_cast<int>(g.ranks.size());
   const std::size_t bytes = call.count * size_of(call.type);
   constexpr int kMost = 256;
   const void* from[kMost];
-  for (int i = 0; i < n; ++i) from[i] = g.board->read(i, g.board_round);
+  const int other = g.board->collect(g.board_round, from);
+  if (other >= 0) [[unlikely]]
+    return other;
   switch (c) {
     case Collective::kReduceScatter:
       for (int i = 0; i < n; ++i)
@@ -51,6 +53,7 @@ void board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
     default:
       break;
   }
+  return -1;
 }
 
 Rank board_missing(const GroupState& g) {

@@ -15,6 +15,7 @@
 #include "coll/core.h"
 #include "coll/cost.h"
 #include "coll/device_begin.h"
+#include "coll/signature.h"
 
 namespace weft {
 namespace {
@@ -81,6 +82,8 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
     plan = std::make_unique<Plan>(compile(schedule,
                                           {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
                                           small && wants_packed(total_bytes, schedule)));
+    plan->algorithm = static_cast<int>(&a - algorithms().data());
+    plan->common = common_hash(*plan);
   }
   return *plan;
 }
@@ -112,13 +115,19 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   const std::size_t factor =
       c == Collective::kAllGather || c == Collective::kReduceScatter ? g.ranks.size() : 1;
   const std::size_t total = call.count * size_of(call.type) * factor;
+  call.head = signature(c, call, root, g.id, sequence + 1);
+  call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
+                                                                << (kRoundBits + kOrdinalBits);
   if (total == 0 && c != Collective::kBarrier) {
+    seal(call.head);
+    g.remember(call.tag, call.head);
     core.watch->end_at_once(record);
     return nullptr;
   }
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
   if (on_board(g, core.tuning, c, forced, total)) {
     g.last_on_board = true;
+    seal(call.head);
     if (blocking && g.board_queue.empty()) {
       status = run_on_board(g, c, call, root, record, lock);
       return nullptr;
@@ -142,8 +151,6 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   op->group = &g;
   op->root = root;
   op->call = call;
-  op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift |
-                 (sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
   core.start_plan(op, plan);
   return op;
 }
@@ -154,8 +161,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
   publish_on_board(g, c, call, root);
   const int spins = core.crowded ? 1 : core.tuning.spins;
   for (int i = 0; i < spins; ++i) {
-    if (board_ready(g)) {
-      board_finish(g, c, call, root);
+    if (board_ready(g) && board_finish(g, c, call, root) < 0) {
       core.watch->end_at_once(record);
       return {};
     }
@@ -166,14 +172,14 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
     for (int i = 0; i < 256; ++i) {
       sched_yield();
       if (core.mutex.wanted()) break;
-      if (board_ready(g)) {
-        board_finish(g, c, call, root);
+      if (board_ready(g) && board_finish(g, c, call, root) < 0) {
         core.watch->end_at_once(record);
         return {};
       }
     }
   }
-  // Not soon: become an operation like any other and wait with a deadline.
+  // Not soon, or not the same on all ranks: become an operation like any other and wait with a
+  // deadline.
   Operation* op = core.take();
   op->kind = Operation::Kind::kBoard;
   op->record = record;
@@ -207,8 +213,7 @@ Status Communicator::run(Collective c, Call call, Rank root) {
 // ---- Communicator --------------------------------------------------------------------------
 
 GroupState& Communicator::state() const {
-  if (!state_)
-    throw Error("this Communicator is empty: moved from, or of a rank without a color");
+  if (!state_) throw Error("this Communicator is empty: moved from, or of a rank without a color");
   return *state_;
 }
 Communicator Communicator::on(void* stream) const {
@@ -296,6 +301,7 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   op->collective = Collective::kSendRecv;
   op->group = &g;
   op->root = peer;
+  op->call = {.count = count, .type = type};
   core.start_message(op, send, data, count * size_of(type));
   handle.op_ = op;
   if (core.served) core.to_serve.notify_one();

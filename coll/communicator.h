@@ -34,9 +34,13 @@ struct WorldOptions {
   std::string transport = "auto";
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
-  double rail_gbps = 0;                      // declared rate of a rail; 0: measured
   // A thread that moves asynchronous operations while nobody waits for them. It needs a core.
   bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
+  // Every message is checked end to end (crc32c), and sent again where it arrived changed; all
+  // ranks alike. What it costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
+  bool integrity = false;
+  std::string fault;     // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
+  double rail_gbps = 0;  // declared rate of a rail; 0: measured
 };
 
 // An asynchronous operation. Movable, used by one thread at a time. The buffers must stay valid

@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "coll/signature.h"
+
 namespace weft {
 namespace {
 
@@ -35,6 +37,7 @@ Operation* Core::take() {
   op->status = {};
   op->moved = false;
   op->stall = {};
+  op->look_after = kLookAfter;
   // The table stays half empty, so that an id with a free place is near; it grows with what is
   // under way, and everybody keeps its id.
   if (active.size() * 2 >= by_id.size()) {
@@ -74,6 +77,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   op->call.streaming = total >= tuning.streaming_bytes;
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
+    op->group->remember(op->call.tag, op->run.head());
     finish(op, {});
     std::erase(active, op);
     by_id[op->id % by_id.size()] = nullptr;
@@ -89,6 +93,10 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   t.peer = peer;
   t.data = data;
   t.bytes = bytes;
+  op->call.head =
+      signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, counter + 1);
+  seal(op->call.head);
+  t.head = &op->call.head;
   t.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
           (counter++ & ((std::uint64_t{1} << kMessageBit) - 1));
   t.id = static_cast<std::uint64_t>(op->id) << 32;
@@ -138,6 +146,7 @@ bool Core::progress() {
         op->run.complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
         const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+        if (batch[i].code == Code::kMismatch && fail_disputed(op->call.head, peer, l)) return true;
         Status why = links[l]->cause(peer);
         fail_after_verdict(
             Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
@@ -155,11 +164,13 @@ bool Core::progress() {
       op->run.progress();
       if (op->run.failure() != Code::kOk) {
         const Rank peer = op->run.failed_peer();
+        if (op->run.failure() == Code::kMismatch && fail_mismatch(op)) return true;
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
         fail_after_verdict(
             Status(op->run.failure(),
-                   fmt::format("{} #{}: {}", name(op->collective), op->group->sequence,
-                               why.ok() ? fmt::format("rank {}", peer) : why.message()),
+                   fmt::format("{} #{}: {} ({}{})", name(op->collective), op->group->sequence,
+                               why.ok() ? fmt::format("rank {}", peer) : why.message(),
+                               op->run.failed_step(), rail_name(op->run.failed_link())),
                    peer));
         return true;
       }
@@ -171,16 +182,24 @@ bool Core::progress() {
       ++i;
       continue;
     }
-    finish(op, {});
     by_id[op->id % by_id.size()] = nullptr;
     active[i] = active.back();
     active.pop_back();
+    GroupState& g = *op->group;
+    const bool collective = op->kind == Operation::Kind::kPlan;
+    if (collective) g.remember(op->call.tag, op->run.head());
+    finish(op, {});
+    if (collective && fail_on_leftover(g)) return true;
   }
   for (std::size_t i = 0; i < boards_busy.size();) {
     GroupState& g = *boards_busy[i];
     while (!g.board_queue.empty() && board_ready(g)) {
       Operation* first = g.board_queue.front();
-      board_finish(g, first->collective, first->call, first->root);
+      const int other = board_finish(g, first->collective, first->call, first->root);
+      if (other >= 0) {
+        fail_on_board(g, first->call.head, other);
+        return true;
+      }
       finish(first, {});
       moved = true;
       ++moves;
@@ -221,7 +240,8 @@ void Core::fail(const Status& status) {
 // A connection breaks because its peer died, or because the peer heard of another rank's death
 // before this one did. The control plane knows, and tells within milliseconds.
 void Core::fail_after_verdict(const Status& suspicion) {
-  if (suspicion.code() != Code::kMismatch && suspicion.code() != Code::kInvalidArgument) {
+  if (suspicion.code() != Code::kMismatch && suspicion.code() != Code::kInvalidArgument &&
+      suspicion.code() != Code::kCorrupt) {
     const auto until = Clock::now() + kVerdictTime;
     while (!job->failed() && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -40,6 +40,10 @@ inline constexpr int kLaneBits = 2;
 // ids of the communicators that every job has; the same id for groups that cannot share a rank.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
 
+// After this long without any progress a rank looks at what came unasked; again after twice that,
+// and so on.
+inline constexpr std::chrono::milliseconds kLookAfter{20};
+
 // A collective, or one point-to-point message, under way.
 struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
@@ -56,6 +60,7 @@ struct Operation {
   Status status;
   bool moved = false;  // since check_deadline() looked
   Stall stall;
+  std::chrono::milliseconds look_after = kLookAfter;
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };
@@ -65,6 +70,13 @@ struct PlanKey {
   Rank root;
   bool in_place, small;
   auto operator<=>(const PlanKey&) const = default;
+};
+
+// A collective that is over on this rank, kept for a while: a message of it that comes now is one
+// that this rank did not expect.
+struct Past {
+  std::uint64_t tag = 0;
+  Head head;
 };
 
 // What communicators of the same ranks, in the same order, have in common.
@@ -88,6 +100,11 @@ struct GroupState {
   std::deque<Operation*> board_queue;       // the first one is published, the others wait
   std::uint64_t sequence = 0;               // of collectives
   std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
+  std::array<Past, 16> past;
+  std::uint32_t next_past = 0;
+  void remember(std::uint64_t tag, const Head& head) {
+    past[next_past++ % past.size()] = {tag, head};
+  }
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
   const Algorithm* last = nullptr;
@@ -107,7 +124,8 @@ inline void relax() {
 // Small collectives on the board of a group (board.cc).
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 bool board_ready(const GroupState& g);
-void board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+// -1, or a member of the group whose call is another one: then nothing was done.
+int board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
 struct Core : std::enable_shared_from_this<Core> {
@@ -127,6 +145,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void start_plan(Operation* op, const Plan& plan);
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
+  std::string rail_name(int link) const {
+    return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
+  }
   int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
   // A communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
@@ -138,6 +159,22 @@ struct Core : std::enable_shared_from_this<Core> {
   void fail(const Status& status);
   // The same for an error of a transport, whose cause may be another rank than the peer.
   void fail_after_verdict(const Status& suspicion);
+
+  // agreement.cc. After a transfer with `peer` ended with kMismatch: fails with what both sides
+  // passed; false where the peer's side is not known.
+  bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
+
+  // After a collective ended with kMismatch: the same, from whichever peer the head comes.
+  bool fail_mismatch(const Operation* op);
+  // After board_finish() named a member.
+  void fail_on_board(const GroupState& g, const Head& mine, int member);
+  // After a collective of g: fails when something came for an earlier one, which is over here.
+  bool fail_on_leftover(const GroupState& g);
+  // The same for all that this rank ran; ok when there is nothing.
+  Status leftover_status();
+  // Whether any peer sent what shows that it runs something else than this rank does or did: a
+  // search, for when nothing moves. ok when not.
+  Status disagreement_status();
 
   // Fails everything when the operation has stood still for too long, or the job has failed. True:
   // the operation is over.
@@ -171,7 +208,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;
-  CostModel costs;                                              // measured; the same on every rank
+  CostModel costs;  // measured; the same on every rank
 
   // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
   // by one that is being made. Fixed ones are made when asked for and kept.

@@ -1,8 +1,11 @@
 #include "coll/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "coll/signature.h"
 #include "transport/copy.h"
 
 namespace weft {
@@ -36,6 +39,10 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   call_ = call;
   slicing_ = slicing;
   if (!same) bind(plan, slicing);
+  if (call_.head.sign) {
+    add_cut(call_.head, plan.algorithm, plan.common, segment_);
+    seal(call_.head);
+  }
   links_ = links;
   batch_.resize(links.size());
   phantom_ = false;
@@ -115,6 +122,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   t.bytes = e.bytes;
   t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
   t.id = transfer_id(call_.id_high, lane, node);
+  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? &call_.head : nullptr;
   switch (n.kind) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
@@ -225,6 +233,8 @@ void Run::complete(const Completion& c) {
       failure_ = c.code;
       failed_peer_ = n.peer;
       failed_link_ = n.link;
+      failed_node_ = node;
+      failed_round_ = lanes_[lane].round;
     }
     return;
   }
@@ -234,6 +244,12 @@ void Run::complete(const Completion& c) {
     token_[index(lane, node)] = c.token;
   }
   finish(lane, node);
+}
+
+std::string Run::failed_step() const {
+  const Node& n = plan_->nodes[failed_node_];
+  return fmt::format("chunks [{},{}) of round {}, channel {}", n.at.first, n.at.end(),
+                     failed_round_, n.ordinal >> kChannelShift);
 }
 
 Rank Run::waiting_for() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "coll/kernels.h"
@@ -37,6 +38,7 @@ struct Call {
   bool streaming = false;     // the message is far larger than the caches
   std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;  // upper half of every transfer id
+  Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
 };
 
 // Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
@@ -58,6 +60,8 @@ class Run {
   // The first peer whose transfer failed and how; kOk while all is well.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }
+  std::string failed_step() const;  // "chunks [3,4) of round 2, channel 0"
+  const Head& head() const { return call_.head; }  // sealed by start()
   int failed_link() const { return failed_link_; }
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.
@@ -77,6 +81,7 @@ class Run {
   // Where the chunks of a node lie, for full rounds and for the last one.
   struct Extent {
     std::size_t from, to, bytes;
+    bool first;  // of round 0: the first message of its peer, channel and direction
   };
 
   // Chunks within a round, in elements: from the round's start in the message or in the block.
@@ -86,6 +91,7 @@ class Run {
 
   void bind(const Plan& plan, const Slicing& slicing);
   void choose_rounds(const Slicing& slicing);
+  void mark_first();
   void lay_out(std::size_t elements, Cut& cut) const;
   std::size_t owner(int chunk) const;
   std::size_t offset(Where where, int chunk, const Cut& cut) const;
@@ -147,6 +153,8 @@ class Run {
   Code failure_ = Code::kOk;
   Rank failed_peer_ = kNoRank;
   int failed_link_ = -1;
+  std::uint32_t failed_node_ = 0;
+  std::uint64_t failed_round_ = 0;
 };
 
 // Messages up to this size may be run packed.

@@ -1,7 +1,9 @@
 // How the engine cuts a message: rounds, chunks, addresses and scratch, bound once per size.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "coll/engine.h"
 
@@ -159,17 +161,39 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
       const Node& node = plan.nodes[i];
       Extent& e = extents_[k][i];
       e.bytes = bytes_of(node.at, cuts_[k]);
+      e.first = false;
       e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, cuts_[k]);
       e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, cuts_[k]);
       if (node.credit >= 0)
         e.to = accumulators + static_cast<std::size_t>(node.credit) * credit_bytes_;
     }
   }
+  mark_first();
   lanes_.assign(nlanes_, {});
   pending_.resize(nlanes_ * nodes_);
   data_.assign(nlanes_ * nodes_, nullptr);
   token_.resize(nlanes_ * nodes_);
   posted_.assign(nlanes_ * nodes_, 0);
+}
+
+// Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.
+void Run::mark_first() {
+  std::map<std::tuple<Rank, std::uint32_t, bool>, std::uint32_t> lowest;
+  std::vector<Extent>& round0 = extents_[rounds_ == 1];
+  const auto key = [](const Node& n) {
+    return std::tuple{n.peer, n.ordinal >> kChannelShift, n.kind == Node::Kind::kSend};
+  };
+  const auto sent = [&](std::size_t i) {
+    return plan_->nodes[i].kind != Node::Kind::kReduce && (round0[i].bytes != 0 || barrier_);
+  };
+  for (std::size_t i = 0; i < nodes_; ++i) {
+    if (!sent(i)) continue;
+    const Node& n = plan_->nodes[i];
+    const auto [it, added] = lowest.try_emplace(key(n), n.ordinal);
+    if (!added) it->second = std::min(it->second, n.ordinal);
+  }
+  for (std::size_t i = 0; i < nodes_; ++i)
+    round0[i].first = sent(i) && lowest[key(plan_->nodes[i])] == plan_->nodes[i].ordinal;
 }
 
 // ---- packed --------------------------------------------------------------------------------

@@ -161,7 +161,8 @@ class Compiler {
   // The channel is part of what tells messages apart; 8 channels of 2048 messages each before a
   // number comes again, in order.
   static std::uint32_t ordinal(int channel, std::size_t index) {
-    return (static_cast<std::uint32_t>(channel) & 7u) << 11 | (index & 2047u);
+    return (static_cast<std::uint32_t>(channel) & 7u) << kChannelShift |
+           (index & ((1u << kChannelShift) - 1));
   }
 
   void send(const Step& step) {

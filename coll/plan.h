@@ -41,6 +41,9 @@ struct Node {
   std::uint32_t first_successor = 0, successors = 0;  // in Plan::successors
 };
 
+// Node::ordinal: the channel is above these bits.
+inline constexpr int kChannelShift = 11;
+
 struct Link {
   bool views = false;  // the transport lends arrivals
 };
@@ -49,7 +52,7 @@ struct PlanRequest {
   Collective collective;
   bool network = false;   // some rank of the communicator, whichever, is on another host: slices
                           // are longer, and every rank must cut alike
-  bool in_place = false;        // the input is where the output goes
+  bool in_place = false;  // the input is where the output goes
   std::span<const Rank> world;  // world rank of each rank of the communicator
   std::span<const Link> links;
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
@@ -70,7 +73,9 @@ struct Plan {
   std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
-  bool network = false;  // see PlanRequest
+  bool network = false;        // see PlanRequest
+  int algorithm = -1;          // index into algorithms(), where it is one of them
+  std::uint32_t common = 0;    // see common_hash() in signature.h
 };
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or

@@ -114,7 +114,16 @@ bool Core::check_deadline(Operation* op, Clock::time_point now) {
   const bool moved = std::exchange(op->moved, false);
   if (moved) watch->moving();
   const bool late = op->stall.look(now, moved, moves, options.timeout);
-  watch->waiting(op->stall.idle(now));
+  const auto idle = op->stall.idle(now);
+  watch->waiting(idle);
+  if (moved) op->look_after = kLookAfter;
+  if (idle > op->look_after) {
+    op->look_after *= 2;
+    if (const Status status = disagreement_status(); !status.ok()) {
+      fail(status);
+      return true;
+    }
+  }
   if (late) fail(deadline_status(op));
   return op->over;
 }

@@ -13,6 +13,8 @@
 #include "coll/core.h"
 #include "coll/device_begin.h"
 #include "topo/discover.h"
+#include "transport/checked.h"
+#include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
 
@@ -87,16 +89,30 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
+  const auto integrity = job->all_gather(options.integrity ? "1" : "0");
+  for (Rank r = 0; r < n; ++r)
+    if (integrity[static_cast<std::size_t>(r)] != integrity[0])
+      throw Error(
+          fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
+                      "WorldOptions::integrity must be the same on all ranks",
+                      integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
+  const auto wrap = [&](std::unique_ptr<Transport> t) {
+    if (!options.fault.empty())
+      t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
+    if (options.integrity) t = make_checked_transport(std::move(t), me, n);
+    return t;
+  };
   if (options.transport != "ucx") {
     shm_link = static_cast<int>(links.size());
-    transports.push_back(make_shm_transport(*job, *topology, members));
+    transports.push_back(wrap(make_shm_transport(*job, *topology, members)));
     links.push_back(transports.back().get());
   }
   if (any_far || options.transport == "ucx") {
     first_rail_link = static_cast<int>(links.size());
     const auto& rails = topology->place(me).rails;
     for (int r = 0; r < topology->nrails(); ++r) {
-      transports.push_back(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)]));
+      transports.push_back(
+          wrap(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)])));
       links.push_back(transports.back().get());
     }
   }
@@ -104,6 +120,7 @@ void Core::set_up(const Place& place) {
   for (const Transport* link : links)
     id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;
+  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
@@ -149,6 +166,10 @@ void Core::close() noexcept {
             fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
                         under_way),
             job->rank()});
+    if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
+      spdlog::error("weft: rank {}: {}", job->rank(), left.to_string());
+      fail(left);
+    }
     together = !broken && !job->failed();
     if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
@@ -191,6 +212,8 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
       throw Error(fmt::format("WEFT_PROGRESS_THREAD={} is neither 0 nor 1", value));
     o.progress_thread = value == "1";
   }
+  if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
+  if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.

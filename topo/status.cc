@@ -18,6 +18,8 @@ const char* name(Code code) noexcept {
       return "ranks disagree";
     case Code::kAborted:
       return "aborted";
+    case Code::kCorrupt:
+      return "data corrupted";
     case Code::kInternal:
       return "internal error";
   }

@@ -29,6 +29,7 @@ enum class Code : std::uint8_t {
   kTransport,        // a device or the kernel reported an error
   kMismatch,         // ranks disagree about what they run
   kAborted,          // the communicator was given up before
+  kCorrupt,          // bytes arrived changed, and sending them again did not help
   kInternal,         // a bug in weft
 };
 

@@ -163,20 +163,20 @@ bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
   return theirs.sign != 0;
 }
 
-bool ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
-  const int m = member_of_[static_cast<std::size_t>(peer)];
-  if (m < 0) return false;
-  Peer& p = peers_[static_cast<std::size_t>(m)];
-  drain(p);
-  for (const Early& e : p.early) {
-    if ((e.tag & mask) != (tag & mask)) continue;
-    const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
-    if (sign == 0) continue;
-    theirs = e.spilled ? e.head : head_of(p, e.cell);
-    return true;
+  for (Peer& p : peers_) {
+    if (peer != kNoRank && peer != p.rank) continue;
+    if (peer != kNoRank) drain(p);
+    for (const Early& e : p.early) {
+      if ((e.tag & mask) != (tag & mask)) continue;
+      const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
+      if (sign == 0) continue;
+      theirs = e.spilled ? e.head : head_of(p, e.cell);
+      return p.rank;
+    }
   }
-  return false;
+  return kNoRank;
 }
 
 }  // namespace shm

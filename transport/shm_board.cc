@@ -48,8 +48,11 @@ class ShmBoard final : public Board {
   std::size_t capacity() const noexcept override {
     return number_ < kFixedBoards ? kBoardBytes : kSmallBoardBytes;
   }
-  void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept override {
+  void publish(std::uint32_t round, const void* data, std::size_t bytes,
+               const Head& head) noexcept override {
     BoardHalf* mine = half(me_, round);
+    mine->sign = head.sign;
+    *head_at(mine) = head;
     if (bytes) std::memcpy(mine->data(), data, bytes);
     mine->round.store(round, std::memory_order_release);
   }
@@ -57,8 +60,24 @@ class ShmBoard final : public Board {
     BoardHalf* theirs = half(member, round);
     return theirs->round.load(std::memory_order_acquire) == round ? theirs->data() : nullptr;
   }
+  int collect(std::uint32_t round, const void** from) const noexcept override {
+    const std::uint64_t sign = half(me_, round)->sign;
+    int other = -1;
+    for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
+      BoardHalf* theirs = half(i, round);
+      from[i] = theirs->data();
+      if (theirs->sign != sign) other = i;
+    }
+    return other;
+  }
+  Head head(int member, std::uint32_t round) const noexcept override {
+    return *head_at(half(member, round));
+  }
 
  private:
+  Head* head_at(BoardHalf* half) const noexcept {
+    return reinterpret_cast<Head*>(half->data() + capacity());
+  }
   BoardHalf* half(int member, std::uint32_t round) const noexcept {
     return reinterpret_cast<BoardHalf*>(firsts_[static_cast<std::size_t>(member)] +
                                         (round & 1) * half_);

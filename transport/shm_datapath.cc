@@ -148,7 +148,7 @@ Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const H
   p.error = bytes != t.bytes
                 ? fmt::format("it sent {} bytes where {} were expected", bytes, t.bytes)
                 : "it sent another message than was expected";
-  p.disputed = sign ? head : Head{};
+  if (sign) p.disputed = head;
   return Code::kMismatch;
 }
 

@@ -70,8 +70,10 @@ struct alignas(kLine) BoardPart {
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
   std::uint32_t reserved;
-  std::byte* data() { return reinterpret_cast<std::byte*>(this) + 8; }
+  std::uint64_t sign;  // of the head, which lies behind the data: nobody reads it but in a dispute
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + 16; }
 };
+static_assert(16 + sizeof(Head) <= kLine);
 inline constexpr std::size_t kHalf = kLine + kBoardBytes, kSmallHalf = kLine + kSmallBoardBytes;
 inline constexpr std::size_t kPart = sizeof(BoardPart) + 2 * kHalf,
                              kSmallPart = sizeof(BoardPart) + 2 * kSmallHalf;

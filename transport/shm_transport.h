@@ -34,7 +34,7 @@ class ShmTransport final : public Transport {
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
-  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
   // A send whose cell the peer has not finished with.
@@ -78,7 +78,7 @@ class ShmTransport final : public Transport {
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
     // from the peer
-    Cell* in = nullptr;        // in our arena
+    Cell* in = nullptr;  // in our arena
     const Head* heads_in = nullptr;
     Acks* acks_out = nullptr;  // in its arena
     std::uint32_t seen = 0, released = 0;

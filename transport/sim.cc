@@ -74,7 +74,7 @@ class SimEndpoint final : public Transport {
     theirs = it->second;
     return true;
   }
-  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return state_.unclaimed(rank_, peer, tag, mask, theirs);
   }
 

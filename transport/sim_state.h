@@ -124,7 +124,7 @@ struct SimFabric::State {
   void release(Rank rank, std::uint64_t token);
   void cancel(Rank rank, std::uint32_t id_high, bool everything);
   Status cause(Rank rank, Rank peer) const;
-  bool unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
+  Rank unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
 
   // --- events
   void schedule(SimEvent::Kind kind, std::int64_t at_ps, std::uint32_t subject);

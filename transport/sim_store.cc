@@ -25,16 +25,17 @@ std::uint32_t SimFabric::State::find(Rank src, Rank dst, std::uint64_t tag, M::F
 }
 
 // Of the messages that are here, or would be if somebody asked for them.
-bool SimFabric::State::unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
+Rank SimFabric::State::unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask,
                                  Head& theirs) const {
   for (const M& msg : messages) {
     if (!msg.has(M::kWaiting) || !msg.has(M::kSendPosted) || msg.head.sign == 0) continue;
-    if (msg.src != peer || msg.dst != rank || (msg.tag & mask) != (tag & mask)) continue;
+    if ((peer != kNoRank && msg.src != peer) || msg.dst != rank || (msg.tag & mask) != (tag & mask))
+      continue;
     if (!msg.has(M::kLanded) && msg.bytes < opt.eager_below) continue;
     theirs = msg.head;
-    return true;
+    return msg.src;
   }
-  return false;
+  return kNoRank;
 }
 
 void SimFabric::State::insert(std::uint32_t m) {

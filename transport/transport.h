@@ -19,8 +19,8 @@ namespace weft {
 // What travels with a message beside its bytes, so that both ends can tell that they mean the same
 // message: see Transfer::head. What it says is not the transports' business.
 struct Head {
-  std::uint64_t sign = 0;         // must be the same at both ends; never 0
-  std::uint64_t about[4] = {};    // whatever helps to say how two signs differ
+  std::uint64_t sign = 0;       // must be the same at both ends; never 0
+  std::uint64_t about[4] = {};  // whatever helps to say how two signs differ
 };
 
 // One message of a rank to a peer. Messages match by (source, destination, tag), each tag being
@@ -56,13 +56,13 @@ struct Completion {
 };
 
 struct Caps {
-  std::string name;              // "shm", "ucx", "sim"
-  bool views = false;            // kView is supported
-  bool phantom = false;          // no bytes are carried (simulated): data and views are null
-  std::size_t inline_bytes = 0;  // messages up to this size are sent with their descriptor
+  std::string name;                 // "shm", "ucx", "sim"
+  bool views = false;               // kView is supported
+  bool phantom = false;             // no bytes are carried (simulated): data and views are null
+  std::size_t inline_bytes = 0;     // messages up to this size are sent with their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
   int tag_bits = 64;                // of Transfer::tag that are carried
-  bool cuda = false;             // takes device pointers
+  bool cuda = false;                // takes device pointers
 };
 
 // Small messages among ranks that share memory: each member publishes one message per round, data
@@ -72,10 +72,16 @@ class Board {
   virtual ~Board() = default;
   virtual std::size_t capacity() const noexcept = 0;  // bytes of one message
   // Round numbers start at 1 and rise by 1. The caller has read every member's message of round
-  // r - 1 before it publishes round r + 1: two rounds are kept.
-  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes) noexcept = 0;
+  // r - 1 before it publishes round r + 1: two rounds are kept. The head lies beside the message.
+  virtual void publish(std::uint32_t round, const void* data, std::size_t bytes,
+                       const Head& head) noexcept = 0;
   // Member i's message of the round, nullptr until it is there.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
+  // The same of all members, whose messages must be there. Returns the first member whose head has
+  // another sign than this rank's, -1 when all agree.
+  virtual int collect(std::uint32_t round, const void** from) const noexcept = 0;
+  // Of a message that is there.
+  virtual Head head(int member, std::uint32_t round) const noexcept = 0;
 };
 
 class Transport {
@@ -132,12 +138,13 @@ class Transport {
     return false;
   }
 
-  // The head of a message of `peer` that no receive has asked for so far, whose tag is `tag` in
-  // the bits of `mask`; false where there is none. It is a search: for when nothing moves. The
-  // message stays where it is.
-  virtual bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
+  // Looks for a message of `peer` (kNoRank: of anybody) with a head, that no receive has asked for
+  // so far, and whose tag is `tag` in the bits of `mask`. Returns its sender and its head, kNoRank
+  // where there is none. The message stays where it is. A search: for when nothing moves; cheap
+  // where no message waits for its receive.
+  virtual Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
-    return false;
+    return kNoRank;
   }
 
   // A board takes a part of memory from every member. This rank's part, reserved and cleared, for

@@ -52,11 +52,12 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
     }
     Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
     if (t.tag >> tag_bits_ != 0 || t.kind == Transfer::Kind::kView) {
-      peer.note = Status(Code::kInvalidArgument,
-                         t.kind == Transfer::Kind::kView
-                             ? std::string("ucx: no views here; post a kRecv")
-                             : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
-                         t.peer);
+      peer.note =
+          Status(Code::kInvalidArgument,
+                 t.kind == Transfer::Kind::kView
+                     ? std::string("ucx: no views here; post a kRecv")
+                     : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
+                 t.peer);
       complete(t.id, Code::kInvalidArgument);
     } else if (!connect(peer)) {
       complete(t.id, peer.failure.code());
@@ -72,9 +73,9 @@ void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
   Slot* slot = take_slot(t, false);
   ucp_request_param_t param = request_param(slot);
   param.cb.send = &UcxTransport::on_sent;
-  void* request =
-      slot->headed ? send_with_head(t, peer, slot)
-                   : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
+  void* request = slot->headed
+                      ? send_with_head(t, peer, slot)
+                      : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
   if (UCS_PTR_IS_PTR(request)) {
     slot->request = request;
   } else {
@@ -265,7 +266,7 @@ Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::siz
     return Code::kOk;
   }
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    note_dispute(peer, slot.data, status == UCS_OK ? std::min(length, slot.bytes) : 0);
+    if (status == UCS_OK) head_of(slot.data, std::min(length, slot.bytes), peer.disputed);
     peer.note = mismatch(peer, slot.bytes,
                          status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
     return Code::kMismatch;

@@ -67,19 +67,20 @@ Code UcxTransport::outcome_with_head(Peer& peer, Slot& slot, std::size_t length)
     if (slot.bytes && slot.bytes <= Room::kShort) std::memcpy(slot.data, room.data, slot.bytes);
     return Code::kOk;
   }
-  note_dispute(peer, &room.head, std::min(length, sizeof room.head));
-  peer.note = mismatch(peer, slot.bytes,
-                       fmt::format("{} bytes", length - (peer.disputed.sign ? sizeof room.head : 0)));
+  const bool known = head_of(&room.head, std::min(length, sizeof room.head), peer.disputed);
+  peer.note =
+      mismatch(peer, slot.bytes, fmt::format("{} bytes", length - (known ? sizeof room.head : 0)));
   return Code::kMismatch;
 }
 
-// Keeps the head of a message that is not the one expected, where it has one.
-void UcxTransport::note_dispute(Peer& peer, const void* data, std::size_t bytes) noexcept {
+// The head in front of these bytes, where there is one.
+bool UcxTransport::head_of(const void* data, std::size_t bytes, Head& head) noexcept {
   WireHead wire;
-  peer.disputed = {};
-  if (bytes < sizeof wire) return;
+  if (bytes < sizeof wire) return false;
   std::memcpy(&wire, data, sizeof wire);
-  if (wire.magic == kMagic) peer.disputed = wire.head;
+  if (wire.magic != kMagic) return false;
+  head = wire.head;
+  return true;
 }
 
 Status UcxTransport::mismatch(const Peer& peer, std::size_t expected,
@@ -100,28 +101,23 @@ bool UcxTransport::disputed(Rank peer, Head& theirs) const noexcept {
 
 // UCX shows the tag and the length of such a message, but its bytes only to who takes it. So it is
 // taken, and kept for the receive that may still come.
-bool UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
-  if (!worker_ || peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
-  if (!p.failure.ok()) return false;
-  const ucp_tag_t wire = ucx_tag(peer, tag & tag_mask());
-  const ucp_tag_t wire_mask = ~tag_mask() | (mask & tag_mask());
+  if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
+  const ucp_tag_t wire = ucx_tag(std::max(peer, 0), tag & tag_mask());
+  const ucp_tag_t wire_mask = (peer < 0 ? 0 : ~tag_mask()) | (mask & tag_mask());
   for (int i = 0; i < kStashAtOnce; ++i) {
     ucp_tag_recv_info_t info;
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) break;
-    if (info.length > kMostWithHead + sizeof(WireHead)) break;
-    stash(p, info.sender_tag & tag_mask(), info.length);
+    Peer& from = peers_[static_cast<std::size_t>(info.sender_tag >> tag_bits_)];
+    if (info.length > kMostWithHead + sizeof(WireHead) || !from.failure.ok()) break;
+    stash(from, info.sender_tag & tag_mask(), info.length);
   }
   for (const auto& s : stash_) {
-    if (s->peer != peer || !s->here || (s->tag & mask) != (tag & mask)) continue;
-    Peer seen;
-    note_dispute(seen, s->bytes.data(), s->bytes.size());
-    if (seen.disputed.sign == 0) continue;
-    theirs = seen.disputed;
-    return true;
+    if ((peer >= 0 && s->peer != peer) || !s->here || (s->tag & mask) != (tag & mask)) continue;
+    if (head_of(s->bytes.data(), s->length, theirs)) return s->peer;
   }
-  return false;
+  return kNoRank;
 }
 
 void UcxTransport::stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept {
@@ -183,9 +179,11 @@ void UcxTransport::hand_over(Stashed& s, Code code) {
   const Transfer& t = s.transfer;
   if (s.wanted) {
     const std::size_t front = headed(t) ? sizeof(WireHead) : 0;
-    note_dispute(peer, s.bytes.data(), s.length);
-    if (code == Code::kOk && (s.length != front + t.bytes ||
-                              (front && peer.disputed.sign != t.head->sign))) {
+    Head head;
+    const bool known = head_of(s.bytes.data(), s.length, head);
+    if (code == Code::kOk &&
+        (s.length != front + t.bytes || (front && (!known || head.sign != t.head->sign)))) {
+      if (known) peer.disputed = head;
       code = Code::kMismatch;
       peer.note = mismatch(peer, t.bytes, fmt::format("{} bytes", s.length));
     }

@@ -39,7 +39,7 @@ class UcxTransport final : public Transport {
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
-  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
   struct Peer {
@@ -122,7 +122,7 @@ class UcxTransport final : public Transport {
   void* send_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
   void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
   Code outcome_with_head(Peer& peer, Slot& slot, std::size_t length);
-  void note_dispute(Peer& peer, const void* data, std::size_t bytes) noexcept;
+  static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
   bool headed(const Transfer& t) const { return t.head && t.bytes <= kMostWithHead; }
   Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
   void stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
@@ -148,7 +148,7 @@ class UcxTransport final : public Transport {
   Slot* free_slots_ = nullptr;
   std::deque<std::unique_ptr<Stashed>> stash_;
   std::unique_ptr<std::byte[]> sink_;  // what is longer than expected ends here
-  std::vector<Completion> done_;  // not yet handed out: [handed_, size)
+  std::vector<Completion> done_;       // not yet handed out: [handed_, size)
   std::size_t handed_ = 0;
   bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there
 };

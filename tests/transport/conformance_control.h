@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "transport/conformance_heads.h"
 #include "transport/conformance_tools.h"
 
 namespace weft::testing {
@@ -189,10 +190,13 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
       }
       Buffer b(bytes);
       b.fill(round * 8 + static_cast<unsigned>(r));
-      boards[static_cast<std::size_t>(r)]->publish(round, b.data(), bytes);
+      boards[static_cast<std::size_t>(r)]->publish(round, b.data(), bytes, head(round));
     }
     for (Rank r = 0; r < kRanks; ++r) {
+      const void* all[kRanks];
+      ASSERT_EQ(boards[static_cast<std::size_t>(r)]->collect(round, all), -1);
       for (Rank from = 0; from < kRanks; ++from) {
+        ASSERT_EQ(all[from], boards[static_cast<std::size_t>(r)]->read(from, round));
         // This round's, and where a slow reader is still at it, the one before.
         for (std::uint32_t k = round; k > 0 && k + 2 > round; --k) {
           const void* p = boards[static_cast<std::size_t>(r)]->read(from, k);
@@ -201,6 +205,29 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
         }
       }
     }
+  }
+}
+
+TEST_P(Conformance, BoardsTellWhoDisagrees) {
+  constexpr int kRanks = 3;
+  Net net = make(kRanks);
+  std::vector<Rank> members(kRanks);
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<std::unique_ptr<Board>> boards;
+  for (Rank r = 0; r < kRanks; ++r) boards.push_back(net[r].transport().fixed_board(members, 0));
+  if (boards[0] == nullptr) GTEST_SKIP() << "missing capability: board";
+  Buffer b(boards[0]->capacity());  // a full message does not touch the head
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    b.fill(round);
+    for (std::uint32_t r = 0; r < kRanks; ++r)
+      boards[r]->publish(round, b.data(), b.bytes(), head(round == 2 && r == 1 ? 77 : round));
+    const void* all[kRanks];
+    EXPECT_EQ(boards[0]->collect(round, all), round == 2 ? 1 : -1);
+    EXPECT_EQ(boards[1]->collect(round, all), round == 2 ? 0 : -1);
+    EXPECT_EQ(boards[2]->collect(round, all), round == 2 ? 1 : -1);
+    for (const void* at : all) EXPECT_TRUE(has_pattern(at, b.bytes(), round));
+    EXPECT_TRUE(same(boards[2]->head(1, round), head(round == 2 ? 77 : round)));
+    EXPECT_TRUE(same(boards[1]->head(2, round), head(round)));
   }
 }
 

@@ -1,0 +1,57 @@
+// What the ranks of a communicator must agree on to run one operation, and what to say when they
+// do not.
+//
+// A signature is a Head (transport/transport.h): it travels with the first message of each channel,
+// and lies beside a message on a board. Two calls that differ in anything below have different
+// signs, so they end in an error that shows both sides, not in a hang and not in wrong data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "coll/types.h"
+#include "topo/status.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+struct Call;
+struct Plan;
+struct Algorithm;
+
+// The arguments of a call, and its place in the communicator: `sequence` is the number of the
+// collective, or of the message from its sender to its receiver, `root` the receiver of a message.
+// Unsealed: seal() gives it its sign.
+Head signature(Collective c, const Call& call, Rank root, std::uint32_t communicator,
+               std::uint64_t sequence);
+
+// Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), what
+// all ranks' plans have in common, and how many elements of the message one round handles.
+void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements);
+
+// Computes the sign of all the rest.
+inline void seal(Head& head) {
+  const auto mix = [](std::uint64_t x) { return x ^ x >> 32; };
+  // Four products in parallel, so that it takes a few nanoseconds.
+  const std::uint64_t x = mix((head.about[0] ^ 0x243f6a8885a308d3u) * 0x9e3779b97f4a7c15u) +
+                          mix((head.about[1] ^ 0x13198a2e03707344u) * 0xc2b2ae3d27d4eb4fu) +
+                          mix((head.about[2] ^ 0xa4093822299f31d0u) * 0x165667b19e3779f9u) +
+                          mix((head.about[3] ^ 0x082efa98ec4e6c89u) * 0xd6e8feb86659fd93u);
+  const std::uint64_t sign = mix(x * 0xbf58476d1ce4e5b9u);
+  head.sign = sign ? sign : 1;
+}
+
+// What every rank's plan of this collective has in common, as a hash.
+std::uint32_t common_hash(const Plan& plan);
+
+// Whether both are of the same communicator and number in its sequence.
+inline bool same_place(const Head& a, const Head& b) { return a.about[1] == b.about[1]; }
+
+// "all_reduce #124: rank 3 passed 1024 x float32, rank 5 passed 2048 x float32". The ranks are
+// world ranks; the lower one comes first.
+std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b);
+
+// "all_reduce #124 of 1024 x float32, sum"
+std::string describe(const Head& head);
+
+}  // namespace weft

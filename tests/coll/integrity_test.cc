@@ -1,0 +1,112 @@
+// labels: multiproc
+// ctest: whole
+// Bits that flip on the way: repaired in integrity mode, or named.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "coll/communicator.h"
+#include "support/payload.h"
+#include "support/ranks.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using testing::places;
+using testing::run_ranks;
+
+struct Setting {
+  const char* name;
+  std::vector<int> hosts;
+  const char* transport;
+};
+void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
+
+class Integrity : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (GetParam().hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  }
+  WorldOptions options(const char* fault) {
+    WorldOptions o;
+    o.transport = GetParam().transport;
+    o.timeout = std::chrono::seconds(20);
+    o.integrity = true;
+    o.fault = fault;
+    return o;
+  }
+};
+
+bool right(const std::vector<std::int32_t>& out, int n, int shift) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::int32_t want = 0;
+    for (int r = 0; r < n; ++r) want += testing::value(r + shift, i);
+    if (out[i] != want) return false;
+  }
+  return true;
+}
+
+TEST_P(Integrity, FlippedBitsAreRepaired) {
+  run_ranks(places(GetParam().hosts), options("flip:nth=3,every=23,min=1"), [](World& world) {
+    Communicator comm = world.world();
+    for (int i = 0; i < 6; ++i)
+      for (const std::size_t count : {1ul, 100ul, 5000ul, 300000ul}) {
+        std::vector<std::int32_t> in(count), out(count);
+        for (std::size_t k = 0; k < count; ++k) in[k] = testing::value(comm.rank() + i, k);
+        const Status s = comm.all_reduce(in.data(), out.data(), count, DType::kInt32, RedOp::kSum);
+        ASSERT_TRUE(s.ok()) << s.to_string();
+        ASSERT_TRUE(right(out, comm.size(), i)) << count;
+      }
+  });
+}
+
+TEST_P(Integrity, WhatStaysCorruptIsNamedOnAllRanks) {
+  run_ranks(places(GetParam().hosts), options("flip:rank=1,nth=40,times=1000000,min=4000"),
+            [](World& world) {
+              Communicator comm = world.world();
+              std::vector<std::int32_t> in(200000), out(200000);
+              Status s;
+              for (int i = 0; i < 100 && s.ok(); ++i) {
+                for (std::size_t k = 0; k < in.size(); ++k)
+                  in[k] = testing::value(comm.rank() + i, k);
+                s = comm.all_reduce(in.data(), out.data(), in.size(), DType::kInt32, RedOp::kSum);
+                if (s.ok()) {
+                  ASSERT_TRUE(right(out, comm.size(), i));
+                }
+              }
+              EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();
+              for (const char* part : {"all_reduce #", " to rank 1 over ", "bytes arrived changed",
+                                       "3 times", "chunks ["})
+                EXPECT_NE(s.message().find(part), std::string::npos) << s.message();
+            });
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Integrity,
+                         ::testing::Values(Setting{"shm2", {2}, "auto"},
+                                           Setting{"shm4", {4}, "auto"},
+                                           Setting{"mixed2x2", {2, 2}, "auto"},
+                                           Setting{"ucx2", {1, 1}, "ucx"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Integrity, MustBeTheSameOnAllRanks) {
+  auto jobs = local_jobs(2);
+  const auto where = places({2});
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < 2; ++r)
+    threads.emplace_back([&, r] {
+      WorldOptions o;
+      o.integrity = r == 1;
+      try {
+        World world(std::move(jobs[r]), where[r], o);
+      } catch (const Error& e) {
+        errors[r] = e.what();
+      }
+    });
+  for (auto& t : threads) t.join();
+  for (const std::string& e : errors)
+    EXPECT_NE(e.find("off on rank 0 and on on rank 1"), std::string::npos) << e;
+}
+
+}  // namespace
+}  // namespace weft

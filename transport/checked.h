@@ -1,0 +1,28 @@
+// Integrity: a transport over which every message is checked end to end and, where it arrived
+// changed, sent again.
+//
+// The sender computes a crc32c over the bytes as it hands them down and tells the receiver in a
+// short note of its own; the receiver computes it over what it is about to hand up, wherever that
+// lies. If they are equal it acknowledges, and only then the send completes: until then the bytes
+// stay where they are, to be sent again. A message that arrives changed three times ends in
+// kCorrupt. Notes carry their content twice, each with a checksum.
+//
+// Both ends must be checked. There are no boards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/transport.h"
+
+namespace weft {
+
+inline constexpr int kIntegrityTries = 3;
+
+std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
+                                                  int nranks);
+
+// CRC-32C (Castagnoli), as in iSCSI.
+std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;
+
+}  // namespace weft
