@@ -120,7 +120,6 @@ void Core::set_up(const Place& place) {
   for (const Transport* link : links)
     id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;
-  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
