@@ -217,7 +217,7 @@ bool Handle::test() {
   if (!op_) return true;
   Core& core = *group_->core;
   const std::lock_guard lock(core.mutex);
-  core.progress();
+  core.watch->polled(core.progress());
   if (!op_->over && core.job->failed()) core.fail(core.job->failure());
   return op_->over;
 }

@@ -224,12 +224,14 @@ void Core::fail_after_verdict(const Status& suspicion) {
 
 // ---- waiting -------------------------------------------------------------------------------
 
-// A peer was waited for in vain. Who is to blame: a rank known to be dead, one that has gone
-// silent, or (nobody knows better) the one waited for.
+// A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
+// recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
+// for.
 Status Core::deadline_status(Operation* op) {
   if (const Status known = job->failure(); !known.ok()) return known;
   const std::string what =
       fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
+  if (const Status why = watch->verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
   if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();

@@ -68,6 +68,13 @@ Page& BookView::page(int i) {
 
 double BookView::age_s() const { return seconds_since(head().born_ns, coarse_ns()); }
 
+char BookView::state(int i) const {
+  const Page& p = page(i);
+  const char state = process_state(p.pid, p.born);
+  const bool left = p.ready.load(std::memory_order_acquire) == book::kLeft;
+  return left && state != 'T' && state != 't' ? 'L' : state;
+}
+
 Testimony BookView::read(int i) const {
   const Page& p = page(i);
   Testimony t;
@@ -76,7 +83,7 @@ Testimony BookView::read(int i) const {
   t.host = text_of(p.host);
   t.machine = text_of(head().machine);
   t.own = p.pid == getpid();
-  t.state = process_state(p.pid, p.born);
+  t.state = state(i);
   const std::uint64_t now = coarse_ns();
   if (const auto since = p.waits_since_ns.load(std::memory_order_acquire))
     t.waits_s = std::max(seconds_since(since, now), 1e-3);
@@ -134,6 +141,17 @@ std::vector<Testimony> BookView::read_all() const {
   std::vector<Testimony> all;
   for (int i = 0; i < pages(); ++i)
     if (page(i).ready.load(std::memory_order_acquire)) all.push_back(read(i));
+  return all;
+}
+
+std::vector<Testimony> Recorder::own_and_mute() const {
+  std::vector<Testimony> all;
+  for (int i = 0; i < book_->pages(); ++i) {
+    if (!book_->page(i).ready.load(std::memory_order_acquire)) continue;
+    if (i != mine_ && std::string_view("TtZXL").find(book_->state(i)) == std::string_view::npos)
+      continue;
+    all.push_back(book_->read(i));
+  }
   return all;
 }
 
@@ -199,7 +217,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   page_->nlinks = static_cast<int>(std::min<std::size_t>(links.size(), book::kLinks));
   for (int l = 0; l < page_->nlinks; ++l)
     copy_name(page_->link[l], links[static_cast<std::size_t>(l)]);
-  page_->ready.store(1, std::memory_order_release);
+  page_->ready.store(book::kReady, std::memory_order_release);
 }
 
 std::uint64_t Recorder::begin(Record& o) noexcept {

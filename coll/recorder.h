@@ -91,9 +91,11 @@ struct Survey {
   PeerProgress peers[kPeers];
 };
 
+inline constexpr std::uint32_t kReady = 1, kLeft = 2;  // kLeft: in good order
+
 struct alignas(64) Page {
   // Written before `ready`, once.
-  std::atomic<std::uint32_t> ready;
+  std::atomic<std::uint32_t> ready;  // kReady, kLeft
   std::int32_t rank, pid, fd, nlinks;
   std::uint64_t born;
   char host[kName];
@@ -136,6 +138,7 @@ class BookView {
   double age_s() const;
   // What the page says of its rank, and /proc of its process.
   Testimony read(int i) const;
+  char state(int i) const;  // see Testimony::state
   // read() of every page that a rank has signed.
   std::vector<Testimony> read_all() const;
 
@@ -168,6 +171,9 @@ class Recorder {
   std::uint64_t job() const { return book_->job(); }
   Testimony own() const { return book_->read(mine_); }
   std::vector<Testimony> of_this_machine() const { return book_->read_all(); }
+  // Of this rank, and of those of its machine that cannot speak for themselves.
+  std::vector<Testimony> own_and_mute() const;
+  void leave() noexcept { page_->ready.store(book::kLeft, std::memory_order_release); }
   book::Page& page() { return *page_; }
 
  private:

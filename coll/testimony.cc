@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -137,25 +139,60 @@ std::string encode(const Testimony& t) {
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+namespace {
+
+Testimony testimony_from(const json& j) {
+  Testimony t;
+  t.rank = j.at("rank");
+  t.host = j.at("host");
+  t.machine = j.at("machine");
+  t.pid = j.at("pid");
+  t.own = j.at("own");
+  const std::string state = j.at("state");
+  if (state.size() == 1) t.state = state[0];
+  t.waits_s = j.at("waits_s");
+  t.begun = j.at("begun");
+  t.links = j.at("links").get<std::vector<std::string>>();
+  for (const json& o : j.at("operations")) t.operations.push_back(operation_from(o));
+  return t;
+}
+
+}  // namespace
+
 Testimony decode_testimony(std::string_view text) {
   try {
-    const json j = json::parse(text);
-    Testimony t;
-    t.rank = j.at("rank");
-    t.host = j.at("host");
-    t.machine = j.at("machine");
-    t.pid = j.at("pid");
-    t.own = j.at("own");
-    const std::string state = j.at("state");
-    if (state.size() == 1) t.state = state[0];
-    t.waits_s = j.at("waits_s");
-    t.begun = j.at("begun");
-    t.links = j.at("links").get<std::vector<std::string>>();
-    for (const json& o : j.at("operations")) t.operations.push_back(operation_from(o));
-    return t;
+    return testimony_from(json::parse(text));
   } catch (const json::exception& e) {
     throw Error(fmt::format("not a testimony of a rank: {}", e.what()));
   }
+}
+
+std::string encode(const std::vector<Testimony>& testimonies) {
+  std::string text = "[";
+  for (const Testimony& t : testimonies) {
+    if (text.size() > 1) text += ',';
+    text += encode(t);
+  }
+  text += ']';
+  return text;
+}
+
+std::vector<Testimony> collect(const std::vector<std::string>& texts) {
+  std::map<Rank, Testimony> by_rank;
+  for (const std::string& text : texts) {
+    const json all = json::parse(text, nullptr, false);
+    if (!all.is_array()) continue;
+    for (const json& one : all) try {
+        Testimony t = testimony_from(one);
+        const auto known = by_rank.find(t.rank);
+        if (known == by_rank.end() || (t.own && !known->second.own)) by_rank[t.rank] = std::move(t);
+      } catch (const json::exception&) {
+        continue;
+      }
+  }
+  std::vector<Testimony> result;
+  for (auto& [rank, t] : by_rank) result.push_back(std::move(t));
+  return result;
 }
 
 char process_state(int pid, std::uint64_t born) {

@@ -66,7 +66,7 @@ struct Testimony {
   int pid = 0;
   bool own = false;  // by the rank itself; otherwise read by another rank of its machine
   // As in /proc/PID/stat: R running, S sleeping, D in the kernel, T stopped, t traced, Z ended;
-  // X: there is no such process any more; ?: unknown.
+  // X: there is no such process any more; L: it has left the job in good order; ?: unknown.
   char state = '?';
   double waits_s = 0;  // it has been waiting in weft, without progress, for so long; 0: it is not
   std::uint64_t begun = 0;                  // operations, ever
@@ -80,6 +80,10 @@ struct Testimony {
 // JSON, schema weft.testimony/1.
 std::string encode(const Testimony& testimony);
 Testimony decode_testimony(std::string_view text);  // throws Error on malformed text
+// Several of them as one text, and from several such texts: what is malformed is left out, and of
+// several testimonies of one rank its own one is taken. By rank.
+std::string encode(const std::vector<Testimony>& testimonies);
+std::vector<Testimony> collect(const std::vector<std::string>& texts);
 
 // The state of a process of this machine as above, X when it is gone or another process has its
 // number: one that was not born at `born` (0: any).

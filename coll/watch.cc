@@ -1,14 +1,28 @@
 #include "coll/watch.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "coll/core.h"
+#include "coll/diagnosis.h"
 
 namespace weft {
 namespace {
 
 // Who waits for less is not worth a look: a slow slice, a descheduled peer.
 constexpr std::chrono::milliseconds kStall{5};
+
+// How long a verdict waits for the ranks to tell; from when on a rank counts as silent; and how
+// much text goes with a failure.
+constexpr std::chrono::milliseconds kInquiry{1500}, kSilence{100};
+constexpr std::size_t kMostText = 690;
 
 std::vector<std::string> link_names(const Core& core) {
   std::vector<std::string> names;
@@ -36,7 +50,17 @@ book::Record record_of(const GroupState& g) {
 
 }  // namespace
 
-Watch::Watch(Core& core) : core_(core), recorder_(*core.job, *core.topology, link_names(core)) {}
+Watch::Watch(Core& core)
+    : core_(core), job_(core.job.get()), recorder_(*job_, *core.topology, link_names(core)) {
+  job_->set_witness(this);
+}
+
+Watch::~Watch() { left(); }
+
+void Watch::left() noexcept {
+  if (job_) job_->set_witness(nullptr);
+  job_ = nullptr;
+}
 
 std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, Rank root,
                            std::uint64_t sequence) noexcept {
@@ -70,6 +94,76 @@ void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
   if (idle < kStall || recorder_.is_stalled()) return;
   survey();
 }
+
+void Watch::polled(bool moved) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (moved) {
+    moved_at_ = now;
+    moving();
+  } else {
+    waiting(now - moved_at_);
+  }
+}
+
+// ---- for others ----------------------------------------------------------------------------
+
+std::string Watch::testimony() { return encode(recorder_.own_and_mute()); }
+
+bool Watch::asked() {
+  const book::Page& page = recorder_.page();
+  return page.asked.load(std::memory_order_acquire) !=
+         page.answered.load(std::memory_order_relaxed);
+}
+
+void Watch::answer(const std::vector<std::string>& testimonies) {
+  book::Page& page = recorder_.page();
+  const std::uint64_t asked = page.asked.load(std::memory_order_acquire);
+  const std::string text = encode(collect(testimonies));
+  answer_ = Fd::from([] { return memfd_create("weft-answer", MFD_CLOEXEC); });
+  std::size_t written = 0;
+  while (answer_ && written < text.size()) {
+    const ssize_t n = write(answer_.get(), text.data() + written, text.size() - written);
+    if (n <= 0) break;
+    written += static_cast<std::size_t>(n);
+  }
+  page.answer_fd.store(answer_.get(), std::memory_order_relaxed);
+  page.answer_bytes.store(written == text.size() ? written : 0, std::memory_order_relaxed);
+  page.answered.store(asked, std::memory_order_release);
+}
+
+namespace {
+
+// Those who look for the file find all of it or none.
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  std::ofstream file(fresh);
+  file << text << '\n';
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(fresh, path, error);
+  if (!file || error) spdlog::error("weft: cannot write {}", path);
+}
+
+}  // namespace
+
+Status Watch::verdict(const std::string& what) {
+  survey();
+  const std::vector<std::string> told = job_->inquire(kInquiry);
+  if (job_->failed()) return job_->failure();
+  std::vector<std::string> texts = told;
+  // Where rank 0 does not answer: what can be seen from here.
+  if (std::ranges::any_of(told, &std::string::empty) || told.empty())
+    texts.push_back(encode(recorder_.of_this_machine()));
+  Evidence evidence{job_->size(), collect(texts), {}};
+  const auto age = std::max<std::chrono::milliseconds>(core_.options.timeout / 2, kSilence);
+  evidence.silent = job_->silent(age);
+  const Diagnosis d = diagnose(evidence);
+  if (const char* file = std::getenv("WEFT_DOCTOR_JSON")) write_whole(file, to_json(d, evidence));
+  if (d.cause == Cause::kNone || d.cause == Cause::kUnknown) return {};
+  return {code_of(d.cause), fmt::format("{}: {}", what, d.text).substr(0, kMostText), d.rank};
+}
+
+// ---- how far operations are ----------------------------------------------------------------
 
 void Watch::survey() {
   std::vector<Recorder::Stalled> stalled;

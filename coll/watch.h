@@ -13,6 +13,8 @@
 #include "coll/recorder.h"
 #include "coll/types.h"
 #include "topo/status.h"
+#include "transport/control_socket.h"
+#include "transport/witness.h"
 
 namespace weft {
 
@@ -21,10 +23,11 @@ struct Core;
 struct GroupState;
 struct Operation;
 
-class Watch {
+class Watch final : public Witness {
  public:
   // Every rank of the job makes one at the same time, when its links are there.
   explicit Watch(Core& core);
+  ~Watch() override;
 
   // All below: with the core's mutex held.
   // Returns what end() takes. sequence: of the call in its group.
@@ -41,11 +44,29 @@ class Watch {
     if (recorder_.is_stalled()) recorder_.moving();
   }
 
+  // The same for who polls.
+  void polled(bool moved) noexcept;
+  // The World ends; and after left() nothing is asked of the job any more.
+  void leaving() noexcept { recorder_.leave(); }
+  void left() noexcept;
+
+  // The deadline of an operation has passed: why, by what all ranks tell. ok when that explains
+  // nothing. Takes a moment.
+  Status verdict(const std::string& what);
+
+  // For the control plane's thread.
+  std::string testimony() override;
+  bool asked() override;
+  void answer(const std::vector<std::string>& testimonies) override;
+
  private:
   void survey();
 
   Core& core_;
+  Job* job_;  // null after left()
   Recorder recorder_;
+  Fd answer_;  // the last one given to an outsider
+  std::chrono::steady_clock::time_point moved_at_{};
 };
 
 }  // namespace weft

@@ -143,6 +143,7 @@ void Core::close() noexcept {
       if (g) g->board.reset();
     leaving = std::move(job);
   }
+  watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
     if (together) leaving->all_gather("");
@@ -150,6 +151,7 @@ void Core::close() noexcept {
     spdlog::info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();
+  watch->left();
   const std::lock_guard lock(mutex);
   links.clear();
   shm_link = -1;

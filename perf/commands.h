@@ -17,5 +17,6 @@ void add_validate(CLI::App& app, int& exit_code);
 void add_sim(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 
 }  // namespace weft

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   weft::add_launch(app, exit_code);
   weft::add_lab(app, exit_code);
   weft::add_bench(app, exit_code);
+  weft::add_doctor(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

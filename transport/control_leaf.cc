@@ -71,18 +71,24 @@ class Leaf : public Plane {
                         [&] { return verdict_ || !root_.open() || stopping_; });
   }
 
+  void ask(std::uint32_t number) override {
+    root_.send(wire::Type::kInquire, wire::encode(wire::Numbered{number, {}}));
+  }
+
   Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
     if (stopping_ && stop_at_ == Clock::time_point::max()) stop_at_ = now + kLastWords;
     if (root_.open()) {
       const bool writing = root_.queued() > 0;
       polled.push_back({root_.fd(), static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), 0});
     }
-    return std::min(next_beat_, stop_at_);
+    return inquiry_due(std::min(next_beat_, stop_at_));
   }
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
     if (polled.size() > 1 && polled[1].revents != 0) serve_root(now);
-    if (now >= next_beat_) {
+    const bool beat = now >= next_beat_;
+    serve_inquiry(now, beat);
+    if (beat) {
       if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
       next_beat_ = now + period_;
     }
@@ -102,7 +108,7 @@ class Leaf : public Plane {
   static constexpr auto kGoodbyeTime = 5000ms;
   static constexpr auto kLastWords = 500ms;
   static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
-  static constexpr auto kGrace = 2000ms;  // for rank 0's verdict to get here
+  static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
 
   void serve_root(Clock::time_point now) {
     root_.flush();
@@ -163,6 +169,20 @@ class Leaf : public Plane {
         if (!failure) return false;
         verdict_ = true;
         set_failure(*failure);
+        return true;
+      }
+      case wire::Type::kInquire: {
+        const auto asked = wire::decode_numbered(frame.payload);
+        if (!asked) return false;
+        const std::string known = testimony();
+        root_.send(wire::Type::kTestimony, wire::encode(wire::Numbered{asked->sequence, known}));
+        return true;
+      }
+      case wire::Type::kTestimony: {
+        const auto told = wire::decode_numbered(frame.payload);
+        if (!told) return false;
+        take_testimony(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
+                       static_cast<std::uint32_t>(told->sequence), told->bytes);
         return true;
       }
       case wire::Type::kGoodbye:

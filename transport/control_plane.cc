@@ -38,6 +38,12 @@ class PlaneJob : public Job {
   void report(const Status& failure) noexcept override {
     if (here()) plane_->report(failure);
   }
+  std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
+    return here() ? plane_->inquire(limit) : std::vector<std::string>{};
+  }
+  void set_witness(Witness* witness) override {
+    if (here()) plane_->set_witness(witness);
+  }
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     return here() ? plane_->silent(age) : std::vector<Rank>{};
   }

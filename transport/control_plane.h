@@ -32,6 +32,8 @@ class Plane {
   Status failure() const;
   std::vector<std::string> all_gather(std::string_view mine);
   void report(const Status& failure) noexcept;
+  std::vector<std::string> inquire(std::chrono::milliseconds limit);
+  void set_witness(Witness* witness);
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
   virtual void leave() noexcept = 0;
 
@@ -48,6 +50,8 @@ class Plane {
   virtual void tell(const Status& failure) = 0;
   // Waits, for a moment at most, until the job's failure is decided.
   virtual void await_verdict(Lock&) {}
+  // Asks all other ranks; their answers go to take_testimony().
+  virtual void ask(std::uint32_t number) = 0;
   // One round of the thread: what to poll, and then what to do; false ends the thread.
   virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) = 0;
   virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now) = 0;
@@ -57,6 +61,15 @@ class Plane {
   bool blamed(Rank rank) const { return !failure_.ok() && failure_.rank() == rank; }
   void fail_gather(const std::string& why);
   void finish_gather(std::vector<std::string> parts);
+  // control_inquiry.cc
+  static std::uint64_t inquiry_id(Rank rank, std::uint32_t number) {
+    return static_cast<std::uint64_t>(rank) << 32 | number;
+  }
+  std::string testimony();
+  void take_testimony(Rank from, std::uint32_t number, std::string_view bytes);
+  // Of the thread, in every round: a beat passes on what outsiders ask. Returns when to come again.
+  void serve_inquiry(Clock::time_point now, bool beat);
+  Clock::time_point inquiry_due(Clock::time_point otherwise) const;
   void wake() noexcept { ring(wake_); }  // the thread: there may be more to write
   std::chrono::milliseconds at_least_audible(std::chrono::milliseconds age) const {
     return std::max<std::chrono::milliseconds>(age, 3 * period_);
@@ -77,6 +90,15 @@ class Plane {
 
  private:
   void run();
+  void begin_inquiry();
+  void end_inquiry();
+
+  Witness* witness_ = nullptr;
+  std::uint32_t inquiry_ = 0;   // the number of the one under way, or done last
+  bool inquiring_ = false;      // it is under way
+  bool for_outsiders_ = false;  // and somebody outside waits for it
+  std::vector<std::string> testimonies_;
+  Clock::time_point last_testimony_{}, inquiry_until_{};
 
   std::atomic<bool> failed_{false};
   Status failure_;

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -48,6 +49,8 @@ class Root : public Plane {
 
   void tell(const Status& failure) override { declare(failure); }
 
+  void ask(std::uint32_t number) override { inquiries_.push_back(inquiry_id(0, number)); }
+
   Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
     if (stopping_ && stop_at_ == Clock::time_point::max()) {
       stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
@@ -59,7 +62,8 @@ class Root : public Plane {
       polled.push_back({c.fd(), static_cast<short>(c.queued() > 0 ? POLLIN | POLLOUT : POLLIN), 0});
       order_.push_back(r);
     }
-    return std::min(next_beat_, stop_at_);
+    const auto next = std::min(next_beat_, stop_at_);
+    return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
   }
 
   bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
@@ -68,6 +72,8 @@ class Root : public Plane {
     for (std::size_t i = 0; i < order_.size(); ++i) {
       if (polled[i + 1].revents != 0) serve_peer(order_[i], now);
     }
+    serve_inquiry(now, now >= next_beat_);
+    if (!inquiries_.empty() && now >= next_inquiry_) pass_on(now);
     if (now >= next_beat_) {
       beat(now);
       next_beat_ = now + period_;
@@ -129,6 +135,19 @@ class Root : public Plane {
         declare(*failure);
         return true;
       }
+      case wire::Type::kInquire: {
+        const auto asked = wire::decode_numbered(frame.payload);
+        if (!asked) return false;
+        inquiries_.push_back(inquiry_id(r, static_cast<std::uint32_t>(asked->sequence)));
+        return true;
+      }
+      case wire::Type::kTestimony: {
+        const auto told = wire::decode_numbered(frame.payload);
+        if (!told || told->sequence >> 32 >= static_cast<std::uint64_t>(size_)) return false;
+        hand_over(static_cast<Rank>(told->sequence >> 32), r,
+                  static_cast<std::uint32_t>(told->sequence), told->bytes);
+        return true;
+      }
       case wire::Type::kLeave:
         p.left = true;
         p.member.channel.send(wire::Type::kGoodbye, {});
@@ -145,8 +164,29 @@ class Root : public Plane {
   void declare(const Status& failure) {
     if (failed()) return;
     set_failure(failure);
+    inquiries_.clear();
     const std::string payload = wire::encode_failure(failure);
     for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
+  }
+
+  // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
+  // verdict is the job's, so the others wait their turn, and mostly need it no more.
+  void pass_on(Clock::time_point now) {
+    const std::uint64_t id = inquiries_.front();
+    inquiries_.pop_front();
+    next_inquiry_ = now + kInquiryTurn;
+    const auto asker = static_cast<Rank>(id >> 32);
+    if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), testimony());
+    const std::string payload = wire::encode(wire::Numbered{id, {}});
+    for (Rank r = 1; r < size_; ++r)
+      if (r != asker && peer(r).member.channel.queued() < kCrowdedBytes)
+        peer(r).member.channel.send(wire::Type::kInquire, payload);
+  }
+
+  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes) {
+    if (to == 0) return take_testimony(from, number, bytes);
+    peer(to).member.channel.send(wire::Type::kTestimony,
+                                 wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
   }
 
   void beat(Clock::time_point now) {
@@ -245,6 +285,9 @@ class Root : public Plane {
     return true;
   }
 
+  static constexpr auto kInquiryTurn = 300ms;
+  std::deque<std::uint64_t> inquiries_;  // that wait for their turn
+  Clock::time_point next_inquiry_{};
   std::vector<Peer> peers_;  // by rank; [0] stands for this rank and has no channel
   std::vector<Rank> order_;  // of the polled connections
   Clock::time_point next_beat_{};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "topo/status.h"
+#include "transport/witness.h"
 
 namespace weft {
 
@@ -60,6 +61,16 @@ class Job {
   // Ranks (other than this one) that have been silent for at least `age`: a stopped process, a
   // dead host. Empty when all are well. Rank 0 stands for the whole when it is itself silent.
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
+
+  // Asks the witnesses of all ranks what they know, whatever their programs do. By rank; empty
+  // where one did not answer: ends when all have, when no more come, or at the limit, and at once
+  // when the job fails meanwhile.
+  virtual std::vector<std::string> inquire(std::chrono::milliseconds limit) {
+    (void)limit;
+    return {};
+  }
+  // Who speaks for this rank; nullptr: nobody. When it returns, the one before is not in use.
+  virtual void set_witness(Witness* witness) { (void)witness; }
 
   // This rank ends in good order: its going away is no failure from now on.
   virtual void leave() noexcept = 0;

@@ -44,7 +44,9 @@ enum class Type : std::uint8_t {
   kFailure,       // a Status: to rank 0 a report, from rank 0 the verdict
   kLeave,         // to rank 0: my going away is no failure
   kGoodbye,       // from rank 0: understood; or: mine is none either
-  kLast = kGoodbye,
+  kInquire,       // a number: what do you know? A leaf's goes to rank 0, which asks the others
+  kTestimony,     // a number and bytes: the answer, by way of rank 0
+  kLast = kTestimony,
 };
 
 struct Frame {
@@ -120,7 +122,8 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure);
 std::optional<Status> decode_failure(std::string_view payload);
 
-// The payload of kGather and kGatherFailed.
+// The payload of kGather, kGatherFailed, kInquire and kTestimony. An inquiry's number has a rank in
+// its upper half: who asked (between rank 0 and those it asks), who answers (to who asked).
 struct Numbered {
   std::uint64_t sequence = 0;
   std::string_view bytes;

@@ -1,0 +1,380 @@
+#include "coll/diagnosis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+namespace weft {
+namespace {
+
+// The call with its communicator, where that is not the whole job.
+std::string full_title(const OperationReport& o) {
+  if (o.comm == 0) return title(o);
+  return fmt::format("{} of communicator {} ({} ranks, first {})", title(o), o.comm, o.members,
+                     o.leader);
+}
+
+bool counts_agree(const OperationReport& o) {
+  return !std::string_view(name(o.collective)).ends_with("_v");
+}
+
+// What all ranks of a call must pass alike.
+std::string signature(const OperationReport& o) {
+  OperationReport alike = o;
+  if (!counts_agree(o)) alike.count = 0;
+  return fmt::format("{}: {}", name(o.collective), arguments(alike));
+}
+
+struct Finding {
+  Cause cause;
+  Rank rank, other = kNoRank;
+  std::string text;
+  std::set<Rank> witnesses;  // who waits for it
+};
+
+class Judge {
+ public:
+  explicit Judge(const Evidence& evidence) : evidence_(evidence) {
+    for (const Testimony& t : evidence.ranks) {
+      const Testimony*& known = of_[t.rank];
+      if (!known || (!known->own && t.own)) known = &t;
+    }
+  }
+
+  Diagnosis judge() {
+    for (const auto& [rank, t] : of_) {
+      diagnosis_.waited_s = std::max(diagnosis_.waited_s, t->waits_s);
+      if (t->dead()) find({Cause::kDead, rank, kNoRank, dead(*t), {rank}});
+    }
+    for (const auto& [rank, t] : of_)
+      if (!stuck(*t).empty() && !t->stopped() && !t->dead()) visit(*t);
+    if (findings_.empty() && circle_.empty()) {
+      diagnosis_.text =
+          diagnosis_.waited_s > 0 ? "ranks wait, but for nobody who is late" : "no rank waits";
+      return std::move(diagnosis_);
+    }
+    if (findings_.empty()) find_circle(circle_);
+    const Finding& root = *std::ranges::min_element(findings_, [](const auto& a, const auto& b) {
+      if (a.cause != b.cause) return a.cause < b.cause;
+      if (a.witnesses.size() != b.witnesses.size()) return a.witnesses.size() > b.witnesses.size();
+      return a.rank < b.rank;
+    });
+    diagnosis_.cause = root.cause;
+    diagnosis_.rank = root.rank;
+    diagnosis_.other = root.other;
+    diagnosis_.text = root.text;
+    return std::move(diagnosis_);
+  }
+
+ private:
+  using Step = std::pair<const Testimony*, const OperationReport*>;
+
+  const Testimony* of(Rank r) const {
+    const auto found = of_.find(r);
+    return found == of_.end() ? nullptr : found->second;
+  }
+  bool silent(Rank r) const { return std::ranges::count(evidence_.silent, r) != 0; }
+
+  // The operations in which a rank waits for somebody.
+  static std::vector<const OperationReport*> stuck(const Testimony& t) {
+    std::vector<const OperationReport*> ops;
+    if (t.waits_s <= 0) return ops;
+    for (const OperationReport& o : t.operations)
+      if (o.state == OpState::kStarted && !o.peers.empty() &&
+          (o.peers.front().receives() || o.peers.front().sends()))
+        ops.push_back(&o);
+    return ops;
+  }
+
+  // The same call on another rank; of a message, its other end.
+  static const OperationReport* counterpart(const Testimony& on, const OperationReport& o,
+                                            Rank from) {
+    for (const OperationReport& c : on.operations)
+      if (c.same_call(o) && (!o.message || (c.sends != o.sends && c.root == from))) return &c;
+    return nullptr;
+  }
+  // The last call of that communicator and kind; nullptr when there is none.
+  static const OperationReport* last(const Testimony& on, const OperationReport& o, Rank from) {
+    const OperationReport* newest = nullptr;
+    for (const OperationReport& c : on.operations)
+      if (c.comm == o.comm && c.leader == o.leader && c.members == o.members &&
+          c.message == o.message && (!o.message || (c.sends != o.sends && c.root == from)))
+        newest = &c;
+    return newest;
+  }
+
+  void find(Finding finding) {
+    for (Finding& known : findings_)
+      if (known.cause == finding.cause && known.rank == finding.rank) {
+        known.witnesses.merge(finding.witnesses);
+        return;
+      }
+    findings_.push_back(std::move(finding));
+  }
+
+  void visit(const Testimony& t) {
+    if (!visited_.insert(t.rank).second) return;
+    for (const OperationReport* op : stuck(t)) {
+      path_.push_back({&t, op});
+      compare(*op);
+      for (const PeerProgress& p : op->peers)
+        if (p.receives() || p.sends()) follow(t, *op, p);
+      path_.pop_back();
+    }
+  }
+
+  void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
+    const auto link = static_cast<std::size_t>(p.link);
+    diagnosis_.edges.push_back(
+        fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, full_title(op),
+                    p.link >= 0 && link < t.links.size() ? t.links[link] : "shared memory"));
+  }
+
+  void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
+    edge(t, op, p);
+    const Rank r = p.peer;
+    const Testimony* peer = of(r);
+    if (!peer) {
+      const bool known = silent(r);
+      // Without rank 0 nobody hears of anybody.
+      if (!known && silent(0))
+        return find({Cause::kSilent, 0, kNoRank, "rank 0 has not been heard of", {t.rank}});
+      return find({known ? Cause::kSilent : Cause::kUnknown,
+                   r,
+                   kNoRank,
+                   fmt::format("rank {} {}", r,
+                               known ? "has not been heard of: stopped, or its host is cut off"
+                                     : "did not say what it does"),
+                   {t.rank}});
+    }
+    if (peer->dead()) return find({Cause::kDead, r, kNoRank, dead(*peer), {t.rank}});
+    const OperationReport* theirs = counterpart(*peer, op, t.rank);
+    if (peer->stopped())
+      return find({Cause::kStopped, r, kNoRank, stopped(*peer, op, theirs, t.rank), {t.rank}});
+    const OperationReport* before = last(*peer, op, t.rank);
+    if (!theirs && before && before->sequence > op.sequence) return lost(t, op, p, *peer);
+    if (!theirs) {
+      if (!stuck(*peer).empty()) return descend(*peer);
+      return find({Cause::kNotCalled, r, kNoRank, not_called(*peer, op, t.rank), {t.rank}});
+    }
+    if (signature(*theirs) != signature(op) && !op.message) return;  // compare() tells
+    if (theirs->state == OpState::kDone) {
+      if (p.receives()) lost(t, op, p, *peer);
+      return;
+    }
+    if (theirs->state == OpState::kFailed) return;
+    if (peer->waits_s <= 0)
+      return find({Cause::kNotWaiting,
+                   r,
+                   kNoRank,
+                   fmt::format("rank {} began {} {} ago and does not wait for it: it is in its own "
+                               "code (state {})",
+                               r, full_title(op), seconds(theirs->started_s), peer->state),
+                   {t.rank}});
+    const auto* back = progress_with(*theirs, t.rank, p.link);
+    if (back && p.receives() && back->sends_posted > p.recvs_done) return lost(t, op, p, *peer);
+    if (back && !p.receives() && p.sends_posted > back->recvs_done &&
+        back->recvs_posted > back->recvs_done)
+      return lost(t, op, p, *peer);
+    descend(*peer);
+  }
+
+  static const PeerProgress* progress_with(const OperationReport& op, Rank rank, int link) {
+    for (const PeerProgress& p : op.peers)
+      if (p.peer == rank && p.link == link) return &p;
+    return nullptr;
+  }
+
+  void descend(const Testimony& next) {
+    const auto begin = std::ranges::find(path_, &next, &Step::first);
+    if (begin == path_.end()) return visit(next);
+    const std::vector<Step> circle(begin, path_.end());
+    // In one call, ranks wait for each other whatever the cause: that is told if nothing else is.
+    if (one_call(circle)) {
+      if (circle_.empty()) circle_ = circle;
+    } else {
+      find_circle(circle);
+    }
+  }
+
+  // All ranks' arguments of one call.
+  void compare(const OperationReport& op) {
+    if (op.message) return;
+    std::map<std::string, std::vector<Step>> by_signature;
+    for (const auto& [rank, t] : of_)
+      if (const OperationReport* theirs = counterpart(*t, op, rank))
+        by_signature[signature(*theirs)].push_back({t, theirs});
+    if (by_signature.size() < 2) return;
+    const auto by_size = [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    };
+    // The fewest are wrong; of equally many, those of the higher rank.
+    auto few = by_signature.begin(), many = few;
+    for (auto it = by_signature.begin(); it != by_signature.end(); ++it) {
+      if (by_size(*many, *it) || (many->second.size() == it->second.size() &&
+                                  it->second[0].first->rank < many->second[0].first->rank))
+        many = it;
+      if (by_size(*it, *few) || (few->second.size() == it->second.size() &&
+                                 it->second[0].first->rank > few->second[0].first->rank))
+        few = it;
+    }
+    const auto& [wrong, wrong_op] = few->second[0];
+    const auto& [right, right_op] = many->second[0];
+    const bool same = wrong_op->collective == right_op->collective;
+    const auto passed = [&](const Step& s) {
+      return same ? fmt::format("rank {} passed {}", s.first->rank, arguments(*s.second))
+                  : fmt::format("rank {} called {} ({})", s.first->rank, name(s.second->collective),
+                                arguments(*s.second));
+    };
+    Step first{right, right_op}, second{wrong, wrong_op};
+    if (second.first->rank < first.first->rank) std::swap(first, second);
+    find({Cause::kMismatch,
+          wrong->rank,
+          right->rank,
+          fmt::format("{}: {}, {}", same ? full_title(op) : fmt::format("call #{}", op.sequence),
+                      passed(first), passed(second)),
+          {}});
+  }
+
+  void lost(const Testimony& to, const OperationReport& op, const PeerProgress& p,
+            const Testimony& from) {
+    const bool receives = p.receives();
+    const Testimony &a = receives ? from : to, &b = receives ? to : from;
+    const auto l = static_cast<std::size_t>(p.link);
+    const std::string link =
+        p.link >= 0 && l < to.links.size() ? to.links[l] : std::string("shared memory");
+    const std::string hosts = a.host == b.host
+                                  ? fmt::format("within host {}", a.host)
+                                  : fmt::format("between hosts {} and {}", a.host, b.host);
+    find({Cause::kLink,
+          a.rank,
+          b.rank,
+          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}", link,
+                      hosts, a.rank, full_title(op), b.rank),
+          {to.rank}});
+  }
+
+  static std::string dead(const Testimony& t) {
+    std::string text = fmt::format("rank {} (host {}, pid {}) is dead", t.rank, t.host, t.pid);
+    if (t.operations.empty()) return text;
+    const OperationReport& o = t.operations.back();
+    return text + fmt::format("; its last call: {}, {}", full_title(o), name(o.state));
+  }
+
+  static std::string last_call(const Testimony& t, const OperationReport& op, Rank waiter) {
+    const OperationReport* before = last(t, op, waiter);
+    if (before) {
+      const bool under_way = before->state == OpState::kStarted;
+      return fmt::format("last: #{}, {} ago", before->sequence,
+                         seconds(under_way ? before->started_s : before->ended_s));
+    }
+    if (t.operations.empty()) return "it has called nothing yet";
+    const OperationReport& o = t.operations.back();
+    return fmt::format("last: {}, {} ago", full_title(o), seconds(o.started_s));
+  }
+
+  static std::string stopped(const Testimony& t, const OperationReport& op,
+                             const OperationReport* theirs, Rank waiter) {
+    const std::string where = fmt::format("host {}, pid {}", t.host, t.pid);
+    if (theirs)
+      return fmt::format("rank {} is stopped in state {} in {}, which it began {} ago ({})", t.rank,
+                         t.state, full_title(op), seconds(theirs->started_s), where);
+    return fmt::format("rank {} never called {} ({}; stopped in state {}; {})", t.rank,
+                       full_title(op), last_call(t, op, waiter), t.state, where);
+  }
+
+  static std::string not_called(const Testimony& t, const OperationReport& op, Rank waiter) {
+    const char* state = t.state == 'R'   ? "running"
+                        : t.state == 'S' ? "sleeping"
+                        : t.state == 'D' ? "in the kernel"
+                                         : "alive";
+    const std::string doing =
+        t.state == 'L' ? "it has left the job" : fmt::format("{} in its own code", state);
+    std::string call = full_title(op);
+    if (op.message) {
+      OperationReport other = op;
+      other.sends = !op.sends;
+      other.root = waiter;
+      call = full_title(other);
+    }
+    return fmt::format("rank {} never called {} ({}; {}, host {}, pid {})", t.rank, call,
+                       last_call(t, op, waiter), doing, t.host, t.pid);
+  }
+
+  static bool one_call(const std::vector<Step>& circle) {
+    return std::ranges::all_of(
+        circle, [&](const Step& s) { return s.second->same_call(*circle[0].second); });
+  }
+
+  void find_circle(const std::vector<Step>& circle) {
+    std::string text = "ranks wait for each other: ";
+    for (std::size_t i = 0; i < circle.size(); ++i) {
+      const auto& [t, op] = circle[i];
+      const Rank next = circle[(i + 1) % circle.size()].first->rank;
+      if (i < 4 || circle.size() < 6)
+        text += fmt::format("{}rank {} is in {} and waits for rank {}", i ? ", " : "", t->rank,
+                            full_title(*op), next);
+    }
+    text += one_call(circle)
+                ? "; all have made the same call: this is a bug of weft, or bytes were lost"
+                : "; call the communicators, and messages, in the same order on all ranks";
+    find({Cause::kCircle, circle.front().first->rank, circle.back().first->rank, text, {}});
+  }
+
+  const Evidence& evidence_;
+  std::map<Rank, const Testimony*> of_;
+  std::set<Rank> visited_;
+  std::vector<Step> path_, circle_;
+  std::vector<Finding> findings_;
+  Diagnosis diagnosis_;
+};
+
+}  // namespace
+
+const char* name(Cause cause) {
+  constexpr const char* kNames[] = {"dead",        "stopped", "silent", "mismatch", "not called",
+                                    "not waiting", "circle",  "link",   "unknown",  "none"};
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+Code code_of(Cause cause) {
+  switch (cause) {
+    case Cause::kDead:
+    case Cause::kStopped:
+    case Cause::kSilent:
+      return Code::kPeerFailed;
+    case Cause::kMismatch:
+      return Code::kMismatch;
+    default:
+      return Code::kTimeout;
+  }
+}
+
+std::string seconds(double s) {
+  if (s < 0.0995) return fmt::format("{:.0f} ms", s * 1e3);
+  return s < 9.95 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
+}
+
+Diagnosis diagnose(const Evidence& evidence) { return Judge(evidence).judge(); }
+
+std::string to_json(const Diagnosis& d, const Evidence& evidence) {
+  nlohmann::ordered_json j = {{"schema", "weft.doctor/1"},
+                              {"cause", name(d.cause)},
+                              {"rank", d.rank},
+                              {"other", d.other},
+                              {"waited_s", d.waited_s},
+                              {"text", d.text},
+                              {"edges", d.edges},
+                              {"silent", evidence.silent},
+                              {"size", evidence.size},
+                              {"ranks", nlohmann::ordered_json::array()}};
+  for (const Testimony& t : evidence.ranks)
+    j["ranks"].push_back(nlohmann::ordered_json::parse(encode(t)));
+  return j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace weft

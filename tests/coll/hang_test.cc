@@ -1,0 +1,360 @@
+// labels: multiproc
+// ctest: whole
+// Jobs that hang at a random moment, for every cause that real processes can have: the error of
+// every rank names the root, and so does `weft doctor` from outside.
+//
+// WEFT_TEST_SEED repeats a run.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "coll/communicator.h"
+#include "support/processes.h"
+#include "support/ranks.h"
+#include "support/shell.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using testing::Processes;
+using testing::Shared;
+
+constexpr milliseconds kDeadline{1500}, kHang{30000};
+
+unsigned seed() {
+  static const unsigned value = [] {
+    const char* text = std::getenv("WEFT_TEST_SEED");
+    const unsigned s = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
+    std::printf("WEFT_TEST_SEED=%u\n", s);
+    return s;
+  }();
+  return value;
+}
+
+struct Note {
+  std::atomic<int> rounds;
+  std::atomic<bool> stuck, returned;
+  Code code;
+  Rank blamed;
+  char message[900];
+};
+struct Switches {
+  std::atomic<bool> free;  // ranks that are stuck go on
+};
+
+// What a rank does in its round of trouble, and what the others do then.
+using Trouble = std::function<Status(World&, Note&)>;
+
+struct Setting {
+  const char* name;
+  std::vector<int> hosts;
+  const char* transport;
+};
+void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
+
+// Some rounds of small and large all_reduces, then `trouble`.
+class HangingJob {
+ public:
+  HangingJob(const Setting& s, int rounds, milliseconds deadline, const Trouble& trouble)
+      : n_(static_cast<int>(testing::places(s.hosts).size())),
+        notes_(static_cast<std::size_t>(n_)),
+        switches_(1),
+        processes_(n_, milliseconds(10000), [&, deadline, rounds](const JobSpec& spec) {
+          WorldOptions options;
+          options.transport = s.transport;
+          options.timeout = deadline;
+          World world(connect(spec), testing::places(s.hosts)[static_cast<std::size_t>(spec.rank)],
+                      options);
+          Note& note = notes_[spec.rank];
+          Communicator comm = world.world();
+          std::vector<float> data(200000, 1), result(data.size());
+          Status status;
+          for (int i = 0; i < rounds && status.ok(); ++i) {
+            status = comm.all_reduce(data.data(), result.data(), i % 3 ? 2 : data.size(),
+                                     DType::kFloat32, RedOp::kSum);
+            ++note.rounds;
+          }
+          if (status.ok()) status = trouble(world, note);
+          note.code = status.code();
+          note.blamed = status.rank();
+          std::snprintf(note.message, sizeof note.message, "%s", status.message().c_str());
+          note.returned = true;
+          while (!status.ok() && !switches_[0].free) std::this_thread::sleep_for(milliseconds(1));
+          return 0;
+        }) {}
+
+  Note& note(Rank r) { return notes_[r]; }
+  Processes& processes() { return processes_; }
+  int size() const { return n_; }
+  void let_go() { switches_[0].free = true; }
+  bool until(const std::function<bool()>& condition) {
+    return Processes::wait_until(kHang, condition);
+  }
+  bool all_returned_but(Rank victim) {
+    return until([&] {
+      for (Rank r = 0; r < n_; ++r)
+        if (r != victim && !notes_[r].returned) return false;
+      return true;
+    });
+  }
+  bool stuck(Rank victim) {
+    return until([&] { return notes_[victim].stuck.load(); });
+  }
+
+  // What every rank but the victim got.
+  void expect(Rank victim, Code code, const std::string& pattern) {
+    EXPECT_TRUE(all_returned_but(victim)) << "a rank hangs";
+    for (Rank r = 0; r < n_; ++r) {
+      if (r == victim) continue;
+      EXPECT_EQ(notes_[r].code, code) << notes_[r].message;
+      EXPECT_EQ(notes_[r].blamed, victim) << notes_[r].message;
+      EXPECT_THAT(std::string(notes_[r].message), ContainsRegex(pattern)) << "rank " << r;
+    }
+  }
+
+  // As a person sees it. The job must be in trouble already.
+  nlohmann::json doctor(Rank any) {
+    const Output output = run(fmt::format("{} doctor --json --after 0.5 --pid {} 2>&1", WEFT_BINARY,
+                                          processes_.pid(any)));
+    const auto json = nlohmann::json::parse(output.text, nullptr, false);
+    if (!json.is_array() || json.size() != 1) {
+      ADD_FAILURE() << output.text;
+      return {};
+    }
+    EXPECT_EQ(json[0]["schema"], "weft.doctor/1");
+    EXPECT_EQ(output.exit_code, json[0]["critical"] == true ? 2 : 0);
+    return json[0];
+  }
+
+ private:
+  int n_;
+  Shared<Note> notes_;
+  Shared<Switches> switches_;
+  Processes processes_;
+};
+
+// Stuck in its own code until the process is ended.
+Status in_own_code(Note& note) {
+  note.stuck = true;
+  for (;;) std::this_thread::sleep_for(milliseconds(50));
+  return {};
+}
+
+class Hang : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    const Setting& s = GetParam();
+    const bool ucx = s.hosts.size() > 1 || std::string(s.transport) == "ucx";
+    if (ucx && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    random_.seed(seed());
+    for (const int ranks : s.hosts) n_ += ranks;
+    victim_ = static_cast<Rank>(random_() % static_cast<unsigned>(n_));
+    rounds_ = 5 + static_cast<int>(random_() % 30);
+  }
+  // What everybody but the victim does then.
+  static Status next_call(World& world) {
+    std::vector<float> data(300000, 1), result(data.size());
+    return world.world().all_reduce(data.data(), result.data(), data.size(), DType::kFloat32,
+                                    RedOp::kSum);
+  }
+
+  std::mt19937 random_;
+  int n_ = 0, rounds_ = 0;
+  Rank victim_ = 0;
+};
+
+// The sequence number of the call that follows: also the calls of the World itself are counted.
+constexpr const char* kCall = "all_reduce #[0-9]+";
+
+TEST_P(Hang, ARankThatNeverCalls) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+    return world.rank() == victim_ ? in_own_code(note) : next_call(world);
+  });
+  job.expect(victim_, Code::kTimeout,
+             fmt::format("rank {} never called {} .last: #[0-9]+, .* ago; .* in its own code",
+                         victim_, kCall));
+  job.let_go();
+}
+
+TEST_P(Hang, AStoppedRank) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+    return world.rank() == victim_ ? in_own_code(note) : next_call(world);
+  });
+  ASSERT_TRUE(job.stuck(victim_));
+  job.processes().signal(victim_, SIGSTOP);
+  job.expect(victim_, Code::kPeerFailed,
+             fmt::format("rank {} never called {} .last: #[0-9]+, .* ago; stopped in state T",
+                         victim_, kCall));
+  job.let_go();
+}
+
+// While all are stuck, long before the deadline, somebody looks from outside.
+TEST_P(Hang, TheDoctorFromOutside) {
+  HangingJob job(GetParam(), rounds_, kHang, [&](World& world, Note& note) {
+    return world.rank() == victim_ ? in_own_code(note) : next_call(world);
+  });
+  ASSERT_TRUE(job.stuck(victim_));
+  nlohmann::json report;
+  EXPECT_TRUE(job.until([&] {
+    report = job.doctor(victim_);
+    return report["critical"] == true;
+  }));
+  EXPECT_EQ(report["cause"], "not called") << report;
+  EXPECT_EQ(report["rank"], victim_);
+  EXPECT_TRUE(report["control_plane"]);
+  ASSERT_EQ(report["ranks"].size(), static_cast<std::size_t>(n_));
+  for (const auto& rank : report["ranks"]) EXPECT_TRUE(rank["own"]) << rank;
+  // Now it cannot speak any more; its neighbours read its recorder.
+  job.processes().signal(victim_, SIGSTOP);
+  EXPECT_TRUE(job.until([&] {
+    report = job.doctor((victim_ + 1) % n_);
+    return report["cause"] == "stopped";
+  })) << report;
+  EXPECT_EQ(report["rank"], victim_);
+  ASSERT_EQ(report["ranks"].size(), static_cast<std::size_t>(n_));
+  EXPECT_EQ(report["ranks"][static_cast<std::size_t>(victim_)]["state"], "T");
+}
+
+// A rank that is late, but within the deadline: no error, and the doctor says who is waited for.
+TEST_P(Hang, ALateRankIsNoHang) {
+  HangingJob job(GetParam(), rounds_, kHang, [&](World& world, Note& note) {
+    if (world.rank() == victim_) {
+      note.stuck = true;
+      std::this_thread::sleep_for(milliseconds(700));
+    }
+    return next_call(world);
+  });
+  ASSERT_TRUE(job.stuck(victim_));
+  const Output output =
+      run(fmt::format("{} doctor --pid {}", WEFT_BINARY, job.processes().pid(victim_)));
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("OK"));
+  EXPECT_TRUE(job.processes().wait(kHang));
+  for (Rank r = 0; r < n_; ++r) EXPECT_EQ(job.note(r).code, Code::kOk) << job.note(r).message;
+}
+
+TEST_P(Hang, AnAsynchronousCallThatGetsNoTime) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+    if (world.rank() != victim_) return next_call(world);
+    std::vector<float> data(300000, 1), result(data.size());
+    const Handle handle = world.world().all_reduce_async(data.data(), result.data(), data.size(),
+                                                         DType::kFloat32, RedOp::kSum);
+    return in_own_code(note);
+  });
+  job.expect(victim_, Code::kTimeout,
+             fmt::format("rank {} began {} .* ago and does not wait for it", victim_, kCall));
+}
+
+TEST_P(Hang, AMessageThatIsNeverSent) {
+  const Rank waiter = (victim_ + 1) % n_;
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+    if (world.rank() != waiter) return in_own_code(note);
+    int data = 0;
+    return world.world().recv(&data, 1, DType::kInt32, victim_);
+  });
+  ASSERT_TRUE(job.until([&] { return job.note(waiter).returned.load(); }));
+  EXPECT_EQ(job.note(waiter).blamed, victim_);
+  EXPECT_THAT(
+      std::string(job.note(waiter).message),
+      ContainsRegex(fmt::format("rank {} never called send #[0-9]+ to rank {}", victim_, waiter)));
+}
+
+// Two communicators, each rank in the order it likes.
+TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+    Communicator all = world.world(), some = world.host();
+    if (some.size() < world.size()) some = all.duplicate();
+    std::vector<float> data(100000, 1), result(data.size());
+    const auto reduce = [&](Communicator& comm) {
+      return comm.all_reduce(data.data(), result.data(), data.size(), DType::kFloat32, RedOp::kSum);
+    };
+    const bool odd = world.rank() == victim_;
+    const Status first = reduce(odd ? some : all);
+    return first.ok() ? reduce(odd ? all : some) : first;
+  });
+  EXPECT_TRUE(job.all_returned_but(kNoRank));
+  for (Rank r = 0; r < n_; ++r) {
+    EXPECT_EQ(job.note(r).code, Code::kTimeout) << job.note(r).message;
+    EXPECT_THAT(std::string(job.note(r).message), HasSubstr("ranks wait for each other: rank"));
+    EXPECT_THAT(std::string(job.note(r).message),
+                HasSubstr(fmt::format("rank {} is in all_reduce #", victim_)));
+    EXPECT_THAT(std::string(job.note(r).message), HasSubstr("same order on all ranks"));
+  }
+  job.let_go();
+}
+
+// One that calls something else: at once where messages meet, otherwise when the deadline passes.
+TEST_P(Hang, OtherArguments) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+    if (world.rank() != victim_) return next_call(world);
+    std::vector<float> data(300000, 1);
+    const Rank root = (victim_ + 1) % n_;
+    return world.world().broadcast(data.data(), data.data(), 300000, DType::kFloat32, root);
+  });
+  EXPECT_TRUE(job.all_returned_but(victim_));
+  for (Rank r = 0; r < n_; ++r) {
+    if (r == victim_) continue;
+    EXPECT_EQ(job.note(r).code, Code::kMismatch) << job.note(r).message;
+    EXPECT_THAT(std::string(job.note(r).message), ContainsRegex("#[0-9]+: .*rank [0-9]"));
+  }
+  job.let_go();
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, Hang,
+                         ::testing::Values(Setting{"shm3", {3}, "auto"},
+                                           Setting{"ucx3", {3}, "ucx"},
+                                           Setting{"mixed2x2", {2, 2}, "auto"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// A rank that dies while nobody is in weft: the page of its recorder is still there.
+TEST(Doctor, ReadsTheRecorderOfADeadRank) {
+  const Setting shm3{"shm3", {3}, "auto"};
+  HangingJob job(shm3, 7, kHang, [&](World&, Note& note) { return in_own_code(note); });
+  for (Rank r = 0; r < 3; ++r) ASSERT_TRUE(job.stuck(r));
+  job.processes().signal(1, SIGKILL);
+  ASSERT_TRUE(job.until([&] { return job.processes().code(1) != Processes::kRuns; }));
+  const auto report = job.doctor(0);
+  EXPECT_EQ(report["cause"], "dead") << report;
+  EXPECT_EQ(report["rank"], 1);
+  EXPECT_THAT(std::string(report["text"]),
+              ContainsRegex("its last call: all_reduce #[0-9]+, done"));
+}
+
+TEST(Doctor, SaysWhenThereIsNoJob) {
+  const Output output = run(fmt::format("{} doctor --pid 1", WEFT_BINARY));
+  EXPECT_EQ(output.exit_code, 3) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("no such job"));
+}
+
+TEST(Doctor, TheVerdictIsAFileToo) {
+  const auto file =
+      std::filesystem::temp_directory_path() / fmt::format("weft_hang_{}.json", getpid());
+  setenv("WEFT_DOCTOR_JSON", file.c_str(), 1);
+  const Setting shm3{"shm3", {3}, "auto"};
+  {
+    HangingJob job(shm3, 5, kDeadline, [&](World& world, Note& note) {
+      return world.rank() == 2 ? in_own_code(note) : world.world().barrier();
+    });
+    job.expect(2, Code::kTimeout, "rank 2 never called barrier #[0-9]+");
+    job.let_go();
+  }
+  unsetenv("WEFT_DOCTOR_JSON");
+  std::ifstream in(file);
+  const auto json = nlohmann::json::parse(in, nullptr, false);
+  EXPECT_EQ(json["cause"], "not called") << json;
+  EXPECT_EQ(json["rank"], 2);
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace weft
