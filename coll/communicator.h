@@ -125,6 +125,8 @@ class Communicator {
   std::shared_ptr<GroupState> state_;
 };
 
+struct Metrics;  // coll/metrics.h
+
 class World {
  public:
   // Assembles the job that the environment describes. Throws Error.
@@ -137,6 +139,7 @@ class World {
   int size() const;
   const Topology& topology() const;
   Job& job();
+  Metrics metrics() const;  // counters since the World was made
 
   Communicator world();  // all ranks
   Communicator host();   // the ranks of this host

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
+
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -66,6 +67,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
                             (blocks ? static_cast<std::size_t>(plan.schedule.nranks) : 1);
 
   op->call.streaming = total >= tuning.streaming_bytes;
+  watch->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
     finish(op, {});
@@ -89,7 +91,9 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;
   op->sends = send;
+  op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, counter - 1);
+  watch->starting(*op, bytes);
   by_id[op->id % by_id.size()] = op;
   active.push_back(op);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
@@ -205,7 +209,7 @@ void Core::fail(const Status& status) {
     for (Operation* op : g->board_queue) finish(op, failure);
   for (GroupState* g : boards_busy) g->board_queue.clear();
   boards_busy.clear();
-  spdlog::info("weft: rank {}: {}", job->rank(), failure.to_string());
+  log().info("weft: rank {}: {}", job->rank(), failure.to_string());
 }
 
 // A connection breaks because its peer died, or because the peer heard of another rank's death
@@ -318,6 +322,7 @@ Status Core::wait(Operation* op) {
     if (!armed) continue;
     polls.clear();
     for (const int fd : fds) polls.push_back({fd, POLLIN, 0});
+    watch->napping();
     lock.unlock();
     const timespec nap{0, std::chrono::nanoseconds(tuning.nap).count()};
     ppoll(polls.data(), polls.size(), &nap, nullptr);

@@ -1,7 +1,6 @@
 // Assembling a process's weft: topology, transports, groups, and the measured cost of a link.
 #include <fmt/format.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,6 +11,7 @@
 #include "coll/calibrate.h"
 #include "coll/core.h"
 #include "topo/discover.h"
+#include "topo/log.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
 
@@ -91,8 +91,7 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
     }
   }
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
-  for (const Transport* link : links)
-    id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
+  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
 
@@ -116,9 +115,9 @@ Core::Core(std::unique_ptr<Job> job_in, Place place, const WorldOptions& opts)
   }
   crowding = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
   crowded = crowding > 1;
-  spdlog::debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
-                topology->nhosts(), topology->nrails(), members.size(),
-                crowded ? ", more ranks than cores" : "");
+  log().debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
+              topology->nhosts(), topology->nrails(), members.size(),
+              crowded ? ", more ranks than cores" : "");
 }
 
 Core::~Core() { close(); }
@@ -146,9 +145,10 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
+    if (together) watch->align_clocks();
     if (together) leaving->all_gather("");
   } catch (const Error& e) {
-    spdlog::info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
+    log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();
   watch->left();
@@ -187,6 +187,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
 Rank World::rank() const { return core_->job->rank(); }
 int World::size() const { return core_->job->size(); }
 const Topology& World::topology() const { return *core_->topology; }
+Metrics World::metrics() const { return core_->watch->metrics(); }
 Job& World::job() { return *core_->job; }
 
 Communicator World::world() {
