@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,6 +15,7 @@
 #include "coll/cost.h"
 #include "coll/device_begin.h"
 #include "coll/signature.h"
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -43,9 +43,10 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
     if (g.one_machine) shape.hosts.clear();
     const Pick p = weft::pick(c, shape, std::size_t{1} << size_class, g.core->costs);
     pick = p.algorithm;
-    spdlog::debug("weft: {} of {} bytes on {} ranks: {} ({:.1f} us), then {} ({:.1f} us)", name(c),
-                  total_bytes, g.ranks.size(), p.algorithm->name, p.prediction.time_us,
-                  p.runner_up ? p.runner_up->name : "none", p.runner_up_prediction.time_us);
+    g.core->watch->picked(g, c, size_class, p);
+    log().debug("weft: {} of {} bytes on {} ranks: {} ({:.1f} us), then {} ({:.1f} us)", name(c),
+                total_bytes, g.ranks.size(), p.algorithm->name, p.prediction.time_us,
+                p.runner_up ? p.runner_up->name : "none", p.runner_up_prediction.time_us);
   }
   return pick;
 }

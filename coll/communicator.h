@@ -163,6 +163,8 @@ class Communicator {
   bool ordered_ = false;  // by stream_
 };
 
+struct Metrics;  // coll/metrics.h
+
 class World {
  public:
   // Assembles the job that the environment describes. Throws Error.
@@ -175,6 +177,7 @@ class World {
   int size() const;
   const Topology& topology() const;
   Job& job();
+  Metrics metrics() const;  // counters since the World was made
 
   // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
   // first 200 characters). From any thread, also in a signal handler, while the World lives. It

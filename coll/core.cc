@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "coll/signature.h"
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -75,6 +75,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
                             (blocks ? static_cast<std::size_t>(plan.schedule.nranks) : 1);
 
   op->call.streaming = total >= tuning.streaming_bytes;
+  watch->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
     op->group->remember(op->call.tag, op->run.head());
@@ -103,7 +104,9 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;
   op->sends = send;
+  op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, counter - 1);
+  watch->starting(*op, bytes);
   by_id[op->id % by_id.size()] = op;
   active.push_back(op);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
@@ -234,7 +237,7 @@ void Core::fail(const Status& status) {
     for (Operation* op : g->board_queue) finish(op, failure);
   for (GroupState* g : boards_busy) g->board_queue.clear();
   boards_busy.clear();
-  spdlog::info("weft: rank {}: {}", job->rank(), failure.to_string());
+  log().info("weft: rank {}: {}", job->rank(), failure.to_string());
 }
 
 // A connection breaks because its peer died, or because the peer heard of another rank's death

@@ -49,13 +49,17 @@ struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
   Collective collective = Collective::kBarrier;
   GroupState* group = nullptr;
-  std::uint32_t id = 0;      // upper half of its transfer ids
-  std::uint64_t record = 0;  // in the flight recorder
+  std::uint32_t id = 0;        // upper half of its transfer ids
+  std::uint64_t record = 0;    // in the flight recorder
+  std::uint64_t began_ns = 0;  // 0: not timed
+  int size_class = 0;
+  const Algorithm* algorithm = nullptr;
   Call call;
   Rank root = 0;          // broadcast; kMessage: the peer (of the communicator)
   Run run;                // kPlan
   int messages_left = 0;  // kMessage
   bool sends = false;     // kMessage
+  std::size_t bytes = 0;  // kMessage
   bool over = false;
   Status status;
   bool moved = false;  // since check_deadline() looked

@@ -68,6 +68,13 @@ class Run {
   Rank waiting_for() const;
   // How far it is with each peer on each link; those it waits to receive from come first.
   std::vector<PeerProgress> survey() const;
+  // What a whole run moves, by peer and link.
+  struct Traffic {
+    Rank peer;
+    int link;
+    std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0, messages_received = 0;
+  };
+  std::span<const Traffic> traffic();
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_size_; }
@@ -150,6 +157,7 @@ class Run {
   std::size_t next_reduce_ = 0;
   std::vector<std::vector<Transfer>> batch_;  // per link
   std::vector<const void*> sources_;
+  std::vector<Traffic> traffic_;  // empty: not known yet
   Code failure_ = Code::kOk;
   Rank failed_peer_ = kNoRank;
   int failed_link_ = -1;

@@ -127,6 +127,7 @@ void Run::choose_rounds(const Slicing& slicing) {
 void Run::bind(const Plan& plan, const Slicing& slicing) {
   plan_ = &plan;
   nodes_ = plan.nodes.size();
+  traffic_.clear();
   element_ = size_of(call_.type);
   barrier_ = plan.collective == Collective::kBarrier;
   choose_rounds(slicing);

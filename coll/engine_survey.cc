@@ -1,4 +1,5 @@
-// How far a run is with each peer: for the flight recorder, when it waits.
+// How far a run is with each peer, for the flight recorder when it waits; and what it moves, for
+// the counters.
 #include <map>
 #include <utility>
 
@@ -38,6 +39,25 @@ std::vector<PeerProgress> Run::survey() const {
   for (const auto& [key, p] : peers)
     if (!p.receives() && !p.sends()) all.push_back(p);
   return all;
+}
+
+std::span<const Run::Traffic> Run::traffic() {
+  if (!traffic_.empty()) return traffic_;
+  std::map<std::pair<Rank, int>, Traffic> all;
+  for (std::size_t i = 0; i < nodes_; ++i) {
+    const Node& n = plan_->nodes[i];
+    if (n.kind == Node::Kind::kReduce || rounds_ == 0) continue;
+    Traffic& t = all.try_emplace({n.peer, n.link}, Traffic{n.peer, n.link}).first->second;
+    const std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
+    const std::uint64_t bytes = whole * (rounds_ - 1) + last;
+    const std::uint64_t messages =
+        (whole || barrier_ ? rounds_ - 1 : 0) + (last || barrier_ ? 1 : 0);
+    const bool send = n.kind == Node::Kind::kSend;
+    (send ? t.bytes_sent : t.bytes_received) += bytes;
+    (send ? t.messages_sent : t.messages_received) += messages;
+  }
+  for (const auto& [key, t] : all) traffic_.push_back(t);
+  return traffic_;
 }
 
 }  // namespace weft

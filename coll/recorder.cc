@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 #include <cstdio>
 #include <map>
 #include <random>
+
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -45,6 +46,7 @@ std::string text_of(const char (&name)[book::kName]) { return {name, strnlen(nam
 struct Hello {
   std::int32_t pid, fd;
   std::uint64_t job;
+  std::uint64_t traces;
 };
 
 std::size_t book_bytes(std::size_t pages) { return book::kHeadBytes + pages * sizeof(Page); }
@@ -155,7 +157,8 @@ std::vector<Testimony> Recorder::own_and_mute() const {
   return all;
 }
 
-Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::string>& links) {
+Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::string>& links,
+                   bool traces) {
   const Rank me = job.rank();
   const std::string& machine = topology.place(me).machine;
   std::vector<Rank> neighbours;
@@ -179,7 +182,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   if (first) make_book();
   std::random_device random;
   const Hello mine{getpid(), first ? region->fd() : -1,
-                   static_cast<std::uint64_t>(random()) << 32 | random()};
+                   static_cast<std::uint64_t>(random()) << 32 | random(), traces};
   const auto said =
       job.all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
   const auto hello_of = [&](Rank r) {
@@ -190,6 +193,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
     std::memcpy(&hello, text.data(), sizeof hello);
     return hello;
   };
+  for (Rank r = 0; r < job.size(); ++r) any_traces_ = any_traces_ || hello_of(r).traces;
   mine_ = static_cast<int>(std::ranges::find(neighbours, me) - neighbours.begin());
   if (!first) {
     const Hello owner = hello_of(neighbours[0]);
@@ -200,8 +204,8 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
           SharedRegion::open(getpid(), fd_.get(), book_bytes(pages)));
     } else {
       // Then the neighbours cannot read this page, and this rank not theirs.
-      spdlog::info("weft: rank {}: no recorder in common with rank {}: {}: {}", me, neighbours[0],
-                   path, strerror(errno));
+      log().info("weft: rank {}: no recorder in common with rank {}: {}: {}", me, neighbours[0],
+                 path, strerror(errno));
       make_book();
     }
   }

@@ -150,7 +150,10 @@ class BookView {
 class Recorder {
  public:
   // Every rank of the job makes one at the same time. links: what the index of a link stands for.
-  Recorder(Job& job, const Topology& topology, const std::vector<std::string>& links);
+  // any_traces(): whether `traces` is set on any of them.
+  Recorder(Job& job, const Topology& topology, const std::vector<std::string>& links,
+           bool traces = false);
+  bool any_traces() const noexcept { return any_traces_; }
 
   // An operation begins; returns its number. o: all but number, state and times.
   std::uint64_t begin(book::Record& o) noexcept;
@@ -181,7 +184,7 @@ class Recorder {
   Fd fd_;  // for outsiders
   int mine_ = 0;
   book::Page* page_ = nullptr;
-  bool stalled_ = false;
+  bool stalled_ = false, any_traces_ = false;
 };
 
 }  // namespace weft

@@ -52,6 +52,7 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   if (!armed) return true;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
+  core_.watch->napping();
   lock.unlock();
   const timespec nap{0, std::chrono::nanoseconds(core_.tuning.nap).count()};
   ppoll(polls.data(), polls.size(), &nap, nullptr);

@@ -1,17 +1,18 @@
 #include "coll/watch.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "coll/core.h"
 #include "coll/diagnosis.h"
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -23,6 +24,13 @@ constexpr std::chrono::milliseconds kStall{5};
 // much text goes with a failure.
 constexpr std::chrono::milliseconds kInquiry{1500}, kSilence{100};
 constexpr std::size_t kMostText = 690;
+
+constexpr std::chrono::seconds kMetricsPeriod{5};
+constexpr std::uint64_t kTimedFirst = 64, kTimedOf = 16;
+
+std::uint64_t exact_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 std::vector<std::string> link_names(const Core& core) {
   std::vector<std::string> names;
@@ -39,6 +47,12 @@ std::vector<std::string> link_names(const Core& core) {
   return names;
 }
 
+// The file of this rank that the variable asks for; empty where it does not.
+std::string own_file(const char* variable, Rank me) {
+  const char* path = std::getenv(variable);
+  return path && *path ? file_of_rank(path, me) : std::string{};
+}
+
 book::Record record_of(const GroupState& g) {
   book::Record o{};
   o.comm = g.id;
@@ -51,15 +65,40 @@ book::Record record_of(const GroupState& g) {
 }  // namespace
 
 Watch::Watch(Core& core)
-    : core_(core), job_(core.job.get()), recorder_(*job_, *core.topology, link_names(core)) {
+    : core_(core),
+      job_(core.job.get()),
+      metrics_file_(own_file("WEFT_METRICS", job_->rank())),
+      recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
+      counters_(job_->rank(), job_->size(), link_names(core)) {
   job_->set_witness(this);
+  if (!recorder_.any_traces()) return;
+  const Rank me = job_->rank();
+  // A rank whose environment has no file for it takes part in aligning the clocks all the same.
+  const std::string file = own_file("WEFT_TRACE", me);
+  const Topology& t = *core.topology;
+  trace_ = std::make_unique<Trace>(file, me, t.host_name(t.host(me)), counters_.links);
+  for (std::size_t l = 0; !file.empty() && l < core.transports.size(); ++l) {
+    core.transports[l] = trace_->wrap(std::move(core.transports[l]), static_cast<int>(l));
+    core.links[l] = core.transports[l].get();
+  }
+  align_clocks();
 }
 
 Watch::~Watch() { left(); }
 
 void Watch::left() noexcept {
-  if (job_) job_->set_witness(nullptr);
+  if (!job_) return;
+  job_->set_witness(nullptr);
   job_ = nullptr;
+  write_metrics();
+  if (trace_) trace_->write();
+}
+
+void Watch::align_clocks() {
+  if (!trace_) return;
+  trace_->align(*job_);
+  const Topology& t = *core_.topology;
+  if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
 }
 
 std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, Rank root,
@@ -71,7 +110,12 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
   o.type = static_cast<std::uint8_t>(call.type);
   o.op = static_cast<std::uint8_t>(call.op);
   o.root = root;
-  return recorder_.begin(o);
+  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
+  counted.calls.add();
+  counted.bytes.add(call.count * size_of(call.type));
+  const std::uint64_t number = recorder_.begin(o);
+  if (trace_) trace_->begin(number, o);
+  return number;
 }
 
 std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
@@ -83,16 +127,63 @@ std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t b
   o.state |= book::kMessage;
   if (send) o.state |= book::kSends;
   o.root = g.ranks[static_cast<std::size_t>(peer)];
-  return recorder_.begin(o);
+  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(Collective::kSendRecv)];
+  counted.calls.add();
+  counted.bytes.add(bytes);
+  const std::uint64_t number = recorder_.begin(o);
+  if (trace_) trace_->begin(number, o);
+  return number;
 }
 
-void Watch::end(const Operation& op) noexcept {
-  recorder_.end(op.record, op.status.ok() ? OpState::kDone : OpState::kFailed);
+std::size_t Watch::group_size(const GroupState& g) { return g.ranks.size(); }
+
+void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
+  if (trace_) trace_->name_transfers(op.id, op.record);
+  op.size_class = std::bit_width(total_bytes);
+  op.algorithm = op.kind == Operation::Kind::kPlan ? op.group->last : nullptr;
+  // A clock costs tens of nanoseconds: after the first ones, a few are enough.
+  const std::uint64_t number = timed_++;
+  op.began_ns = number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+}
+
+void Watch::end(Operation& op) noexcept {
+  const bool ok = op.status.ok();
+  recorder_.end(op.record, ok ? OpState::kDone : OpState::kFailed);
+  if (trace_) {
+    trace_->end(op.record, ok);
+    trace_->forget_transfers(op.id);
+  }
+  if (!ok) return counters_.calls[static_cast<std::size_t>(op.collective)].failures.add();
+  if (op.kind == Operation::Kind::kPlan) {
+    for (const Run::Traffic& t : op.run.traffic()) {
+      Counters::Traffic& to = counters_.traffic(t.link, t.peer);
+      to.bytes_sent.add(t.bytes_sent);
+      to.bytes_received.add(t.bytes_received);
+      to.messages_sent.add(t.messages_sent);
+      to.messages_received.add(t.messages_received);
+    }
+    if (op.began_ns && op.algorithm)
+      counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
+                         op.algorithm->name, static_cast<double>(exact_ns() - op.began_ns) * 1e-3);
+  } else if (op.kind == Operation::Kind::kMessage) {
+    const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
+    Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);
+    (op.sends ? to.bytes_sent : to.bytes_received).add(op.bytes);
+    (op.sends ? to.messages_sent : to.messages_received).add();
+  }
 }
 
 void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
   if (idle < kStall || recorder_.is_stalled()) return;
+  counters_.stalls.add();
+  stalled_at_ = std::chrono::steady_clock::now() - idle;
   survey();
+}
+
+void Watch::end_stall() noexcept {
+  recorder_.moving();
+  const auto stalled = std::chrono::steady_clock::now() - stalled_at_;
+  counters_.stalled_ns.add(static_cast<std::uint64_t>(stalled.count()));
 }
 
 // ---- for others ----------------------------------------------------------------------------
@@ -127,14 +218,26 @@ namespace {
 void write_whole(const std::string& path, const std::string& text) {
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   std::ofstream file(fresh);
-  file << text << '\n';
+  file << text;
   file.close();
   std::error_code error;
   if (file) std::filesystem::rename(fresh, path, error);
-  if (!file || error) spdlog::error("weft: cannot write {}", path);
+  if (!file || error) log().error("weft: cannot write {}", path);
 }
 
 }  // namespace
+
+void Watch::beat() {
+  if (metrics_file_.empty()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - metrics_at_ < kMetricsPeriod) return;
+  metrics_at_ = now;
+  write_metrics();
+}
+
+void Watch::write_metrics() const noexcept {
+  if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(counters_.read()));
+}
 
 Status Watch::verdict(const std::string& what) {
   survey();
@@ -148,7 +251,8 @@ Status Watch::verdict(const std::string& what) {
   const auto age = std::max<std::chrono::milliseconds>(core_.options.timeout / 2, kSilence);
   evidence.silent = job_->silent(age);
   const Diagnosis d = diagnose(evidence);
-  if (const char* file = std::getenv("WEFT_DOCTOR_JSON")) write_whole(file, to_json(d, evidence));
+  if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
+    write_whole(file, to_json(d, evidence) + '\n');
   if (d.cause == Cause::kNone || d.cause == Cause::kUnknown) return {};
   return {code_of(d.cause), fmt::format("{}: {}", what, d.text).substr(0, kMostText), d.rank};
 }

@@ -1,5 +1,5 @@
 // What a process's weft writes down about itself while it runs, for people who look later: the
-// flight recorder. Not installed; core.h owns one.
+// flight recorder, counters, and where the environment asks for it a trace. core.h owns one.
 //
 // begin() and end() are on the path of the smallest collective: a cache line each, no clock that
 // costs.
@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "coll/counters.h"
 #include "coll/recorder.h"
+#include "coll/trace.h"
 #include "coll/types.h"
 #include "topo/status.h"
 #include "transport/control_socket.h"
@@ -35,15 +37,30 @@ class Watch final : public Witness {
                       std::uint64_t sequence) noexcept;
   std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                               std::uint64_t sequence) noexcept;
-  void end(const Operation& op) noexcept;
-  void end_at_once(std::uint64_t record) noexcept { recorder_.end_at_once(record); }
+  void end(Operation& op) noexcept;
+  void end_at_once(std::uint64_t record) noexcept {
+    recorder_.end_at_once(record);
+    if (trace_) trace_->end(record, true);
+  }
+  // Before its first transfer. total_bytes: what its algorithm was picked by.
+  void starting(Operation& op, std::size_t total_bytes) noexcept;
+  void picked(const GroupState& g, Collective c, int size_class, const Pick& pick) {
+    counters_.picked(c, size_class, static_cast<int>(group_size(g)), pick);
+  }
+  void napping() noexcept { counters_.naps.add(); }
+  void retried() noexcept { counters_.retries.add(); }
 
   // While somebody waits, now and then: `idle` is how long nothing has moved.
   void waiting(std::chrono::nanoseconds idle) noexcept;
   void moving() noexcept {
-    if (recorder_.is_stalled()) recorder_.moving();
+    if (recorder_.is_stalled()) end_stall();
   }
 
+  // Thread-safe.
+  Metrics metrics() const { return counters_.read(); }
+
+  // On all ranks at the same time; does nothing unless there are traces.
+  void align_clocks();
   // The World ends; and after left() nothing is asked of the job any more.
   void leaving() noexcept { recorder_.leave(); }
   void left() noexcept;
@@ -56,13 +73,22 @@ class Watch final : public Witness {
   std::string testimony() override;
   bool asked() override;
   void answer(const std::vector<std::string>& testimonies) override;
+  void beat() override;
 
  private:
   void survey();
+  void end_stall() noexcept;
+  void write_metrics() const noexcept;
+  static std::size_t group_size(const GroupState& g);
 
   Core& core_;
-  Job* job_;  // null after left()
+  Job* job_;                  // null after left()
+  std::string metrics_file_;  // empty: none
+  std::unique_ptr<Trace> trace_;
   Recorder recorder_;
+  Counters counters_;
+  std::uint64_t timed_ = 0;
+  std::chrono::steady_clock::time_point stalled_at_{}, metrics_at_{};
   Fd answer_;  // the last one given to an outsider
 };
 

@@ -1,7 +1,6 @@
 // Assembling a process's weft: topology, transports, groups, and the measured cost of a link.
 #include <fmt/format.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,6 +14,7 @@
 #include "topo/discover.h"
 #include "transport/checked.h"
 #include "transport/fault.h"
+#include "topo/log.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
 
@@ -143,9 +143,9 @@ void Core::set_up(const Place& place) {
   }
   crowding = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
   crowded = crowding > 1;
-  spdlog::debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
-                topology->nhosts(), topology->nrails(), members.size(),
-                crowded ? ", more ranks than cores" : "");
+  log().debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
+              topology->nhosts(), topology->nrails(), members.size(),
+              crowded ? ", more ranks than cores" : "");
 }
 
 Core::~Core() { close(); }
@@ -180,9 +180,10 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
+    if (together) watch->align_clocks();
     if (together) leaving->all_gather("");
   } catch (const Error& e) {
-    spdlog::info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
+    log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();
   watch->left();
@@ -234,6 +235,7 @@ Core& World::core() const {
 Rank World::rank() const { return core().job->rank(); }
 int World::size() const { return core().job->size(); }
 const Topology& World::topology() const { return *core().topology; }
+Metrics World::metrics() const { return core().watch->metrics(); }
 Job& World::job() { return *core().job; }
 void World::abort(const char* reason) noexcept {
   if (core_->job) core_->job->abort(reason);

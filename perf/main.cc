@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   weft::add_lab(app, exit_code);
   weft::add_bench(app, exit_code);
   weft::add_doctor(app, exit_code);
+  weft::add_trace(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

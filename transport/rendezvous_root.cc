@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <list>
 #include <utility>
 
+#include "topo/log.h"
 #include "transport/hmac.h"
 #include "transport/job_assembly.h"
 
@@ -187,7 +187,7 @@ class Door {
         auto hello = wire::decode_hello(frame.payload, spec_.secret, n.nonce);
         if (!hello) {
           ++turned_away_;
-          spdlog::debug("rendezvous: turned away a connection with a wrong secret");
+          log().debug("rendezvous: turned away a connection with a wrong secret");
           return Keep::kNo;
         }
         n.hello = std::move(*hello);

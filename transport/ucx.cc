@@ -3,7 +3,6 @@
 #include "transport/ucx.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "topo/log.h"
 #include "transport/ucx_config.h"
 #include "transport/ucx_transport.h"
 
@@ -73,7 +73,7 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.where = where;
     peer.address = text.substr(1);
   }
-  spdlog::debug("ucx: rank {} ready on device {}", rank_, device_);
+  log().debug("ucx: rank {} ready on device {}", rank_, device_);
 }
 
 void UcxTransport::set_up(const Nic& rail, int nranks) {
@@ -129,7 +129,7 @@ UcxTransport::~UcxTransport() {
     std::this_thread::yield();
   }
   if (!flushing.empty()) {
-    spdlog::debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
+    log().debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
                   flushing.size(), kFlushTimeout.count());
   }
   for (void* request : flushing) ucp_request_free(request);  // ends with its endpoint

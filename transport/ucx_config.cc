@@ -1,8 +1,9 @@
 // weft's settings of UCX, each with its reason.
 #include "transport/ucx_config.h"
 
+#include "topo/log.h"
+
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <string>
@@ -53,7 +54,7 @@ constexpr Setting kTcp[] = {
 void set(ucp_config_t* config, const Nic& rail, const char* name, const std::string& value) {
   const std::string variable = std::string("UCX_") + name;
   if (const char* user = std::getenv(variable.c_str())) {
-    spdlog::debug("ucx: rail {}: {}={} from the environment", rail.name, variable, user);
+    log().debug("ucx: rail {}: {}={} from the environment", rail.name, variable, user);
     return;
   }
   const ucs_status_t status = ucp_config_modify(config, name, value.c_str());

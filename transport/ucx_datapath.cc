@@ -1,11 +1,11 @@
 // The datapath of the ucx transport: tag-matched messages, their completions, failing peers.
 // Set-up is in ucx.cc. The order in which messages are posted or arrive means nothing here.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "topo/log.h"
 #include "transport/ucx_transport.h"
 
 namespace weft {
@@ -227,7 +227,7 @@ void UcxTransport::fail(Peer& peer, Code code, const std::string& why) {
   peer.failure =
       Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
   unswept_ = true;
-  spdlog::debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
+  log().debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
 }
 
 void UcxTransport::on_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept {

@@ -1,0 +1,62 @@
+// What Metrics is made from. One writer, under the lock of the rank's Core; the control plane's
+// thread reads at any time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "coll/cost.h"
+#include "coll/metrics.h"
+
+namespace weft {
+
+// Added to by one thread.
+class Count {
+ public:
+  void add(std::uint64_t n = 1) noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+struct Counters {
+  Counters(Rank rank, int size, std::vector<std::string> links);
+
+  struct Call {
+    Count calls, failures, bytes;
+  };
+  std::array<Call, 32> calls;  // by Collective
+  struct Traffic {
+    Count bytes_sent, bytes_received, messages_sent, messages_received;
+  };
+  Traffic& traffic(int link, Rank peer) {
+    return traffic_[static_cast<std::size_t>(link) * static_cast<std::size_t>(size) +
+                    static_cast<std::size_t>(peer)];
+  }
+  Count stalls, stalled_ns, naps, retries;
+
+  void picked(Collective c, int size_class, int ranks, const Pick& pick);
+  void measured(Collective c, int size_class, int ranks, std::string_view algorithm, double us);
+
+  Metrics read() const;
+
+  const Rank rank;
+  const int size;
+  const std::vector<std::string> links;
+
+ private:
+  std::vector<Traffic> traffic_;
+  mutable std::mutex mutex_;
+  std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_;
+};
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// Counters of one rank, for programs (World::metrics) and for Prometheus.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coll/types.h"
+#include "topo/status.h"
+
+namespace weft {
+
+// Since the World was made. Traffic is that of schedules and of point-to-point messages: small
+// collectives in shared memory, where ranks read each other's data, count as calls only.
+struct Metrics {
+  Rank rank = 0;
+  int size = 1;
+  struct Calls {
+    Collective collective;
+    std::uint64_t calls = 0, failures = 0;
+    std::uint64_t bytes = 0;  // count times the size of an element, over all calls
+  };
+  std::vector<Calls> calls;  // of collectives that were called
+  struct Traffic {
+    Rank peer;
+    std::string link;  // "shm", "rail 0 (eth0)"
+    std::uint64_t bytes_sent = 0, bytes_received = 0;
+    std::uint64_t messages_sent = 0, messages_received = 0;
+  };
+  std::vector<Traffic> traffic;   // of pairs that exchanged something
+  std::uint64_t stalls = 0;       // times that nothing moved for 5 ms while an operation waited
+  double stalled_s = 0;           // all together
+  std::uint64_t naps = 0;         // times a waiting rank went to sleep
+  std::uint64_t retries = 0;      // messages that were sent once more
+  // What `auto` picked, and how long that really takes: a sample of the calls is timed.
+  struct Pick {
+    Collective collective;
+    std::size_t bytes;  // messages up to this, and larger than half of it
+    int ranks;
+    std::string algorithm, runner_up;
+    double predicted_us = 0, runner_up_us = 0;
+    std::uint64_t measured = 0;  // calls that were timed
+    double mean_us = 0, min_us = 0;
+  };
+  std::vector<Pick> picks;
+};
+
+// Text exposition format, all names begin with weft_.
+std::string to_prometheus(const Metrics& metrics);
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+// A trace of one rank for people and Perfetto: every operation, and every transfer of it on every
+// link, with bytes. Kept in memory until the end, then written as Chrome trace events (JSON).
+//
+// Only made where WEFT_TRACE asks for it: transports are wrapped then, so that nothing else pays.
+// Not thread-safe: used under the lock of the rank's Core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coll/recorder.h"
+#include "topo/status.h"
+#include "transport/rendezvous.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class Trace {
+ public:
+  // path: of this rank's file; empty: none, this rank only helps to align the clocks.
+  Trace(std::string path, Rank rank, std::string host, std::vector<std::string> links);
+
+  // A transport whose transfers are traced.
+  std::unique_ptr<Transport> wrap(std::unique_ptr<Transport> inner, int link);
+
+  void begin(std::uint64_t number, const book::Record& o);
+  void end(std::uint64_t number, bool ok);
+  // The transfers of that id belong to this operation.
+  void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
+  void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
+
+  // How far this rank's clock is ahead of rank 0's, by messages of the control plane: every rank
+  // calls it at the same time. Narrows what it knew.
+  void align(Job& job);
+  // Ranks of one machine share a clock.
+  void aligned() { offset_low_ = offset_high_ = 0; }
+
+  void write() const;  // says so on the log when it cannot
+
+ private:
+  class Traced;
+  struct Event {
+    std::uint64_t begin_ns, end_ns, bytes, number;
+    std::uint32_t round;
+    Rank peer;
+    std::int16_t link;
+    Transfer::Kind kind;
+    bool ok;
+  };
+  struct Call {
+    book::Record o;
+    std::uint64_t begin_ns, end_ns;
+    bool ok;
+  };
+  void add(const Event& event);
+
+  std::string path_, host_;
+  Rank rank_;
+  std::vector<std::string> links_;
+  std::vector<Event> events_;
+  std::vector<Call> calls_;
+  std::unordered_map<std::uint64_t, std::size_t> open_;  // calls, by number
+  std::unordered_map<std::uint32_t, std::uint64_t> number_of_;
+  std::uint64_t dropped_ = 0;
+  std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
+};
+
+// "trace.json" of rank 3: "trace.rank3.json"
+std::string file_of_rank(const std::string& path, Rank rank);
+
+}  // namespace weft

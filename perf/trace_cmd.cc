@@ -1,0 +1,104 @@
+// weft trace merge: the traces of all ranks as one file, on rank 0's clock.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "perf/commands.h"
+#include "topo/status.h"
+
+namespace weft {
+namespace {
+
+using nlohmann::json;
+
+json read_trace(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(fmt::format("cannot read the trace {}", path));
+  json trace = json::parse(file, nullptr, false);
+  const bool known = trace.is_object() && trace.contains("traceEvents") &&
+                     trace["traceEvents"].is_array() && trace.contains("otherData") &&
+                     trace["otherData"].value("schema", "") == "weft.trace/1";
+  if (!known)
+    throw Error(
+        fmt::format("{} is no trace of one rank (schema weft.trace/1): was the program "
+                    "ended before it could write it?",
+                    path));
+  return trace;
+}
+
+void merge(const std::vector<std::string>& paths, const std::string& to) {
+  json all = json::array();
+  std::set<int> ranks;
+  double first = std::numeric_limits<double>::max(), uncertain = 0;
+  for (const std::string& path : paths) {
+    json trace = read_trace(path);
+    const json& about = trace["otherData"];
+    const int rank = about.value("rank", -1);
+    if (!ranks.insert(rank).second)
+      throw Error(
+          fmt::format("{} is another trace of rank {}: give one file of each rank of one "
+                      "job",
+                      path, rank));
+    const double ahead = about.value("clock_ahead_us", 0.0);
+    const double unsure = about.value("clock_uncertain_us", -1.0);
+    if (unsure < 0)
+      std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
+                   rank);
+    uncertain = std::max(uncertain, unsure);
+    if (const auto dropped = about.value("dropped", 0); dropped > 0)
+      std::fprintf(stderr, "weft trace: rank %d left out its last %d events\n", rank, dropped);
+    for (json& event : trace["traceEvents"]) {
+      if (event.contains("ts")) {
+        const double ts = event["ts"].get<double>() - ahead;
+        event["ts"] = ts;
+        first = std::min(first, ts);
+      }
+      all.push_back(std::move(event));
+    }
+  }
+  // Times from 0: microseconds since boot are hard to read.
+  for (json& event : all)
+    if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - first;
+  const json merged = {
+      {"traceEvents", std::move(all)},
+      {"displayTimeUnit", "ns"},
+      {"otherData",
+       {{"schema", "weft.trace/1"}, {"ranks", ranks}, {"clock_uncertain_us", uncertain}}}};
+  std::ofstream file(to);
+  file << merged.dump() << '\n';
+  file.close();
+  if (!file) throw Error(fmt::format("cannot write {}", to));
+  fmt::print("{}: {} events of {} ranks; clocks agree within {:.0f} us\n", to,
+             merged["traceEvents"].size(), ranks.size(), uncertain);
+}
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::string out;
+};
+
+}  // namespace
+
+void add_trace(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("trace", "Work with traces (WEFT_TRACE=FILE writes them)");
+  command->require_subcommand(1);
+  auto* merging = command->add_subcommand(
+      "merge", "Make one of the traces of all ranks, for ui.perfetto.dev or chrome://tracing");
+  const auto a = std::make_shared<Arguments>();
+  merging->add_option("files", a->files, "A file of each rank: trace.rank0.json ...")->required();
+  merging->add_option("-o,--output", a->out, "Where to")->required();
+  merging->callback([a, &exit_code] {
+    merge(a->files, a->out);
+    exit_code = kExitOk;
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+// labels: multiproc
+// ctest: whole
+// Traces, metrics and the log of real jobs: files that load, numbers that agree with what was run.
+#include "coll/trace.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "coll/metrics.h"
+#include "support/ranks.h"
+#include "support/shell.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Observed : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("weft_observed_{}", getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const std::string& name) const { return folder_ / name; }
+  static std::string read(const std::string& path) {
+    std::ifstream in(path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  static nlohmann::json json(const std::string& path) {
+    return nlohmann::json::parse(read(path), nullptr, false);
+  }
+
+  fs::path folder_;
+};
+
+// Two "hosts" of two ranks each.
+std::string perf(const std::string& arguments) {
+  return fmt::format("{} launch -n 4 --hosts 2 -- {} perf {}", WEFT_BINARY, WEFT_BINARY, arguments);
+}
+
+TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
+  const Output job = run(fmt::format("WEFT_TRACE={} {}", file("t.json"),
+                                     perf("all_reduce -b 1M -e 1M -i 2 --algo ring")));
+  ASSERT_EQ(job.exit_code, 0) << job.text;
+  std::string files;
+  for (int r = 0; r < 4; ++r) {
+    const std::string path = file(fmt::format("t.rank{}.json", r));
+    files += path + " ";
+    const auto trace = json(path);
+    ASSERT_TRUE(trace.is_object()) << path;
+    EXPECT_EQ(trace["otherData"]["rank"], r);
+    EXPECT_GE(trace["otherData"]["clock_uncertain_us"], 0) << path;
+  }
+  const Output merged =
+      run(fmt::format("{} trace merge {} -o {}", WEFT_BINARY, files, file("all.json")));
+  ASSERT_EQ(merged.exit_code, 0) << merged.text;
+
+  struct Span {
+    double begin, end;
+  };
+  std::map<std::pair<int, std::string>, Span> operations;  // by rank and name
+  std::map<std::pair<int, int>, std::uint64_t> sent, received;
+  std::map<std::pair<int, int>, double> first_send, first_recv;
+  std::map<std::pair<int, int>, double> free_at;  // of a track
+  const auto trace = json(file("all.json"));
+  ASSERT_TRUE(trace.is_object());
+  int transfers = 0;
+  auto events = trace["traceEvents"].get<std::vector<nlohmann::json>>();
+  std::ranges::stable_sort(events, {}, [](const auto& e) { return e.value("ts", -1.0); });
+  for (const auto& e : events) {
+    const int rank = e["pid"];
+    ASSERT_TRUE(rank >= 0 && rank < 4);
+    if (e["ph"] == "M") continue;
+    ASSERT_EQ(e["ph"], "X");
+    const Span span{e["ts"], e["ts"].get<double>() + e["dur"].get<double>()};
+    ASSERT_GE(span.begin, 0);
+    ASSERT_GE(span.end, span.begin);
+    // Nothing on a track overlaps, so that it can be drawn.
+    double& busy = free_at[{rank, e["tid"]}];
+    EXPECT_GE(span.begin, busy - 0.002) << e;
+    busy = span.end;
+    if (e["cat"] == "operation") {
+      operations[{rank, e["name"]}] = span;
+      continue;
+    }
+    ++transfers;
+    const int peer = e["args"]["peer"];
+    EXPECT_EQ(e["args"]["ok"], true) << e;
+    const bool send = std::string(e["name"]).starts_with("send");
+    const bool across = rank / 2 != peer / 2;
+    EXPECT_EQ(std::string(e["args"]["link"]).starts_with("rail"), across) << e;
+    (send ? sent : received)[{rank, peer}] += e["args"]["bytes"].get<std::uint64_t>();
+  }
+  EXPECT_GT(transfers, 40);
+  EXPECT_FALSE(operations.empty());
+  // Every byte that was sent was received, on whatever link.
+  for (const auto& [pair, bytes] : sent) {
+    const auto [from, to] = pair;
+    EXPECT_EQ(received[std::make_pair(to, from)], bytes) << from << " -> " << to;
+  }
+  // An all_reduce ends nowhere before it has begun everywhere.
+  int compared = 0;
+  for (const auto& [key, span] : operations) {
+    if (!key.second.starts_with("all_reduce")) continue;
+    for (int r = 0; r < 4; ++r) {
+      const auto other = operations.find({r, key.second});
+      ASSERT_NE(other, operations.end()) << key.second << " on rank " << r;
+      EXPECT_LE(other->second.begin, span.end + 1) << key.second;
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 16);
+}
+
+TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
+  std::ofstream(file("x.json")) << "{\"traceEvents\":[";
+  const Output output =
+      run(fmt::format("{} trace merge {} -o {}", WEFT_BINARY, file("x.json"), file("y.json")));
+  EXPECT_EQ(output.exit_code, 4) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("is no trace of one rank"));
+  EXPECT_FALSE(fs::exists(file("y.json")));
+}
+
+TEST_F(Observed, AFileOfEachRank) {
+  EXPECT_EQ(file_of_rank("/a/t.json", 3), "/a/t.rank3.json");
+  EXPECT_EQ(file_of_rank("metrics", 0), "metrics.rank0");
+}
+
+TEST_F(Observed, PrometheusText) {
+  const Output job =
+      run(fmt::format("WEFT_METRICS={} {}", file("m.prom"), perf("all_reduce -b 1M -e 1M -i 20")));
+  ASSERT_EQ(job.exit_code, 0) << job.text;
+  for (int r = 0; r < 4; ++r) {
+    std::istringstream text(read(file(fmt::format("m.rank{}.prom", r))));
+    int samples = 0;
+    for (std::string line; std::getline(text, line);) {
+      if (line.starts_with("#")) continue;
+      ++samples;
+      EXPECT_THAT(line, ContainsRegex("^weft_[a-z_]+[{]rank=\"[0-9]\".*[}] [0-9.e+-]+$"));
+    }
+    EXPECT_GT(samples, 15);
+  }
+  const std::string text = read(file("m.rank1.prom"));
+  EXPECT_THAT(text, ContainsRegex("weft_calls_total.rank=\"1\",collective=\"all_reduce\". [0-9]+"));
+  EXPECT_THAT(text, ContainsRegex("weft_sent_bytes_total.*link=\"rail 0"));
+  EXPECT_THAT(text, ContainsRegex("weft_pick_measured_us.*collective=\"all_reduce\""));
+}
+
+TEST_F(Observed, TheLogIsSilentUnlessAsked) {
+  const std::string command = perf("all_reduce -b 64K -e 64K -i 2");
+  EXPECT_THAT(run(command).text, Not(HasSubstr("weft: all_reduce of")));
+  EXPECT_THAT(run("WEFT_LOG=debug " + command).text, HasSubstr("weft: all_reduce of"));
+  EXPECT_THAT(run("WEFT_LOG=loud " + command).text, HasSubstr("WEFT_LOG=loud is not one of"));
+}
+
+// What was sent is what was received, and what the schedule says.
+TEST(MetricsOfAWorld, CountCallsAndBytes) {
+  constexpr std::size_t kCount = 1 << 20;
+  constexpr int kCalls = 40, kRanks = 3;
+  std::vector<Metrics> all(kRanks);
+  testing::run_ranks(testing::places({kRanks}), {}, [&](World& world) {
+    Communicator comm = world.world();
+    comm.set_algorithm(Collective::kAllReduce, "ring");
+    const Metrics before = world.metrics();
+    std::vector<float> data(kCount, 1), out(kCount);
+    for (int i = 0; i < kCalls; ++i)
+      comm.all_reduce(data.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum).check();
+    for (int i = 0; i < 5; ++i)
+      comm.all_reduce(data.data(), out.data(), 2, DType::kFloat32, RedOp::kSum).check();
+    std::int32_t word = 0;
+    if (world.rank() == 0) comm.send(&word, 1, DType::kInt32, 1).check();
+    if (world.rank() == 1) comm.recv(&word, 1, DType::kInt32, 0).check();
+    Metrics m = world.metrics();
+    const auto value = [](const Metrics& from, Collective c) {
+      for (const auto& calls : from.calls)
+        if (calls.collective == c) return calls;
+      return Metrics::Calls{c};
+    };
+    const auto now = value(m, Collective::kAllReduce), then = value(before, Collective::kAllReduce);
+    EXPECT_EQ(now.calls - then.calls, kCalls + 5u);
+    EXPECT_EQ(now.bytes - then.bytes, kCalls * kCount * 4 + 5 * 8u);
+    EXPECT_EQ(now.failures, 0u);
+    for (auto& t : m.traffic)
+      for (const auto& old : before.traffic)
+        if (old.peer == t.peer && old.link == t.link) {
+          t.bytes_sent -= old.bytes_sent;
+          t.bytes_received -= old.bytes_received;
+        }
+    bool timed = false;
+    for (const auto& pick : m.picks)
+      timed = timed || (pick.algorithm == "ring" && pick.measured > 0 && pick.min_us > 0);
+    EXPECT_TRUE(timed);
+    all[static_cast<std::size_t>(world.rank())] = m;
+  });
+  const auto traffic = [&](Rank from, Rank to) {
+    for (const auto& t : all[static_cast<std::size_t>(from)].traffic)
+      if (t.peer == to) return t;
+    return Metrics::Traffic{};
+  };
+  for (Rank r = 0; r < kRanks; ++r) {
+    const Rank next = (r + 1) % kRanks;
+    // 2 (n - 1) / n of the message, by calls of the ring, and one word.
+    const std::uint64_t ring = kCalls * kCount * 4 * 2 * (kRanks - 1) / kRanks;
+    EXPECT_NEAR(static_cast<double>(traffic(r, next).bytes_sent), static_cast<double>(ring),
+                static_cast<double>(ring) / 100);
+    EXPECT_EQ(traffic(r, next).bytes_sent, traffic(next, r).bytes_received);
+  }
+}
+
+}  // namespace
+}  // namespace weft
