@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "coll/algorithm.h"
@@ -45,10 +46,11 @@ struct Operation {
   std::uint32_t id = 0;      // upper half of its transfer ids
   std::uint64_t record = 0;  // in the flight recorder
   Call call;
-  Rank root = 0;          // broadcast; kMessage: the peer (of the communicator)
-  Run run;                // kPlan
-  int messages_left = 0;  // kMessage
-  bool sends = false;     // kMessage
+  Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
+  std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
+  Run run;                          // kPlan
+  int messages_left = 0;            // kMessage
+  bool sends = false;               // kMessage
   bool over = false;
   Status status;
 };
@@ -56,14 +58,15 @@ struct Operation {
 struct PlanKey {
   const Algorithm* algorithm;
   Rank root;
-  bool in_place, small;
+  bool in_place, small, premultiplied, deterministic;
   auto operator<=>(const PlanKey&) const = default;
 };
 
 // What communicators of the same ranks, in the same order, have in common.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
+  // By collective, size class and whether sums are deterministic.
+  std::map<std::tuple<Collective, int, bool>, const Algorithm*> picks;
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -122,8 +125,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // A communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
-  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
-                       std::size_t total_bytes);
+  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
+                       bool in_place);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
   void fail(const Status& status);
   // The same for an error of a transport, whose cause may be another rank than the peer.
@@ -145,7 +148,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;
-  CostModel costs;                                              // measured; the same on every rank
+  CostModel costs;  // measured; the same on every rank
 
   // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
   // by one that is being made. Fixed ones are made when asked for and kept.

@@ -171,6 +171,11 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
+    if (std::string_view(text) != "0" && std::string_view(text) != "1")
+      throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));
+    o.deterministic = std::string_view(text) == "1";
+  }
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.
