@@ -15,10 +15,13 @@ namespace weft {
 struct Shape {
   Rank rank = 0;
   int nranks = 1;
-  Rank root = 0;                         // broadcast
+  Rank root = 0;                         // of the collectives that have one
   std::vector<std::vector<Rank>> hosts;  // ranks by host, ascending; empty: all on one host
   std::vector<double> rail_weight;       // relative speed of rail l (that of the l-th rank of each
                                          // host); empty: equal
+  // Reductions add up in the order of ranks, whatever the algorithm: contributions travel
+  // unreduced to whoever reduces them, all in one go.
+  bool deterministic = false;
 };
 
 struct Algorithm {

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <string>
 
 namespace weft {
@@ -15,18 +18,97 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
   return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
 }
 
-// What a collective reads and writes, in elements.
+using Spans = std::span<const std::size_t>;
+
+// Where block i begins, in elements.
+std::size_t begin_of(const Call& call, bool received, std::size_t i) {
+  if (!call.uneven) return i * call.count;
+  const Spans offsets = received ? call.recv_offsets : call.offsets;
+  if (!offsets.empty()) return offsets[i];
+  const Spans counts = received ? call.recv_counts : call.counts;
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(i),
+                         std::size_t{0});
+}
+
+// Elements up to the end of the last block.
+std::size_t extent(const Call& call, bool received, std::size_t n) {
+  if (!call.uneven) return n * call.count;
+  std::size_t end = 0;
+  const Spans counts = received ? call.recv_counts : call.counts;
+  for (std::size_t i = 0; i < n; ++i)
+    if (counts[i]) end = std::max(end, begin_of(call, received, i) + counts[i]);
+  return end;
+}
+
+// Empty, or what is wrong with the sizes of blocks: one per rank, together within memory; those
+// that are written must not overlap.
+std::string why_refused(Spans counts, Spans offsets, std::size_t n, std::size_t most, bool written,
+                        const char* which) {
+  if (counts.size() != n)
+    return fmt::format("{}counts has {} entries; give one for each of the {} ranks", which,
+                       counts.size(), n);
+  if (!offsets.empty() && offsets.size() != n)
+    return fmt::format("{}offsets has {} entries; give one for each of the {} ranks, or none",
+                       which, offsets.size(), n);
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = offsets.empty() ? sum : offsets[i];
+    if (counts[i] > most || at > most - counts[i])
+      return fmt::format("{}counts[{}] is {}, from element {} on: more than memory can hold", which,
+                         i, counts[i], at);
+    sum = offsets.empty() ? sum + counts[i] : 0;
+  }
+  if (!written || offsets.empty()) return {};
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < n; ++i)
+    if (counts[i]) order.push_back(i);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return offsets[i]; });
+  for (std::size_t k = 1; k < order.size(); ++k)
+    if (offsets[order[k]] - offsets[order[k - 1]] < counts[order[k - 1]])
+      return fmt::format("the blocks of ranks {} and {} overlap in out; give other {}offsets",
+                         order[k - 1], order[k], which);
+  return {};
+}
+
+// What a rank reads and writes, in elements.
 struct Sizes {
   std::size_t in, out;
 };
-Sizes sizes(Collective c, std::size_t count, std::size_t n) {
+Sizes sizes(Collective c, const Call& call, Rank root, Rank rank, std::size_t n) {
+  const auto me = static_cast<std::size_t>(rank);
+  const std::size_t own = call.uneven ? call.counts[me] : call.count;
+  const bool at_root = rank == root;
   switch (c) {
     case Collective::kAllGather:
-      return {count, count * n};
+      return {own, extent(call, false, n)};
     case Collective::kReduceScatter:
-      return {count * n, count};
+      return {extent(call, false, n), own};
+    case Collective::kBroadcast:
+      return {at_root ? call.count : 0, call.count};
+    case Collective::kReduce:
+      return {call.count, at_root ? call.count : 0};
+    case Collective::kGather:
+      return {own, at_root ? extent(call, false, n) : 0};
+    case Collective::kScatter:
+      return {at_root ? extent(call, false, n) : 0, own};
+    case Collective::kAllToAll:
+      return {extent(call, false, n), extent(call, call.uneven, n)};
     default:
-      return {count, count};
+      return {call.count, call.count};
+  }
+}
+
+// How to call the collective in place.
+const char* in_place_form(Collective c, bool uneven) {
+  switch (c) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return uneven ? "in == out + the offset of this rank's block" : "in == out + rank * count";
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      return uneven ? "out == in + the offset of this rank's block" : "out == in + rank * count";
+    default:
+      return uneven ? "in == out, with the same counts and offsets both ways" : "in == out";
   }
 }
 
@@ -37,7 +119,6 @@ std::string why_undefined(RedOp op, double factor, DType type) {
                        is_bitwise(op)      ? "use an integer type of the same size"
                        : op == RedOp::kAvg ? "use uint8, or sum (which is `or` for bool)"
                                            : "use uint8, or bit_and");
-  if (op == RedOp::kPreMulSum) return "premul_sum is not supported yet; scale the input";
   if (op != RedOp::kPreMulSum || is_floating(type)) return {};
   // Whole, and within 64 bits: what it is multiplied with wraps around in any case.
   if (!(std::trunc(factor) == factor && factor >= -0x1p63 && factor < 0x1p64))
@@ -53,7 +134,8 @@ std::string why_undefined(RedOp op, double factor, DType type) {
 Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std::size_t n,
                        bool& in_place) {
   const auto fail = [&](std::string what) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: {}", name(c), what));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}{}: {}", name(c), call.uneven ? "_v" : "", what));
   };
   in_place = false;
   if (c == Collective::kBarrier) return {};
@@ -61,41 +143,83 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
     if (std::string why = why_undefined(call.op, call.factor, call.type); !why.empty())
       return fail(std::move(why));
   const std::size_t element = size_of(call.type);
-  std::size_t all = 0;  // bytes of the larger buffer at most
-  if (__builtin_mul_overflow(call.count, element * n, &all) ||
-      all > std::numeric_limits<std::size_t>::max() / 2)
-    return fail(
-        fmt::format("count {} of {} is more than memory can hold", call.count, name(call.type)));
+  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / element;
   if (root < 0 || static_cast<std::size_t>(root) >= n)
     return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
-  const auto [in, out] = sizes(c, call.count, n);
-  const bool reads = c != Collective::kBroadcast || rank == root;
-  if (reads && in && !call.in) return fail(fmt::format("in is null, count is {}", call.count));
-  if (out && !call.out) return fail(fmt::format("out is null, count is {}", call.count));
-  if (!reads) {
-    in_place = true;
+  if (call.uneven) {
+    const bool exchange = c == Collective::kAllToAll;
+    const bool writes = c == Collective::kAllGather || (c == Collective::kGather && rank == root);
+    std::string why =
+        why_refused(call.counts, call.offsets, n, most, writes, exchange ? "send_" : "");
+    if (why.empty() && exchange)
+      why = why_refused(call.recv_counts, call.recv_offsets, n, most, true, "recv_");
+    if (!why.empty()) return fail(std::move(why));
+  } else if (std::size_t all = 0; __builtin_mul_overflow(call.count, n, &all) || all > most) {
+    return fail(
+        fmt::format("count {} of {} is more than memory can hold", call.count, name(call.type)));
+  }
+  const auto [in, out] = sizes(c, call, root, rank, n);
+  if (in && !call.in) return fail(fmt::format("in is null; it is read, {} elements", in));
+  if (out && !call.out) return fail(fmt::format("out is null; it is written, {} elements", out));
+  if (in == 0 || out == 0) {
+    in_place = true;  // either buffer does not matter
     return {};
   }
-  const auto me = static_cast<std::size_t>(rank);
+  const std::size_t mine = begin_of(call, false, static_cast<std::size_t>(rank)) * element;
   const auto* from = static_cast<const std::byte*>(call.in);
   const auto* to = static_cast<const std::byte*>(call.out);
   switch (c) {
     case Collective::kAllGather:
-      in_place = from == to + me * in * element;
+    case Collective::kGather:
+      in_place = from == to + mine;
       break;
     case Collective::kReduceScatter:
-      in_place = to == from + me * out * element;
+    case Collective::kScatter:
+      in_place = to == from + mine;
       break;
     default:
       in_place = from == to;
       break;
   }
+  if (in_place && call.uneven && c == Collective::kAllToAll)
+    for (std::size_t i = 0; i < n; ++i)
+      in_place = in_place && call.counts[i] == call.recv_counts[i] &&
+                 begin_of(call, false, i) == begin_of(call, true, i);
   if (!in_place && overlap(from, in * element, to, out * element))
     return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
-                            c == Collective::kAllGather       ? "in == out + rank * count"
-                            : c == Collective::kReduceScatter ? "out == in + rank * count"
-                                                              : "in == out"));
+                            in_place_form(c, call.uneven)));
   return {};
+}
+
+std::size_t total_bytes(Collective c, const Call& call, std::size_t n) {
+  const std::size_t element = size_of(call.type);
+  if (!call.uneven) return call.count * element * (by_blocks(c) ? n : 1);
+  std::size_t sum = std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0});
+  if (c != Collective::kAllToAll) return sum * element;
+  sum += std::accumulate(call.recv_counts.begin(), call.recv_counts.end(), std::size_t{0});
+  return sum ? std::numeric_limits<std::size_t>::max() / 2 : 0;
+}
+
+std::vector<std::size_t> own_blocks(Call& call, std::size_t n) {
+  if (!call.uneven) return {};
+  const bool exchange = !call.recv_counts.empty();
+  std::vector<std::size_t> all((exchange ? 4 : 2) * n);
+  const Call given = call;
+  for (std::size_t i = 0; i < n; ++i) {
+    all[i] = given.counts[i];
+    all[n + i] = begin_of(given, false, i);
+    if (!exchange) continue;
+    all[2 * n + i] = given.recv_counts[i];
+    all[3 * n + i] = begin_of(given, true, i);
+  }
+  const Spans spans(all);
+  call.counts = spans.subspan(0, n);
+  call.offsets = spans.subspan(n, n);
+  if (exchange) {
+    call.recv_counts = spans.subspan(2 * n, n);
+    call.recv_offsets = spans.subspan(3 * n, n);
+  }
+  return all;
 }
 
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,

@@ -3,6 +3,7 @@
 // This is the schedule "flat" (and the small cases of "direct"), executed on the transport's board:
 // one store and n - 1 loads instead of messages.
 #include <cstring>
+#include <vector>
 
 #include "coll/core.h"
 
@@ -10,9 +11,15 @@ namespace weft {
 
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) {
   std::size_t bytes = call.count * size_of(call.type);
-  if (c == Collective::kReduceScatter) bytes *= g.ranks.size();
-  if (c == Collective::kBarrier || (c == Collective::kBroadcast && g.me != root)) bytes = 0;
-  g.board->publish(++g.board_round, call.in, bytes, call.head);
+  if (c == Collective::kReduceScatter || c == Collective::kScatter || c == Collective::kAllToAll)
+    bytes *= g.ranks.size();
+  const bool root_only = c == Collective::kBroadcast || c == Collective::kScatter;
+  if (c == Collective::kBarrier || (root_only && g.me != root)) bytes = 0;
+  if (call.op != RedOp::kPreMulSum || !reduces(c))
+    return g.board->publish(++g.board_round, call.in, bytes, call.head);
+  std::vector<std::byte> product(bytes);
+  multiply(product.data(), call.in, call.type, call.factor, bytes / size_of(call.type));
+  g.board->publish(++g.board_round, product.data(), bytes, call.head);
 }
 
 bool board_ready(const GroupState& g) {
@@ -32,23 +39,36 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int other = g.board->collect(g.board_round, from);
   if (other >= 0) [[unlikely]]
     return other;
+  const auto copy = [&](int to, const void* what, int part) {
+    if (bytes)
+      std::memcpy(static_cast<std::byte*>(call.out) + static_cast<std::size_t>(to) * bytes,
+                  static_cast<const std::byte*>(what) + static_cast<std::size_t>(part) * bytes,
+                  bytes);
+  };
   switch (c) {
     case Collective::kReduceScatter:
       for (int i = 0; i < n; ++i)
         from[i] = static_cast<const std::byte*>(from[i]) + static_cast<std::size_t>(g.me) * bytes;
       [[fallthrough]];
     case Collective::kAllReduce:
+    case Collective::kReduce:
+      if (c == Collective::kReduce && g.me != root) break;
       reduce_kernel(call.type, call.op)(call.out, from, n, call.count);
       if (call.op == RedOp::kAvg) scale(call.out, call.out, call.type, n, call.count);
       break;
     case Collective::kAllGather:
-      for (int i = 0; i < n; ++i)
-        if (bytes)
-          std::memcpy(static_cast<std::byte*>(call.out) + static_cast<std::size_t>(i) * bytes,
-                      from[i], bytes);
+    case Collective::kGather:
+      if (c == Collective::kGather && g.me != root) break;
+      for (int i = 0; i < n; ++i) copy(i, from[i], 0);
+      break;
+    case Collective::kAllToAll:
+      for (int i = 0; i < n; ++i) copy(i, from[i], g.me);
       break;
     case Collective::kBroadcast:
-      if (bytes) std::memcpy(call.out, from[root], bytes);
+      copy(0, from[root], 0);
+      break;
+    case Collective::kScatter:
+      copy(0, from[root], g.me);
       break;
     default:
       break;

@@ -45,6 +45,10 @@ void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 // To member 0 and back: 2 (n - 1) messages in all, the fewest there can be.
 void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel);
 
+// reduce.cc: the mirror image of chain_broadcast; parts to one member.
+void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel);
+
 // The groups of one rank. The shape must outlive it.
 class Layout {
  public:
@@ -92,6 +96,9 @@ std::span<const Algorithm> ring_algorithms();
 std::span<const Algorithm> recursive_doubling_algorithms();
 std::span<const Algorithm> halving_doubling_algorithms();
 std::span<const Algorithm> rail_algorithms();
+std::span<const Algorithm> reduce_algorithms();
+std::span<const Algorithm> gather_scatter_algorithms();
+std::span<const Algorithm> all_to_all_algorithms();
 std::span<const Algorithm> tree_algorithms();
 
 }  // namespace weft

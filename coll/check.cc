@@ -20,6 +20,7 @@
 #include <numeric>
 
 #include "coll/check_graph.h"
+#include "coll/promise.h"
 
 namespace weft {
 namespace {
@@ -44,7 +45,8 @@ class Checker {
       : collective_(collective),
         all_(schedules),
         options_(options),
-        nranks_(static_cast<int>(schedules.size())) {}
+        nranks_(static_cast<int>(schedules.size())),
+        promise_{collective, nranks_, options.root} {}
 
   std::string run();
 
@@ -59,9 +61,7 @@ class Checker {
   std::string reduced(Rank rank, int chunk, Word expected) const;
 
   bool barrier() const { return collective_ == Collective::kBarrier; }
-  bool blocks() const {
-    return collective_ == Collective::kAllGather || collective_ == Collective::kReduceScatter;
-  }
+  bool blocks() const { return by_blocks(collective_); }
   int block_of(int chunk) const { return all_[0].block.empty() ? chunk : all_[0].block[chunk]; }
   std::size_t index(Rank rank, int chunk) const {
     return (static_cast<std::size_t>(rank) * nchunks_ + chunk) * words_;
@@ -75,7 +75,9 @@ class Checker {
   Collective collective_;
   std::span<const Schedule> all_;
   CheckOptions options_;
-  int nranks_, nchunks_ = 0, words_ = 2;
+  int nranks_;
+  Promise promise_;
+  int nchunks_ = 0, words_ = 2;
   std::vector<Word> values_;                 // by rank and chunk
   std::vector<std::vector<Word>> messages_;  // by send: on the way
 };
@@ -85,7 +87,7 @@ std::string Checker::run() {
   if (all_.empty()) return "there are no schedules to check";
   if (options_.credits < 0)
     return fmt::format("credits are {}, expected 0 or more", options_.credits);
-  if (collective_ == Collective::kBroadcast && (options_.root < 0 || options_.root >= nranks_))
+  if (rooted(collective_) && (options_.root < 0 || options_.root >= nranks_))
     return fmt::format("the root is rank {} of {}", options_.root, nranks_);
   nchunks_ = all_[0].nchunks;
   if (std::string fault = malformed(); !fault.empty()) return fault;
@@ -121,6 +123,8 @@ std::string Checker::malformed() const {
                          nchunks_);
     if (s.block != all_[0].block)
       return fmt::format("rank {} lays out the blocks otherwise than rank 0", r);
+    if (s.packs != all_[0].packs)
+      return fmt::format("rank {} and rank 0 do not both say that small messages are packed", r);
     if (s.weight != all_[0].weight)
       return fmt::format("rank {} gives the chunks other weights than rank 0", r);
     for (std::size_t i = 0; i < s.steps.size(); ++i) {
@@ -132,6 +136,11 @@ std::string Checker::malformed() const {
         return fmt::format(
             "step {} of rank {} has {} chunks from chunk {} on, expected some of [0,{})", i, r,
             step.at.count, step.at.first, nchunks_);
+      const bool alike = i > 0 && s.steps[i - 1].op == step.op &&
+                         s.steps[i - 1].peer == step.peer && s.steps[i - 1].channel == step.channel;
+      if (step.joined && (!alike || step.op == Op::kRecvReduce))
+        return fmt::format(
+            "step {} of rank {} is joined to the step before, which is not of its kind", i, r);
       if (step.channel < 0)
         return fmt::format("step {} of rank {} has channel {}, expected 0 or more", i, r,
                            step.channel);
@@ -152,19 +161,23 @@ std::string Checker::malformed_layout() const {
   if (!blocks()) return {};
 
   const auto& block = all_[0].block;
-  const int given = static_cast<int>(block.size());
-  if (given != (block.empty() ? 0 : nchunks_) || (block.empty() && nchunks_ != nranks_))
+  const int given = static_cast<int>(block.size()), blocks = promise_.blocks();
+  if (given != (block.empty() ? 0 : nchunks_) || (block.empty() && nchunks_ != blocks))
     return fmt::format("there are {} chunks with {} blocks given, for {} ranks", nchunks_, given,
                        nranks_);
-  std::vector<double> size(nranks_, 0);
-  for (int c = 0; c < nchunks_; ++c) {
-    if (block_of(c) < 0 || block_of(c) >= nranks_)
+  std::vector<double> size(blocks, 0);
+  for (int c = 0; c < nchunks_; ++c) {  // of an all_to_all a block is one of n * n
+    if (block_of(c) < 0 || block_of(c) >= blocks)
       return fmt::format("chunk {} is of the block of rank {}, expected a rank below {}", c,
-                         block_of(c), nranks_);
+                         block_of(c), blocks);
     size[block_of(c)] += weight.empty() ? 1 : weight[c];
   }
-  for (int r = 0; r < nranks_; ++r)
-    if (size[r] == 0) return fmt::format("no chunk holds the block of rank {}", r);
+  for (int b = 0; b < blocks; ++b)
+    if (size[b] == 0)
+      return collective_ == Collective::kAllToAll
+                 ? fmt::format("no chunk holds the block of rank {} for rank {}", b / nranks_,
+                               b % nranks_)
+                 : fmt::format("no chunk holds the block of rank {}", b);
   return {};
 }
 
@@ -177,8 +190,7 @@ void Checker::start() {
         at(r, c)[r / 64] |= Word{1} << (r % 64);
         continue;
       }
-      if (collective_ == Collective::kAllGather && block_of(c) != r) continue;
-      if (collective_ == Collective::kBroadcast && options_.root != r) continue;
+      if (!promise_.starts(r, block_of(c))) continue;
       sum(r, c) = expression(r, c) = token(r, c);
     }
 }
@@ -247,24 +259,27 @@ std::string Checker::barrier_passed() const {
 
 std::string Checker::postcondition() const {
   if (barrier()) return barrier_passed();
-  const bool reduces =
-      collective_ == Collective::kAllReduce || collective_ == Collective::kReduceScatter;
   for (int c = 0; c < nchunks_; ++c) {
-    const Rank owner = blocks() ? block_of(c) : options_.root;
-    Word all = 0;
+    const int block = block_of(c);
+    const Rank source = promise_.source(block);
+    Word all = 0, at_once = 0;  // the sum; the expression of one reduction over all ranks
     for (int r = 0; r < nranks_; ++r) all += token(r, c);
+    for (int r = 0; r < nranks_; ++r) at_once += mix(token(r, c));
     for (int r = 0; r < nranks_; ++r) {
-      if (reduces) {
-        if (collective_ == Collective::kReduceScatter && owner != r) continue;
+      if (!promise_.ends(r, block)) continue;
+      if (reduces(collective_)) {
         if (std::string fault = reduced(r, c, all); !fault.empty()) return fault;
         if (collective_ == Collective::kAllReduce && at(r, c)[1] != at(0, c)[1])
           return fmt::format(
               "at the end chunk {} was added up in another order on rank {} than on rank 0", c, r);
+        if (options_.canonical && nranks_ > 1 && at(r, c)[1] != (mix(at_once) | 1))
+          return fmt::format(
+              "at the end chunk {} on rank {} was not added up in the order of ranks", c, r);
       } else if (!written(r, c)) {
         return fmt::format("at the end chunk {} on rank {} is unwritten, expected rank {}'s", c, r,
-                           owner);
-      } else if (at(r, c)[0] != token(owner, c)) {
-        return fmt::format("at the end chunk {} on rank {} is not rank {}'s", c, r, owner);
+                           source);
+      } else if (at(r, c)[0] != token(source, c)) {
+        return fmt::format("at the end chunk {} on rank {} is not rank {}'s", c, r, source);
       }
     }
   }

@@ -18,6 +18,9 @@ struct CheckOptions {
   // 0 = rendezvous, a send completes only with its receive.
   int credits = 0;
   Rank root = 0;
+  // Every result must come from one reduction over all ranks, which the engine runs in the order of
+  // ranks: the promise of Shape::deterministic.
+  bool canonical = false;
 };
 
 // Empty when the schedules are right; otherwise one sentence about the first fault: the rank, the

@@ -57,6 +57,9 @@ std::string StepGraph::match() {
     if (no_send || key(receives[j]) < key(sends_[i]))
       return fmt::format("{} waits for a message that rank {} never sends", describe(receives[j]),
                          step(receives[j]).peer);
+    if (step(sends_[i]).joined != step(receives[j]).joined)
+      return fmt::format("{} meets {}: one is joined to the step before, the other is not",
+                         describe(sends_[i]), describe(receives[j]));
     if (step(sends_[i]).at != step(receives[j]).at)
       return fmt::format("{} meets {}: the chunks differ", describe(sends_[i]),
                          describe(receives[j]));
@@ -101,12 +104,21 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
   }
 }
 
+// The first of the steps that travel in one message with this one.
+int StepGraph::head(int i) const {
+  while (step(i).joined) --i;
+  return i;
+}
+
 template <class F>
 void StepGraph::each_edge(int credits, F f) const {
   for (const Schedule& s : schedules_)
     each_data_edge(s.rank, [&](int earlier, int later) {
       const bool takes_first = step(later).op == Op::kRecvReduce;
       f(node(earlier, kDone), node(later, takes_first ? kDone : kPosted));
+      // The message waits for all that is in it.
+      if (step(later).joined && head(later) > earlier)
+        f(node(earlier, kDone), node(head(later), kPosted));
     });
   for (int i = 0; i < nsteps(); ++i) {
     f(node(i, kPosted), node(i, kDone));

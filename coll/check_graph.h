@@ -11,6 +11,8 @@
 //   FIFO        the sends of a channel are posted in order; a receive is posted when the one before
 //               it on its channel is done (so that one message of scratch per channel suffices)
 //   transfer    posted of the i-th send -> posted of the i-th receive
+//   joined      what posted of a step waits for as to its data, posted of the first step of its
+//               message waits for, too
 //   credits     c > 0: posted of receive i - c -> done of send i; c = 0: posted of receive i ->
 //               done of send i (rendezvous)
 //
@@ -58,6 +60,7 @@ class StepGraph {
   void each_edge(int credits, F f) const;
   template <class F>
   void each_data_edge(Rank rank, F f) const;
+  int head(int step) const;
   std::string deadlock(int credits, const std::vector<int>& waiting) const;
 
   std::span<const Schedule> schedules_;

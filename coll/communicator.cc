@@ -25,18 +25,21 @@ bool on_board(const GroupState& g, const Tuning& tuning, Collective c, const Alg
               std::size_t total_bytes) {
   if (!g.board || total_bytes > g.board->capacity()) return false;
   if (forced) {
-    const std::string_view whole = c == Collective::kAllReduce ? "flat" : "direct";
+    const std::string_view whole = c == Collective::kAllReduce || c == Collective::kReduce ? "flat"
+                                   : c == Collective::kAllToAll ? "pairwise"
+                                                                : "direct";
     return forced->name == whole;
   }
   const std::size_t n = g.ranks.size();
-  const std::size_t each = c == Collective::kAllGather ? total_bytes / n : total_bytes;
+  const bool parts = by_blocks(c) && c != Collective::kReduceScatter;
+  const std::size_t each = parts ? total_bytes / n : total_bytes;
   return each * (n - 1) <= tuning.board_read_bytes;
 }
 
 const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
   if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
   const int size_class = std::bit_width(total_bytes);
-  const Algorithm*& pick = g.cache->picks[{c, size_class}];
+  const Algorithm*& pick = g.cache->picks[{c, size_class, g.shape.deterministic}];
   if (!pick) {
     Shape shape = g.shape;
     shape.root = root;
@@ -52,9 +55,21 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
 }
 
 void finish_alone(Collective c, const Call& call) {  // a communicator of one rank
-  const std::size_t bytes = call.count * size_of(call.type);
-  if (c != Collective::kBarrier && bytes && call.in && call.in != call.out)
-    std::memcpy(call.out, call.in, bytes);
+  const std::size_t element = size_of(call.type);
+  const bool packs = c == Collective::kAllGather || c == Collective::kGather;
+  const auto at = [&](std::span<const std::size_t> offsets) {
+    return call.uneven ? offsets[0] * element : 0;
+  };
+  const auto& out_offsets = packs ? call.offsets : call.recv_offsets;
+  const std::size_t count = call.uneven ? call.counts[0] : call.count;
+  if (c == Collective::kBarrier || count == 0) return;
+  const auto* from = static_cast<const std::byte*>(call.in) + (packs ? 0 : at(call.offsets));
+  auto* to = static_cast<std::byte*>(call.out) +
+             (packs || c == Collective::kAllToAll ? at(out_offsets) : 0);
+  if (reduces(c) && call.op == RedOp::kPreMulSum)
+    multiply(to, from, call.type, call.factor, count);
+  else if (from != to)
+    std::memcpy(to, from, count * element);
 }
 
 // Polls of a board before the first pause: a message that is nearly there should not wait for the
@@ -68,11 +83,12 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
 
 }  // namespace
 
-const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root,
-                           bool in_place, std::size_t total_bytes) {
-  const bool blocks = c == Collective::kAllGather || c == Collective::kReduceScatter;
-  const bool small = blocks && total_bytes <= kPackedMax;
-  std::unique_ptr<Plan>& plan = g.cache->plans[{&a, root, in_place, small}];
+const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
+                           Rank root, bool in_place) {
+  const bool small = by_blocks(c) && call.total_bytes <= kPackedMax;
+  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
+  std::unique_ptr<Plan>& plan =
+      g.cache->plans[{&a, root, in_place, small, premultiplied, g.shape.deterministic}];
   if (!plan) {
     Shape shape = g.shape;
     shape.root = root;
@@ -80,9 +96,16 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, Rank
     const auto link = [&](Rank peer, int) {
       return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
     };
-    plan = std::make_unique<Plan>(compile(schedule,
-                                          {c, !g.one_machine, in_place, g.ranks, link_kinds, link},
-                                          small && wants_packed(total_bytes, schedule)));
+    const PlanRequest request{.collective = c,
+                              .network = !g.one_machine,
+                              .in_place = in_place,
+                              .root = root,
+                              .premultiplied = premultiplied,
+                              .world = g.ranks,
+                              .links = link_kinds,
+                              .link_of = link};
+    plan = std::make_unique<Plan>(
+        compile(schedule, request, small && wants_packed(call.total_bytes, schedule)));
     plan->algorithm = static_cast<int>(&a - algorithms().data());
     plan->common = common_hash(*plan);
   }
@@ -108,25 +131,27 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     return nullptr;
   }
   const std::uint64_t sequence = g.sequence++;
+  std::vector<std::size_t> blocks = own_blocks(call, g.ranks.size());
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
     return nullptr;
   }
   const std::uint64_t record = core.watch->begin(g, c, call, root, sequence);
-  const std::size_t factor =
-      c == Collective::kAllGather || c == Collective::kReduceScatter ? g.ranks.size() : 1;
-  const std::size_t total = call.count * size_of(call.type) * factor;
-  call.head = signature(c, call, root, g.id, sequence + 1);
+  const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
+  // Of blocks of different sizes only both ends of a message know the size.
+  if (!call.uneven) call.head = signature(c, call, root, g.id, sequence + 1);
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
                                                                 << (kRoundBits + kOrdinalBits);
   if (total == 0 && c != Collective::kBarrier) {
-    seal(call.head);
-    g.remember(call.tag, call.head);
+    if (call.head.sign) {
+      seal(call.head);
+      g.remember(call.tag, call.head);
+    }
     core.watch->end_at_once(record);
     return nullptr;
   }
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
-  if (on_board(g, core.tuning, c, forced, total)) {
+  if (!call.uneven && on_board(g, core.tuning, c, forced, total)) {
     g.last_on_board = true;
     seal(call.head);
     if (blocking && g.board_queue.empty()) {
@@ -142,16 +167,20 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     core.start_board(op);
     return op;
   }
-  const Algorithm* algorithm = choose(g, c, total, root);
+  // Who passes blocks on must know their sizes: in an uneven all_to_all only both ends do.
+  const Algorithm* algorithm = call.uneven && c == Collective::kAllToAll
+                                   ? find_algorithm(c, "pairwise")
+                                   : choose(g, c, total, root);
   g.last = algorithm;
   g.last_on_board = false;
-  const Plan& plan = core.plan_for(g, c, *algorithm, root, in_place, total);
+  const Plan& plan = core.plan_for(g, c, *algorithm, call, root, in_place);
   Operation* op = core.take();
   op->record = record;
   op->collective = c;
   op->group = &g;
   op->root = root;
   op->call = call;
+  op->blocks = std::move(blocks);  // which the call's spans point to
   core.start_plan(op, plan);
   return op;
 }
@@ -329,6 +358,11 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
   }
   const std::lock_guard lock(g.core->mutex);
   g.forced[static_cast<std::size_t>(collective)] = found;
+}
+
+void Communicator::set_deterministic(bool deterministic) {
+  const std::lock_guard lock(state().core->mutex);
+  state_->shape.deterministic = deterministic;
 }
 
 std::string Communicator::last_algorithm() const {

@@ -41,6 +41,33 @@ struct WorldOptions {
   bool integrity = false;
   std::string fault;     // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
   double rail_gbps = 0;  // declared rate of a rail; 0: measured
+  // Results of reductions are the same bits for every algorithm, message size and layout of hosts
+  // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1 sets it.
+  bool deterministic = false;
+};
+
+// Blocks of different sizes, one per rank, in one buffer: the elements of each, and where it begins
+// (none given: one after the other).
+struct Blocks {
+  Blocks(std::span<const std::size_t> c, std::span<const std::size_t> o = {})  // NOLINT: implicit
+      : counts(c), offsets(o) {}
+  Blocks(const std::vector<std::size_t>& c) : counts(c) {}  // NOLINT: implicit
+  std::span<const std::size_t> counts, offsets;
+};
+
+// One message of an exchange (Communicator::exchange).
+struct Message {
+  static Message to(Rank peer, const void* data, std::size_t count, DType type) {
+    return {true, peer, const_cast<void*>(data), count, type};
+  }
+  static Message from(Rank peer, void* data, std::size_t count, DType type) {
+    return {false, peer, data, count, type};
+  }
+  bool sends;
+  Rank peer;
+  void* data;
+  std::size_t count;
+  DType type;
 };
 
 // An asynchronous operation. Movable, used by one thread at a time. The buffers must stay valid
@@ -80,9 +107,23 @@ class Handle {
   bool empty_ = true;
 };
 
+// Several messages under way. Movable; like a Handle for all of them.
+class Batch {
+ public:
+  Batch() = default;
+  bool test();
+  Status wait();  // the first failure, when all are over
+
+ private:
+  friend class Communicator;
+  std::vector<Handle> handles_;
+  Status status_;
+};
+
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the
 // same order. count is in elements. `in == out` means in place (for all_gather: in == out +
-// rank * count; for reduce_scatter: out == in + rank * count); other overlaps are refused.
+// rank * count; for reduce_scatter: out == in + rank * count; with blocks of different sizes: the
+// offset of the own block); other overlaps are refused.
 // Copies of a Communicator are the same communicator. Safe to use from several threads; calls of
 // one communicator are ordered by who comes first.
 //
@@ -123,6 +164,30 @@ class Communicator {
   // out[i] = in of the root. `in` is read on the root only. count elements.
   Status broadcast(const void* in, void* out, std::size_t count, DType type, Rank root);
   Status barrier();
+  // At the root: out[i] = in_0[i] op in_1[i] op ... . `out` is written on the root only, and in ==
+  // out means something there only.
+  Status reduce(const void* in, void* out, std::size_t count, DType type, Reduction op, Rank root);
+  // At the root: out[r * count + i] = in_r[i]; in place: in == out + root * count.
+  Status gather(const void* in, void* out, std::size_t count, DType type, Rank root);
+  // out[i] = in of the root [rank * count + i]; in place at the root: out == in + root * count.
+  Status scatter(const void* in, void* out, std::size_t count, DType type, Rank root);
+  // out[r * count + i] = in_r[rank * count + i]. Both: size() * count elements.
+  Status all_to_all(const void* in, void* out, std::size_t count, DType type);
+
+  // The same with blocks of different sizes, some or all of them empty. Every rank passes the sizes
+  // of all; in an all_to_all its own row and column: sent.counts[r] here is received.counts[rank()]
+  // at rank r. The sizes need not outlive the call, not even of an _async.
+  Status all_gather_v(const void* in, void* out, Blocks blocks, DType type);
+  Status reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type, Reduction op);
+  Status gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Status scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Status all_to_all_v(const void* in, Blocks sent, void* out, Blocks received, DType type);
+
+  // Any number of messages at once, which progress together: a rank may send and receive in any
+  // order, to and from any ranks, itself included (there the i-th send meets the i-th receive of
+  // the same exchange). They match single sends and receives of the other side as well.
+  Status exchange(std::span<const Message> messages);
+
   // Blocking point to point; the i-th send to a peer meets its i-th recv from this rank.
   Status send(const void* data, std::size_t count, DType type, Rank to);
   Status recv(void* data, std::size_t count, DType type, Rank from);
@@ -133,6 +198,17 @@ class Communicator {
                               Reduction op);
   Handle broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
   Handle barrier_async();
+  Handle reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op,
+                      Rank root);
+  Handle gather_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Handle scatter_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Handle all_to_all_async(const void* in, void* out, std::size_t count, DType type);
+  Handle all_gather_v_async(const void* in, void* out, Blocks blocks, DType type);
+  Handle reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Reduction op);
+  Handle gather_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Handle scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Handle all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received, DType type);
+  Batch exchange_async(std::span<const Message> messages);
   Handle send_async(const void* data, std::size_t count, DType type, Rank to);
   Handle recv_async(void* data, std::size_t count, DType type, Rank from);
 
@@ -147,6 +223,9 @@ class Communicator {
   // "auto" or the name of an algorithm; applies to the calls that follow. Throws Error listing
   // the algorithms there are when `collective` has none of that name.
   void set_algorithm(Collective collective, std::string_view name);
+  // For the calls that follow, on every rank alike (WorldOptions::deterministic is where it
+  // starts).
+  void set_deterministic(bool deterministic);
   // What the last collective ran: "direct", "ring", ...
   std::string last_algorithm() const;
 
@@ -155,6 +234,7 @@ class Communicator {
   friend class DeviceLane;
   Status run(Collective c, Call call, Rank root);
   Handle start(Collective c, Call call, Rank root);
+  Status exchange_with_myself(std::span<const Message> messages) const;
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   GroupState& state() const;  // throws Error when empty

@@ -70,10 +70,7 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   by_id[op->id % by_id.size()] = op;
   active.push_back(op);
   for (const Node& n : plan.nodes) link_used[n.link] = true;
-  const bool blocks = plan.layout != Plan::Layout::kMessage;
-  const std::size_t total = op->call.count * size_of(op->call.type) *
-                            (blocks ? static_cast<std::size_t>(plan.schedule.nranks) : 1);
-
+  const std::size_t total = op->call.total_bytes;
   op->call.streaming = total >= tuning.streaming_bytes;
   watch->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);

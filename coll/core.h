@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "coll/algorithm.h"
@@ -55,11 +56,12 @@ struct Operation {
   int size_class = 0;
   const Algorithm* algorithm = nullptr;
   Call call;
-  Rank root = 0;          // broadcast; kMessage: the peer (of the communicator)
-  Run run;                // kPlan
-  int messages_left = 0;  // kMessage
-  bool sends = false;     // kMessage
-  std::size_t bytes = 0;  // kMessage
+  Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
+  std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
+  Run run;                          // kPlan
+  int messages_left = 0;            // kMessage
+  bool sends = false;               // kMessage
+  std::size_t bytes = 0;            // kMessage
   bool over = false;
   Status status;
   bool moved = false;  // since check_deadline() looked
@@ -72,7 +74,7 @@ struct Operation {
 struct PlanKey {
   const Algorithm* algorithm;
   Rank root;
-  bool in_place, small;
+  bool in_place, small, premultiplied, deterministic;
   auto operator<=>(const PlanKey&) const = default;
 };
 
@@ -86,7 +88,8 @@ struct Past {
 // What communicators of the same ranks, in the same order, have in common.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  std::map<std::pair<Collective, int>, const Algorithm*> picks;  // by size class
+  // By collective, size class and whether sums are deterministic.
+  std::map<std::tuple<Collective, int, bool>, const Algorithm*> picks;
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -157,8 +160,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
   void forget_messages(std::uint32_t id);  // that nobody has received
-  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, Rank root, bool in_place,
-                       std::size_t total_bytes);
+  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
+                       bool in_place);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
   void fail(const Status& status);
   // The same for an error of a transport, whose cause may be another rank than the peer.

@@ -171,9 +171,9 @@ class Play {
 
   double size(Chunks at) const { return offset_[at.end()] - offset_[at.first]; }
 
-  // The rank is busy with a message for `us`, and with handling it.
-  void work(State& state, double us, bool near) {
-    const double step_us = model_.step_us + (near ? model_.host : model_.rail).step_us;
+  // The rank is busy with a message for `us`, and with handling it; once where steps are joined.
+  void work(State& state, double us, bool near, bool joined) {
+    const double step_us = joined ? 0 : model_.step_us + (near ? model_.host : model_.rail).step_us;
     state.cpu = state.cpu.plus(us, step_us);
     state.busy_us += us + step_us;
     if (!near) state.work_us += step_us;
@@ -232,7 +232,7 @@ class Play {
       Moment ready = state.cpu;
       for (int c = step.at.first; c < step.at.end(); ++c) ready = later(ready, state.chunk[c]);
       state.cpu = ready;
-      work(state, 0, near);
+      work(state, 0, near, step.joined);
       Moment leaves = state.cpu;
       if (!near) {
         // The port is busy from when the message begins to leave; the receiver counts its bytes.
@@ -262,7 +262,7 @@ class Play {
       work(state,
            (near ? bytes * model_.host.us_per_byte : 0) +
                (reduces ? bytes * model_.reduce_us_per_byte : 0),
-           near);
+           near, step.joined);
       if (near || step.op == Op::kRecvReduce) state.bytes += bytes;
       for (int c = step.at.first; c < step.at.end(); ++c) state.chunk[c] = state.cpu;
     }
@@ -330,8 +330,11 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
     return some.emplace_back(algorithm.build(shape));
   };
   // The root may do more than the others, and these are about alike.
-  const bool broadcast = algorithm.collective == Collective::kBroadcast;
+  const bool broadcast = rooted(algorithm.collective);
   const Rank root = broadcast ? shape.root : 0;
+  const std::size_t message = bytes;
+  if (algorithm.collective == Collective::kAllToAll)  // every rank has blocks of its own
+    bytes *= static_cast<std::size_t>(shape.nranks);
   std::int64_t steps = static_cast<std::int64_t>(build(root).steps.size());
   if (shape.nranks > 1)
     steps += static_cast<std::int64_t>(build((root + 1) % shape.nranks).steps.size()) *
@@ -347,7 +350,8 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
       build(layout.host().at(layout.my_local() + i));
   }
   const std::size_t round = std::max<std::size_t>(model.round_bytes, 1);
-  const int rounds = static_cast<int>(std::min<std::size_t>((bytes + round - 1) / round, 1 << 20));
+  const int rounds =
+      static_cast<int>(std::min<std::size_t>((message + round - 1) / round, 1 << 20));
   return predict(some, shape, bytes, element_size, rounds, model);
 }
 
@@ -358,8 +362,7 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   // Of `members` (hosts or ranks), the smallest of which has `smallest` of the n ranks.
   const auto share = [&](int members, int smallest) {
     if (collective == Collective::kAllReduce) return 2.0 * (members - 1) / members;
-    if (collective == Collective::kAllGather || collective == Collective::kReduceScatter)
-      return static_cast<double>(n - smallest) / n;
+    if (by_blocks(collective)) return static_cast<double>(n - smallest) / n;
     return 1.0;
   };
   const auto size = static_cast<double>(bytes);
@@ -371,8 +374,10 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   for (const auto& ranks : shape.hosts)
     smallest = std::min(smallest, static_cast<int>(ranks.size()));
   const int rails = model.rails_per_host > 0 ? model.rails_per_host : smallest;
-  return share(static_cast<int>(shape.hosts.size()), smallest) * size * model.rail.us_per_byte /
-         rails;
+  // A host's ranks have their own blocks in an all_to_all.
+  const double ranks = collective == Collective::kAllToAll ? smallest : 1;
+  return share(static_cast<int>(shape.hosts.size()), smallest) * ranks * size *
+         model.rail.us_per_byte / rails;
 }
 
 Pick pick(Collective collective, const Shape& any, std::size_t bytes, const CostModel& model) {

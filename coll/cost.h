@@ -2,8 +2,9 @@
 // schedule can beat, and which algorithm `auto` picks.
 //
 // Times are in microseconds, sizes in bytes. `bytes` is the whole message: all chunks together
-// (for all_gather and reduce_scatter, the blocks of all ranks). Everything here is a pure function
-// of the shape, whose own rank is ignored where the whole job is judged: every rank of a
+// (for all_gather, reduce_scatter, gather and scatter the blocks of all ranks; for all_to_all those
+// of one rank, except where schedules are given: there those of all). Everything here is a pure
+// function of the shape, whose own rank is ignored where the whole job is judged: every rank of a
 // communicator gets the same answer, bit for bit, if all give it the same CostModel.
 #pragma once
 

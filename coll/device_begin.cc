@@ -104,6 +104,18 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
 
 Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                            bool in_place, bool blocking, Status& status, bool& taken) {
+  if (call.uneven) {
+    const auto on_gpu = [&](const void* p) {
+      return p != nullptr && device.residence(p).kind == MemoryKind::kDevice;
+    };
+    taken = call.ordered || on_gpu(call.in) || on_gpu(call.out);
+    if (taken)
+      status = {Code::kInvalidArgument,
+                fmt::format("{}_v does not take device memory or a stream; use host memory, or "
+                            "blocks of one size",
+                            name(c))};
+    return nullptr;
+  }
   const std::size_t n = g.ranks.size();
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
+#include "topo/log.h"
 #include "transport/memory.h"
 
 namespace weft {
@@ -267,7 +267,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
       return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
     }
     if (!path.reachable() && !std::exchange(told_, true))
-      spdlog::info("weft: rank {}: device memory goes through host memory: {}", group_.ranks[0],
+      log().info("weft: rank {}: device memory goes through host memory: {}", group_.ranks[0],
                    path.why_not());
   } else {
     wait_for_stream(op);

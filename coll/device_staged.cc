@@ -124,6 +124,14 @@ Handle start_on_host(Communicator& wire, Collective c, const void* in, void* out
       return wire.reduce_scatter_async(in, out, count, call.type, op);
     case Collective::kBroadcast:
       return wire.broadcast_async(in, out, count, call.type, root);
+    case Collective::kReduce:
+      return wire.reduce_async(in, out, count, call.type, op, root);
+    case Collective::kGather:
+      return wire.gather_async(in, out, count, call.type, root);
+    case Collective::kScatter:
+      return wire.scatter_async(in, out, count, call.type, root);
+    case Collective::kAllToAll:
+      return wire.all_to_all_async(in, out, count, call.type);
     case Collective::kBarrier:
       return wire.barrier_async();
     default:

@@ -33,8 +33,8 @@ std::byte* Run::address(Where where, std::size_t offset, std::uint32_t lane) con
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
-  const bool same = plan_ == &plan && call_.count == call.count && call_.type == call.type &&
-                    slicing_.slice_bytes == slicing.slice_bytes &&
+  const bool same = plan_ == &plan && !call.uneven && !call_.uneven && call_.count == call.count &&
+                    call_.type == call.type && slicing_.slice_bytes == slicing.slice_bytes &&
                     slicing_.rounds_in_flight == slicing.rounds_in_flight;
   call_ = call;
   slicing_ = slicing;
@@ -57,7 +57,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   to_post_.clear();
   to_reduce_.clear();
   next_reduce_ = 0;
-  if (plan.layout == Plan::Layout::kPacked && !phantom_) copy_in_packed();
+  if (packed() && !phantom_) copy_in_packed();
   next_round_ = nlanes_;
   lanes_busy_ = nlanes_;
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane) activate(lane, lane);
@@ -67,35 +67,38 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
 void Run::activate(std::uint32_t lane, std::uint64_t round) {
   Lane& l = lanes_[lane];
   l.round = round;
-  l.last_round = round + 1 == rounds_;
+  l.cut = round + 1 == rounds_ ? 1 : 0;
+  if (call_.uneven && blocks()) {
+    l.cut = 2 + lane;
+    lay_out(round, cuts_[l.cut]);
+    measure(cuts_[l.cut], extents_[l.cut]);
+  }
   l.remaining = static_cast<std::uint32_t>(nodes_);
   std::copy(plan_->pending.begin(), plan_->pending.end(),
             pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
-  if (plan_->copy_first && !phantom_ && call_.in != call_.out)
-    std::memcpy(address(Where::kOut, 0, lane), address(Where::kIn, 0, lane),
-                elements_of(lane) * element_);
+  if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
   for (std::uint32_t node = 0; node < nodes_; ++node)
     if (plan_->pending[node] == 0) to_post_.push_back({lane, node});
   if (nodes_ == 0) finish_round(lane);
 }
 
 void Run::finish_round(std::uint32_t lane) {
-  if (!phantom_ && plan_->layout != Plan::Layout::kPacked) {
-    const Cut& cut = cuts_[lanes_[lane].last_round];
+  if (!phantom_ && !packed()) {
+    const Cut& cut = cuts_[lanes_[lane].cut];
+    const auto bytes = [&](int c) { return cut.length[static_cast<std::size_t>(c)] * element_; };
     for (const int c : plan_->copy_last) {
       std::byte* to = address(Where::kOut, offset(Where::kOut, c, cut), lane);
       const std::byte* from = address(Where::kIn, offset(Where::kIn, c, cut), lane);
-      if (to != from)
-        copy_bytes(to, from, cut.length[static_cast<std::size_t>(c)] * element_, call_.streaming);
+      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_.streaming);
     }
-    if (call_.op == RedOp::kAvg && reduces()) {
-      // What this round added to the result: a piece of the message, or of this rank's block.
-      std::byte* at = address(Where::kOut, 0, lane);
-      scale(at, at, call_.type, plan_->schedule.nranks, elements_of(lane));
-    }
+    if (call_.op == RedOp::kAvg && reduces(plan_->collective))
+      for (const int c : plan_->results) {
+        std::byte* at = address(Where::kOut, offset(Where::kOut, c, cut), lane);
+        scale(at, at, call_.type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
+      }
   }
   if (next_round_ < rounds_) return activate(lane, next_round_++);
-  if (--lanes_busy_ == 0 && plan_->layout == Plan::Layout::kPacked && !phantom_) copy_out_packed();
+  if (--lanes_busy_ == 0 && packed() && !phantom_) copy_out_packed();
 }
 
 // ---- steps ---------------------------------------------------------------------------------
@@ -139,6 +142,13 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       t.kind = Transfer::Kind::kRecv;
       t.streaming = call_.streaming && n.last;
       t.data = phantom_ ? nullptr : address(n.to, e.to, lane);
+      break;
+    case Node::Kind::kSendJoined:
+    case Node::Kind::kRecvJoined:
+      t.kind = n.kind == Node::Kind::kSendJoined ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+      if (phantom_) break;
+      if (t.kind == Transfer::Kind::kSend) copy_joined(lane, n, e, false);
+      t.data = address(Where::kScratch, e.from, lane);
       break;
     default:  // kArrive
       if (n.credit < 0) {
@@ -242,6 +252,8 @@ void Run::complete(const Completion& c) {
   if (n.kind == Node::Kind::kArrive && n.credit < 0) {
     data_[index(lane, node)] = c.view;
     token_[index(lane, node)] = c.token;
+  } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
+    copy_joined(lane, n, extent(lane, node), true);
   }
   finish(lane, node);
 }
@@ -258,7 +270,9 @@ Rank Run::waiting_for() const {
     if (lanes_[lane].remaining == 0) continue;
     for (std::uint32_t node = 0; node < nodes_; ++node) {
       if (!posted_[index(lane, node)]) continue;
-      if (plan_->nodes[node].kind != Node::Kind::kSend) return plan_->nodes[node].peer;
+      const Node::Kind kind = plan_->nodes[node].kind;
+      if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
+        return plan_->nodes[node].peer;
       sending_to = plan_->nodes[node].peer;
     }
   }

@@ -4,6 +4,7 @@
 // so the simulated fabric drives the very same code in virtual time. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,10 +29,17 @@ struct Slicing {
 struct Call {
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t count = 0;  // elements: of the message (all_reduce, broadcast), or of a block
+  std::size_t count = 0;  // elements: of the message (all_reduce, broadcast, reduce), or of a block
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
-  double factor = 1;          // kPreMulSum
+  double factor = 1;  // kPreMulSum
+  // Blocks of different sizes (`count` is not used then), one entry per rank: elements of each
+  // block, and where it begins in the buffer that holds them all. An all_to_all has what this rank
+  // sends to each, and what it receives from each. These must live until done().
+  bool uneven = false;
+  std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
+  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
+                                // all ranks, but for an uneven all_to_all
   // In the order of a stream of a GPU (device_begin.h); the engine does not look at it.
   void* stream = nullptr;
   bool ordered = false;
@@ -83,7 +91,7 @@ class Run {
   struct Lane {
     std::uint64_t round = 0;
     std::uint32_t remaining = 0;
-    bool last_round = false;
+    std::uint32_t cut = 0;  // index of its extents
   };
   // Where the chunks of a node lie, for full rounds and for the last one.
   struct Extent {
@@ -99,20 +107,21 @@ class Run {
   void bind(const Plan& plan, const Slicing& slicing);
   void choose_rounds(const Slicing& slicing);
   void mark_first();
-  void lay_out(std::size_t elements, Cut& cut) const;
-  std::size_t owner(int chunk) const;
+  void lay_out(std::uint64_t round, Cut& cut) const;
+  void measure(const Cut& cut, std::vector<Extent>& extents) const;
+  std::size_t block_count(int block) const;
+  std::size_t block_at(bool out, int block) const;
+  std::size_t bytes_of(Chunks at, const Cut& cut) const;
+  std::size_t bytes_of(const Node& node, const Cut& cut) const;
   std::size_t offset(Where where, int chunk, const Cut& cut) const;
-  bool reduces() const {
-    return plan_->collective == Collective::kAllReduce ||
-           plan_->collective == Collective::kReduceScatter;
-  }
-  std::size_t last_elements() const { return rounds_ ? total_ - (rounds_ - 1) * segment_ : 0; }
-  std::size_t elements_of(std::uint32_t lane) const {
-    return lanes_[lane].last_round ? last_elements() : segment_;
+  bool blocks() const { return plan_->layout == Plan::Layout::kBlocks; }
+  bool packed() const { return plan_->layout == Plan::Layout::kPacked; }
+  std::size_t elements_of(std::uint64_t round) const {
+    return std::min(segment_, total_ - round * segment_);
   }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const;
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
-    return extents_[lanes_[lane].last_round][node];
+    return extents_[lanes_[lane].cut][node];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
   void finish_round(std::uint32_t lane);
@@ -121,9 +130,11 @@ class Run {
   void reduce(std::uint32_t lane, std::uint32_t node);
   void post_ready();
   void flush();
+  void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
+  void stage_in(std::uint32_t lane);
   void copy_in_packed();
   void copy_out_packed();
-  void copy_packed(bool own_only, bool out, std::byte* result);
+  void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
 
   const Plan* plan_ = nullptr;
@@ -137,9 +148,11 @@ class Run {
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;
   std::size_t total_ = 0, segment_ = 0;  // elements of the message (or of a block), and per round
-  Cut cuts_[2];                          // of full rounds, of the last round
-  std::vector<Extent> extents_[2];
-  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, lane_bytes_ = 0;
+  // Of the first round and those like it, of the last one; and, where blocks differ in size, of the
+  // round in each lane.
+  std::vector<Cut> cuts_;
+  std::vector<std::vector<Extent>> extents_;
+  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_;
   std::size_t scratch_size_ = 0;
   std::byte *in_ = nullptr, *out_ = nullptr;
@@ -168,7 +181,7 @@ class Run {
 // Messages up to this size may be run packed.
 inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;
 
-// Whether a small all_gather or reduce_scatter should be compiled packed.
+// Whether a small message of blocks should be compiled packed.
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule);
 
 }  // namespace weft

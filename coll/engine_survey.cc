@@ -27,7 +27,7 @@ std::vector<PeerProgress> Run::survey() const {
       posted += under_way || ended;
       done += ended;
     }
-    const bool send = n.kind == Node::Kind::kSend;
+    const bool send = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
     (send ? p.sends_posted : p.recvs_posted) += posted;
     (send ? p.sends_done : p.recvs_done) += done;
   }

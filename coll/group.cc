@@ -27,6 +27,7 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
     g->one_machine = g->one_machine && shm_peer[static_cast<std::size_t>(world)];
   }
   g->shape.rank = g->me;
+  g->shape.deterministic = options.deterministic;
   g->shape.nranks = n;
   for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
   // Rails of declared, unequal speed get chunks to match.

@@ -71,10 +71,14 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel) {
 
 namespace {
 
+void reduce_scatter(Schedule& s, const Shape& shape, Group g) {
+  (shape.deterministic ? direct_reduce_scatter : halving_reduce_scatter)(s, g, s.all(), 0);
+}
+
 Schedule all_reduce_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
-  halving_reduce_scatter(s, layout.world(), s.all(), 0);
+  reduce_scatter(s, shape, layout.world());
   doubling_all_gather(s, layout.world(), s.all(), 0);
   return s;
 }
@@ -87,7 +91,7 @@ Schedule all_gather_schedule(const Shape& shape) {
 
 Schedule reduce_scatter_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
-  halving_reduce_scatter(s, Layout(shape).world(), s.all(), 0);
+  reduce_scatter(s, shape, Layout(shape).world());
   return s;
 }
 

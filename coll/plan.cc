@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "coll/promise.h"
+
 namespace weft {
 namespace {
 
@@ -34,36 +36,93 @@ Schedule split_chunks(const Schedule& s) {
   return out;
 }
 
+// The pieces of a schedule of blocks.
+std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
+  std::vector<Piece> pieces(static_cast<std::size_t>(s.nchunks));
+  std::vector<int> seen(static_cast<std::size_t>(blocks), 0);
+  for (int c = 0; c < s.nchunks; ++c) {
+    Piece& p = pieces[static_cast<std::size_t>(c)];
+    p.block = s.block.empty() ? c : s.block[static_cast<std::size_t>(c)];
+    p.index = seen[static_cast<std::size_t>(p.block)]++;
+  }
+  for (Piece& p : pieces) p.of = seen[static_cast<std::size_t>(p.block)];
+  return pieces;
+}
+
+// Keeps the chunks of an all_to_all that this rank brings, gets or passes on. What follows in
+// number goes on doing so, since the chunks of a step are kept all.
+void keep_touched(Schedule& s, std::vector<Piece>& pieces, const Promise& promise) {
+  const int n = s.nranks;
+  std::vector<int> kept;
+  if (s.block.empty()) {
+    for (int r = 0; r < n; ++r) {
+      kept.push_back(s.rank * n + r);
+      kept.push_back(r * n + s.rank);
+    }
+  } else {
+    for (int c = 0; c < s.nchunks; ++c)
+      if (const int b = s.block[static_cast<std::size_t>(c)];
+          promise.starts(s.rank, b) || promise.ends(s.rank, b))
+        kept.push_back(c);
+  }
+  for (const Step& step : s.steps)
+    for (int c = step.at.first; c < step.at.end(); ++c) kept.push_back(c);
+  std::ranges::sort(kept);
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  for (Step& step : s.steps)
+    step.at.first = static_cast<int>(std::ranges::lower_bound(kept, step.at.first) - kept.begin());
+  if (s.block.empty()) {
+    for (const int c : kept) pieces.push_back({c, 0, 1});
+  } else {
+    const std::vector<Piece> all = pieces_of(s, promise.blocks());
+    for (const int c : kept) pieces.push_back(all[static_cast<std::size_t>(c)]);
+  }
+  s.nchunks = static_cast<int>(kept.size());
+}
+
 class Compiler {
  public:
-  Compiler(Schedule schedule, const PlanRequest& request, Plan::Layout layout, bool copied)
-      : request_(request) {
+  // `moved`: the input is copied to where its values are changed, first of all.
+  Compiler(Schedule schedule, const PlanRequest& request, Plan::Layout layout, bool moved)
+      : request_(request),
+        promise_{request.collective, schedule.nranks, request.root},
+        moved_(moved) {
+    plan_.nchunks = schedule.nchunks;
+    if (request.collective == Collective::kAllToAll)
+      keep_touched(schedule, plan_.pieces, promise_);
+    else if (by_blocks(request.collective))
+      plan_.pieces = pieces_of(schedule, promise_.blocks());
     plan_.schedule = std::move(schedule);
     plan_.collective = request.collective;
     plan_.layout = layout;
-    plan_.copy_first = copied;
     plan_.network = request.network;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
     readers_.resize(n);
     plan_.scratch_of.assign(n, -1);
-    for (std::size_t c = 0; c < n; ++c) where_[c] = initial(static_cast<int>(c));
+    for (int c = 0; c < plan_.schedule.nchunks; ++c) begin(c);
   }
 
   // False when a step reads chunks whose values lie in different places: the caller starts again
-  // with the input copied to the output first.
+  // with the input moved first.
   bool run() {
-    for (const Step& step : plan_.schedule.steps) {
-      const Chunks at = step.at;
-      if (step.op != Op::kRecv && !uniform(at)) return false;
+    const auto& steps = plan_.schedule.steps;
+    for (std::size_t i = 0, next; i < steps.size(); i = next) {
+      const Step& step = steps[i];
+      next = i + 1;
+      if (plan_.layout == Plan::Layout::kPacked)
+        while (next < steps.size() && steps[next].joined) ++next;
+      for (std::size_t k = i; k < next; ++k)
+        if (step.op != Op::kRecv && !uniform(steps[k].at)) return false;
       if (step.op != Op::kRecvReduce) open_ = -1;
+      const std::span<const Step> together(&step, next - i);
       switch (step.op) {
         case Op::kSend:
-          send(step);
+          send(together);
           break;
         case Op::kRecv:
-          recv(step);
+          recv(together);
           break;
         case Op::kRecvReduce:
           recv_reduce(step);
@@ -98,46 +157,59 @@ class Compiler {
       node.first_successor = static_cast<std::uint32_t>(plan_.successors.size());
       node.successors = static_cast<std::uint32_t>(after[i].size());
       plan_.successors.insert(plan_.successors.end(), after[i].begin(), after[i].end());
-      node.first_member = static_cast<std::uint32_t>(plan_.members.size());
-      node.members = static_cast<std::uint32_t>(members[i].size());
-      plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
+      if (node.kind == Node::Kind::kReduce) {
+        node.first_member = static_cast<std::uint32_t>(plan_.members.size());
+        node.members = static_cast<std::uint32_t>(members[i].size());
+        plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
+      }
       const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
       node.last = writes && !read_.contains(static_cast<int>(i));
     }
-    for (int c = 0; c < plan_.schedule.nchunks; ++c)
-      if (where_[static_cast<std::size_t>(c)] == Where::kIn && in_result(c))
-        plan_.copy_last.push_back(c);
+    for (const int c : plan_.results)
+      if (where_[static_cast<std::size_t>(c)] == Where::kIn) plan_.copy_last.push_back(c);
     return std::move(plan_);
   }
 
  private:
-  int owner(int chunk) const {
-    const auto& block = plan_.schedule.block;
-    return block.empty() ? chunk : block[static_cast<std::size_t>(chunk)];
+  int block(int chunk) const {
+    return plan_.pieces.empty() ? chunk : plan_.pieces[static_cast<std::size_t>(chunk)].block;
   }
-  bool mine(int chunk) const { return owner(chunk) == plan_.schedule.rank; }
+  bool ends(int chunk) const { return promise_.ends(plan_.schedule.rank, block(chunk)); }
+
+  // Where a chunk's value is before the first step.
+  void begin(int chunk) {
+    if (ends(chunk)) plan_.results.push_back(chunk);
+    if (!promise_.starts(plan_.schedule.rank, block(chunk))) return;
+    plan_.inputs.push_back(chunk);
+    Where& where = where_[static_cast<std::size_t>(chunk)];
+    where = initial(chunk);
+    if (plan_.layout == Plan::Layout::kPacked || where == Where::kIn) return;
+    const bool exchanged = request_.collective == Collective::kAllToAll && !ends(chunk);
+    if (moved_ || request_.premultiplied || exchanged) plan_.stage_in.push_back(chunk);
+    if (where == Where::kScratch) scratch(chunk);
+  }
 
   Where initial(int chunk) const {
-    const bool moved =
-        plan_.copy_first || request_.in_place || plan_.layout == Plan::Layout::kPacked;
-    const Where input = moved ? Where::kOut : Where::kIn;
+    if (plan_.layout == Plan::Layout::kPacked) return Where::kOut;
+    if (moved_ || request_.premultiplied) return destination(chunk);
+    if (!request_.in_place) return Where::kIn;
     switch (request_.collective) {
-      case Collective::kAllGather:
-        return mine(chunk) ? input : Where::kNowhere;
       case Collective::kReduceScatter:
-        return plan_.layout == Plan::Layout::kPacked ? Where::kOut : Where::kIn;
-      default:
-        return input;
+      case Collective::kScatter:
+        return Where::kIn;  // of which a part is the output
+      case Collective::kAllToAll:
+        // What comes from a rank goes where that which it gets lies.
+        return ends(chunk) ? Where::kOut : Where::kScratch;
+      default:  // `in place` says nothing where there is no output
+        return ends(chunk) ? Where::kOut : Where::kIn;
     }
   }
   Where destination(int chunk) const {
-    if (request_.collective == Collective::kReduceScatter &&
-        plan_.layout == Plan::Layout::kBlocks && !mine(chunk))
-      return Where::kScratch;
-    return Where::kOut;
+    return plan_.layout == Plan::Layout::kPacked || ends(chunk) ? Where::kOut : Where::kScratch;
   }
-  bool in_result(int chunk) const {
-    return request_.collective != Collective::kReduceScatter || mine(chunk);
+  void scratch(int chunk) {
+    std::int32_t& piece = plan_.scratch_of[static_cast<std::size_t>(chunk)];
+    if (piece < 0) piece = plan_.scratch_chunks++;
   }
 
   bool uniform(Chunks at) const {
@@ -165,24 +237,38 @@ class Compiler {
            (index & ((1u << kChannelShift) - 1));
   }
 
-  void send(const Step& step) {
+  // The ranges of steps that travel in one message.
+  void joined(Node& node, std::span<const Step> steps) {
+    if (steps.size() == 1) return;
+    node.kind = node.kind == Node::Kind::kSend ? Node::Kind::kSendJoined : Node::Kind::kRecvJoined;
+    node.first_member = static_cast<std::uint32_t>(plan_.ranges.size());
+    node.members = static_cast<std::uint32_t>(steps.size());
+    for (const Step& step : steps) plan_.ranges.push_back(step.at);
+  }
+
+  void send(std::span<const Step> steps) {
+    const Step& step = steps[0];
     const auto first = static_cast<std::size_t>(step.at.first);
-    if (where_[first] == Where::kNowhere)
-      throw Error(fmt::format("schedule of rank {} sends chunk {} that it does not have",
-                              plan_.schedule.rank, step.at.first));
+    for (const Step& s : steps)
+      if (where_[static_cast<std::size_t>(s.at.first)] == Where::kNowhere)
+        throw Error(fmt::format("schedule of rank {} sends chunk {} that it does not have",
+                                plan_.schedule.rank, s.at.first));
     Node node{.kind = Node::Kind::kSend, .from = where_[first]};
     node.ordinal = ordinal(step.channel, sent_[{step.peer, step.channel}]++);
     const int writer = writer_[first];
-    if (writer >= 0 && plan_.nodes[static_cast<std::size_t>(writer)].kind == Node::Kind::kReduce &&
+    if (steps.size() == 1 && writer >= 0 &&
+        plan_.nodes[static_cast<std::size_t>(writer)].kind == Node::Kind::kReduce &&
         plan_.nodes[static_cast<std::size_t>(writer)].at == step.at)
       node.result_of = writer;
+    joined(node, steps);
     const int me = add(node, step);
-    for (int c = step.at.first; c < step.at.end(); ++c) {
-      const auto i = static_cast<std::size_t>(c);
-      edge(writer_[i], me);
-      if (writer_[i] >= 0) read_.insert(writer_[i]);
-      readers_[i].push_back(me);
-    }
+    for (const Step& s : steps)
+      for (int c = s.at.first; c < s.at.end(); ++c) {
+        const auto i = static_cast<std::size_t>(c);
+        edge(writer_[i], me);
+        if (writer_[i] >= 0) read_.insert(writer_[i]);
+        readers_[i].push_back(me);
+      }
   }
 
   // `me` writes the chunks: after the last write, and after reads of the place it writes to.
@@ -202,17 +288,18 @@ class Compiler {
       readers_[i].clear();
       writer_[i] = me;
       where_[i] = to;
-      if (to == Where::kScratch && plan_.scratch_of[i] < 0)
-        plan_.scratch_of[i] = plan_.scratch_chunks++;
+      if (to == Where::kScratch) scratch(c);
     }
   }
 
-  void recv(const Step& step) {
+  void recv(std::span<const Step> steps) {
+    const Step& step = steps[0];
     auto& fifo = received_[{step.peer, step.channel}];
     Node node{.kind = Node::Kind::kRecv, .to = destination(step.at.first)};
     node.ordinal = ordinal(step.channel, fifo.size());
+    joined(node, steps);
     const int me = add(node, step);
-    write(me, step.at);
+    for (const Step& s : steps) write(me, s.at);
     ahead(fifo, me, me);
   }
 
@@ -264,6 +351,8 @@ class Compiler {
   }
 
   const PlanRequest& request_;
+  const Promise promise_;
+  const bool moved_;
   Plan plan_;
   std::vector<Where> where_;
   std::vector<int> writer_;
@@ -279,14 +368,12 @@ class Compiler {
 }  // namespace
 
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) {
-  const bool blocks = request.collective == Collective::kAllGather ||
-                      request.collective == Collective::kReduceScatter;
-  const auto layout = !blocks  ? Plan::Layout::kMessage
-                      : packed ? Plan::Layout::kPacked
-                               : Plan::Layout::kBlocks;
+  const auto layout = !by_blocks(request.collective) ? Plan::Layout::kMessage
+                      : packed                       ? Plan::Layout::kPacked
+                                                     : Plan::Layout::kBlocks;
   const Schedule ready = layout == Plan::Layout::kBlocks ? split_chunks(schedule) : schedule;
-  for (const bool copied : {false, true}) {
-    Compiler compiler(ready, request, layout, copied);
+  for (const bool moved : {false, true}) {
+    Compiler compiler(ready, request, layout, moved);
     if (compiler.run()) return compiler.finish();
   }
   throw Error("a schedule mixes chunks that lie in different places");

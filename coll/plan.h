@@ -20,9 +20,11 @@ enum class Where : std::uint8_t { kNowhere, kIn, kOut, kScratch };
 struct Node {
   enum class Kind : std::uint8_t {
     kSend,
-    kRecv,    // straight to where the chunk's value belongs
-    kArrive,  // of bytes to be reduced: a view, or a receive into a credit of scratch
-    kReduce,  // one pass over the current value and all arrivals of the group
+    kRecv,        // straight to where the chunk's value belongs
+    kArrive,      // of bytes to be reduced: a view, or a receive into a credit of scratch
+    kReduce,      // one pass over the current value and all arrivals of the group
+    kSendJoined,  // several ranges of chunks in one message; packed layout only
+    kRecvJoined,
   };
   Kind kind;
   Where from = Where::kNowhere;  // kSend, kReduce: where the current value is
@@ -37,7 +39,8 @@ struct Node {
   Chunks at = {};
   std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
   std::int32_t credit = -1;     // kArrive: which scratch it lands in (links without views)
-  std::uint32_t first_member = 0, members = 0;        // kReduce: arrivals, in Plan::members
+  // kReduce: arrivals, in Plan::members. Joined: ranges, in Plan::ranges.
+  std::uint32_t first_member = 0, members = 0;
   std::uint32_t first_successor = 0, successors = 0;  // in Plan::successors
 };
 
@@ -53,24 +56,40 @@ struct PlanRequest {
   bool network = false;   // some rank of the communicator, whichever, is on another host: slices
                           // are longer, and every rank must cut alike
   bool in_place = false;  // the input is where the output goes
+  Rank root = 0;          // of the collectives that have one
+  bool premultiplied = false;   // the input is multiplied by a factor on its way in
   std::span<const Rank> world;  // world rank of each rank of the communicator
   std::span<const Link> links;
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
 };
 
+// Which part of the message a chunk is: piece `index` of `of` of a block (coll/promise.h).
+struct Piece {
+  int block = 0, index = 0, of = 1;
+};
+
 struct Plan {
+  // The steps as they are run. In an all_to_all the chunks are renumbered: of the n * n blocks only
+  // those are kept that this rank touches, in the same order.
   Schedule schedule;
   Collective collective;
-  // Message layout (all_reduce, broadcast): chunks lie one after the other. Block layout
-  // (all_gather, reduce_scatter): every chunk is a piece of a rank's block, and every step moves
-  // one chunk. Packed: a small all_gather or reduce_scatter, run on a copy in chunk order.
+  // Message layout (all_reduce, broadcast, reduce): chunks lie one after the other. Block layout
+  // (the others): every chunk is a piece of a block, and every step moves one chunk. Packed: a
+  // small message of blocks, run on a copy in chunk order.
   enum class Layout : std::uint8_t { kMessage, kBlocks, kPacked } layout;
-  bool copy_first = false;  // the round starts by copying its input to the output
+  int nchunks = 1;                   // on all ranks together
+  std::vector<Piece> pieces;         // by chunk; block and packed layout
+  std::vector<int> inputs, results;  // chunks that this rank brings, and that it must have at last
+  // The round starts by copying what this rank brings from the user's input to where its values
+  // are changed: these chunks (in the message layout: all at once).
+  std::vector<int> stage_in;
   std::vector<Node> nodes;
   std::vector<std::uint16_t> pending;  // per node: what it waits for
   std::vector<std::uint32_t> successors, members;
+  std::vector<Chunks> ranges;
   int credits = 0;                       // pieces of scratch for arrivals, per round in flight
-  std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none
+  std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none. In
+                                         // the message layout all chunks, one after the other
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks that no step writes here but the result holds
   bool network = false;        // see PlanRequest
@@ -78,8 +97,8 @@ struct Plan {
   std::uint32_t common = 0;    // see common_hash() in signature.h
 };
 
-// Turns a schedule into a plan. `packed` asks for the packed layout of a small all_gather or
-// reduce_scatter. Throws Error when the schedule sends a value it does not have.
+// Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.
+// Throws Error when the schedule sends a value it does not have.
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed);
 
 }  // namespace weft

@@ -38,13 +38,28 @@ Chunks my_part(const Schedule& s, const Layout& layout) {
   return s.all().part(layout.my_local(), layout.per_host());
 }
 
+// Leaves chunk l * H + h, reduced, at local index l of host h. Deterministic: contributions go
+// straight there; between hosts that is as many times the bytes as a host has ranks.
+template <Block kRailReduceScatter>
+void reduce_scatter(Schedule& s, const Shape& shape, const Layout& layout) {
+  if (!shape.deterministic) {
+    direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
+    kRailReduceScatter(s, layout.rail(), my_part(s, layout), kRailChannel);
+    return;
+  }
+  std::vector<Rank> owners;
+  for (int l = 0; l < layout.per_host(); ++l)
+    for (const auto& ranks : layout.hosts()) owners.push_back(ranks[l]);
+  const int me = layout.my_local() * layout.nhosts() + layout.my_host();
+  direct_reduce_scatter(s, {owners, me}, s.all(), kHostChannel);
+}
+
 template <Block kRailReduceScatter, Block kRailAllGather>
 Schedule all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = parts_by_rail(shape, layout, layout.nhosts());
   const Chunks mine = my_part(s, layout);
-  direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
-  kRailReduceScatter(s, layout.rail(), mine, kRailChannel);
+  reduce_scatter<kRailReduceScatter>(s, shape, layout);
   kRailAllGather(s, layout.rail(), mine, kRailChannel);
   direct_all_gather(s, layout.host(), s.all(), kHostChannel);
   return s;
@@ -54,8 +69,7 @@ template <Block kRailReduceScatter>
 Schedule reduce_scatter_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = blocks_by_rail(shape, layout);
-  direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
-  kRailReduceScatter(s, layout.rail(), my_part(s, layout), kRailChannel);
+  reduce_scatter<kRailReduceScatter>(s, shape, layout);
   return s;
 }
 
@@ -104,6 +118,10 @@ Schedule broadcast_schedule(const Shape& shape) {
 Schedule small_all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = empty_schedule(shape, 1);
+  if (shape.deterministic) {
+    flat_all_reduce(s, layout.world(), s.all(), kHostChannel);
+    return s;
+  }
   flat_all_reduce(s, layout.host(), s.all(), kHostChannel);
   recursive_doubling_all_reduce(s, layout.rail(), s.all(), kRailChannel);
   return s;
@@ -118,10 +136,16 @@ Schedule barrier_schedule(const Shape& shape) {
 }
 
 // The first rank of each host stands for it: fewest messages between hosts. Any shape.
+// Deterministic: rank 0 stands for all.
 template <Block kBetweenHosts>
 Schedule leader_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = empty_schedule(shape, 1);
+  if (shape.deterministic && kBetweenHosts != Block{dissemination_barrier}) {
+    flat_reduce(s, layout.world(), s.all(), kHostChannel);
+    flat_broadcast(s, layout.world(), 0, s.all(), kHostChannel);
+    return s;
+  }
   flat_reduce(s, layout.host(), s.all(), kHostChannel);
   // Local index 0 exists on every host, so its rail is whole even where hosts differ in size.
   if (layout.my_local() == 0) kBetweenHosts(s, layout.rail(), s.all(), kRailChannel);

@@ -38,10 +38,15 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
   return s;
 }
 
+// Contributions travel around added up, or unreduced to whoever adds them up in the order of ranks.
+void reduce_scatter(Schedule& s, const Shape& shape, Group g) {
+  (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
+}
+
 Schedule ring_all_reduce_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
-  ring_reduce_scatter(s, layout.by_host(), s.all(), 0);
+  reduce_scatter(s, shape, layout.by_host());
   ring_all_gather(s, layout.by_host(), s.all(), 0);
   return s;
 }
@@ -56,7 +61,7 @@ Schedule ring_all_gather_schedule(const Shape& shape) {
 Schedule ring_reduce_scatter_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = blocks_around(shape, layout);
-  ring_reduce_scatter(s, layout.by_host(), s.all(), 0);
+  reduce_scatter(s, shape, layout.by_host());
   return s;
 }
 

@@ -45,8 +45,12 @@ Chunks Chunks::part(int i, int n) const {
   return {first + i * size + (i < larger ? i : larger), size + (i < larger ? 1 : 0)};
 }
 
-void Schedule::add(Op op, Rank peer, Chunks at, int channel) {
-  if (at.count > 0 && peer != rank) steps.push_back({op, peer, channel, at});
+void Schedule::add(Op op, Rank peer, Chunks at, int channel, bool joined) {
+  if (at.count <= 0 || peer == rank) return;
+  if (joined)
+    joined = !steps.empty() && steps.back().op == op && steps.back().peer == peer &&
+             steps.back().channel == channel;
+  steps.push_back({op, peer, channel, at, joined});
 }
 
 Rank Group::at(int i) const { return ranks[modulo(i, size())]; }
@@ -60,9 +64,9 @@ std::string to_string(const Schedule& schedule) {
     fmt::format_to(out, "  weight {}\n", fmt::join(schedule.weight, " "));
   int i = 0;
   for (const Step& step : schedule.steps)
-    fmt::format_to(out, "{:3} {}  {} {}  chunks [{},{})  channel {}\n", i++, name(step.op),
+    fmt::format_to(out, "{:3} {}  {} {}  chunks [{},{})  channel {}{}\n", i++, name(step.op),
                    step.op == Op::kSend ? "->" : "<-", step.peer, step.at.first, step.at.end(),
-                   step.channel);
+                   step.channel, step.joined ? "  joined" : "");
   return text;
 }
 
@@ -72,8 +76,9 @@ std::uint64_t hash(const Schedule& schedule) {
   h.add(schedule.steps.size());
   for (const Step& step : schedule.steps)
     for (int v : {static_cast<int>(step.op), static_cast<int>(step.peer), step.channel,
-                  step.at.first, step.at.count})
+                  step.at.first, step.at.count, static_cast<int>(step.joined)})
       h.add(v);
+  h.add(schedule.packs);
   h.add(schedule.block.size());
   for (int b : schedule.block) h.add(b);
   h.add(schedule.weight.size());

@@ -40,6 +40,10 @@ struct Step {
   Rank peer;  // rank within the communicator
   int channel;
   Chunks at;
+  // In one message with the step before, which has the same op, peer and channel: for messages so
+  // small that their number counts. Not for recv_reduce. Where a message is large the engine sends
+  // the steps one by one.
+  bool joined = false;
   bool operator==(const Step&) const = default;
 };
 
@@ -48,24 +52,34 @@ struct Schedule {
   int nranks = 1;
   int nchunks = 1;
   std::vector<Step> steps;
-  // all_gather and reduce_scatter: chunk c is a piece of the block of rank block[c]. Chunks of one
-  // block lie in the block in ascending order. Empty: chunk c is the block of rank c. Unused by
-  // all_reduce and broadcast, whose chunks lie one after the other in the message.
+  // all_gather, reduce_scatter, gather, scatter: chunk c is a piece of the block of rank block[c].
+  // all_to_all: of the block that rank block[c] / n has for rank block[c] % n. Chunks of one block
+  // lie in the block in ascending order. Empty: chunk c is block c. Unused by all_reduce, reduce
+  // and broadcast, whose chunks lie one after the other in the message.
   std::vector<int> block;
   // Relative sizes of the chunks within the message (all_reduce, broadcast) or within their block.
   // Empty: equal. A slow rail's chunks get a smaller weight.
   std::vector<double> weight;
+  // Some rank moves several chunks at a time, though this one may not: small messages of blocks are
+  // run packed (coll/plan.h). The same on all ranks; algorithms in which all ranks do alike need
+  // not say so.
+  bool packs = false;
 
-  // No step is added when `at` is empty or `peer` is this rank.
-  void send(Rank peer, Chunks at, int channel = 0) { add(Op::kSend, peer, at, channel); }
-  void recv(Rank peer, Chunks at, int channel = 0) { add(Op::kRecv, peer, at, channel); }
+  // No step is added when `at` is empty or `peer` is this rank. `joined` holds where the step
+  // before is of the same kind, peer and channel.
+  void send(Rank peer, Chunks at, int channel = 0, bool joined = false) {
+    add(Op::kSend, peer, at, channel, joined);
+  }
+  void recv(Rank peer, Chunks at, int channel = 0, bool joined = false) {
+    add(Op::kRecv, peer, at, channel, joined);
+  }
   void recv_reduce(Rank peer, Chunks at, int channel = 0) {
-    add(Op::kRecvReduce, peer, at, channel);
+    add(Op::kRecvReduce, peer, at, channel, false);
   }
   Chunks all() const { return {0, nchunks}; }
 
  private:
-  void add(Op op, Rank peer, Chunks at, int channel);
+  void add(Op op, Rank peer, Chunks at, int channel, bool joined);
 };
 
 // An ordered set of ranks that run a part of a schedule together: world, host, rail.

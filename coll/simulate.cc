@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "coll/arguments.h"
 #include "coll/engine.h"
 #include "coll/plan.h"
 #include "topo/status.h"
@@ -32,16 +33,24 @@ class Simulation {
           fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
                       "{} of {} ranks; give all, or set carry_data to false",
                       buffers.in.size(), buffers.out.size(), n));
-    total_bytes_ = whole_bytes(collective, count, type, n);
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
-    const bool packed = packed_on_fabric(collective, schedules, total_bytes_);
+    std::size_t total = 0;
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
-      m.plan = plan_on_fabric(collective, schedules[r], world, options, buffers.in_place, packed);
+      m.call = {.count = count, .type = type, .op = buffers.op.op, .id_high = 1};
+      m.call.factor = buffers.op.factor;
+      if (!buffers.counts.empty()) give_blocks(m, buffers.counts, static_cast<Rank>(r));
+      m.call.total_bytes = total_bytes(collective, m.call, n);
+      total = std::max(total, m.call.total_bytes);
+    }
+    const bool packed = packed_on_fabric(collective, schedules, total);
+    for (std::size_t r = 0; r < n; ++r) {
+      Member& m = ranks_[r];
+      m.plan = plan_on_fabric(collective, schedules[r], world, options, m.call, buffers.root,
+                              buffers.in_place, packed);
       m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
       m.links = {m.endpoint.get(), m.endpoint.get()};
-      m.call = {.count = count, .type = type, .op = buffers.op, .id_high = 1};
       if (!options.carry_data) continue;
       m.call.in = buffers.in[r];
       m.call.out = buffers.out[r];
@@ -51,8 +60,8 @@ class Simulation {
   SimResult run(const Tuning& tuning) {
     unfinished_ = ranks_.size();
     for (Member& m : ranks_) {
-      m.call.streaming = total_bytes_ >= tuning.streaming_bytes;
-      m.run.start(m.plan, m.call, slicing_for(tuning, m.plan, total_bytes_), m.links);
+      m.call.streaming = m.call.total_bytes >= tuning.streaming_bytes;
+      m.run.start(m.plan, m.call, slicing_for(tuning, m.plan, m.call.total_bytes), m.links);
       unfinished_ -= m.run.done();
     }
     const bool moved = drive(
@@ -80,8 +89,26 @@ class Simulation {
     std::unique_ptr<Transport> endpoint;
     std::array<Transport*, 2> links;
     Call call;
+    std::vector<std::size_t> blocks;  // which the call points to
     Run run;
   };
+
+  void give_blocks(Member& m, const std::vector<std::vector<std::size_t>>& counts, Rank r) {
+    std::vector<std::size_t> sent, received;
+    for (std::size_t s = 0; s < counts.size(); ++s) {
+      const auto me = static_cast<std::size_t>(r);
+      if (collective_ != Collective::kAllToAll) {
+        sent.push_back(counts[s].at(0));
+        continue;
+      }
+      sent.push_back(counts[me].at(s));
+      received.push_back(counts[s].at(me));
+    }
+    m.call.uneven = true;
+    m.call.counts = sent;
+    m.call.recv_counts = received;
+    m.blocks = own_blocks(m.call, counts.size());
+  }
 
   void progress(Rank r) {
     Member& m = ranks_[static_cast<std::size_t>(r)];
@@ -125,18 +152,15 @@ class Simulation {
   const Collective collective_;
   SimFabric fabric_;
   std::vector<Member> ranks_;  // their endpoints go before the fabric does
-  std::size_t total_bytes_ = 0, unfinished_ = 0;
+  std::size_t unfinished_ = 0;
   Status failure_;
 };
 
 }  // namespace
 
-std::size_t whole_bytes(Collective collective, std::size_t count, DType type, std::size_t nranks) {
-  return count * size_of(type) * (by_blocks(collective) ? nranks : 1);
-}
-
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
-                    const SimFabricOptions& options, bool in_place, bool packed) {
+                    const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
+                    bool packed) {
   // The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
   // ranks share a host; the plan learns here where arrivals are lent.
   constexpr int kHostLink = 0, kRailLink = 1;
@@ -150,12 +174,15 @@ Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<c
   bool network = false;
   for (Rank peer = 1; peer < schedule.nranks; ++peer)
     network = network || host(peer) != host(peer - 1);
-  // Who receives a broadcast has no input; the root's first step is a send.
-  const auto& steps = schedule.steps;
-  const bool receiver =
-      collective == Collective::kBroadcast && !steps.empty() && steps[0].op != Op::kSend;
-  return compile(schedule, {collective, network, receiver || in_place, world, links, link_of},
-                 packed);
+  const PlanRequest request{.collective = collective,
+                            .network = network,
+                            .in_place = in_place,
+                            .root = root,
+                            .premultiplied = reduces(collective) && call.op == RedOp::kPreMulSum,
+                            .world = world,
+                            .links = links,
+                            .link_of = link_of};
+  return compile(schedule, request, packed);
 }
 
 bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
@@ -193,7 +220,9 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
   schedules.reserve(static_cast<std::size_t>(shape.nranks));
   Shape of = shape;
   for (of.rank = 0; of.rank < of.nranks; ++of.rank) schedules.push_back(algorithm.build(of));
-  return simulate(algorithm.collective, schedules, count, type, options, tuning, buffers);
+  SimBuffers with_root = buffers;
+  with_root.root = shape.root;
+  return simulate(algorithm.collective, schedules, count, type, options, tuning, with_root);
 }
 
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,

@@ -22,12 +22,16 @@
 namespace weft {
 
 // Memory of the ranks, for a fabric that carries data. in place: in[r] is where out[r]'s part of
-// the result goes, on every rank. Receivers of a broadcast need no in[r].
+// the result goes, on every rank. What a rank does not read or write may be null.
 struct SimBuffers {
   std::vector<const void*> in;
   std::vector<void*> out;
-  RedOp op = RedOp::kSum;
+  Reduction op = RedOp::kSum;
   bool in_place = false;
+  Rank root = 0;  // of the collectives that have one; where an algorithm is given, its shape's
+  // Blocks of different sizes: counts[r] is that of rank r. An all_to_all: counts[r][s] is what r
+  // has for s. `count` is not used then.
+  std::vector<std::vector<std::size_t>> counts = {};
 };
 
 struct SimResult {
@@ -43,10 +47,10 @@ struct SimResult {
 // l % rails. rails = 0: one for each rank of the largest host. All else as it is by default.
 SimFabricOptions fabric_of(const Shape& shape, int rails = 0);
 
-// Runs a collective of `count` elements (of the message for all_reduce and broadcast, otherwise of
-// a block; none for a barrier). Ranks of a host reach each other through views where options.views
-// says so, as through shared memory; those of different hosts receive into scratch, as from a
-// network.
+// Runs a collective of `count` elements (of the message for all_reduce, broadcast and reduce,
+// otherwise of a block; none for a barrier). Ranks of a host reach each other through views where
+// options.views says so, as through shared memory; those of different hosts receive into scratch,
+// as from a network.
 //
 // Throws Error when the algorithm does not apply to the shape; when virtual time stands still
 // before all ranks are done, naming the first rank that waits and its peer; when a failure of the
@@ -62,12 +66,11 @@ SimResult simulate(Collective collective, std::span<const Schedule> schedules, s
 
 // ---- shared with simulate_job.cc
 
-// Of the whole buffer: `count` is of a block where the buffer is made of blocks.
-std::size_t whole_bytes(Collective collective, std::size_t count, DType type, std::size_t nranks);
 // What a rank runs; world[r] is the fabric's rank of rank r of the communicator. Its two links are
 // both the rank's one endpoint.
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
-                    const SimFabricOptions& options, bool in_place, bool packed);
+                    const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
+                    bool packed);
 // Whether the ranks of these schedules work on packed copies.
 bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
                       std::size_t total_bytes);

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "coll/arguments.h"
 #include "coll/plan.h"
 #include "coll/simulate.h"
 
@@ -106,23 +107,27 @@ struct SimJob::State {
         throw Error(fmt::format("simulated job: call {} has buffers for {} and {} of {} ranks", i,
                                 c.in.size(), c.out.size(), n));
       const std::size_t count = c.algorithm->collective == Collective::kBarrier ? 0 : c.count;
-      const std::size_t total = whole_bytes(c.algorithm->collective, count, c.type, n);
       const std::uint64_t sequence = group.sequence++;
       const auto id = next_id++;
       std::vector<Schedule> schedules = c.schedules;
       if (schedules.empty())
         for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
           schedules.push_back(c.algorithm->build(shape));
+      const Call whole{.count = count, .type = c.type};
+      const std::size_t total = total_bytes(c.algorithm->collective, whole, n);
       const bool packed = packed_on_fabric(c.algorithm->collective, schedules, total);
       for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
         Member& m = members[at(group.ranks[at(shape.rank)])];
         auto part = std::make_unique<Part>();
-        part->plan = plan_on_fabric(c.algorithm->collective, schedules.at(at(shape.rank)),
-                                    group.ranks, options.fabric, c.in_place, packed);
-        part->slicing = slicing_for(options.tuning, part->plan, total);
         part->call.count = count;
         part->call.type = c.type;
-        part->call.op = c.op;
+        part->call.op = c.op.op;
+        part->call.factor = c.op.factor;
+        part->call.total_bytes = total;
+        part->plan =
+            plan_on_fabric(c.algorithm->collective, schedules.at(at(shape.rank)), group.ranks,
+                           options.fabric, part->call, c.root, c.in_place, packed);
+        part->slicing = slicing_for(options.tuning, part->plan, total);
         part->call.streaming = total >= options.tuning.streaming_bytes;
         part->call.tag = static_cast<std::uint64_t>(c.communicator) << 40 |
                          (sequence & 0x7fff) << (kRoundBits + kOrdinalBits);

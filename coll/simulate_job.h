@@ -49,7 +49,7 @@ struct SimCall {
   std::vector<Schedule> schedules;  // in place of the algorithm's, by rank of the communicator
   std::size_t count = 0;            // elements: of the message, or of a block
   DType type = DType::kFloat32;
-  RedOp op = RedOp::kSum;
+  Reduction op = RedOp::kSum;
   Rank root = 0;
   bool in_place = false;
   std::vector<const void*> in;

@@ -5,7 +5,9 @@
 namespace weft {
 
 Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes) {
-  const auto chunks = static_cast<std::size_t>(plan.schedule.nchunks);
+  auto chunks = static_cast<std::size_t>(plan.nchunks);
+  if (plan.collective == Collective::kAllToAll)  // the bytes are those of one rank's blocks
+    chunks /= static_cast<std::size_t>(plan.schedule.nranks);
   const std::size_t chunk = total_bytes / std::max<std::size_t>(1, chunks);
   const bool rail = plan.network;
   const auto rounds =

@@ -52,8 +52,9 @@ inline constexpr DType kAllDTypes[] = {
     DType::kFloat32,  DType::kFloat64, DType::kInt32, DType::kInt64, DType::kFloat16,
     DType::kBFloat16, DType::kInt8,    DType::kUInt8, DType::kInt16, DType::kUInt16,
     DType::kUInt32,   DType::kUInt64,  DType::kBool};
-inline constexpr RedOp kAllRedOps[] = {RedOp::kSum,  RedOp::kMin,    RedOp::kMax,   RedOp::kAvg,
-                                       RedOp::kProd, RedOp::kBitAnd, RedOp::kBitOr, RedOp::kBitXor};
+inline constexpr RedOp kAllRedOps[] = {RedOp::kSum,    RedOp::kMin,   RedOp::kMax,
+                                       RedOp::kAvg,    RedOp::kProd,  RedOp::kPreMulSum,
+                                       RedOp::kBitAnd, RedOp::kBitOr, RedOp::kBitXor};
 inline constexpr int kDTypes = 13, kRedOps = 9, kCollectives = 10;
 
 // An operator and what belongs to it. Every RedOp is one.

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>

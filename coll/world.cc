@@ -166,7 +166,7 @@ void Core::close() noexcept {
                         under_way),
             job->rank()});
     if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
-      spdlog::error("weft: rank {}: {}", job->rank(), left.to_string());
+      log().error("weft: rank {}: {}", job->rank(), left.to_string());
       fail(left);
     }
     together = !broken && !job->failed();
@@ -214,6 +214,11 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   }
   if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
+  if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
+    if (std::string_view(text) != "0" && std::string_view(text) != "1")
+      throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));
+    o.deterministic = std::string_view(text) == "1";
+  }
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.

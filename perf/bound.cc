@@ -23,6 +23,7 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
   double reduced = 0, copied = 0;
   switch (collective) {
     case Collective::kAllReduce:
+    case Collective::kReduce:  // the root's share of the work; the others have less
       // A rank that is alone has its result in the input: nothing is reduced, and out of place
       // everything is copied.
       reduced = nranks > 1 ? s / n : 0;
@@ -33,6 +34,8 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
       copied = nranks > 1 ? 0 : (in_place ? 0 : s);
       break;
     case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kAllToAll:
       copied = in_place ? s * (n - 1) / n : s;
       break;
     case Collective::kBroadcast:
@@ -41,7 +44,10 @@ double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, b
     case Collective::kSendRecv:
       copied = s;
       break;
-    default:
+    case Collective::kScatter:
+      copied = nranks > 1 || !in_place ? s / n : 0;
+      break;
+    case Collective::kBarrier:
       break;
   }
   return (reduced / rate.reduce_GBps + copied / rate.copy_GBps) / 1e3;

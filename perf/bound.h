@@ -23,7 +23,8 @@ struct RailRate {
 
 // What moving bytes over the rails costs at least: share * bytes / (rails * payload rate), where
 // share is the part of the message that must leave a host: 2(H-1)/H for all_reduce, (H-1)/H for
-// all_gather and reduce_scatter, 1 for broadcast and sendrecv. 0 where nothing must cross (one
+// all_gather, reduce_scatter, gather, scatter and all_to_all (whose message is then that of all
+// ranks of a host), 1 for broadcast, reduce and sendrecv. 0 where nothing must cross (one
 // host, barrier) or the rate is unknown.
 double rail_share(Collective collective, int hosts);
 double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,

@@ -23,8 +23,7 @@ Buffer::Buffer(std::size_t bytes, bool from_weft) : bytes_(bytes) {
 Case with_bytes(Case like, std::uint64_t bytes, int nranks) {
   const std::size_t size = size_of(like.type);
   std::size_t blocks = 1;
-  if (like.collective == Collective::kAllGather || like.collective == Collective::kReduceScatter)
-    blocks = static_cast<std::size_t>(nranks);
+  if (by_blocks(like.collective)) blocks = static_cast<std::size_t>(nranks);
   like.count = std::max<std::size_t>(bytes / (blocks * size), 1);
   like.bytes = like.count * blocks * size;
   if (like.collective == Collective::kBarrier) like.count = like.bytes = 0;
@@ -64,13 +63,17 @@ Exercise::Exercise(Communicator& comm, const Case& what, Memory& memory)
   const std::size_t mine = static_cast<std::size_t>(comm.rank()) * case_.count;
   const std::size_t size = size_of(case_.type);
   input_count_ = output_count_ = case_.count;
-  if (case_.collective == Collective::kAllGather) output_count_ *= n;
-  if (case_.collective == Collective::kReduceScatter) input_count_ *= n;
+  const Collective c = case_.collective;
+  const bool all_to_all = c == Collective::kAllToAll;
+  const bool gathers = c == Collective::kAllGather || c == Collective::kGather;
+  const bool scatters = c == Collective::kReduceScatter || c == Collective::kScatter;
+  if (gathers || all_to_all) output_count_ *= n;
+  if (scatters || all_to_all) input_count_ *= n;
   unsigned char* whole = memory.out.data();
   in_ = case_.in_place ? whole : memory.in.data();
   out_ = whole;
-  if (case_.in_place && case_.collective == Collective::kAllGather) in_ = whole + mine * size;
-  if (case_.in_place && case_.collective == Collective::kReduceScatter) out_ = whole + mine * size;
+  if (case_.in_place && gathers) in_ = whole + mine * size;
+  if (case_.in_place && scatters) out_ = whole + mine * size;
   guard_ = whole + (case_.in_place ? std::max(input_count_, output_count_) : output_count_) * size;
 }
 
@@ -79,7 +82,7 @@ void Exercise::prepare() {
   std::memset(guard_, kPoison, Memory::kGuard);
   // In place the input overwrites its part of the poison.
   std::memset(out_, kPoison, output_count_ * size);
-  if (!rooted(case_.collective) || comm_.rank() == case_.root)
+  if (has_input())
     payload_.fill(in_, input_count_, comm_.rank());
   else if (!case_.in_place)
     std::memset(in_, kPoison, input_count_ * size);
@@ -96,29 +99,39 @@ void Exercise::prepare_to_time() {
 
 Status Exercise::run() {
   unsigned char *const in = on_gpu(in_), *const out = on_gpu(out_);
+  const Reduction op(case_.op, case_.op == RedOp::kPreMulSum ? Payload::kFactor : 1);
   switch (case_.collective) {
     case Collective::kAllReduce:
-      return comm_.all_reduce(in, out, case_.count, case_.type, case_.op);
+      return comm_.all_reduce(in, out, case_.count, case_.type, op);
     case Collective::kAllGather:
       return comm_.all_gather(in, out, case_.count, case_.type);
     case Collective::kReduceScatter:
-      return comm_.reduce_scatter(in, out, case_.count, case_.type, case_.op);
+      return comm_.reduce_scatter(in, out, case_.count, case_.type, op);
     case Collective::kBroadcast:
       return comm_.broadcast(in, out, case_.count, case_.type, case_.root);
+    case Collective::kReduce:
+      return comm_.reduce(in, out, case_.count, case_.type, op, case_.root);
+    case Collective::kGather:
+      return comm_.gather(in, out, case_.count, case_.type, case_.root);
+    case Collective::kScatter:
+      return comm_.scatter(in, out, case_.count, case_.type, case_.root);
+    case Collective::kAllToAll:
+      return comm_.all_to_all(in, out, case_.count, case_.type);
     case Collective::kBarrier:
       return comm_.barrier();
     case Collective::kSendRecv: {
-      Handle recv = comm_.recv_async(out, case_.count, case_.type, previous());
-      Handle send =
-          comm_.send_async(in, case_.count, case_.type, (comm_.rank() + 1) % comm_.size());
-      const Status sent = send.wait();
-      const Status received = recv.wait();
-      return sent.ok() ? received : sent;
+      const Rank next = (comm_.rank() + 1) % comm_.size();
+      const Message messages[] = {Message::from(previous(), out, case_.count, case_.type),
+                                  Message::to(next, in, case_.count, case_.type)};
+      return comm_.exchange(messages);
     }
-    default:
-      break;
   }
   return {Code::kInternal, "unknown collective"};
+}
+
+bool Exercise::has_input() const {
+  return (case_.collective != Collective::kBroadcast && case_.collective != Collective::kScatter) ||
+         comm_.rank() == case_.root;
 }
 
 Mismatch Exercise::check() const {
@@ -132,19 +145,33 @@ Mismatch Exercise::check() const {
     if (all.wrong == 0 && m.wrong > 0) all.first = where + m.first;
     all.wrong += m.wrong;
   };
+  const bool at_root = me == case_.root;
   switch (case_.collective) {
     case Collective::kAllReduce:
-      add(payload_.compare_reduced(out_, case_.count), "");
+    case Collective::kReduce:
+      if (case_.collective == Collective::kAllReduce || at_root)
+        add(payload_.compare_reduced(out_, case_.count), "");
       break;
     case Collective::kReduceScatter:
       add(payload_.compare_reduced(out_, case_.count, static_cast<std::size_t>(me) * case_.count),
           "");
       break;
     case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kAllToAll: {
+      if (case_.collective == Collective::kGather && !at_root) break;
+      const bool all_to_all = case_.collective == Collective::kAllToAll;
+      const std::size_t first = all_to_all ? static_cast<std::size_t>(me) * case_.count : 0;
       for (Rank r = 0; r < comm_.size(); ++r)
         add(payload_.compare(out_ + static_cast<std::size_t>(r) * case_.count * size, case_.count,
-                             r),
+                             r, first),
             fmt::format("in the block of rank {}, ", r));
+      break;
+    }
+    case Collective::kScatter:
+      add(payload_.compare(out_, case_.count, case_.root,
+                           static_cast<std::size_t>(me) * case_.count),
+          "");
       break;
     case Collective::kBroadcast:
       add(payload_.compare(out_, case_.count, case_.root), "");
@@ -156,8 +183,7 @@ Mismatch Exercise::check() const {
       std::count_if(guard_, guard_ + Memory::kGuard, [](unsigned char b) { return b != kPoison; });
   if (foreign > 0)
     add({static_cast<std::uint64_t>(foreign), "bytes behind the result were written"}, "");
-  const bool has_input = !rooted(case_.collective) || me == case_.root;
-  if (!case_.in_place && has_input)
+  if (!case_.in_place && has_input())
     add(payload_.compare(in_, input_count_, me), "the input was changed: ");
   return all;
 }

@@ -37,7 +37,7 @@ struct Case {
 };
 
 // The case whose whole buffer is nearest to `bytes` from below, and at least one element per rank.
-// all_gather and reduce_scatter divide the buffer among the ranks.
+// Where the buffer is made of blocks it is divided among the ranks.
 Case with_bytes(Case like, std::uint64_t bytes, int nranks);
 
 // The two buffers of a rank. In place, only one of them is there.
@@ -66,6 +66,7 @@ class Exercise {
  private:
   void upload();
   unsigned char* on_gpu(unsigned char* p) const;  // p itself in host memory
+  bool has_input() const;
   Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
   Communicator& comm_;
   Memory& memory_;

@@ -88,8 +88,7 @@ Explanation explain(const Question& q) {
 }
 
 std::vector<double> chunk_bytes(const Schedule& s, Collective collective, double bytes) {
-  const bool blocks =
-      collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+  const bool blocks = by_blocks(collective);
   const auto block = [&](int c) { return !blocks ? 0 : s.block.empty() ? c : s.block[c]; };
   const auto weight = [&](int c) { return s.weight.empty() ? 1.0 : s.weight[c]; };
   std::vector<double> total(static_cast<std::size_t>(std::max(s.nranks, s.nchunks)));

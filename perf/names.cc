@@ -10,6 +10,8 @@ namespace {
 
 constexpr Collective kAllCollectives[] = {Collective::kAllReduce,     Collective::kAllGather,
                                           Collective::kReduceScatter, Collective::kBroadcast,
+                                          Collective::kReduce,        Collective::kGather,
+                                          Collective::kScatter,       Collective::kAllToAll,
                                           Collective::kBarrier,       Collective::kSendRecv};
 
 template <class Range>

@@ -231,8 +231,12 @@ std::vector<double> PerfRun::time(Exercise& exercise, const std::string& label, 
 
 double PerfRun::bound_us(const Case& what) {
   if (what.collective == Collective::kBarrier) return 0;
-  if (report_.hosts > 1)
-    return rail_bound_us(what.collective, what.bytes, report_.hosts, report_.rails, report_.rail);
+  if (report_.hosts > 1) {
+    const bool own = what.collective == Collective::kAllToAll;  // each rank has a message
+    const auto messages = static_cast<std::uint64_t>(own ? report_.ranks / report_.hosts : 1);
+    return rail_bound_us(what.collective, what.bytes * messages, report_.hosts, report_.rails,
+                         report_.rail);
+  }
   if (flags_.buffers == "cuda")
     return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
                            measure_device_copy_us(world_, what.bytes));
@@ -311,7 +315,7 @@ void add_perf(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 100000000));
   command->add_option("--algo", flags->algorithm, "auto or an algorithm's name")
       ->capture_default_str();
-  command->add_option("-r,--root", flags->root, "root of a broadcast")
+  command->add_option("-r,--root", flags->root, "root of a broadcast, reduce, gather or scatter")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--buffers", flags->buffers, "malloc, weft (mapped by all local ranks) or cuda (of a GPU)")

@@ -79,8 +79,7 @@ SimJob job_of(const SimFlags& flags) {
     throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
   job.shape = shape_of(flags, 0);
 
-  const bool blocks =
-      job.collective == Collective::kAllGather || job.collective == Collective::kReduceScatter;
+  const bool blocks = by_blocks(job.collective);
   const std::size_t unit = size_of(job.type) * (blocks ? static_cast<std::size_t>(flags.ranks) : 1);
   const std::uint64_t bytes =
       job.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);

@@ -121,7 +121,8 @@ std::vector<Item> validate_collectives(World& world, double budget_s,
   bool over = false;
   for (Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-        Collective::kBroadcast, Collective::kBarrier, Collective::kSendRecv}) {
+        Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
+        Collective::kAllToAll, Collective::kBarrier, Collective::kSendRecv}) {
     if (collective == Collective::kSendRecv && world.size() < 2) continue;
     const auto cases = validation_cases(collective, world.size());
     std::vector<const Algorithm*> ways;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <isa-l/crc.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "topo/log.h"
 #include "transport/copy.h"
 
 namespace weft {
@@ -50,7 +50,7 @@ class Checked final : public Transport {
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
-  void release(std::uint64_t token) noexcept override { inner_->release(token); }
+  bool release(std::uint64_t token) noexcept override { return inner_->release(token); }
   void cancel(std::uint32_t id_high) noexcept override;
   void* stage(std::size_t bytes) noexcept override {
     void* p = inner_->stage(bytes);
@@ -75,6 +75,10 @@ class Checked final : public Transport {
   }
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return inner_->disputed(peer, theirs);
+  }
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
+    inner_->forget(tag, mask | own_bit_);
+    inner_->forget(tag | own_bit_, mask | own_bit_);
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return inner_->unclaimed(peer, tag, mask | own_bit_, theirs);
@@ -331,7 +335,7 @@ void Checked::verify(std::uint64_t id, std::uint32_t crc) {
     complete({.id = id, .code = Code::kCorrupt});
     return forget_recv(id);
   }
-  spdlog::warn("weft: {}; asking for it again", what);
+  log().warn("weft: {}; asking for it again", what);
   p.crcs[t.tag] = crc;
   const std::uint32_t number = ++p.again & 0x3fffffff;
   Transfer again = t;

@@ -1,12 +1,12 @@
 // The control plane on every rank but 0: one connection, to rank 0.
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
+#include "topo/log.h"
 #include "transport/control_plane.h"
 
 namespace weft {
@@ -246,7 +246,7 @@ class Leaf : public Plane {
       door_ = listen_on(here, any);
       root_.send(wire::Type::kDoor, fmt::format("{} {}", here, port_of(door_.get())));
     } catch (const Error& e) {
-      spdlog::debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
+      log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
     }
   }
 
@@ -279,7 +279,7 @@ class Leaf : public Plane {
         problems += fmt::format("; rank {}: {}", r, e.what());
       }
     }
-    spdlog::info("weft: rank {} takes over from rank 0{}", rank_, problems);
+    log().info("weft: rank {} takes over from rank 0{}", rank_, problems);
     std::string mask;
     std::vector<Member> all = assemble_survivors(spec_, std::move(door_), dead, doors_, mask);
     std::vector<Rank> survivors;

@@ -6,7 +6,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "topo/status.h"
+#include "topo/log.h"
 #include "transport/device.h"
 
 namespace weft {
@@ -132,7 +132,7 @@ class CudaDevice final : public Device {
     }
     if (!write_ || !wait_) {
       write_ = nullptr;
-      spdlog::debug("weft: no stream memory operations: streams wait in host functions");
+      log().debug("weft: no stream memory operations: streams wait in host functions");
     }
     stream_context_ = driver_function<decltype(stream_context_)>("cuStreamGetCtx", 9020);
     push_ = driver_function<decltype(push_)>("cuCtxPushCurrent", 4000);

@@ -16,8 +16,11 @@ class Decorator : public Transport {
 
   void post(std::span<const Transfer> transfers) noexcept override { inner_->post(transfers); }
   std::size_t poll(std::span<Completion> out) noexcept override { return inner_->poll(out); }
-  void release(std::uint64_t token) noexcept override { inner_->release(token); }
+  bool release(std::uint64_t token) noexcept override { return inner_->release(token); }
   void cancel(std::uint32_t id_high) noexcept override { inner_->cancel(id_high); }
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
+    inner_->forget(tag, mask);
+  }
   void* stage(std::size_t bytes) noexcept override { return inner_->stage(bytes); }
   void unstage(void* staged) noexcept override { inner_->unstage(staged); }
   bool mapped(const void* data, std::size_t bytes) const noexcept override {
@@ -28,7 +31,7 @@ class Decorator : public Transport {
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return inner_->disputed(peer, theirs);
   }
-  bool unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return inner_->unclaimed(peer, tag, mask, theirs);
   }
   std::uint64_t offer_board() noexcept override { return inner_->offer_board(); }

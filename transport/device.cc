@@ -2,12 +2,12 @@
 #include "transport/device.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
 
+#include "topo/log.h"
 #include "topo/status.h"
 #include "transport/device_fake.h"
 
@@ -48,7 +48,7 @@ Device* look_for_device() {
   active_device.store(found);
   device_looked_for.store(true, std::memory_order_release);
   if (found)
-    spdlog::debug("weft: {} GPUs, the first is {}", found->count(), found->describe(0));
+    log().debug("weft: {} GPUs, the first is {}", found->count(), found->describe(0));
   return found;
 }
 

@@ -1,12 +1,12 @@
 #include "transport/device_peers.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <random>
 
+#include "topo/log.h"
 #include "topo/status.h"
 
 namespace weft {
@@ -49,7 +49,7 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   if (missing) try {
       entry->second = device.export_memory(data);
     } catch (const Error& e) {
-      spdlog::debug("weft: {}", e.what());
+      log().debug("weft: {}", e.what());
     }
   a.exported = entry->second;
   return a;

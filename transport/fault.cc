@@ -1,7 +1,7 @@
+#include "topo/log.h"
 #include "transport/fault.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ class Faulty final : public Transport {
     for (const Transfer& t : transfers) {
       const bool send = t.kind == Transfer::Kind::kSend;
       if (send && fault_.kind == Fault::Kind::kDrop && hit(t.bytes)) {
-        spdlog::warn("weft: fault: rank {} drops {} bytes to rank {}", me_, t.bytes, t.peer);
+        log().warn("weft: fault: rank {} drops {} bytes to rank {}", me_, t.bytes, t.peer);
         done_.push_back({.id = t.id});
         continue;
       }
@@ -75,12 +75,10 @@ class Faulty final : public Transport {
     return given;
   }
 
-  void release(std::uint64_t token) noexcept override {
-    if (token & kCopyToken) {
-      copies_.erase(token);
-    } else {
-      inner_->release(token);
-    }
+  bool release(std::uint64_t token) noexcept override {
+    if (!(token & kCopyToken)) return inner_->release(token);
+    copies_.erase(token);
+    return true;
   }
   void cancel(std::uint32_t id_high) noexcept override {
     const auto mine = [id_high](std::uint64_t id) { return id >> 32 == id_high; };
@@ -103,6 +101,9 @@ class Faulty final : public Transport {
   Status cause(Rank peer) const override { return inner_->cause(peer); }
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return inner_->disputed(peer, theirs);
+  }
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
+    inner_->forget(tag, mask);
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return inner_->unclaimed(peer, tag, mask, theirs);
@@ -143,7 +144,7 @@ class Faulty final : public Transport {
     if (!at) return;
     const std::uint64_t bit = random_() % (t.bytes * 8);
     at[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
-    spdlog::warn("weft: fault: rank {} flips bit {} of {} bytes from rank {}", me_, bit, t.bytes,
+    log().warn("weft: fault: rank {} flips bit {} of {} bytes from rank {}", me_, bit, t.bytes,
                  t.peer);
   }
 

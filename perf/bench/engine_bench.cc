@@ -56,9 +56,11 @@ void steps_of(benchmark::State& state, const char* algorithm_name) {
   std::vector<Rank> world(kRanks);
   std::iota(world.begin(), world.end(), 0);
   const Link links[] = {{.views = true}};
-  const Plan plan = compile(
-      schedule, {Collective::kAllReduce, false, false, world, links, [](Rank, int) { return 0; }},
-      false);
+  const PlanRequest request{.collective = Collective::kAllReduce,
+                            .world = world,
+                            .links = links,
+                            .link_of = [](Rank, int) { return 0; }};
+  const Plan plan = compile(schedule, request, false);
 
   NullTransport transport;
   const std::array<Transport*, 1> transports = {&transport};

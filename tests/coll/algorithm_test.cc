@@ -21,7 +21,7 @@ constexpr int kUnlimited = std::numeric_limits<int>::max();
 constexpr int kCredits[] = {0, 1, 2, kUnlimited};
 
 std::vector<Rank> roots(Collective collective, int n) {
-  if (collective != Collective::kBroadcast) return {0};
+  if (!rooted(collective)) return {0};
   std::set<Rank> some{0, n / 2, n - 1};
   if (n <= 9)
     for (Rank r = 0; r < n; ++r) some.insert(r);
@@ -88,6 +88,43 @@ TEST(Algorithms, HierarchicalIsRightOn128HostsOf8) {
   for (const Algorithm& a : algorithms())
     if (a.name.starts_with("hierarchical") && a.collective == Collective::kAllReduce)
       expect_right(a, testing::uniform(128, 8), std::array{0});
+}
+
+// Whatever the algorithm: one reduction over all ranks, and then the result is handed on.
+TEST(Algorithms, ReduceInTheOrderOfRanksWhereTheyMust) {
+  std::vector<Shape> shapes{testing::uniform(2, 2), testing::uniform(3, 4),
+                            testing::round_robin(4, 2), testing::uneven({4, 1, 3})};
+  for (int n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33}) shapes.push_back(testing::on_one_host(n));
+  int free = 0;
+  for (const Algorithm& a : algorithms()) {
+    if (!reduces(a.collective)) continue;
+    for (Shape shape : shapes) {
+      if (!a.applies(shape)) continue;
+      shape.root = shape.nranks / 2;
+      const CheckOptions options{.root = shape.root, .canonical = true};
+      free += !check(a.collective, build_all(a, shape), options).empty();
+      shape.deterministic = true;
+      EXPECT_EQ(check(a.collective, build_all(a, shape), options), "")
+          << full_name(a) << ", " << shape.nranks << " ranks on " << shape.hosts.size() << " hosts";
+    }
+  }
+  EXPECT_GT(free, 50) << "the check would pass anything";
+}
+
+// All of an all_to_all that leaves a host stays on the rail of its destination.
+TEST(Algorithms, AnAllToAllMovesEachBlockAtMostTwice) {
+  const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
+  for (const Schedule& s : build_all(a, testing::uniform(4, 3))) {
+    int messages = 0, near = 0, far = 0;
+    for (const Step& step : s.steps)
+      if (step.op == Op::kSend) {
+        messages += !step.joined;
+        (step.peer / 3 == s.rank / 3 ? near : far) += step.at.count;
+      }
+    EXPECT_EQ(messages, 2 + 3);
+    EXPECT_EQ(near, 2 * 4);
+    EXPECT_EQ(far, 3 * 3);
+  }
 }
 
 TEST(Algorithms, OfOneRankHaveNoSteps) {

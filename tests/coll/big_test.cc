@@ -112,6 +112,39 @@ void reduce_beyond_2_31(bool shared) {
 TEST(Big, AllReduceBeyond2To31BytesOfMalloc) { reduce_beyond_2_31(false); }
 TEST(Big, AllReduceBeyond2To31BytesOfWeftMemory) { reduce_beyond_2_31(true); }
 
+// Blocks and uneven blocks beyond 2^31 bytes in one buffer.
+TEST(Big, BlocksBeyond2To31Bytes) {
+  constexpr std::size_t kBlock = 1126 * kMiB / 8, kCount = 2 * kBlock;
+  static_assert(kCount * 8 > std::size_t{1} << 31);
+  if (!room_for(8 * kGiB)) GTEST_SKIP() << "missing capability: memory (8 GiB available)";
+  run_processes(2, [](World& world) {
+    Communicator comm = world.world();
+    const auto me = static_cast<std::size_t>(comm.rank());
+    Memory memory(kCount * 8, false);
+    std::int64_t* data = memory.data;
+    const auto value = [](std::size_t rank, std::size_t i) {
+      return static_cast<std::int64_t>(i * 2 + rank);
+    };
+    const auto right = [&](const char* what, std::size_t at, std::size_t count, std::size_t rank,
+                           std::size_t first) {
+      for (std::size_t i = 0; i < count; i += i < 4096 || i + 4097 > count ? 1 : 509)
+        if (!same(data[at + i], value(rank, first + i), what, at + i)) return false;
+      return true;
+    };
+    for (std::size_t i = 0; i < kCount; ++i) data[i] = value(me, i);
+    CHECK_OK(comm.all_to_all(data, data, kBlock, DType::kInt64));
+    for (std::size_t r : {0, 1})
+      if (!right("all_to_all", r * kBlock, kBlock, r, me * kBlock)) return false;
+
+    const std::vector<std::size_t> counts{kCount - 5, 5};
+    const std::size_t at = me == 0 ? 0 : kCount - 5;
+    for (std::size_t i = 0; i < counts[me]; ++i) data[at + i] = value(me, i);
+    CHECK_OK(comm.all_gather_v(data + at, data, counts, DType::kInt64));
+    return right("all_gather_v", 0, kCount - 5, 0, 0) &&
+           right("all_gather_v", kCount - 5, 5, 1, 0);
+  });
+}
+
 // The memory of this process without the user's buffers, own or a peer's: its share (Pss) of all
 // mappings but those of weft::alloc and those as large as a buffer. Pages of the ranks' arenas
 // count, each once over all ranks.

@@ -76,6 +76,7 @@ class Interpreter {
   struct Message {
     Chunks at;
     std::vector<std::string> values;
+    bool joined = false;
   };
   struct Channel {
     std::deque<Message> queue;
@@ -87,17 +88,66 @@ class Interpreter {
   int block(const Schedule& s, int c) const { return s.block.empty() ? c : s.block[c]; }
 
   bool starts_with_value(const Schedule& s, int c) const {
-    if (case_.collective == Collective::kAllGather) return block(s, c) == s.rank;
-    if (case_.collective == Collective::kBroadcast) return s.rank == case_.root;
-    return true;
+    switch (case_.collective) {
+      case Collective::kAllGather:
+      case Collective::kGather:
+        return block(s, c) == s.rank;
+      case Collective::kBroadcast:
+      case Collective::kScatter:
+        return s.rank == case_.root;
+      case Collective::kAllToAll:
+        return block(s, c) / s.nranks == s.rank;
+      default:
+        return true;
+    }
+  }
+
+  // Whose value chunk c must be on rank s.rank in the end; -1: any.
+  int must_be(const Schedule& s, int c) const {
+    const int b = block(s, c);
+    switch (case_.collective) {
+      case Collective::kAllGather:
+        return b;
+      case Collective::kGather:
+        return s.rank == case_.root ? b : -1;
+      case Collective::kBroadcast:
+        return case_.root;
+      case Collective::kScatter:
+        return b == s.rank ? case_.root : -1;
+      case Collective::kAllToAll:
+        return b % s.nranks == s.rank ? b / s.nranks : -1;
+      default:
+        return -1;
+    }
+  }
+  bool must_be_reduced(const Schedule& s, int c) const {
+    return case_.collective == Collective::kAllReduce ||
+           (case_.collective == Collective::kReduce && s.rank == case_.root) ||
+           (case_.collective == Collective::kReduceScatter && block(s, c) == s.rank);
   }
 
   static bool overlap(Chunks a, Chunks b) { return a.first < b.end() && b.first < a.end(); }
 
+  // Step `later` travels in one message with step `earlier`.
+  bool same_message(int rank, int earlier, int later) const {
+    for (int i = earlier + 1; i <= later; ++i)
+      if (!all_[rank].steps[i].joined) return false;
+    return earlier < later;
+  }
+
+  // All of a message can be sent or taken, for the first of its steps.
+  bool message_ready(int rank, int i) const {
+    const auto& steps = all_[rank].steps;
+    if (steps[i].joined) return true;  // the first one was
+    for (int k = i; k < static_cast<int>(steps.size()) && (k == i || steps[k].joined); ++k)
+      if (!data_ready(rank, k)) return false;
+    return true;
+  }
+
   bool data_ready(int rank, int i) const {
     const auto& steps = all_[rank].steps;
     for (int e = 0; e < i; ++e)
-      if (!ranks_[rank].done[e] && overlap(steps[e].at, steps[i].at) &&
+      if (!ranks_[rank].done[e] && !same_message(rank, e, i) && overlap(steps[e].at, steps[i].at) &&
           (steps[e].op != Op::kSend || steps[i].op != Op::kSend))
         return false;
     return true;
@@ -130,8 +180,8 @@ class Interpreter {
     const bool turn = in_turn(rank, i, &position);
     if (sends) {
       if (!me.posted[i]) {
-        if (!turn || !data_ready(rank, i)) return false;
-        Message message{step.at, {}};
+        if (!turn || !data_ready(rank, i) || !message_ready(rank, i)) return false;
+        Message message{step.at, {}, step.joined};
         for (int c = step.at.first; c < step.at.end(); ++c)
           message.values.push_back(complete(me.values[c]));
         channel.queue.push_back(message);
@@ -145,8 +195,8 @@ class Interpreter {
     }
     if (!me.posted[i]) {
       if (!turn || channel.queue.empty()) return false;
-      if (step.op == Op::kRecv && !data_ready(rank, i)) return false;
-      if (channel.queue.front().at != step.at) {
+      if (step.op == Op::kRecv && (!data_ready(rank, i) || !message_ready(rank, i))) return false;
+      if (channel.queue.front().at != step.at || channel.queue.front().joined != step.joined) {
         wrong_ = true;
         return false;
       }
@@ -198,19 +248,18 @@ class Interpreter {
     for (const Schedule& s : all_) {
       std::string everything;
       for (int c = 0; c < s.nchunks; ++c) {
+        const bool sum = must_be_reduced(s, c), barrier = case_.collective == Collective::kBarrier;
+        const int whose = must_be(s, c);
+        if (!sum && !barrier && whose < 0) continue;
         if (ranks_[s.rank].values[c].empty()) return false;
         const std::string got = complete(ranks_[s.rank].values[c]);
         everything += got;
-        const bool mine = block(s, c) == s.rank;
-        if (case_.collective == Collective::kAllReduce ||
-            (case_.collective == Collective::kReduceScatter && mine)) {
-          for (Rank r = 0; r < s.nranks; ++r)
-            if (times(got, leaf(r)) != 1) return false;
-          if (case_.collective == Collective::kAllReduce && got != complete(ranks_[0].values[c]))
-            return false;
-        }
-        if (case_.collective == Collective::kAllGather && got != leaf(block(s, c))) return false;
-        if (case_.collective == Collective::kBroadcast && got != leaf(case_.root)) return false;
+        if (whose >= 0 && got != leaf(whose)) return false;
+        if (!sum) continue;
+        for (Rank r = 0; r < s.nranks; ++r)
+          if (times(got, leaf(r)) != 1) return false;
+        if (case_.collective == Collective::kAllReduce && got != complete(ranks_[0].values[c]))
+          return false;
       }
       if (case_.collective == Collective::kBarrier)
         for (Rank r = 0; r < s.nranks; ++r)
@@ -234,13 +283,13 @@ std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
   const int chosen = below(static_cast<int>(all.size()));
   const int length = static_cast<int>(all[chosen].steps.size());
   if (length == 0) return std::nullopt;
-  const int i = below(length), to = below(length), kind = below(9);
+  const int i = below(length), to = below(length), kind = below(10);
   const int sign = below(2) == 0 ? 1 : -1;
   const auto op = static_cast<Op>(below(3));
   const Rank peer = below(static_cast<int>(all.size()));
   const bool everywhere = below(3) == 0;
   constexpr const char* kKinds[] = {"drop",  "duplicate", "swap with the next", "peer", "chunk",
-                                    "count", "channel",   "operation",          "move"};
+                                    "count", "channel",   "operation",          "move", "joined"};
   bool changed = false;
   for (Schedule& s : all) {
     if ((!everywhere && s.rank != chosen) || i >= static_cast<int>(s.steps.size())) continue;
@@ -275,6 +324,9 @@ std::optional<std::string> mutate(std::vector<Schedule>& all, Random& random) {
         else if (at->op != Op::kSend)
           at->op = at->op == Op::kRecv ? Op::kRecvReduce : Op::kRecv;
         break;
+      case 9:
+        at->joined = !at->joined;
+        break;
       case 8: {
         const Step step = *at;
         s.steps.erase(at);
@@ -298,7 +350,8 @@ void refine(std::vector<Schedule>& all) {
         s.steps.push_back({step.op,
                            step.peer,
                            step.channel,
-                           {2 * step.at.first + half * step.at.count, step.at.count}});
+                           {2 * step.at.first + half * step.at.count, step.at.count},
+                           step.joined});
     std::vector<int> block(2 * s.nchunks);
     for (int c = 0; c < 2 * s.nchunks; ++c) block[c] = s.block.empty() ? c / 2 : s.block[c / 2];
     s.block = block;
@@ -336,10 +389,16 @@ std::vector<Schedule> random_barrier(Random& random) {
 // What no interpreter needs to run.
 bool well_formed(const std::vector<Schedule>& all) {
   for (const Schedule& s : all)
-    for (const Step& step : s.steps)
+    for (std::size_t i = 0; i < s.steps.size(); ++i) {
+      const Step& step = s.steps[i];
       if (step.peer == s.rank || step.at.first < 0 || step.at.count < 1 ||
           step.at.end() > s.nchunks)
         return false;
+      if (step.joined &&
+          (i == 0 || step.op == Op::kRecvReduce || s.steps[i - 1].op != step.op ||
+           s.steps[i - 1].peer != step.peer || s.steps[i - 1].channel != step.channel))
+        return false;
+    }
   return true;
 }
 

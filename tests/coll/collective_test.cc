@@ -71,16 +71,17 @@ void run_case(Communicator comm, const Case& c, const std::string& what) {
                                  : value(static_cast<int>(me), i);
   };
   for (std::size_t i = 0; i < in_count; ++i) put(in, i, c.type, mine(i));
+  const Reduction op{c.op, c.op == RedOp::kPreMulSum ? 2.0 : 1.0};
   Status s;
   switch (c.collective) {
     case Collective::kAllReduce:
-      s = comm.all_reduce(in, out, c.count, c.type, c.op);
+      s = comm.all_reduce(in, out, c.count, c.type, op);
       break;
     case Collective::kAllGather:
       s = comm.all_gather(in, out, c.count, c.type);
       break;
     case Collective::kReduceScatter:
-      s = comm.reduce_scatter(in, out, c.count, c.type, c.op);
+      s = comm.reduce_scatter(in, out, c.count, c.type, op);
       break;
     case Collective::kBroadcast:
       s = comm.broadcast(in, out, c.count, c.type, c.root);

@@ -104,7 +104,9 @@ TEST(Schedule, HashTellsEveryFieldApart) {
   hashes.insert(changed([](Schedule& o) { o.steps[0].at.count = 2; }));
   hashes.insert(changed([](Schedule& o) { o.block = {0, 1, 2, 3}; }));
   hashes.insert(changed([](Schedule& o) { o.weight = {1, 1, 1, 2}; }));
-  EXPECT_EQ(hashes.size(), 13u);
+  hashes.insert(changed([](Schedule& o) { o.steps[0].joined = true; }));
+  hashes.insert(changed([](Schedule& o) { o.packs = true; }));
+  EXPECT_EQ(hashes.size(), 15u);
 }
 
 // Golden schedules: golden/<collective>.<algorithm>.<hosts>x<ranks per host>.txt. When a change is
@@ -140,6 +142,14 @@ TEST(Golden, SchedulesAreAsTheyWere) {
       {Collective::kBroadcast, "hierarchical", 2, 3},
       {Collective::kBroadcast, "tree", 2, 3},
       {Collective::kBarrier, "dissemination", 1, 3},
+      {Collective::kReduce, "direct", 1, 3},
+      {Collective::kReduce, "hierarchical", 2, 2},
+      {Collective::kReduce, "tree", 2, 3},
+      {Collective::kGather, "tree", 2, 3},
+      {Collective::kScatter, "tree", 2, 3},
+      {Collective::kAllToAll, "pairwise", 1, 3},
+      {Collective::kAllToAll, "bruck", 1, 5},
+      {Collective::kAllToAll, "hierarchical", 2, 2},
   };
   for (const Case& c : kCases) {
     std::ostringstream file;

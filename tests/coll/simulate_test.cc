@@ -10,6 +10,7 @@
 #include <random>
 
 #include "coll/cost.h"
+#include "coll/reference.h"
 #include "coll/schedules.h"
 #include "support/payload.h"
 #include "topo/status.h"
@@ -24,12 +25,9 @@ namespace {
 using testing::full_name;
 using ::testing::HasSubstr;
 using testing::on_one_host;
-using testing::put;
-using testing::reduced;
 using testing::round_robin;
 using testing::uneven;
 using testing::uniform;
-using testing::value;
 
 std::string in_words(const Shape& shape) {
   std::string text = fmt::format("{} ranks", shape.nranks);
@@ -37,71 +35,28 @@ std::string in_words(const Shape& shape) {
   return text;
 }
 
-// Element i of rank r's result.
-double result(const Algorithm& a, const Shape& shape, int rank, std::size_t count, std::size_t i,
-              DType type, RedOp op) {
-  switch (a.collective) {
-    case Collective::kAllReduce:
-      return reduced(shape.nranks, i, type, op);
-    case Collective::kAllGather:
-      return value(static_cast<int>(i / count), i % count);
-    case Collective::kReduceScatter:
-      return reduced(shape.nranks, static_cast<std::size_t>(rank) * count + i, type, op);
-    default:
-      return value(shape.root, i);
-  }
-}
-
 // Runs it with data and compares every byte of every rank.
 SimResult run_with_data(const Algorithm& a, const Shape& shape, std::size_t count, DType type,
                         const SimFabricOptions& options, bool in_place = false,
                         RedOp op = RedOp::kSum) {
-  const auto n = static_cast<std::size_t>(shape.nranks);
-  const bool gathers = a.collective == Collective::kAllGather;
-  const bool scatters = a.collective == Collective::kReduceScatter;
-  const std::size_t element = size_of(type);
-  const std::size_t in_count =
-      a.collective == Collective::kBarrier ? 0 : count * (scatters ? n : 1);
-  const std::size_t out_count =
-      a.collective == Collective::kBarrier ? 0 : count * (gathers ? n : 1);
-  // One element more than needed, so that no address is null and writes past the end show.
-  std::vector<std::vector<std::byte>> ins(n), outs(n);
+  const testing::Question q{a.collective, shape.nranks, count, type, op, in_place, shape.root};
+  std::vector<testing::RankData> data;
+  data.reserve(static_cast<std::size_t>(q.n));
   SimBuffers buffers;
-  buffers.op = op;
+  buffers.op = q.reduction();
   buffers.in_place = in_place;
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::size_t whole = std::max(in_count, out_count);
-    ins[r].assign(((in_place ? whole : in_count) + 1) * element, std::byte{0xA5});
-    outs[r].assign((out_count + 1) * element, std::byte{0xA5});
-    std::byte* in = ins[r].data();
-    std::byte* out = in_place ? ins[r].data() : outs[r].data();
-    if (in_place && gathers) in += r * count * element;
-    if (in_place && scatters) out += r * count * element;
-    const bool reads = a.collective != Collective::kBroadcast || static_cast<Rank>(r) == shape.root;
-    if (reads)
-      for (std::size_t i = 0; i < in_count; ++i)
-        put(in, i, type,
-            reduces(a.collective) ? testing::operand(static_cast<int>(r), i, type, op)
-                                  : value(static_cast<int>(r), i));
-    buffers.in.push_back(reads ? in : nullptr);
-    buffers.out.push_back(out);
+  for (int r = 0; r < q.n; ++r) {
+    data.emplace_back(q, r);
+    buffers.in.push_back(data.back().in);
+    buffers.out.push_back(data.back().out);
   }
-  const SimResult result_of = simulate(a, shape, count, type, options, {}, buffers);
-  std::vector<std::byte> want(out_count * element);
-  for (std::size_t r = 0; r < n; ++r) {
-    for (std::size_t i = 0; i < out_count; ++i)
-      put(want.data(), i, type, result(a, shape, static_cast<int>(r), count, i, type, op));
-    const auto* got = static_cast<const std::byte*>(buffers.out[r]);
-    for (std::size_t i = 0; i < want.size(); ++i)
-      if (want[i] != got[i]) {
-        ADD_FAILURE() << "rank " << r << ", element " << i / element << " of " << out_count;
-        return result_of;
-      }
-    if (out_count && !(in_place && scatters)) {
-      EXPECT_EQ(got[want.size()], std::byte{0xA5}) << "rank " << r << " wrote past its end";
+  const SimResult result = simulate(a, shape, count, type, options, {}, buffers);
+  for (const testing::RankData& d : data)
+    if (const std::string wrong = d.check(); !wrong.empty()) {
+      ADD_FAILURE() << wrong;
+      break;
     }
-  }
-  return result_of;
+  return result;
 }
 
 // Anything may happen by this seed: delays, reordering, with and without views and eager messages.

@@ -50,7 +50,7 @@ class StormCall {
     call_.type = kAllDTypes[dice.below(std::size(kAllDTypes))];
     do {
       call_.op = kAllRedOps[dice.below(std::size(kAllRedOps))];
-    } while (!exact(call_.op, call_.type));
+    } while (!exact(call_.op.op, call_.type));
     call_.in_place = dice.chance(30);
     std::size_t most = most_bytes / size_of(call_.type);
     if (by_blocks(collective())) most = most / nranks_ + 1;
@@ -76,7 +76,7 @@ class StormCall {
   std::string text() const {
     return fmt::format("{} of {} x {}{}{}, root {}, communicator {}", full_name(*call_.algorithm),
                        call_.count, name(call_.type),
-                       reduces(collective()) ? fmt::format(" {}", name(call_.op)) : "",
+                       reduces(collective()) ? fmt::format(" {}", name(call_.op.op)) : "",
                        call_.in_place ? ", in place" : "", call_.root, call_.communicator);
   }
 
@@ -134,7 +134,7 @@ class StormCall {
     return !grows || size_of(type) > 1 || type == DType::kBool;
   }
   int given(int rank, std::size_t i) const {
-    return reduces(collective()) ? operand(rank, i, call_.type, call_.op) : value(rank, i);
+    return reduces(collective()) ? operand(rank, i, call_.type, call_.op.op) : value(rank, i);
   }
 
   std::size_t element() const { return size_of(call_.type); }
@@ -166,9 +166,9 @@ class StormCall {
     const int n = static_cast<int>(nranks_);
     switch (collective()) {
       case Collective::kAllReduce:
-        return reduced(n, i, call_.type, call_.op);
+        return reduced(n, i, call_.type, call_.op.op);
       case Collective::kReduceScatter:
-        return reduced(n, r * call_.count + i, call_.type, call_.op);
+        return reduced(n, r * call_.count + i, call_.type, call_.op.op);
       case Collective::kAllGather:
         return value(static_cast<int>(i / call_.count), i % call_.count);
       default:  // kBroadcast

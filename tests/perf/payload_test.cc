@@ -24,9 +24,10 @@ std::vector<unsigned char> result_of(const Payload& payload, DType type, std::si
   // rank has them. Written out by hand for float below, as a check of the check.
   std::vector<unsigned char> bytes(count * size_of(type));
   for (std::size_t i = 0; i < count; ++i) {
-    double x = payload.value(0, i);
+    const double factor = op == RedOp::kPreMulSum ? Payload::kFactor : 1;
+    double x = payload.value(0, i) * factor;
     for (int r = 1; r < n; ++r) {
-      const double y = payload.value(r, i);
+      const double y = payload.value(r, i) * factor;
       const auto a = static_cast<long long>(x), b = static_cast<long long>(y);
       x = op == RedOp::kMin      ? std::min(x, y)
           : op == RedOp::kMax    ? std::max(x, y)

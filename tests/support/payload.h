@@ -29,27 +29,28 @@ inline std::uint16_t to_fp16(float f) {  // exact for whole numbers up to 2048 a
 inline void put(void* at, std::size_t i, DType type, double v) {
   auto* p = static_cast<std::byte*>(at) + i * size_of(type);
   const auto store = [p](auto x) { std::memcpy(p, &x, sizeof x); };
+  const auto whole = static_cast<std::int64_t>(v);  // shorter integers wrap around
   switch (type) {
     case DType::kFloat32:
       return store(static_cast<float>(v));
     case DType::kFloat64:
       return store(v);
     case DType::kInt32:
-      return store(static_cast<std::int32_t>(v));
+      return store(static_cast<std::int32_t>(whole));
     case DType::kInt64:
-      return store(static_cast<std::int64_t>(v));
+      return store(static_cast<std::int64_t>(whole));
     case DType::kInt8:
-      return store(static_cast<std::int8_t>(v));
+      return store(static_cast<std::int8_t>(whole));
     case DType::kUInt8:
-      return store(static_cast<std::uint8_t>(v));
+      return store(static_cast<std::uint8_t>(whole));
     case DType::kInt16:
-      return store(static_cast<std::int16_t>(v));
+      return store(static_cast<std::int16_t>(whole));
     case DType::kUInt16:
-      return store(static_cast<std::uint16_t>(v));
+      return store(static_cast<std::uint16_t>(whole));
     case DType::kUInt32:
-      return store(static_cast<std::uint32_t>(v));
+      return store(static_cast<std::uint32_t>(whole));
     case DType::kUInt64:
-      return store(static_cast<std::uint64_t>(v));
+      return store(static_cast<std::uint64_t>(whole));
     case DType::kBool:
       return store(static_cast<std::uint8_t>(v != 0));
     case DType::kFloat16:
@@ -91,8 +92,13 @@ inline double reduced(int n, std::size_t i, DType type, RedOp op) {
       return low;
     case RedOp::kMax:
       return high;
-    case RedOp::kAvg:
-      return is_floating(type) ? sum / n : static_cast<double>(static_cast<std::int64_t>(sum) / n);
+    case RedOp::kAvg: {
+      if (is_floating(type)) return sum / n;
+      const auto whole = static_cast<std::int64_t>(sum);  // of which the sum in the type is left
+      if (type == DType::kInt8) return static_cast<std::int8_t>(whole) / n;
+      if (type == DType::kUInt8) return static_cast<std::uint8_t>(whole) / n;
+      return static_cast<double>(whole / n);
+    }
     case RedOp::kBitAnd:
       return static_cast<double>(all);
     case RedOp::kBitOr:
@@ -100,7 +106,7 @@ inline double reduced(int n, std::size_t i, DType type, RedOp op) {
     case RedOp::kBitXor:
       return static_cast<double>(odd);
     case RedOp::kPreMulSum:
-      return 3 * sum;  // callers pass a factor of 3
+      return 2 * sum;  // callers pass a factor of 2
   }
   return 0;
 }
