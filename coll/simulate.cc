@@ -40,7 +40,8 @@ class Simulation {
       Member& m = ranks_[r];
       m.call = {.count = count, .type = type, .op = buffers.op.op, .id_high = 1};
       m.call.factor = buffers.op.factor;
-      if (!buffers.counts.empty()) give_blocks(m, buffers.counts, static_cast<Rank>(r));
+      if (!buffers.counts.empty())
+        m.blocks = give_blocks(m.call, collective, buffers.counts, static_cast<Rank>(r));
       m.call.total_bytes = total_bytes(collective, m.call, n);
       total = std::max(total, m.call.total_bytes);
     }
@@ -93,23 +94,6 @@ class Simulation {
     Run run;
   };
 
-  void give_blocks(Member& m, const std::vector<std::vector<std::size_t>>& counts, Rank r) {
-    std::vector<std::size_t> sent, received;
-    for (std::size_t s = 0; s < counts.size(); ++s) {
-      const auto me = static_cast<std::size_t>(r);
-      if (collective_ != Collective::kAllToAll) {
-        sent.push_back(counts[s].at(0));
-        continue;
-      }
-      sent.push_back(counts[me].at(s));
-      received.push_back(counts[s].at(me));
-    }
-    m.call.uneven = true;
-    m.call.counts = sent;
-    m.call.recv_counts = received;
-    m.blocks = own_blocks(m.call, counts.size());
-  }
-
   void progress(Rank r) {
     Member& m = ranks_[static_cast<std::size_t>(r)];
     if (!failure_.ok() || m.run.done()) return;
@@ -157,6 +141,24 @@ class Simulation {
 };
 
 }  // namespace
+
+std::vector<std::size_t> give_blocks(Call& call, Collective collective,
+                                     const std::vector<std::vector<std::size_t>>& counts, Rank r) {
+  std::vector<std::size_t> sent, received;
+  const auto me = static_cast<std::size_t>(r);
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    if (collective != Collective::kAllToAll) {
+      sent.push_back(counts[s].at(0));
+      continue;
+    }
+    sent.push_back(counts[me].at(s));
+    received.push_back(counts[s].at(me));
+  }
+  call.uneven = true;
+  call.counts = sent;
+  call.recv_counts = received;
+  return own_blocks(call, counts.size());
+}
 
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
                     const SimFabricOptions& options, const Call& call, Rank root, bool in_place,

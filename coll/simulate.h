@@ -66,6 +66,10 @@ SimResult simulate(Collective collective, std::span<const Schedule> schedules, s
 
 // ---- shared with simulate_job.cc
 
+// Makes a rank's call one of blocks of different sizes, SimBuffers::counts. The call points into
+// what is returned.
+std::vector<std::size_t> give_blocks(Call& call, Collective collective,
+                                     const std::vector<std::vector<std::size_t>>& counts, Rank r);
 // What a rank runs; world[r] is the fabric's rank of rank r of the communicator. Its two links are
 // both the rank's one endpoint.
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,

@@ -43,6 +43,7 @@ struct SimJob::State {
   struct Part {
     Plan plan;
     Call call;
+    std::vector<std::size_t> blocks;  // which the call points to
     Run run;
     Slicing slicing;
   };
@@ -99,6 +100,7 @@ struct SimJob::State {
       const std::size_t n = group.ranks.size();
       Shape shape = group.shape;
       shape.root = c.root;
+      shape.deterministic = c.deterministic;
       if (!c.algorithm->applies(shape))
         throw Error(
             fmt::format("simulated job: {} {} does not apply to communicator {} of {} ranks",
@@ -113,9 +115,6 @@ struct SimJob::State {
       if (schedules.empty())
         for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
           schedules.push_back(c.algorithm->build(shape));
-      const Call whole{.count = count, .type = c.type};
-      const std::size_t total = total_bytes(c.algorithm->collective, whole, n);
-      const bool packed = packed_on_fabric(c.algorithm->collective, schedules, total);
       for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
         Member& m = members[at(group.ranks[at(shape.rank)])];
         auto part = std::make_unique<Part>();
@@ -123,7 +122,11 @@ struct SimJob::State {
         part->call.type = c.type;
         part->call.op = c.op.op;
         part->call.factor = c.op.factor;
-        part->call.total_bytes = total;
+        if (!c.counts.empty())
+          part->blocks = give_blocks(part->call, c.algorithm->collective, c.counts, shape.rank);
+        part->call.total_bytes = total_bytes(c.algorithm->collective, part->call, n);
+        const std::size_t total = part->call.total_bytes;
+        const bool packed = packed_on_fabric(c.algorithm->collective, schedules, total);
         part->plan =
             plan_on_fabric(c.algorithm->collective, schedules.at(at(shape.rank)), group.ranks,
                            options.fabric, part->call, c.root, c.in_place, packed);

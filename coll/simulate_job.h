@@ -52,6 +52,8 @@ struct SimCall {
   Reduction op = RedOp::kSum;
   Rank root = 0;
   bool in_place = false;
+  bool deterministic = false;                         // sums in the order of ranks
+  std::vector<std::vector<std::size_t>> counts = {};  // blocks of different sizes
   std::vector<const void*> in;
   std::vector<void*> out;
 };

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/reference.h"
 #include "coll/schedules.h"
 #include "coll/simulate_job.h"
-#include "support/payload.h"
 
 namespace weft::testing {
 
@@ -38,147 +38,118 @@ class Dice {
 
 class StormCall {
  public:
-  // For a communicator of this shape; at most so many bytes per rank.
-  StormCall(Dice& dice, int communicator, Shape shape, std::size_t most_bytes)
-      : nranks_(static_cast<std::size_t>(shape.nranks)) {
+  // For a communicator of this shape; about so many bytes per rank at most.
+  StormCall(Dice& dice, int communicator, Shape shape, std::size_t most_bytes) {
+    const int n = shape.nranks;
     call_.communicator = communicator;
-    call_.root = static_cast<Rank>(dice.below(nranks_));
-    shape.root = call_.root;
+    shape.root = static_cast<Rank>(dice.below(static_cast<std::size_t>(n)));
     do {
       call_.algorithm = &algorithms()[dice.below(algorithms().size())];
-    } while (!known(call_.algorithm->collective) || !call_.algorithm->applies(shape));
-    call_.type = kAllDTypes[dice.below(std::size(kAllDTypes))];
+    } while (!call_.algorithm->applies(shape));
+    ask(shape);
+    question_.type = kAllDTypes[dice.below(std::size(kAllDTypes))];
     do {
-      call_.op = kAllRedOps[dice.below(std::size(kAllRedOps))];
-    } while (!exact(call_.op.op, call_.type));
-    call_.in_place = dice.chance(30);
-    std::size_t most = most_bytes / size_of(call_.type);
-    if (by_blocks(collective())) most = most / nranks_ + 1;
-    call_.count = dice.chance(10)
-                      ? dice.below(3)
-                      : 1 + dice.below(std::max<std::size_t>(1, most >> dice.below(12)));
-    allocate();
+      question_.op = kAllRedOps[dice.below(std::size(kAllRedOps))];
+    } while (!exact());
+    question_.in_place = dice.chance(30);
+    shift_ = dice.chance(20) ? 1 : 0;
+    call_.deterministic = reduces(question_.collective) && dice.chance(20);
+    std::size_t most = most_bytes / size_of(question_.type);
+    if (by_blocks(question_.collective)) most = most / static_cast<std::size_t>(n) + 1;
+    const auto some = [&] {
+      return dice.chance(10) ? dice.below(3)
+                             : 1 + dice.below(std::max<std::size_t>(1, most >> dice.below(12)));
+    };
+    question_.count = some();
+    if (dice.chance(25) && takes_uneven_blocks()) {
+      question_.counts.assign(static_cast<std::size_t>(n),
+                              std::vector<std::size_t>(static_cast<std::size_t>(n)));
+      for (std::size_t r = 0; r < question_.counts.size(); ++r)
+        for (std::size_t s = 0; s < question_.counts.size(); ++s)
+          // In place, a rank of an all_to_all gets from another as much as it sends there.
+          question_.counts[r][s] = question_.in_place && s < r ? question_.counts[s][r]
+                                   : dice.chance(30)           ? 0
+                                                               : some();
+    }
+    finish();
   }
-  // These very arguments; in and out are made here.
-  StormCall(SimCall call, int nranks)
-      : call_(std::move(call)), nranks_(static_cast<std::size_t>(nranks)) {
-    allocate();
-  }
-
-  // Collectives whose result is known here.
-  static bool known(Collective c) {
-    return c == Collective::kAllReduce || c == Collective::kReduceScatter ||
-           c == Collective::kAllGather || c == Collective::kBroadcast || c == Collective::kBarrier;
+  // This algorithm, with the schedules that it has been given.
+  StormCall(const Algorithm& algorithm, std::vector<Schedule> schedules, const Shape& shape,
+            DType type, RedOp op, std::size_t count, bool in_place) {
+    call_.algorithm = &algorithm;
+    call_.schedules = std::move(schedules);
+    ask(shape);
+    question_.type = type;
+    question_.op = op;
+    question_.count = count;
+    question_.in_place = in_place;
+    finish();
   }
 
   const SimCall& call() const { return call_; }
-  Collective collective() const { return call_.algorithm->collective; }
   std::string text() const {
-    return fmt::format("{} of {} x {}{}{}, root {}, communicator {}", full_name(*call_.algorithm),
-                       call_.count, name(call_.type),
-                       reduces(collective()) ? fmt::format(" {}", name(call_.op.op)) : "",
-                       call_.in_place ? ", in place" : "", call_.root, call_.communicator);
+    return fmt::format("{}: {}{}, communicator {}", full_name(*call_.algorithm), question_.words(),
+                       call_.deterministic ? ", deterministic" : "", call_.communicator);
   }
 
+  // Makes the memory of all ranks, as it is before the call; call() points to it as long as this
+  // object stays where it is.
   void fill() {
-    for (std::size_t r = 0; r < nranks_; ++r) {
-      std::ranges::fill(ins_[r], kUntouched);
-      std::ranges::fill(outs_[r], kUntouched);
-      if (!reads(r)) continue;
-      for (std::size_t i = 0; i < in_count(); ++i)
-        put(in_of(r), i, call_.type, given(static_cast<int>(r), i));
+    data_.clear();
+    data_.reserve(static_cast<std::size_t>(question_.n));
+    call_.in.clear();
+    call_.out.clear();
+    for (int r = 0; r < question_.n; ++r) {
+      data_.emplace_back(question_, r, shift_);
+      call_.in.push_back(data_.back().in);
+      call_.out.push_back(data_.back().out);
     }
   }
 
-  // The first thing that is wrong in the result of a rank; empty: nothing.
-  std::string wrong(std::size_t r) const {
-    const std::byte* got = out_of(r);
-    std::byte want[8];
-    for (std::size_t i = 0; i < out_count(); ++i) {
-      put(want, 0, call_.type, expected(r, i));
-      if (!std::equal(want, want + element(), got + i * element()))
-        return fmt::format("element {} of {}", i, out_count());
-    }
-    const bool scattered = call_.in_place && collective() == Collective::kReduceScatter;
-    if (!scattered && got[out_count() * element()] != kUntouched) return "written past the end";
-    return {};
-  }
+  // What is wrong with the result of a rank; empty: nothing.
+  std::string wrong(std::size_t r) const { return data_[r].check(); }
 
   // Overwrites the result of a rank; true as long as nobody else has written there since.
-  void mark(std::size_t r) { std::ranges::fill(call_.in_place ? ins_[r] : outs_[r], kMark); }
+  void mark(std::size_t r) { std::fill_n(data_[r].out, bytes_of(r), kMark); }
   bool marked(std::size_t r) const {
-    return std::ranges::all_of(call_.in_place ? ins_[r] : outs_[r],
-                               [](std::byte b) { return b == kMark; });
+    return std::all_of(data_[r].out, data_[r].out + bytes_of(r),
+                       [](std::byte b) { return b == kMark; });
   }
 
  private:
-  void allocate() {
-    // One element more than needed, so that no address is null and writes past the end show.
-    const std::size_t in = in_count(), out = out_count();
-    ins_.resize(nranks_);
-    outs_.resize(nranks_);
-    for (std::size_t r = 0; r < nranks_; ++r) {
-      ins_[r].resize(((call_.in_place ? std::max(in, out) : in) + 1) * element());
-      outs_[r].resize(call_.in_place ? 0 : (out + 1) * element());
-      call_.in.push_back(reads(r) ? in_of(r) : nullptr);
-      call_.out.push_back(out_of(r));
-    }
-  }
+  static constexpr std::byte kMark{0xEE};
 
-  static constexpr std::byte kUntouched{0xA5}, kMark{0xEE};
-
-  // Whether the reference is: no averages, and no sums that do not fit.
-  static bool exact(RedOp op, DType type) {
-    if (!defined(op, type) || op == RedOp::kAvg || op == RedOp::kPreMulSum) return false;
-    const bool grows = op == RedOp::kSum || op == RedOp::kProd;
-    return !grows || size_of(type) > 1 || type == DType::kBool;
+  void ask(const Shape& shape) {
+    question_.collective = call_.algorithm->collective;
+    question_.n = shape.nranks;
+    question_.root = shape.root;
   }
-  int given(int rank, std::size_t i) const {
-    return reduces(collective()) ? operand(rank, i, call_.type, call_.op.op) : value(rank, i);
+  void finish() {
+    call_.count = question_.count;
+    call_.type = question_.type;
+    call_.op = question_.reduction();
+    call_.root = question_.root;
+    call_.in_place = question_.in_place;
+    call_.counts = question_.counts;
   }
-
-  std::size_t element() const { return size_of(call_.type); }
-  std::size_t in_count() const {
-    if (collective() == Collective::kBarrier) return 0;
-    return call_.count * (collective() == Collective::kReduceScatter ? nranks_ : 1);
+  // Whether the reference is.
+  bool exact() const {
+    const bool whole = (question_.n & (question_.n - 1)) == 0;
+    return defined(question_.op, question_.type) &&
+           (question_.op != RedOp::kAvg || !is_floating(question_.type) || whole);
   }
-  std::size_t out_count() const {
-    if (collective() == Collective::kBarrier) return 0;
-    return call_.count * (collective() == Collective::kAllGather ? nranks_ : 1);
+  bool takes_uneven_blocks() const {
+    return by_blocks(question_.collective) &&
+           (question_.collective != Collective::kAllToAll || call_.algorithm->name == "pairwise");
   }
-  bool reads(std::size_t r) const {
-    return collective() != Collective::kBroadcast || static_cast<Rank>(r) == call_.root;
-  }
-  std::byte* in_of(std::size_t r) {
-    const bool inside = call_.in_place && collective() == Collective::kAllGather;
-    return ins_[r].data() + (inside ? r * call_.count * element() : 0);
-  }
-  const std::byte* out_of(std::size_t r) const {
-    if (!call_.in_place) return outs_[r].data();
-    const bool inside = collective() == Collective::kReduceScatter;
-    return ins_[r].data() + (inside ? r * call_.count * element() : 0);
-  }
-  std::byte* out_of(std::size_t r) {
-    return const_cast<std::byte*>(std::as_const(*this).out_of(r));
-  }
-
-  double expected(std::size_t r, std::size_t i) const {
-    const int n = static_cast<int>(nranks_);
-    switch (collective()) {
-      case Collective::kAllReduce:
-        return reduced(n, i, call_.type, call_.op.op);
-      case Collective::kReduceScatter:
-        return reduced(n, r * call_.count + i, call_.type, call_.op.op);
-      case Collective::kAllGather:
-        return value(static_cast<int>(i / call_.count), i % call_.count);
-      default:  // kBroadcast
-        return value(call_.root, i);
-    }
+  std::size_t bytes_of(std::size_t r) const {
+    return question_.out_elements(static_cast<int>(r)) * size_of(question_.type);
   }
 
   SimCall call_;
-  std::size_t nranks_;
-  std::vector<std::vector<std::byte>> ins_, outs_;  // by rank; in place, outs_ are empty
+  Question question_;
+  std::size_t shift_ = 0;
+  std::vector<RankData> data_;  // refer to question_
 };
 
 }  // namespace weft::testing

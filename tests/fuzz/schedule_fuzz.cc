@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coll/check.h"
@@ -86,10 +87,9 @@ void add_transfer(std::vector<Schedule>& all, Bytes& in) {
   put(b, {in.below(2) ? Op::kRecv : Op::kRecvReduce, from, channel, at});
 }
 
-[[noreturn]] void fail(const SimCall& call, const std::string& why) {
-  std::fprintf(stderr, "%s: accepted by the checker, but %s\n",
-               testing::full_name(*call.algorithm).c_str(), why.c_str());
-  for (const Schedule& s : call.schedules) std::fputs(to_string(s).c_str(), stderr);
+[[noreturn]] void fail(const testing::StormCall& memory, const std::string& why) {
+  std::fprintf(stderr, "%s: accepted by the checker, but %s\n", memory.text().c_str(), why.c_str());
+  for (const Schedule& s : memory.call().schedules) std::fputs(to_string(s).c_str(), stderr);
   std::abort();
 }
 
@@ -97,19 +97,16 @@ void add_transfer(std::vector<Schedule>& all, Bytes& in) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Bytes in(data, size);
-  SimCall call;
-  call.algorithm =
-      &algorithms()[static_cast<std::size_t>(in.below(static_cast<int>(algorithms().size())))];
+  const Algorithm& algorithm =
+      algorithms()[static_cast<std::size_t>(in.below(static_cast<int>(algorithms().size())))];
   const int hosts = 1 + in.below(4);
   Shape shape = testing::uniform(hosts, 1 + in.below(hosts > 2 ? 2 : 4));
-  shape.root = call.root = in.below(shape.nranks);
-  if (!testing::StormCall::known(call.algorithm->collective) || !call.algorithm->applies(shape))
-    return 0;
-  call.type = kAllDTypes[in.below(static_cast<int>(std::size(kAllDTypes)))];
-  call.op = in.below(2) ? RedOp::kMax : RedOp::kMin;
-  if (size_of(call.type) > 1) call.op = RedOp::kSum;
-  call.count = static_cast<std::size_t>(1 + in.below(250));
-  call.in_place = in.below(2);
+  shape.root = in.below(shape.nranks);
+  if (!algorithm.applies(shape)) return 0;
+  const DType type = kAllDTypes[in.below(static_cast<int>(std::size(kAllDTypes)))];
+  const RedOp op = in.below(2) ? RedOp::kMax : RedOp::kSum;
+  const auto count = static_cast<std::size_t>(1 + in.below(250));
+  const bool in_place = in.below(2);
   SimJobOptions options;
   options.fabric.seed = 1 + static_cast<std::uint64_t>(in.below(250));
   options.fabric.delay_us_max = 20.0 * in.below(3);
@@ -122,25 +119,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t l = 0; l < shape.hosts[static_cast<std::size_t>(h)].size(); ++l)
       options.fabric.host_of_rank.push_back(h);
 
-  call.schedules = testing::build_all(*call.algorithm, shape);
+  auto schedules = testing::build_all(algorithm, shape);
   for (int changes = 0; in.any() && changes < 8; ++changes)
-    in.below(4) ? change(call.schedules, in) : add_transfer(call.schedules, in);
-  if (!check(call.algorithm->collective, call.schedules, {.credits = 0, .root = call.root}).empty())
-    return 0;
+    in.below(4) ? change(schedules, in) : add_transfer(schedules, in);
+  if (!check(algorithm.collective, schedules, {.credits = 0, .root = shape.root}).empty()) return 0;
 
-  testing::StormCall memory(call, shape.nranks);
+  testing::StormCall memory(algorithm, std::move(schedules), shape, type, op, count, in_place);
   memory.fill();
   try {
     SimJob job(options);
     const auto outcomes = job.run({&memory.call(), 1});
     for (std::size_t r = 0; r < outcomes.size(); ++r) {
-      if (!outcomes[r].status.ok()) fail(call, outcomes[r].status.to_string());
+      if (!outcomes[r].status.ok()) fail(memory, outcomes[r].status.to_string());
       if (const std::string wrong = memory.wrong(r); !wrong.empty())
-        fail(call, "rank " + std::to_string(r) + ": " + wrong);
+        fail(memory, "rank " + std::to_string(r) + ": " + wrong);
     }
-    if (job.fabric().views_lent() != 0) fail(call, "views are still lent");
+    if (job.fabric().views_lent() != 0) fail(memory, "views are still lent");
   } catch (const std::exception& e) {
-    fail(call, e.what());
+    fail(memory, e.what());
   }
   return 0;
 }
