@@ -116,7 +116,7 @@ class Checked final : public Transport {
   };
 
   void start(Rank rank);
-  void post_note_receive(Rank rank);
+  void post_note_receive(Rank rank, std::uint32_t place);
   void say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc, std::uint32_t number = 0);
   void heard(Rank rank, const Note& note);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
@@ -170,16 +170,16 @@ class Checked final : public Transport {
 // ---- notes ---------------------------------------------------------------------------------
 
 // Tags of our own: the highest bit; the next one tells repeated messages from notes.
-void Checked::post_note_receive(Rank rank) {
+void Checked::post_note_receive(Rank rank, std::uint32_t place) {
   Peer& p = peer(rank);
   Transfer t;
   t.kind = Transfer::Kind::kRecv;
   t.peer = rank;
   t.tag = own_bit_ | (p.notes_posted & (own_bit_ / 2 - 1));
-  t.data = &p.in[p.notes_posted % kWindow];
+  t.data = &p.in[place];
   t.bytes = sizeof(Note);
   t.id = static_cast<std::uint64_t>(kNoteHigh) << 32 | 1u << 31 |
-         static_cast<std::uint64_t>(rank) * kWindow | p.notes_posted % kWindow;
+         static_cast<std::uint64_t>(rank) * kWindow | place;
   ++p.notes_posted;
   inner_->post({&t, 1});
 }
@@ -187,7 +187,7 @@ void Checked::post_note_receive(Rank rank) {
 void Checked::start(Rank rank) {
   Peer& p = peer(rank);
   if (std::exchange(p.started, true)) return;
-  for (std::uint32_t i = 0; i < kWindow; ++i) post_note_receive(rank);
+  for (std::uint32_t i = 0; i < kWindow; ++i) post_note_receive(rank, i);
 }
 
 void Checked::say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc, std::uint32_t number) {
@@ -385,7 +385,7 @@ std::size_t Checked::poll(std::span<Completion> out) noexcept {
         } else if (c.code == Code::kOk) {
           const auto rank = static_cast<Rank>((low & 0x7fffffff) / kWindow);
           const Note note = peer(rank).in[low % kWindow];
-          post_note_receive(rank);
+          post_note_receive(rank, low % kWindow);  // notes may overtake each other
           heard(rank, note);
         }
         continue;

@@ -45,9 +45,9 @@ Maker sim(std::string name, const char* fault) {
 
 INSTANTIATE_TEST_SUITE_P(Checked, Conformance,
                          ::testing::Values(shm("Shm", nullptr),
-                                           shm("ShmFlips", "flip:nth=5,every=23,min=1"),
+                                           shm("ShmFlips", "flip:nth=5,every=101,min=1"),
                                            sim("Sim", nullptr),
-                                           sim("SimFlips", "flip:nth=5,every=23,min=1")),
+                                           sim("SimFlips", "flip:nth=5,every=101,min=1")),
                          maker_name);
 
 // ---- what cannot be repaired ---------------------------------------------------------------
