@@ -136,7 +136,7 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     finish_alone(c, call);
     return nullptr;
   }
-  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence);
+  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence + 1);
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
   // Of blocks of different sizes only both ends of a message know the size.
   if (!call.uneven) call.head = signature(c, call, root, g.id, sequence + 1);

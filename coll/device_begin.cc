@@ -82,7 +82,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     handle->group = &g;
     handle->call = op->call;
     handle->root = op->root;
-    handle->record = core.watch->begin(g, op->collective, op->call, op->root, g.sequence++);
+    handle->record = core.watch->begin(g, op->collective, op->call, op->root, ++g.sequence);
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }

@@ -22,6 +22,9 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
 // starves for cells or slots because of messages that nobody asked for yet.
 constexpr std::size_t kEarlyKept = 8;
 
+// So often, in messages of a peer, early ones are looked for that have kept their cells for as long.
+constexpr std::uint32_t kRoomEvery = kRing / 4;
+
 }  // namespace
 
 // ---- sending -------------------------------------------------------------------------------
@@ -193,8 +196,18 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept 
 }
 
 void ShmTransport::drain(Peer& p) noexcept {
-  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1)
+  while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) {
     arrive(p, p.seen++);
+    if (p.seen % kRoomEvery == 0 && !p.early.empty()) [[unlikely]]
+      make_room(p);
+  }
+}
+
+// A message that waits for its receive must not keep its cell until the ring has come round to it:
+// its sender would wait for the cell with all that it has to send.
+void ShmTransport::make_room(Peer& p) noexcept {
+  for (Early& e : p.early)
+    if (!e.spilled && p.seen - e.cell > kRoomEvery) e = spilled(p, e.cell);
 }
 
 void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
@@ -212,13 +225,13 @@ void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
     return;
   }
   if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment) {
-    spill(p, cell);
+    p.early.push_back(spilled(p, cell));
   } else {
     p.early.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
   }
 }
 
-void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
+ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
   Early early{.tag = c.tag,
@@ -236,7 +249,7 @@ void ShmTransport::spill(Peer& p, std::uint32_t cell) noexcept {
   }
   if (early.code == Code::kOk && revoked(p, c)) early.code = Code::kAborted;
   release_cell(p, cell);
-  p.early.push_back(std::move(early));
+  return early;
 }
 
 const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {

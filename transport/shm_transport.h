@@ -101,7 +101,8 @@ class ShmTransport final : public Transport {
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p) noexcept;
   void arrive(Peer& p, std::uint32_t cell) noexcept;
-  void spill(Peer& p, std::uint32_t cell) noexcept;
+  Early spilled(Peer& p, std::uint32_t cell) noexcept;  // copied out; the cell is given back
+  void make_room(Peer& p) noexcept;
   bool take_spilled(Peer& p, Posted& posted, Early& early) noexcept;
   bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: all of it is here
   void deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept;

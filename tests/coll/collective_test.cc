@@ -4,6 +4,7 @@
 // reference that is computed without weft.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "coll/algorithm.h"
@@ -169,6 +170,7 @@ TEST_P(Collectives, EveryAlgorithmAtEverySize) {
         for (int i = 0; i < 3; ++i) ASSERT_TRUE(comm.barrier().ok()) << a.name;
         continue;
       }
+      if (std::ranges::find(kData, a.collective) == std::end(kData)) continue;  // family_test
       for (const std::size_t count : counts)
         for (const bool in_place : {false, true})
           for (const bool shared : {false, true}) {

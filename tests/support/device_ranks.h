@@ -30,13 +30,14 @@ inline std::string text(const DeviceCase& c, const Communicator& comm) {
 }
 
 inline Status call(Communicator comm, const DeviceCase& c, const void* in, void* out) {
+  const Reduction reduction{c.op, c.op == RedOp::kPreMulSum ? 2.0 : 1.0};
   switch (c.collective) {
     case Collective::kAllReduce:
-      return comm.all_reduce(in, out, c.count, c.type, c.op);
+      return comm.all_reduce(in, out, c.count, c.type, reduction);
     case Collective::kAllGather:
       return comm.all_gather(in, out, c.count, c.type);
     case Collective::kReduceScatter:
-      return comm.reduce_scatter(in, out, c.count, c.type, c.op);
+      return comm.reduce_scatter(in, out, c.count, c.type, reduction);
     case Collective::kBroadcast:
       return comm.broadcast(in, out, c.count, c.type, c.root);
     default:

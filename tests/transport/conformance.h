@@ -106,6 +106,24 @@ TEST_P(Conformance, ThousandsInFlight) {
   }
 }
 
+TEST_P(Conformance, OneMayWaitWhileManyPass) {
+  Net net = make(2);
+  for (const std::size_t bytes : {8, 3000}) {
+    Buffer waits(bytes), waited(bytes), from(bytes), to(bytes);
+    waits.fill(1);
+    net[0].send(1, 5000, waits);
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+      const std::uint64_t sent = net[0].send(1, i, from), got = net[1].recv(0, i, to);
+      ASSERT_TRUE(net.until([&] { return net[0].done(sent) && net[1].done(got); })) << i;
+    }
+    net[1].recv(0, 5000, waited);
+    ASSERT_TRUE(net.finish());
+    if (!net.phantom()) {
+      EXPECT_TRUE(has_pattern(waited.data(), bytes, 1));
+    }
+  }
+}
+
 TEST_P(Conformance, AllToAll) {
   for (const int n : {2, 3, 5}) {
     Net net = make(n);
