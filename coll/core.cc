@@ -22,6 +22,9 @@ using Clock = std::chrono::steady_clock;
 // How long an error of a transport waits for the control plane to name the rank to blame.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
 
+// How long a failure of ranks that are all alive takes to reach them.
+constexpr std::chrono::milliseconds kHeard{30};
+
 }  // namespace
 
 // ---- operations ----------------------------------------------------------------------------
@@ -223,6 +226,10 @@ void Core::fail(const Status& status) {
   // The others hear of it before they see our connections go, and all of us name the same rank.
   job->report(status);
   failure = job->failed() ? job->failure() : status;
+  // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the process
+  // where a connection closes while it is made from both sides: let them hear of it first.
+  if (status.code() == Code::kMismatch && first_rail_link >= 0)
+    std::this_thread::sleep_for(kHeard);
   broken.store(true);
   for (Operation* op : active) {
     for (Transport* link : links) link->cancel(op->id);
