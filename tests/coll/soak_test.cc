@@ -99,7 +99,7 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
     EXPECT_STREQ(error, "") << "rank " << r;
     EXPECT_EQ(wrong, 0) << "rank " << r;
     if (!kSanitizer) {
-      EXPECT_LE(last.memory_kib, first.memory_kib + 512) << "KiB of rank " << r;
+      EXPECT_LE(last.memory_kib, first.memory_kib + 2048) << "KiB of rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
     EXPECT_LE(last.files, first.files) << "rank " << r;
@@ -152,7 +152,7 @@ TEST(Soak, CommunicatorsOverTheNetwork) {
 #endif
   soak({2, 1}, "auto", share_of(2000), [](Communicator& comm, long i) {
     Communicator other = i % 2 ? comm.duplicate() : comm.split(comm.rank() / 2);
-    return all_reduce_is_right(other, i, 1 + i % 5000);
+    return all_reduce_is_right(other, i, 1 + i * 37 % 5000);
   });
 }
 
