@@ -3,6 +3,7 @@
 
 #include "perf/commands.h"
 #include "topo/status.h"
+#include "train/commands.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?"};
@@ -18,6 +19,9 @@ int main(int argc, char** argv) {
   weft::add_bench(app, exit_code);
   weft::add_doctor(app, exit_code);
   weft::add_trace(app, exit_code);
+  weft::add_train(app, exit_code);
+  weft::add_plan(app, exit_code);
+  weft::add_cost(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

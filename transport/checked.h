@@ -17,7 +17,7 @@
 
 namespace weft {
 
-inline constexpr int kIntegrityTries = 3;
+inline constexpr int kIntegrityTries = 5;
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
                                                   int nranks);

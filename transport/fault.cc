@@ -1,4 +1,3 @@
-#include "topo/log.h"
 #include "transport/fault.h"
 
 #include <fmt/format.h>
@@ -12,16 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include "topo/log.h"
+#include "transport/decorator.h"
+
 namespace weft {
 namespace {
 
 // Tokens of views into memory of ours.
 constexpr std::uint64_t kCopyToken = std::uint64_t{1} << 62;
 
-class Faulty final : public Transport {
+class Faulty final : public Decorator {
  public:
   Faulty(std::unique_ptr<Transport> inner, const Fault& fault, Rank me)
-      : inner_(std::move(inner)),
+      : Decorator(std::move(inner)),
         fault_(fault),
         me_(me),
         random_(fault.seed + static_cast<std::uint64_t>(me)) {}
@@ -92,31 +94,6 @@ class Faulty final : public Transport {
     std::erase_if(done_, drop);
     std::erase_if(late_, [&](const auto& l) { return drop(l.second); });
   }
-  void* stage(std::size_t bytes) noexcept override { return inner_->stage(bytes); }
-  void unstage(void* staged) noexcept override { inner_->unstage(staged); }
-  bool mapped(const void* data, std::size_t bytes) const noexcept override {
-    return inner_->mapped(data, bytes);
-  }
-  Caps caps() const override { return inner_->caps(); }
-  Status cause(Rank peer) const override { return inner_->cause(peer); }
-  bool disputed(Rank peer, Head& theirs) const noexcept override {
-    return inner_->disputed(peer, theirs);
-  }
-  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
-    inner_->forget(tag, mask);
-  }
-  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
-    return inner_->unclaimed(peer, tag, mask, theirs);
-  }
-  std::uint64_t offer_board() noexcept override { return inner_->offer_board(); }
-  void withdraw_board(std::uint64_t part) noexcept override { inner_->withdraw_board(part); }
-  std::unique_ptr<Board> board(std::span<const Rank> members,
-                               std::span<const std::uint64_t> parts) override {
-    return inner_->board(members, parts);
-  }
-  std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) override {
-    return inner_->fixed_board(members, id);
-  }
   bool arm(std::vector<int>& fds) noexcept override {
     return done_.empty() && late_.empty() && inner_->arm(fds);
   }
@@ -148,7 +125,6 @@ class Faulty final : public Transport {
                  t.peer);
   }
 
-  std::unique_ptr<Transport> inner_;
   const Fault fault_;
   const Rank me_;
   std::mt19937_64 random_;

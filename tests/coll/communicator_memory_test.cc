@@ -10,6 +10,7 @@
 #include <string>
 
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -17,6 +18,7 @@ namespace {
 
 using testing::places;
 using testing::run_ranks;
+using testing::Setting;
 
 // Bytes of this process, memory that is mapped several times counted once.
 double resident_bytes() {
@@ -35,13 +37,6 @@ void use(Communicator comm, std::size_t count) {
   ASSERT_TRUE(comm.all_reduce(in.data(), out.data(), count, DType::kInt32, RedOp::kSum).ok());
   ASSERT_EQ(out[count - 1], comm.size());
 }
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
 
 class CommunicatorMemory : public ::testing::TestWithParam<Setting> {
  protected:

@@ -17,6 +17,7 @@
 #include "support/payload.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -25,21 +26,14 @@ namespace {
 using std::chrono::milliseconds;
 using testing::Processes;
 using testing::Shared;
+using testing::Setting;
+using testing::ranks_of;
+using testing::seed;
 using Clock = std::chrono::steady_clock;
 
 // The deadline of every call; what an error may take beyond it, on a machine with other work; and
 // when a test gives up.
 constexpr milliseconds kTimeout{2000}, kMargin{5000}, kHang{25000};
-
-unsigned seed() {
-  static const unsigned value = [] {
-    const char* text = std::getenv("WEFT_TEST_SEED");
-    const unsigned s = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
-    std::printf("WEFT_TEST_SEED=%u\n", s);
-    return s;
-  }();
-  return value;
-}
 
 // What a rank tells the test.
 struct Note {
@@ -62,19 +56,6 @@ struct Note {
 struct Board {
   std::atomic<bool> finish;  // the ranks are to end in good order
 };
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
-
-int ranks_of(const Setting& s) {
-  int n = 0;
-  for (const int ranks : s.hosts) n += ranks;
-  return n;
-}
 
 // One round: a collective of random kind, size and memory, the same on every rank, checked.
 class Rounds {

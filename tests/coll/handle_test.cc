@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -19,14 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 using testing::places;
 using testing::run_ranks;
+using testing::Setting;
 using Clock = std::chrono::steady_clock;
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
 
 class Handles : public ::testing::TestWithParam<Setting> {
  protected:

@@ -17,6 +17,7 @@
 #include "coll/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "support/shell.h"
 #include "transport/ucx.h"
 
@@ -28,18 +29,10 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Processes;
 using testing::Shared;
+using testing::Setting;
+using testing::seed;
 
 constexpr milliseconds kDeadline{1500}, kHang{30000};
-
-unsigned seed() {
-  static const unsigned value = [] {
-    const char* text = std::getenv("WEFT_TEST_SEED");
-    const unsigned s = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
-    std::printf("WEFT_TEST_SEED=%u\n", s);
-    return s;
-  }();
-  return value;
-}
 
 struct Note {
   std::atomic<int> rounds;
@@ -54,13 +47,6 @@ struct Switches {
 
 // What a rank does in its round of trouble, and what the others do then.
 using Trouble = std::function<Status(World&, Note&)>;
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
 
 // Some rounds of small and large all_reduces, then `trouble`.
 class HangingJob {

@@ -15,6 +15,7 @@
 #include "coll/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -23,30 +24,11 @@ namespace {
 using std::chrono::milliseconds;
 using testing::Processes;
 using testing::Shared;
+using testing::Setting;
+using testing::ranks_of;
+using testing::seed;
 
 constexpr milliseconds kTimeout{3000}, kHang{60000};
-
-unsigned seed() {
-  static const unsigned value = [] {
-    const char* text = std::getenv("WEFT_TEST_SEED");
-    const unsigned s = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
-    std::printf("WEFT_TEST_SEED=%u\n", s);
-    return s;
-  }();
-  return value;
-}
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
-int ranks_of(const Setting& s) {
-  int n = 0;
-  for (const int ranks : s.hosts) n += ranks;
-  return n;
-}
 
 // What a rank tells the test.
 struct Note {

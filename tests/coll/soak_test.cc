@@ -99,7 +99,7 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
     EXPECT_STREQ(error, "") << "rank " << r;
     EXPECT_EQ(wrong, 0) << "rank " << r;
     if (!kSanitizer) {
-      EXPECT_LE(last.memory_kib, first.memory_kib + 2048) << "KiB of rank " << r;
+      EXPECT_LE(last.memory_kib, first.memory_kib + 512) << "KiB of rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
     EXPECT_LE(last.files, first.files) << "rank " << r;

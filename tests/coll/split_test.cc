@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "support/ranks.h"
+#include "support/setting.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -15,13 +16,7 @@ namespace {
 
 using testing::places;
 using testing::run_ranks;
-
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
+using testing::Setting;
 
 class Split : public ::testing::TestWithParam<Setting> {
  protected:

@@ -1,0 +1,34 @@
+// Where the ranks of a parameterised test are, and the seed of a random one.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <vector>
+
+namespace weft::testing {
+
+struct Setting {
+  const char* name;
+  std::vector<int> hosts;  // ranks of each
+  const char* transport;
+};
+inline void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
+inline int ranks_of(const Setting& s) {
+  return std::accumulate(s.hosts.begin(), s.hosts.end(), 0);
+}
+
+// Of WEFT_TEST_SEED, or a new one; printed, so that a failure can be played again.
+inline unsigned seed() {
+  static const unsigned value = [] {
+    const char* text = std::getenv("WEFT_TEST_SEED");
+    const unsigned s = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
+    std::printf("WEFT_TEST_SEED=%u\n", s);
+    return s;
+  }();
+  return value;
+}
+
+}  // namespace weft::testing
