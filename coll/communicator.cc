@@ -77,9 +77,9 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
 constexpr int kEager = 32;
 
 // Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
-// is held by `lock` on entry.
-Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
-                    std::unique_lock<FairMutex>& lock);
+// is held by `lock` on entry; `status` is ok on entry.
+void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
+                  std::unique_lock<FairMutex>& lock, Status& status);
 
 }  // namespace
 
@@ -115,11 +115,15 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, cons
 namespace {
 
 // Starts a collective. Null when it is over already, with its status.
-Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& status, bool blocking) {
+Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status,
+                 bool blocking) {
   Core& core = *g.core;
   bool in_place = false;
-  status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
-  if (!status.ok()) return nullptr;
+  if (Status refused = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
+      !refused.ok()) {
+    status = std::move(refused);
+    return nullptr;
+  }
   if (Device* const d = device()) [[unlikely]] {
     bool taken = false;
     Operation* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
@@ -131,15 +135,28 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     return nullptr;
   }
   const std::uint64_t sequence = g.sequence++;
-  std::vector<std::size_t> blocks = own_blocks(call, g.ranks.size());
+  std::vector<std::size_t> blocks;
+  if (call.uneven) [[unlikely]]
+    blocks = own_blocks(call, g.ranks.size());
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
     return nullptr;
   }
-  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence + 1);
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
   // Of blocks of different sizes only both ends of a message know the size.
   if (!call.uneven) call.head = signature(c, call, root, g.id, sequence + 1);
+  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
+  const bool board = !call.uneven && (total != 0 || c == Collective::kBarrier) &&
+                     on_board(g, core.tuning, c, forced, total);
+  if (board) {
+    seal(call.head);
+    g.last_on_board = true;
+    if (blocking && g.board_queue.empty()) {
+      run_on_board(g, c, call, root, sequence + 1, lock, status);
+      return nullptr;
+    }
+  }
+  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence + 1);
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
                                                                 << (kRoundBits + kOrdinalBits);
   if (total == 0 && c != Collective::kBarrier) {
@@ -150,14 +167,7 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
     core.watch->end_at_once(record);
     return nullptr;
   }
-  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
-  if (!call.uneven && on_board(g, core.tuning, c, forced, total)) {
-    g.last_on_board = true;
-    seal(call.head);
-    if (blocking && g.board_queue.empty()) {
-      status = run_on_board(g, c, call, root, record, lock);
-      return nullptr;
-    }
+  if (board) {
     Operation* op = core.take();
     op->record = record;
     op->collective = c;
@@ -185,15 +195,17 @@ Operation* begin(GroupState& g, Collective c, Call call, Rank root, Status& stat
   return op;
 }
 
-Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t record,
-                    std::unique_lock<FairMutex>& lock) {
+void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
+                  std::unique_lock<FairMutex>& lock, Status& status) {
   Core& core = *g.core;
   publish_on_board(g, c, call, root);
+  // Only now: the message is on its way meanwhile.
+  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence);
   const int spins = core.crowded ? 1 : core.tuning.spins;
   for (int i = 0; i < spins; ++i) {
     if (board_ready(g) && board_finish(g, c, call, root) < 0) {
       core.watch->end_at_once(record);
-      return {};
+      return;
     }
     if (i > kEager) relax();
   }
@@ -204,7 +216,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
       if (core.mutex.wanted()) break;
       if (board_ready(g) && board_finish(g, c, call, root) < 0) {
         core.watch->end_at_once(record);
-        return {};
+        return;
       }
     }
   }
@@ -220,7 +232,7 @@ Status run_on_board(GroupState& g, Collective c, const Call& call, Rank root, st
   g.board_queue.push_back(op);
   core.boards_busy.push_back(&g);
   lock.unlock();
-  return core.wait(op);
+  status = core.wait(op);
 }
 
 Status empty(std::string_view call) {
@@ -231,7 +243,7 @@ Status empty(std::string_view call) {
 
 }  // namespace
 
-Status Communicator::run(Collective c, Call call, Rank root) {
+Status Communicator::run(Collective c, Call&& call, Rank root) {
   if (!state_) return empty(name(c));
   call.stream = stream_;
   call.ordered = ordered_;
@@ -285,7 +297,7 @@ Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) 
   return recv_async(data, count, type, from).wait();
 }
 
-Handle Communicator::start(Collective c, Call call, Rank root) {
+Handle Communicator::start(Collective c, Call&& call, Rank root) {
   if (!state_) return Handle(empty(name(c)));
   call.stream = stream_;
   call.ordered = ordered_;

@@ -232,8 +232,8 @@ class Communicator {
  private:
   friend class World;
   friend class DeviceLane;
-  Status run(Collective c, Call call, Rank root);
-  Handle start(Collective c, Call call, Rank root);
+  Status run(Collective c, Call&& call, Rank root);
+  Handle start(Collective c, Call&& call, Rank root);
   Status exchange_with_myself(std::span<const Message> messages) const;
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}

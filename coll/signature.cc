@@ -12,17 +12,11 @@
 namespace weft {
 namespace {
 
-// about[0]: count. about[1]: communicator (24 bits), sequence (40 bits). about[2]: collective,
-// type, operator, algorithm + 1 (8 bits each), root (32 bits). about[3]: elements of a round (32
-// bits), hash of the plan (32 bits).
-constexpr int kSequenceBits = 40;
-constexpr std::uint64_t kSequenceMask = (std::uint64_t{1} << kSequenceBits) - 1;
-
 struct Fields {
   explicit Fields(const Head& h)
       : count(h.about[0]),
-        communicator(h.about[1] >> kSequenceBits),
-        sequence(h.about[1] & kSequenceMask),
+        communicator(h.about[1] >> kSignatureSequenceBits),
+        sequence(h.about[1] & kSignatureSequenceMask),
         collective(static_cast<Collective>(h.about[2] & 0xff)),
         type(static_cast<DType>(h.about[2] >> 8 & 0xff)),
         op(static_cast<RedOp>(h.about[2] >> 16 & 0xff)),
@@ -85,20 +79,6 @@ std::string whole_call(const Fields& f) {
 }
 
 }  // namespace
-
-Head signature(Collective c, const Call& call, Rank root, std::uint32_t communicator,
-               std::uint64_t sequence) {
-  Head h{.sign = 1};
-  const bool empty = c == Collective::kBarrier;  // whose other arguments mean nothing
-  h.about[0] = empty ? 0 : call.count;
-  h.about[1] =
-      static_cast<std::uint64_t>(communicator) << kSequenceBits | (sequence & kSequenceMask);
-  h.about[2] = static_cast<std::uint64_t>(c);
-  if (!empty) h.about[2] |= static_cast<std::uint64_t>(call.type) << 8;
-  if (reduces(c)) h.about[2] |= static_cast<std::uint64_t>(call.op) << 16;
-  h.about[2] |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
-  return h;
-}
 
 void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements) {
   head.about[2] |= static_cast<std::uint64_t>((algorithm + 1) & 0xff) << 24;

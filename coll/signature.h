@@ -9,21 +9,41 @@
 #include <cstdint>
 #include <string>
 
+#include "coll/engine.h"
 #include "coll/types.h"
 #include "topo/status.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-struct Call;
 struct Plan;
 struct Algorithm;
+
+// about[0]: count. about[1]: communicator (24 bits), sequence (40 bits). about[2]: collective,
+// type, operator, algorithm + 1 (8 bits each), root (32 bits). about[3]: elements of a round (32
+// bits), hash of the plan (32 bits).
+inline constexpr int kSignatureSequenceBits = 40;
+inline constexpr std::uint64_t kSignatureSequenceMask =
+    (std::uint64_t{1} << kSignatureSequenceBits) - 1;
 
 // The arguments of a call, and its place in the communicator: `sequence` is the number of the
 // collective, or of the message from its sender to its receiver, `root` the receiver of a message.
 // Unsealed: seal() gives it its sign.
-Head signature(Collective c, const Call& call, Rank root, std::uint32_t communicator,
-               std::uint64_t sequence);
+inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t communicator,
+                      std::uint64_t sequence) {
+  const bool empty = c == Collective::kBarrier;  // whose other arguments mean nothing
+  const auto part = [](bool given, auto value, int shift) {
+    return given ? static_cast<std::uint64_t>(value) << shift : 0;
+  };
+  return {.sign = 1,
+          .about = {empty ? 0 : call.count,
+                    static_cast<std::uint64_t>(communicator) << kSignatureSequenceBits |
+                        (sequence & kSignatureSequenceMask),
+                    static_cast<std::uint64_t>(c) | part(!empty, call.type, 8) |
+                        part(reduces(c), call.op, 16) |
+                        static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32,
+                    0}};
+}
 
 // Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), what
 // all ranks' plans have in common, and how many elements of the message one round handles.

@@ -22,6 +22,15 @@ BoardHalf* half_at(BoardPart* part, std::uint32_t number, std::uint32_t round) {
                                       (round & 1) * half_of(number));
 }
 
+// A prefetch that takes the line away from those who have read it.
+void prefetch_to_write(const void* line) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const std::byte*>(line)));
+#else
+  __builtin_prefetch(line, 1);
+#endif
+}
+
 }  // namespace
 
 class ShmBoard final : public Board {
@@ -52,7 +61,11 @@ class ShmBoard final : public Board {
                const Head& head) noexcept override {
     BoardHalf* mine = half(me_, round);
     mine->sign = head.sign;
-    *head_at(mine) = head;
+    // Word by word, as it was made a moment ago: a wider load would wait until all are stored.
+    Head& kept = *head_at(mine);
+    std::atomic_ref(kept.sign).store(head.sign, std::memory_order_relaxed);
+    for (int i = 0; i < 4; ++i)
+      std::atomic_ref(kept.about[i]).store(head.about[i], std::memory_order_relaxed);
     if (bytes) std::memcpy(mine->data(), data, bytes);
     mine->round.store(round, std::memory_order_release);
   }
@@ -61,6 +74,9 @@ class ShmBoard final : public Board {
     return theirs->round.load(std::memory_order_acquire) == round ? theirs->data() : nullptr;
   }
   int collect(std::uint32_t round, const void** from) const noexcept override {
+    // All have read the round before, whose half is the next to be written: have its line back by
+    // then.
+    prefetch_to_write(half(me_, round + 1));
     const std::uint64_t sign = half(me_, round)->sign;
     int other = -1;
     for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
