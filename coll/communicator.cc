@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -36,22 +35,48 @@ bool on_board(const GroupState& g, const Tuning& tuning, Collective c, const Alg
   return each * (n - 1) <= tuning.board_read_bytes;
 }
 
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
+// The communicator as the cost model and the profile know it.
+Shape shape_of(const GroupState& g) {
+  Shape shape = g.shape;
+  if (g.one_machine) shape.hosts.clear();
+  return shape;
+}
+
+// What the cost model and the profile say of messages of that size.
+const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, Rank root) {
+  std::vector<Candidate>& all = g.cache->candidates[key];
+  if (!all.empty()) return all;
+  Shape shape = shape_of(g);
+  shape.root = root;
+  all = candidates(key.collective, shape, std::size_t{1} << key.size_class, g.core->costs,
+                   g.core->profile);
+  g.core->watch->picked(g, key.collective, key.size_class, all);
+  const auto told = [&](std::size_t i) {
+    if (i >= all.size()) return std::string("nothing");
+    const Candidate& c = all[i];
+    return c.measured_us > 0
+               ? fmt::format("{} ({:.1f} us, measured)", c.algorithm->name, c.measured_us)
+               : fmt::format("{} ({:.1f} us)", c.algorithm->name, c.prediction.time_us);
+  };
+  log().debug("weft: {} of up to {} bytes on {} ranks: {}, then {}", name(key.collective),
+              std::size_t{1} << key.size_class, g.ranks.size(), told(0), told(1));
+  return all;
+}
+
+// The algorithm of this call, and the trial that it is part of, if it is to be timed.
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root,
+                        Trial*& trial) {
   if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
-  const int size_class = std::bit_width(total_bytes);
-  const Algorithm*& pick = g.cache->picks[{c, size_class, g.shape.deterministic}];
-  if (!pick) {
-    Shape shape = g.shape;
-    shape.root = root;
-    if (g.one_machine) shape.hosts.clear();
-    const Pick p = weft::pick(c, shape, std::size_t{1} << size_class, g.core->costs);
-    pick = p.algorithm;
-    g.core->watch->picked(g, c, size_class, p);
-    log().debug("weft: {} of {} bytes on {} ranks: {} ({:.1f} us), then {} ({:.1f} us)", name(c),
-                total_bytes, g.ranks.size(), p.algorithm->name, p.prediction.time_us,
-                p.runner_up ? p.runner_up->name : "none", p.runner_up_prediction.time_us);
-  }
-  return pick;
+  const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
+  auto found = g.trials.find(key);
+  if (found == g.trials.end())
+    found = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
+  Trial& t = found->second;
+  if (g.core->profile.off() || g.agreeing) return t.current();
+  const Algorithm* next = t.next();
+  if (t.wants_time()) trial = &t;
+  if (t.due()) g.due = &found->first;
+  return next;
 }
 
 void finish_alone(Collective c, const Call& call) {  // a communicator of one rank
@@ -177,10 +202,12 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     core.start_board(op);
     return op;
   }
+  Trial* trial = nullptr;
   // Who passes blocks on must know their sizes: in an uneven all_to_all only both ends do.
   const Algorithm* algorithm = call.uneven && c == Collective::kAllToAll
                                    ? find_algorithm(c, "pairwise")
-                                   : choose(g, c, total, root);
+                                   : choose(g, c, total, root, trial);
+  if (trial && !blocking) trial->not_timed();
   g.last = algorithm;
   g.last_on_board = false;
   const Plan& plan = core.plan_for(g, c, *algorithm, call, root, in_place);
@@ -190,6 +217,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->group = &g;
   op->root = root;
   op->call = call;
+  op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
   core.start_plan(op, plan);
   return op;
@@ -249,7 +277,47 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.ordered = ordered_;
   Status status;
   Operation* op = begin(*state_, c, call, root, status, true);
-  return op ? state_->core->wait(op) : status;
+  if (!op) return status;
+  status = state_->core->wait(op);
+  if (state_->due && status.ok()) [[unlikely]]
+    agree(true);
+  return status;
+}
+
+// The ranks of a trial tell each other what they measured, as part of the call that came last.
+void Communicator::agree(bool blocking) {
+  GroupState& g = *state_;
+  std::unique_lock lock(g.core->mutex);
+  const PickKey key = *std::exchange(g.due, nullptr);
+  Trial& trial = g.trials.at(key);
+  if (!blocking) trial.not_timed();
+  const auto says = std::make_shared<std::vector<double>>(trial.testimony());
+  if (!blocking) trial.decide({});  // one is against it: all know the result
+  g.agreeing = true;
+  const auto last = std::pair(g.last, g.last_on_board);  // the user's
+  lock.unlock();
+  const Collective c = Collective::kAllReduce;
+  const Call call{says->data(), says->data(), says->size(), DType::kFloat64, RedOp::kMax};
+  if (!blocking) {
+    Handle handle = start(c, Call(call), 0);
+    handle.on_done([says](const Status&) {});
+    handle.detach();
+  }
+  const Status status = blocking ? run(c, Call(call), 0) : Status();
+  lock.lock();
+  g.agreeing = false;
+  std::tie(g.last, g.last_on_board) = last;
+  if (!blocking || !status.ok()) return;  // the next call tells
+  const Algorithm* before = trial.current();
+  const bool changed = trial.decide(*says);
+  const Shape shape = shape_of(g);
+  const std::size_t bytes = std::size_t{1} << key.size_class;
+  for (const Trial::Agreed& a : trial.agreed())
+    g.core->news.add(key.collective, shape, bytes, a.algorithm->name, a.us, Trial::kSamples);
+  if (changed)
+    log().info(
+        "weft: {} of up to {} bytes on {} ranks: {} from now on, measured to be faster than {}",
+        name(key.collective), bytes, g.ranks.size(), trial.current()->name, before->name);
 }
 
 // ---- Communicator --------------------------------------------------------------------------
@@ -305,6 +373,8 @@ Handle Communicator::start(Collective c, Call&& call, Rank root) {
   Operation* op = begin(*state_, c, call, root, status, false);
   Handle handle(state_, op);
   handle.status_ = std::move(status);
+  if (state_->due) [[unlikely]]
+    agree(false);
   if (op && state_->core->served) state_->core->to_serve.notify_one();
   return handle;
 }
@@ -370,6 +440,21 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
   }
   const std::lock_guard lock(g.core->mutex);
   g.forced[static_cast<std::size_t>(collective)] = found;
+}
+
+void Communicator::learn(Collective collective, std::size_t total_bytes,
+                         std::string_view algorithm, double us) {
+  GroupState& g = state();
+  const std::lock_guard lock(g.core->mutex);
+  const Algorithm* found = find_algorithm(collective, algorithm);
+  if (!found)
+    throw Error(fmt::format("{} has no algorithm '{}'; there are {}", weft::name(collective),
+                            algorithm, algorithm_names(collective)));
+  for (Profile* p : {&g.core->profile, &g.core->news})
+    p->add(collective, shape_of(g), total_bytes, found->name, us, Trial::kSamples);
+  g.cache->candidates.clear();
+  g.trials.clear();
+  g.due = nullptr;
 }
 
 void Communicator::set_deterministic(bool deterministic) {

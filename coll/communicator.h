@@ -226,6 +226,11 @@ class Communicator {
   // For the calls that follow, on every rank alike (WorldOptions::deterministic is where it
   // starts).
   void set_deterministic(bool deterministic);
+  // How long an algorithm took for messages of `total_bytes` (those of all blocks together), as
+  // `weft tune` measured it: `auto` goes by it from now on, and it is kept in the profile
+  // (coll/profile.h). Every rank says the same, with no operation under way. Throws Error when
+  // there is no such algorithm.
+  void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
   // What the last collective ran: "direct", "ring", ...
   std::string last_algorithm() const;
 
@@ -234,6 +239,7 @@ class Communicator {
   friend class DeviceLane;
   Status run(Collective c, Call&& call, Rank root);
   Handle start(Collective c, Call&& call, Rank root);
+  void agree(bool blocking);
   Status exchange_with_myself(std::span<const Message> messages) const;
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/choice.h"
 #include "coll/communicator.h"
 #include "coll/cost.h"
 #include "coll/engine.h"
@@ -35,7 +36,8 @@ inline constexpr int kSequenceBits = 13;
 inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
-// Above the bits of an id: which of a communicator's companions it is (device_lane.h), 0 for itself.
+// Above the bits of an id: which of a communicator's companions it is (device_lane.h), 0 for
+// itself.
 inline constexpr int kLaneBits = 2;
 
 // ids of the communicators that every job has; the same id for groups that cannot share a rank.
@@ -55,6 +57,7 @@ struct Operation {
   std::uint64_t began_ns = 0;  // 0: not timed
   int size_class = 0;
   const Algorithm* algorithm = nullptr;
+  Trial* trial = nullptr;  // that wants to know how long it took
   Call call;
   Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
   std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
@@ -85,11 +88,17 @@ struct Past {
   Head head;
 };
 
+struct PickKey {
+  Collective collective;
+  int size_class;
+  bool deterministic;
+  auto operator<=>(const PickKey&) const = default;
+};
+
 // What communicators of the same ranks, in the same order, have in common.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  // By collective, size class and whether sums are deterministic.
-  std::map<std::tuple<Collective, int, bool>, const Algorithm*> picks;
+  std::map<PickKey, std::vector<Candidate>> candidates;
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -114,6 +123,9 @@ struct GroupState {
   }
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
+  std::map<PickKey, Trial> trials;
+  const PickKey* due = nullptr;  // of a trial that the ranks must agree about now
+  bool agreeing = false;         // they do: what they use for it is tried later
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // calls on device memory, where there were any
@@ -215,7 +227,12 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;
-  CostModel costs;  // measured; the same on every rank
+  CostModel costs;           // measured; the same on every rank
+  Profile profile;           // the same on every rank
+  Profile news;              // what this job has agreed upon since, to be saved
+  std::string profile_file;  // rank 0: where; empty: nowhere
+  // Rank 0 reads the profile, all ranks get it.
+  void share_profile();
 
   // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
   // by one that is being made. Fixed ones are made when asked for and kept.
@@ -227,14 +244,14 @@ struct Core : std::enable_shared_from_this<Core> {
 
   FairMutex mutex;
   std::condition_variable_any device_done;  // an operation of kind kDevice is over
-  int waiters = 0;          // threads in wait_until(): they make progress
-  std::uint64_t moves = 0;  // rises when anything moves
+  int waiters = 0;                          // threads in wait_until(): they make progress
+  std::uint64_t moves = 0;                  // rises when anything moves
   struct Ended {
     std::function<void(const Status&)> call;
     Status status;
     std::shared_ptr<GroupState> keep;
   };
-  std::vector<Ended> ended;  // for run_callbacks()
+  std::vector<Ended> ended;         // for run_callbacks()
   std::atomic<bool> served{false};  // there is a progress thread
   std::condition_variable_any to_serve;
   std::thread server;

@@ -162,7 +162,7 @@ class Play {
     Moment cpu;                 // when the rank is free
     Moment end;
     double busy_us = 0, bytes = 0;
-    double work_us = 0;  // on messages from and to other hosts
+    double work_us = 0;        // on messages from and to other hosts
     std::vector<Moment> sent;  // when its messages leave
     std::size_t received = 0;
     std::size_t run_end = 0;  // of the receives in a row
@@ -380,32 +380,35 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
          model.rail.us_per_byte / rails;
 }
 
-Pick pick(Collective collective, const Shape& any, std::size_t bytes, const CostModel& model) {
+std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
+                        const CostModel& model) {
   constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
-  struct Candidate {
-    const Algorithm* algorithm;
-    Prediction prediction;
-  };
-  std::vector<Candidate> all;
+  std::vector<Rated> all;
   for (const Algorithm& a : algorithms())
-    if (a.collective == collective && a.applies(any))
-      all.push_back({&a, predict(a, any, bytes, kElement, model)});
-  const auto& best = std::ranges::min(
-      all, {}, [](const Candidate& c) { return c.prediction.time_us; }).prediction;
+    if (a.collective == collective && a.applies(shape))
+      all.push_back({&a, predict(a, shape, bytes, kElement, model)});
+  return all;
+}
+
+Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
+  if (all.empty()) return {};
+  const Prediction best = std::ranges::min_element(all, {}, [](const Rated& r) {
+                            return r.prediction.time_us;
+                          })->prediction;
   const bool crowded = model.crowding > 1 && best.limiting == "latency" && best.work_us > 0;
   const double good_us = best.time_us * (crowded ? kAsGoodCrowded : kAsGood);
   Pick pick;
   Shape shape = any;
   shape.rank = 0;
   std::uint64_t picked = 0;
-  for (const Candidate& c : all) {
+  for (const Rated& c : all) {
     if (c.prediction.time_us > good_us) continue;
     if (pick.algorithm && (!crowded || c.prediction.work_us >= pick.prediction.work_us)) continue;
     pick.algorithm = c.algorithm;
     pick.prediction = c.prediction;
   }
   if (pick.algorithm) picked = hash(pick.algorithm->build(shape));
-  for (const Candidate& c : all)
+  for (const Rated& c : all)
     if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&
         hash(c.algorithm->build(shape)) != picked) {
       pick.runner_up = c.algorithm;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "coll/algorithm.h"
 #include "coll/schedule.h"
@@ -75,6 +76,14 @@ Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t b
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 
+struct Rated {
+  const Algorithm* algorithm;
+  Prediction prediction;
+};
+// Of all algorithms that apply, in the order of the registry.
+std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
+                        const CostModel& model);
+
 struct Pick {
   const Algorithm* algorithm = nullptr;
   Prediction prediction;
@@ -88,6 +97,10 @@ struct Pick {
 // taken. The runner-up is the fastest of the others
 // that does not come out as the very same schedule. Takes milliseconds at large shapes: cache it by
 // size class.
-Pick pick(Collective collective, const Shape& shape, std::size_t bytes, const CostModel& model);
+Pick pick(std::vector<Rated> all, const Shape& shape, const CostModel& model);
+inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
+                 const CostModel& model) {
+  return pick(rate(collective, shape, bytes, model), shape, model);
+}
 
 }  // namespace weft

@@ -11,13 +11,17 @@ Counters::Counters(Rank me, int ranks, std::vector<std::string> names)
       links(std::move(names)),
       traffic_(links.size() * static_cast<std::size_t>(ranks)) {}
 
-void Counters::picked(Collective c, int size_class, int ranks, const Pick& pick) {
+void Counters::picked(Collective c, int size_class, int ranks,
+                      const std::vector<Candidate>& candidates) {
   const std::lock_guard lock(mutex_);
-  Metrics::Pick& p = picks_[{c, size_class, ranks, pick.algorithm->name}];
-  p.predicted_us = pick.prediction.time_us;
-  if (!pick.runner_up) return;
-  p.runner_up = pick.runner_up->name;
-  p.runner_up_us = pick.runner_up_prediction.time_us;
+  const auto us = [](const Candidate& of) {
+    return of.measured_us > 0 ? of.measured_us : of.prediction.time_us;
+  };
+  Metrics::Pick& p = picks_[{c, size_class, ranks, candidates[0].algorithm->name}];
+  p.predicted_us = us(candidates[0]);
+  if (candidates.size() < 2) return;
+  p.runner_up = candidates[1].algorithm->name;
+  p.runner_up_us = us(candidates[1]);
 }
 
 void Counters::measured(Collective c, int size_class, int ranks, std::string_view algorithm,

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "coll/cost.h"
+#include "coll/choice.h"
 #include "coll/metrics.h"
 
 namespace weft {
@@ -44,7 +44,7 @@ struct Counters {
   }
   Count stalls, stalled_ns, naps, retries;
 
-  void picked(Collective c, int size_class, int ranks, const Pick& pick);
+  void picked(Collective c, int size_class, int ranks, const std::vector<Candidate>& candidates);
   void measured(Collective c, int size_class, int ranks, std::string_view algorithm, double us);
 
   Metrics read() const;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -139,11 +139,11 @@ std::size_t Watch::group_size(const GroupState& g) { return g.ranks.size(); }
 
 void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record);
-  op.size_class = std::bit_width(total_bytes);
+  op.size_class = size_class_of(total_bytes);
   op.algorithm = op.kind == Operation::Kind::kPlan ? op.group->last : nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
-  op.began_ns = number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+  op.began_ns = op.trial || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
 void Watch::end(Operation& op) noexcept {
@@ -162,9 +162,15 @@ void Watch::end(Operation& op) noexcept {
       to.messages_sent.add(t.messages_sent);
       to.messages_received.add(t.messages_received);
     }
-    if (op.began_ns && op.algorithm)
-      counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
-                         op.algorithm->name, static_cast<double>(exact_ns() - op.began_ns) * 1e-3);
+    if (!op.began_ns || !op.algorithm) return;
+    const double us = static_cast<double>(exact_ns() - op.began_ns) * 1e-3;
+    counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
+                       op.algorithm->name, us);
+    if (op.trial) {
+      // As if all messages of the class were as long as its longest.
+      const double bytes = static_cast<double>(std::max<std::size_t>(op.call.total_bytes, 1));
+      op.trial->took(op.algorithm, us * std::ldexp(1.0, op.size_class) / bytes);
+    }
   } else if (op.kind == Operation::Kind::kMessage) {
     const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
     Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);

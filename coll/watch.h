@@ -44,8 +44,9 @@ class Watch final : public Witness {
   }
   // Before its first transfer. total_bytes: what its algorithm was picked by.
   void starting(Operation& op, std::size_t total_bytes) noexcept;
-  void picked(const GroupState& g, Collective c, int size_class, const Pick& pick) {
-    counters_.picked(c, size_class, static_cast<int>(group_size(g)), pick);
+  void picked(const GroupState& g, Collective c, int size_class,
+              const std::vector<Candidate>& candidates) {
+    counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
   }
   void napping() noexcept { counters_.naps.add(); }
   void retried() noexcept { counters_.retries.add(); }

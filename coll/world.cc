@@ -6,15 +6,16 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include "coll/calibrate.h"
 #include "coll/core.h"
 #include "coll/device_begin.h"
 #include "topo/discover.h"
+#include "topo/log.h"
 #include "transport/checked.h"
 #include "transport/fault.h"
-#include "topo/log.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
 
@@ -117,8 +118,7 @@ void Core::set_up(const Place& place) {
     }
   }
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
-  for (const Transport* link : links)
-    id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
+  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;
   link_used.assign(links.size(), false);
   if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
@@ -177,6 +177,7 @@ void Core::close() noexcept {
     leaving = std::move(job);
     run_callbacks(lock);
   }
+  save_profile(profile_file, news);
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
@@ -193,10 +194,41 @@ void Core::close() noexcept {
   transports.clear();
 }
 
+void Core::share_profile() {
+  const int n = job->size();
+  std::string cores = "unknown processor";
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) {
+      cores = line.substr(line.find(": ") + 2);
+      break;
+    }
+  std::string rails;
+  for (const Nic& nic : topology->place(0).rails)
+    rails += fmt::format(" {:g}{}", nic.rate_gbps, nic.rdma ? " rdma" : "");
+  const std::string what = fmt::format(
+      "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}; transport {}{}; {:.2g} ranks per core; "
+      "{}",
+      n, topology->nhosts(), rails, declared_rail_gbps(options), options.transport,
+      options.integrity ? " with integrity" : "", crowding, cores);
+  std::string text;
+  if (job->rank() == 0) {
+    profile_file = profile_path(what);
+    text = load_profile(profile_file, what).text();
+  }
+  text = job->all_gather(text)[0];
+  profile = Profile::parse(text);
+  news.topology = profile.topology;
+  log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
+}
+
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(std::make_shared<Core>(std::move(job), std::move(place), options)) {
   Communicator all = world();
-  if (size() > 1) calibrate(*core_, *all.state_).check();
+  if (size() > 1) {
+    calibrate(*core_, *all.state_).check();
+    core_->share_profile();
+  }
   if (options.progress_thread) core_->start_serving();
 }
 

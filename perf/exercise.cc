@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "perf/session.h"
+#include "perf/stats.h"
 
 namespace weft {
 
@@ -186,6 +190,37 @@ Mismatch Exercise::check() const {
   if (!case_.in_place && has_input())
     add(payload_.compare(in_, input_count_, me), "the input was changed: ");
   return all;
+}
+
+std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
+                              const std::function<void(int)>& shown) {
+  const auto now_us = [] {
+    const auto t = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double, std::micro>(t).count();
+  };
+  std::vector<double> mine;
+  mine.reserve(static_cast<std::size_t>(runs / batch) + 1);
+  double last = now_us();
+  for (int done = 0; done < runs; done += batch) {
+    const int n = std::min(batch, runs - done);
+    require(comm.barrier());
+    const double start = now_us();
+    for (int i = 0; i < n; ++i) require(exercise.run());
+    const double end = now_us();
+    mine.push_back((end - start) / n);
+    if (shown && end - last > 250e3) {
+      shown(done + n);
+      last = end;
+    }
+  }
+  // Over the control plane: numbers about the transports do not travel through them.
+  std::vector<std::vector<double>> all;
+  for (const std::string& bytes :
+       job.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {
+    all.emplace_back(bytes.size() / sizeof(double));
+    std::memcpy(all.back().data(), bytes.data(), bytes.size());
+  }
+  return slowest_rank(all);
 }
 
 }  // namespace weft

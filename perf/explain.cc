@@ -67,15 +67,17 @@ Explanation explain(const Question& q) {
   e.question = q;
   for (const Algorithm& a : algorithms())
     if (a.collective == q.collective && a.applies(q.shape))
-      e.candidates.push_back({&a, predict(a, q.shape, q.bytes, size_of(q.type), q.model)});
+      e.candidates.push_back({&a, predict(a, q.shape, q.bytes, size_of(q.type), q.model),
+                              q.profile.time_us(q.collective, q.shape, q.bytes, a.name)});
   if (e.candidates.empty())
     throw Error(fmt::format("{}: it has no schedules to explain", name(q.collective)));
   std::stable_sort(e.candidates.begin(), e.candidates.end(),
                    [](auto& a, auto& b) { return a.prediction.time_us < b.prediction.time_us; });
   // The library's own choice, not a repetition of its rule.
-  const Algorithm* choice = q.algorithm == "auto"
-                                ? pick(q.collective, q.shape, q.bytes, q.model).algorithm
-                                : find_algorithm(q.collective, q.algorithm);
+  const Algorithm* choice =
+      q.algorithm == "auto"
+          ? weft::candidates(q.collective, q.shape, q.bytes, q.model, q.profile).front().algorithm
+          : find_algorithm(q.collective, q.algorithm);
   for (const Candidate& c : e.candidates)
     if (c.algorithm == choice) e.chosen = c;
   if (e.chosen.algorithm == nullptr)
@@ -115,6 +117,9 @@ std::string text(const Explanation& e) {
               ? "asked for by name, and the fastest"
               : fmt::format("asked for by name; {} would take {} us", best.algorithm->name,
                             format_us(best.prediction.time_us));
+  else if (e.chosen.measured_us > 0)
+    why = fmt::format("the fastest of those measured here: {} us ({})",
+                      format_us(e.chosen.measured_us), q.profile.topology);
   else
     why = fmt::format("the fastest by the cost model of {} that apply", e.candidates.size());
   std::vector<std::vector<std::string>> facts = {
@@ -143,12 +148,13 @@ std::string text(const Explanation& e) {
                               link_in_words(q.model.rail))});
   out += align(facts) + "  " + proof_in_words(e) + "\n\n";
   std::vector<std::vector<std::string>> rows = {
-      {"  algorithm", "predicted us", "limited by", "about"}};
+      {"  algorithm", "predicted us", "measured us", "limited by", "about"}};
   for (const Candidate& c : e.candidates)
     rows.push_back(
         {fmt::format("{} {}", c.algorithm == e.chosen.algorithm ? "*" : " ", c.algorithm->name),
-         fmt::format("{:>12}", format_us(c.prediction.time_us)), c.prediction.limiting,
-         std::string(c.algorithm->about)});
+         fmt::format("{:>12}", format_us(c.prediction.time_us)),
+         fmt::format("{:>11}", c.measured_us > 0 ? format_us(c.measured_us) : "-"),
+         c.prediction.limiting, std::string(c.algorithm->about)});
   return out + align(rows);
 }
 
@@ -178,7 +184,8 @@ nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
     return nlohmann::ordered_json{
         {"algorithm", c.algorithm->name},      {"time_us", c.prediction.time_us},
         {"latency_us", c.prediction.alpha_us}, {"rail_us", c.prediction.rail_us},
-        {"host_us", c.prediction.host_us},     {"limiting", c.prediction.limiting}};
+        {"host_us", c.prediction.host_us},     {"limiting", c.prediction.limiting},
+        {"measured_us", c.measured_us}};
   };
   nlohmann::ordered_json json = {{"schema", "weft.explain/1"},
                                  {"collective", name(q.collective)},

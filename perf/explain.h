@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/choice.h"
 #include "coll/cost.h"
 #include "coll/schedule.h"
 
@@ -19,11 +20,7 @@ struct Question {
   DType type = DType::kFloat32;
   std::string algorithm = "auto";
   CostModel model;
-};
-
-struct Candidate {
-  const Algorithm* algorithm = nullptr;
-  Prediction prediction;
+  Profile profile;
 };
 
 struct Explanation {

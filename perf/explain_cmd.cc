@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "perf/bytes.h"
@@ -17,7 +19,23 @@ namespace {
 struct ExplainFlags : ModelFlags {
   int rank = 0;
   bool steps = false, json = false;
+  std::string profile = "auto";
 };
+
+// The one named, or the newest in the user's cache that has been made by as many ranks and hosts.
+Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
+  if (flags.profile == "off") return {};
+  if (flags.profile != "auto") {
+    std::ifstream file(flags.profile, std::ios::binary);
+    if (!file) throw Error(fmt::format("--profile {}: cannot be read", flags.profile));
+    try {
+      return Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    } catch (const Error& e) {
+      throw Error(fmt::format("--profile {}: {}", flags.profile, e.what()));
+    }
+  }
+  return newest_profile(shape);
+}
 
 int run(const ExplainFlags& flags) {
   Question q;
@@ -29,6 +47,7 @@ int run(const ExplainFlags& flags) {
   q.algorithm = flags.algorithm;
   q.model = model_of(declared_rail_gbps(flags.rail_gbps), flags.rail_us, flags.host_gbps,
                      flags.host_us, flags.rails);
+  q.profile = profile_of(flags, q.shape);
   const Explanation explanation = explain(q);
   if (flags.json) {
     fmt::print("{}\n", to_json(explanation, flags.steps).dump(2));
@@ -49,6 +68,11 @@ void add_explain(CLI::App& app, int& exit_code) {
   command->add_flag("--steps", flags->steps, "print the schedule of --rank");
   command->add_option("--rank", flags->rank, "whose steps")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--profile", flags->profile,
+                   "times measured by a job (coll/profile.h): a file, off, or auto: the newest of "
+                   "as many ranks and hosts in the user's cache")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -63,11 +62,6 @@ Plan plan_of(const PerfFlags& flags) {
     throw Error(fmt::format("--in-place: {} has no form in place; leave the flag out",
                             name(plan.collective)));
   return plan;
-}
-
-double now_us() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(t).count();
 }
 
 class PerfRun {
@@ -201,32 +195,12 @@ PerfRow PerfRun::measure(const Case& what) {
   return row;
 }
 
-// The time of each iteration, that of its slowest rank. Back to back: of each of ten batches.
+// The time of each iteration. Back to back: of each of ten batches.
 std::vector<double> PerfRun::time(Exercise& exercise, const std::string& label, int iterations) {
   const int batch = flags_.back_to_back ? std::max(iterations / 10, 1) : 1;
-  std::vector<double> mine;
-  mine.reserve(static_cast<std::size_t>(iterations / batch) + 1);
-  double shown = now_us();
-  for (int done = 0; done < iterations; done += batch) {
-    const int n = std::min(batch, iterations - done);
-    require(comm_.barrier());
-    const double start = now_us();
-    for (int i = 0; i < n; ++i) require(exercise.run());
-    const double end = now_us();
-    mine.push_back((end - start) / n);
-    if (end - shown > 250e3) {
-      progress_.show(fmt::format("{}: {} of {}", label, done + n, iterations));
-      shown = end;
-    }
-  }
-  // Over the control plane: numbers about the transports do not travel through them.
-  std::vector<std::vector<double>> all;
-  for (const std::string& bytes : world_.job().all_gather(
-           {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {
-    all.emplace_back(bytes.size() / sizeof(double));
-    std::memcpy(all.back().data(), bytes.data(), bytes.size());
-  }
-  return slowest_rank(all);
+  return time_runs(world_.job(), comm_, exercise, iterations, batch, [&](int done) {
+    progress_.show(fmt::format("{}: {} of {}", label, done, iterations));
+  });
 }
 
 double PerfRun::bound_us(const Case& what) {

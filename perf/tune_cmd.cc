@@ -1,0 +1,225 @@
+// `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows what
+// `auto` makes of them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "coll/choice.h"
+#include "perf/bytes.h"
+#include "perf/commands.h"
+#include "perf/exercise.h"
+#include "perf/names.h"
+#include "perf/session.h"
+#include "perf/stats.h"
+#include "perf/table.h"
+
+namespace weft {
+namespace {
+
+struct TuneFlags {
+  JobFlags job;
+  std::vector<std::string> collectives{"all_reduce"};
+  std::string begin = "8", end = "64M", json, buffers = "malloc";
+  std::uint64_t factor = 4;
+  int rounds = 5, budget_ms = 30;
+};
+
+// What takes so many times as long as the fastest algorithm is not worth more looks.
+constexpr double kHopeless = 4;
+
+struct Row {
+  std::uint64_t bytes = 0;
+  std::map<std::string, double> fixed_us;  // median of the rounds, by algorithm
+  std::string picked;                      // by `auto`, with the profile
+  double auto_us = 0, best_us = 0;  // medians, measured in turns: `auto`, the best fixed algorithm
+  std::string best;
+  double ratio() const { return auto_us / best_us; }
+};
+
+class Tune {
+ public:
+  Tune(World& world, const TuneFlags& flags)
+      : world_(world), comm_(world.world()), flags_(flags), progress_(world.rank() == 0) {}
+  int run();
+
+ private:
+  Row measure(const Case& what);
+  // Of one round, in microseconds; `runs` is 0 until it is known how long one takes.
+  double round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs);
+  void show(Collective c, const std::vector<Row>& rows) const;
+
+  World& world_;
+  Communicator comm_;
+  const TuneFlags& flags_;
+  Progress progress_;
+  std::unique_ptr<Memory> memory_;
+  nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
+};
+
+double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs) {
+  comm_.set_algorithm(c, algorithm);
+  const double budget_us = 1e3 * flags_.budget_ms;
+  if (runs == 0) {
+    const double once_us = median(time_runs(world_.job(), comm_, exercise, 3, 1));
+    runs = std::min(iterations_for(once_us, budget_us), 200);
+  }
+  return median(time_runs(world_.job(), comm_, exercise, runs, 1));
+}
+
+Row Tune::measure(const Case& what) {
+  const Collective c = what.collective;
+  Row row;
+  row.bytes = what.bytes;
+  Exercise exercise(comm_, what, *memory_);
+  exercise.prepare();
+  exercise.prepare_to_time();
+  const Shape shape = shape_of(world_.topology(), world_.rank(), what.root);
+
+  struct Entry {
+    std::string name;
+    int runs = 0;
+    std::vector<double> us;
+  };
+  std::vector<Entry> entries;
+  for (const Algorithm& a : algorithms())
+    if (a.collective == c && a.applies(shape)) entries.push_back({std::string(a.name), 0, {}});
+  for (int round = 0; round < flags_.rounds; ++round) {
+    double best = 0;
+    for (Entry& e : entries) {
+      e.us.push_back(round_us(exercise, c, e.name, e.runs));
+      best = best > 0 ? std::min(best, median(e.us)) : median(e.us);
+    }
+    std::erase_if(entries, [&](const Entry& e) {
+      if (median(e.us) <= kHopeless * best) return false;
+      row.fixed_us[e.name] = median(e.us);
+      return true;
+    });
+  }
+  for (const Entry& e : entries) row.fixed_us[e.name] = median(e.us);
+  for (const auto& [name, us] : row.fixed_us) comm_.learn(c, what.bytes, name, us);
+
+  // In turns with what is fastest by the first rounds: only times of the same minutes compare.
+  row.best = std::ranges::min_element(row.fixed_us, {}, [](auto& e) { return e.second; })->first;
+  std::vector<double> best, picked;
+  int best_runs = 0, picked_runs = 0;
+  for (int round = 0; round < flags_.rounds; ++round) {
+    best.push_back(round_us(exercise, c, row.best, best_runs));
+    picked.push_back(round_us(exercise, c, "auto", picked_runs));
+    row.picked = comm_.last_algorithm();
+  }
+  row.best_us = median(best);
+  row.auto_us = median(picked);
+  return row;
+}
+
+void Tune::show(Collective c, const std::vector<Row>& rows) const {
+  std::vector<std::vector<std::string>> lines = {
+      {"  bytes", "auto picks", "us", "best fixed", "us", "auto / best", "others, us"}};
+  for (const Row& r : rows) {
+    std::string others;
+    for (const auto& [name, us] : r.fixed_us)
+      if (name != r.best) others += fmt::format("{} {}  ", name, format_us(us));
+    lines.push_back({"  " + format_bytes(r.bytes), r.picked, format_us(r.auto_us), r.best,
+                     format_us(r.best_us), fmt::format("{:.2f}", r.ratio()), others});
+  }
+  fmt::print("{}, {} ranks on {} hosts, {} rails\n{}", name(c), world_.size(),
+             world_.topology().nhosts(), world_.topology().nrails(), align(lines));
+  const auto slow = std::ranges::count_if(rows, [](const Row& r) { return r.ratio() > 1.10; });
+  // A longer message that is done sooner says that the shorter one has the wrong algorithm.
+  int cliffs = 0;
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    cliffs += rows[i].auto_us < 0.85 * rows[i - 1].auto_us;
+  fmt::print("  auto is within 10 % of the best fixed algorithm at {} of {} sizes; {} cliffs\n\n",
+             rows.size() - static_cast<std::size_t>(slow), rows.size(), cliffs);
+}
+
+int Tune::run() {
+  const int n = world_.size();
+  if (n < 2) throw UsageError("tune with 1 rank: nothing is to be chosen; use -n 2 or more");
+  const auto sizes =
+      size_ladder(parse_bytes("-b", flags_.begin), parse_bytes("-e", flags_.end), flags_.factor);
+  std::uint64_t largest = 0;
+  for (const std::string& text : flags_.collectives)
+    largest = std::max(largest, with_bytes({collective_named(text)}, sizes.back(), n).bytes);
+  memory_ = std::make_unique<Memory>(largest, false, flags_.buffers == "weft");
+  for (const std::string& text : flags_.collectives) {
+    const Collective c = collective_named(text);
+    std::vector<Row> rows;
+    for (const std::uint64_t size : sizes) {
+      const Case what = with_bytes({c}, size, n);
+      if (!rows.empty() && what.bytes == rows.back().bytes) continue;
+      progress_.show(fmt::format("{} {}", text, format_bytes(what.bytes)));
+      rows.push_back(measure(what));
+    }
+    progress_.clear();
+    comm_.set_algorithm(c, "auto");
+    if (world_.rank() == 0) show(c, rows);
+    for (const Row& r : rows)
+      json_.push_back({{"collective", text},
+                       {"bytes", r.bytes},
+                       {"picked", r.picked},
+                       {"auto_us", r.auto_us},
+                       {"best", r.best},
+                       {"best_us", r.best_us},
+                       {"ratio", r.ratio()},
+                       {"fixed_us", r.fixed_us}});
+  }
+  if (world_.rank() != 0 || flags_.json.empty()) return kExitOk;
+  std::ofstream out(flags_.json);
+  const nlohmann::ordered_json all = {{"schema", "weft.tune/1"},
+                                      {"ranks", n},
+                                      {"hosts", world_.topology().nhosts()},
+                                      {"rails", world_.topology().nrails()},
+                                      {"transport", effective_transport(flags_.job.transport)},
+                                      {"rows", json_}};
+  if (!(out << all.dump(1) << '\n').flush())
+    throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));
+  return kExitOk;
+}
+
+int tune(const TuneFlags& flags) {
+  for (const std::string& text : flags.collectives) {
+    const Collective c = collective_named(text);  // before any rank is started
+    if (c == Collective::kBarrier || c == Collective::kSendRecv)
+      throw Error(fmt::format("tune {}: it has no sizes to choose by", text));
+  }
+  const char* profile = std::getenv("WEFT_PROFILE");
+  if (profile && std::string_view(profile) == "off")
+    throw Error("WEFT_PROFILE=off keeps no profile: unset it, or name a file");
+  return run_job("tune", flags.job, [&](World& world) { return Tune(world, flags).run(); });
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<TuneFlags>();
+  CLI::App* command =
+      app.add_subcommand("tune", "time every algorithm on this job and keep the times for `auto`");
+  command->add_option("collectives", flags->collectives, collective_names())->capture_default_str();
+  add_job_flags(*command, flags->job);
+  command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
+      ->capture_default_str();
+  command->add_option("-e,--end", flags->end, "last size")->capture_default_str();
+  command->add_option("-f,--factor", flags->factor, "from size to size, at most 16")
+      ->check(CLI::Range(2, 16))
+      ->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "in turns; medians count")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--budget-ms", flags->budget_ms, "of one algorithm in one round")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
+      ->check(CLI::IsMember({"malloc", "weft"}))
+      ->capture_default_str();
+  command->add_option("--json", flags->json, "also write the table to this file");
+  command->callback([flags, &exit_code] { exit_code = tune(*flags); });
+}
+
+}  // namespace weft

@@ -1,0 +1,140 @@
+// labels: multiproc
+// ctest: whole
+// `auto` with a profile that is wrong: ranks try rivals together and agree, whatever they measured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "coll/choice.h"
+#include "coll/metrics.h"
+#include "support/ranks.h"
+#include "support/setting.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using testing::places;
+using testing::run_ranks;
+using testing::Setting;
+
+constexpr std::size_t kCount = 40000;  // more than a board takes
+
+class Correction : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    const Setting& s = GetParam();
+    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
+      GTEST_SKIP() << "missing capability: UCX";
+    std::string name = ::testing::TempDir() + "correctionXXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+    file = folder + "/profile.json";
+    setenv("WEFT_PROFILE", file.c_str(), 1);
+  }
+  void TearDown() override {
+    setenv("WEFT_PROFILE", "off", 1);
+    if (!folder.empty()) std::filesystem::remove_all(folder);
+  }
+  void run(const std::function<void(World&)>& body) {
+    WorldOptions options;
+    options.transport = GetParam().transport;
+    run_ranks(places(GetParam().hosts), options, body);
+  }
+  // What each rank ran, call by call.
+  std::map<Rank, std::vector<std::string>> ran;
+  std::mutex mutex;
+  std::string folder, file;
+
+  // all_reduce of kCount elements with the right result, so many times. asynchronous: this rank
+  // does not wait in the call.
+  void calls(World& world, int times, bool asynchronous = false) {
+    Communicator comm = world.world();
+    std::vector<std::int32_t> in(kCount), out(kCount);
+    std::vector<std::string> mine;
+    std::int32_t want = 0;
+    for (Rank r = 0; r < comm.size(); ++r) want += r + 1;
+    for (int i = 0; i < times; ++i) {
+      for (std::size_t k = 0; k < kCount; k += 997) in[k] = (comm.rank() + 1) * (i + 1);
+      Status s;
+      if (asynchronous)
+        s = comm.all_reduce_async(in.data(), out.data(), kCount, DType::kInt32, RedOp::kSum).wait();
+      else
+        s = comm.all_reduce(in.data(), out.data(), kCount, DType::kInt32, RedOp::kSum);
+      s.check();
+      mine.push_back(comm.last_algorithm());
+      for (std::size_t k = 0; k < kCount; k += 997) ASSERT_EQ(out[k], want * (i + 1)) << i;
+    }
+    const std::lock_guard lock(mutex);
+    ran[comm.rank()] = mine;
+  }
+};
+
+std::set<std::string> kinds(const std::vector<std::string>& v) { return {v.begin(), v.end()}; }
+
+TEST_P(Correction, TriesRivalsOnAllRanksAlikeAndKeepsWhatItLearnt) {
+  constexpr int kCalls = 200;
+  run([&](World& world) { calls(world, kCalls); });
+  ASSERT_EQ(ran.size(), static_cast<std::size_t>(ranks_of(GetParam())));
+  for (const auto& [r, algorithms] : ran) EXPECT_EQ(algorithms, ran[0]) << "rank " << r;
+  // Nothing is tried at first, then rivals are.
+  EXPECT_EQ(kinds({ran[0].begin(), ran[0].begin() + Trial::kBefore - 1}).size(), 1u);
+  EXPECT_GT(kinds(ran[0]).size(), 1u);
+  ASSERT_TRUE(std::filesystem::exists(file));
+  // The next job begins with the times of this one: with one algorithm, for long.
+  ran.clear();
+  run([&](World& world) {
+    calls(world, kCalls);
+    if (world.rank() != 0) return;
+    for (const auto& pick : world.metrics().picks) {
+      if (pick.bytes < kCount * 4) continue;
+      EXPECT_GT(pick.measured, 0u);
+    }
+  });
+  EXPECT_EQ(kinds(ran[0]).size(), 1u) << ::testing::PrintToString(kinds(ran[0]));
+}
+
+TEST_P(Correction, ARankThatDoesNotWaitIsAgainstAChangeAndHarmless) {
+  run([&](World& world) { calls(world, 200, world.rank() == 1); });
+  for (const auto& [r, algorithms] : ran) EXPECT_EQ(algorithms, ran[0]) << "rank " << r;
+  EXPECT_EQ(ran[0].front(), ran[0].back());
+}
+
+TEST_P(Correction, OffTriesNothing) {
+  setenv("WEFT_PROFILE", "off", 1);
+  run([&](World& world) { calls(world, 200); });
+  EXPECT_EQ(kinds(ran[0]).size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+TEST_P(Correction, AProfileThatIsWrongIsLearntAnew) {
+  if (GetParam().hosts.size() > 1) GTEST_SKIP() << "one setting is enough: it takes 1,500 calls";
+  // The slowest algorithm claims to be the fastest.
+  const auto claim = [&](World& world, const char* name, double us) {
+    Communicator comm = world.world();
+    comm.learn(Collective::kAllReduce, kCount * 4, name, us);
+  };
+  run([&](World& world) {
+    for (const char* name : {"direct", "halving_doubling", "recursive_doubling", "flat", "tree"})
+      claim(world, name, 100);
+    claim(world, "ring", 1);
+    calls(world, 1500);
+  });
+  EXPECT_EQ(kinds({ran[0].begin(), ran[0].begin() + 1000}), std::set<std::string>{"ring"});
+  EXPECT_GT(kinds(ran[0]).size(), 1u);
+  for (const auto& [r, algorithms] : ran) EXPECT_EQ(algorithms, ran[0]) << "rank " << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Correction,
+                         ::testing::Values(Setting{"Shm", {4}, "auto"},
+                                           Setting{"Mixed", {2, 2}, "auto"}),
+                         [](const auto& i) { return std::string(i.param.name); });
+
+}  // namespace
+}  // namespace weft

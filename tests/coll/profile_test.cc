@@ -1,0 +1,173 @@
+// Profiles: what is kept, what is read back, and files that are not what they should be.
+#include "coll/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "topo/status.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kAll = Collective::kAllReduce;
+Shape ranks(int n) {
+  Shape shape;
+  shape.nranks = n;
+  return shape;
+}
+
+class ProfileFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "profileXXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder = name;
+    unsetenv("WEFT_PROFILE");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+  std::string put(const std::string& text) {
+    std::ofstream(folder + "/p.json") << text;
+    return folder + "/p.json";
+  }
+  std::string folder;
+};
+
+TEST(Profile, InterpolatesBetweenNeighbours) {
+  Profile p;
+  p.add(kAll, ranks(4), 1 << 10, "ring", 10, 5);
+  p.add(kAll, ranks(4), 1 << 12, "ring", 40, 5);
+  EXPECT_DOUBLE_EQ(p.time_us(kAll, ranks(4), 1 << 10, "ring"), 10);
+  EXPECT_NEAR(p.time_us(kAll, ranks(4), 1 << 11, "ring"), 20, 1e-9);
+  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 13, "ring"), 0);  // beyond what was measured
+  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 9, "ring"), 0);
+  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 11, "direct"), 0);
+  EXPECT_EQ(p.time_us(kAll, ranks(5), 1 << 11, "ring"), 0);
+  EXPECT_EQ(p.time_us(Collective::kAllGather, ranks(4), 1 << 11, "ring"), 0);
+  p.add(kAll, ranks(4), 1 << 20, "ring", 4000, 5);
+  EXPECT_EQ(p.time_us(kAll, ranks(4), 1 << 16, "ring"), 0);  // too wide a gap
+}
+
+TEST(Profile, NewTimesOutweighOldOnes) {
+  Profile p;
+  for (int i = 0; i < 100; ++i) p.add(kAll, ranks(2), 64, "ring", 10, 5);
+  for (int i = 0; i < 20; ++i) p.add(kAll, ranks(2), 64, "ring", 20, 5);
+  EXPECT_GT(p.time_us(kAll, ranks(2), 64, "ring"), 19);
+}
+
+TEST(Profile, ReadsBackWhatItWrote) {
+  Profile p;
+  p.topology = "a \"small\" one";
+  p.add(kAll, ranks(4), 100, "ring", 1.0 / 3, 5);
+  Shape two_hosts = ranks(4);
+  two_hosts.hosts = {{0, 1}, {2, 3}};
+  p.add(Collective::kBroadcast, two_hosts, 1 << 20, "tree", 2e5, 7);
+  const Profile q = Profile::parse(p.text());
+  EXPECT_EQ(q.text(), p.text());
+  EXPECT_EQ(q.topology, p.topology);
+  EXPECT_EQ(q.time_us(kAll, ranks(4), 128, "ring"), 1.0 / 3);
+  EXPECT_EQ(q.size(), 2u);
+}
+
+TEST(Profile, OffTellsTheOthers) {
+  Profile p;
+  p.turn_off();
+  EXPECT_TRUE(Profile::parse(p.text()).off());
+  p.add(kAll, ranks(4), 100, "ring", 1, 5);
+  EXPECT_EQ(p.size(), 0u);
+}
+
+TEST(Profile, SaysWhatIsWrong) {
+  const auto why = [](const std::string& text) -> std::string {
+    try {
+      (void)Profile::parse(text);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(why("{"), HasSubstr("parse"));
+  EXPECT_THAT(why(R"({"schema":"x/1","topology":"","times":[]})"), HasSubstr("x/1"));
+  const auto one = [](const std::string& collective, const std::string& us) {
+    return R"({"schema":"weft.profile/1","topology":"","times":[{"collective":")" + collective +
+           R"(","ranks":2,"hosts":1,"deterministic":false,"algorithm":"ring","bytes":8,"us":)" +
+           us + R"(,"samples":1}]})";
+  };
+  EXPECT_EQ(why(one("all_reduce", "3.5")), "");
+  EXPECT_THAT(why(one("all_redouce", "3.5")), HasSubstr("all_redouce"));
+  EXPECT_THAT(why(one("all_reduce", "-1")), HasSubstr("-1"));
+  EXPECT_NE(why(one("all_reduce", "\"x\"")), "");
+}
+
+TEST_F(ProfileFile, SavingMergesWithWhatIsThere) {
+  const std::string path = folder + "/deep/er/p.json";
+  Profile a, b;
+  a.topology = b.topology = "t";
+  a.add(kAll, ranks(4), 64, "ring", 10, 5);
+  b.add(kAll, ranks(4), 64, "direct", 20, 5);
+  save_profile(path, a);
+  save_profile(path, b);
+  const Profile both = load_profile(path, "t");
+  EXPECT_EQ(both.size(), 2u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder + "/deep/er"), {}), 1)
+      << "a temporary file is left";
+}
+
+TEST_F(ProfileFile, GarbageIsReplacedAndDoesNoHarm) {
+  for (const char* text : {"", "garbage", "[1,2]", "{\"schema\":\"weft.profile/1\"}", "off"}) {
+    const std::string path = put(text);
+    const Profile p = load_profile(path, "t");
+    EXPECT_EQ(p.size(), 0u) << text;
+    EXPECT_EQ(p.topology, "t") << text;
+    Profile news;
+    news.topology = "t";
+    news.add(kAll, ranks(4), 64, "ring", 10, 5);
+    save_profile(path, news);
+    EXPECT_EQ(load_profile(path, "t").size(), 1u) << text;
+  }
+}
+
+TEST_F(ProfileFile, AnotherTopologyIsNotMixedIn) {
+  Profile p;
+  p.topology = "t";
+  p.add(kAll, ranks(4), 64, "ring", 10, 5);
+  save_profile(folder + "/p.json", p);
+  EXPECT_EQ(load_profile(folder + "/p.json", "u").size(), 0u);
+}
+
+TEST_F(ProfileFile, WhereItIs) {
+  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  const std::string path = profile_path("t");
+  EXPECT_TRUE(path.starts_with(folder + "/weft/profile-")) << path;
+  EXPECT_NE(path, profile_path("u"));
+  setenv("WEFT_PROFILE", "off", 1);
+  EXPECT_EQ(profile_path("t"), "");
+  EXPECT_TRUE(load_profile(profile_path("t"), "t").off());
+  setenv("WEFT_PROFILE", "/x/y.json", 1);
+  EXPECT_EQ(profile_path("t"), "/x/y.json");
+  unsetenv("WEFT_PROFILE");
+  Profile p;
+  p.topology = "t";
+  p.add(kAll, ranks(4), 64, "ring", 10, 5);
+  save_profile(path, p);
+  EXPECT_EQ(newest_profile(ranks(4)).size(), 1u);
+  EXPECT_EQ(newest_profile(ranks(5)).size(), 0u);
+}
+
+TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {
+  std::ofstream(folder + "/file") << "x";
+  Profile p;
+  p.add(kAll, ranks(4), 64, "ring", 10, 5);
+  save_profile(folder + "/file/p.json", p);  // says so in the log
+  EXPECT_FALSE(std::filesystem::exists(folder + "/file/p.json"));
+}
+
+}  // namespace
+}  // namespace weft
