@@ -147,6 +147,14 @@ bool board_ready(const GroupState& g);
 int board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
+// Choosing (choosing.cc). Whether ranks exchange whole messages on the board instead of running a
+// schedule.
+bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
+              std::size_t total_bytes, Rank root);
+// The algorithm of this call, and the trial that it is part of, if it is to be timed.
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root,
+                        Trial*& trial);
+
 struct Core : std::enable_shared_from_this<Core> {
   // Throws Error; the job is then given back.
   Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options);

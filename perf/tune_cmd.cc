@@ -66,8 +66,8 @@ double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorit
   comm_.set_algorithm(c, algorithm);
   const double budget_us = 1e3 * flags_.budget_ms;
   if (runs == 0) {
-    const double once_us = median(time_runs(world_.job(), comm_, exercise, 3, 1));
-    runs = std::min(iterations_for(once_us, budget_us), 200);
+    const double once_us = time_runs(world_.job(), comm_, exercise, 2, 1).back();
+    runs = static_cast<int>(std::clamp(budget_us / once_us, 1.0, 200.0));
   }
   return median(time_runs(world_.job(), comm_, exercise, runs, 1));
 }
