@@ -100,7 +100,7 @@ void Core::set_up(const Place& place) {
   const auto wrap = [&](std::unique_ptr<Transport> t) {
     if (!options.fault.empty())
       t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
-    if (options.integrity) t = make_checked_transport(std::move(t), me, n);
+    if (options.integrity) t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); });
     return t;
   };
   if (options.transport != "ucx") {

@@ -39,8 +39,9 @@ std::uint32_t check_of(const Half& h) { return crc32c(&h, offsetof(Half, check))
 
 class Checked final : public Transport {
  public:
-  Checked(std::unique_ptr<Transport> inner, Rank me, int nranks)
+  Checked(std::unique_ptr<Transport> inner, Rank me, int nranks, std::function<void()> retried)
       : inner_(std::move(inner)),
+        retried_(std::move(retried)),
         caps_(inner_->caps()),
         me_(me),
         own_bit_(std::uint64_t{1} << (caps_.tag_bits - 1)),
@@ -151,6 +152,7 @@ class Checked final : public Transport {
   }
 
   std::unique_ptr<Transport> inner_;
+  std::function<void()> retried_;
   Caps caps_;
   Rank me_;
   std::uint64_t own_bit_;
@@ -336,6 +338,7 @@ void Checked::verify(std::uint64_t id, std::uint32_t crc) {
     return forget_recv(id);
   }
   log().warn("weft: {}; asking for it again", what);
+  retried_();
   p.crcs[t.tag] = crc;
   const std::uint32_t number = ++p.again & 0x3fffffff;
   Transfer again = t;
@@ -459,8 +462,8 @@ std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
 }
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
-                                                  int nranks) {
-  return std::make_unique<Checked>(std::move(inner), me, nranks);
+                                                  int nranks, std::function<void()> retried) {
+  return std::make_unique<Checked>(std::move(inner), me, nranks, std::move(retried));
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "transport/transport.h"
@@ -19,8 +20,10 @@ namespace weft {
 
 inline constexpr int kIntegrityTries = 5;
 
+// retried: called, in poll(), for every message that is asked for again.
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
-                                                  int nranks);
+                                                  int nranks,
+                                                  std::function<void()> retried = [] {});
 
 // CRC-32C (Castagnoli), as in iSCSI.
 std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;

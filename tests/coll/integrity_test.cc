@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "coll/communicator.h"
+#include "coll/metrics.h"
 #include "support/payload.h"
 #include "support/ranks.h"
 #include "support/setting.h"
@@ -42,7 +45,8 @@ bool right(const std::vector<std::int32_t>& out, int n, int shift) {
 }
 
 TEST_P(Integrity, FlippedBitsAreRepaired) {
-  run_ranks(places(GetParam().hosts), options("flip:nth=3,every=23,min=1"), [](World& world) {
+  std::atomic<std::uint64_t> retries{0};
+  run_ranks(places(GetParam().hosts), options("flip:nth=3,every=23,min=1"), [&](World& world) {
     Communicator comm = world.world();
     for (int i = 0; i < 6; ++i)
       for (const std::size_t count : {1ul, 100ul, 5000ul, 300000ul}) {
@@ -52,7 +56,9 @@ TEST_P(Integrity, FlippedBitsAreRepaired) {
         ASSERT_TRUE(s.ok()) << s.to_string();
         ASSERT_TRUE(right(out, comm.size(), i)) << count;
       }
+    retries += world.metrics().retries;
   });
+  EXPECT_GT(retries.load(), 0u);
 }
 
 TEST_P(Integrity, WhatStaysCorruptIsNamedOnAllRanks) {

@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -13,6 +16,7 @@
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Outcome {
   int code;
@@ -117,6 +121,41 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   EXPECT_EQ(parsed["schema"], "weft.explain/1");
   EXPECT_EQ(parsed["proved"], true);
   EXPECT_EQ(parsed["rank"], 4);
+}
+
+TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
+  std::string folder = testing::TempDir() + "tuneXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string profile = folder + "/profile.json", report = folder + "/tune.json";
+  setenv("WEFT_PROFILE", profile.c_str(), 1);
+  const Outcome run = weft(
+      "tune all_reduce reduce_scatter -n 2 -b 64K -e 256K -f 4 --rounds 2 "
+      "--budget-ms 2 --timeout-ms 20000 --json " +
+      report);
+  const Outcome explained = weft("explain all_reduce --ranks 2 --bytes 128K");
+  const Outcome unmeasured = weft("explain all_reduce --ranks 2 --bytes 128K --profile off");
+  const Outcome named = weft("explain all_reduce --ranks 2 --profile " + report);
+  setenv("WEFT_PROFILE", "off", 1);
+  const Outcome off = weft("tune -n 2");
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("auto is within 10 % of the best fixed algorithm at"));
+  std::ifstream file(report);
+  const auto json = nlohmann::json::parse(file);
+  EXPECT_EQ(json["schema"], "weft.tune/1");
+  ASSERT_EQ(json["rows"].size(), 4u);
+  for (const auto& row : json["rows"]) {
+    EXPECT_GT(row["fixed_us"].size(), 1u);
+    EXPECT_TRUE(row["fixed_us"].contains(row["best"])) << row;
+    EXPECT_GT(row["ratio"], 0);
+  }
+  EXPECT_TRUE(std::filesystem::exists(profile));
+  EXPECT_EQ(explained.code, 0) << explained.output;
+  EXPECT_THAT(explained.output, HasSubstr("measured here"));  // between two sizes that were
+  EXPECT_THAT(unmeasured.output, Not(HasSubstr("measured here")));
+  EXPECT_THAT(named.output, HasSubstr("weft.tune/1"));  // no profile: says what it is
+  EXPECT_NE(off.code, 0);
+  EXPECT_THAT(off.output, HasSubstr("WEFT_PROFILE=off"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
