@@ -1,6 +1,7 @@
 // The timed loops of `weft perf bw` and `weft perf lat`, over a PairLink.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -10,7 +11,7 @@
 namespace weft {
 
 // Bytes over time, and the best and worst of windows of 100 ms or a little more (a window ends with
-// the first completion after that; a last one that is shorter is left out, unless it is the only).
+// the first completion after that; a last one that is shorter is left out).
 class RateMeter {
  public:
   static constexpr double kWindowSeconds = 0.1;
@@ -18,8 +19,8 @@ class RateMeter {
   void add(double now, std::uint64_t bytes);
   double seconds() const { return end_ - start_; }
   double average() const { return seconds() > 0 ? static_cast<double>(bytes_) / seconds() : 0; }
-  double best() const { return windows_ ? best_ : average(); }  // bytes per second
-  double worst() const { return windows_ ? worst_ : average(); }
+  double best() const { return std::max(best_, average()); }  // bytes per second
+  double worst() const { return windows_ ? std::min(worst_, average()) : average(); }
 
  private:
   double start_ = 0, end_ = 0, opened_ = 0;

@@ -200,7 +200,8 @@ class TransportPair final : public PairLink {
     }
     // A stream's receiver keeps its window open; of a ping-pong one receive waits ahead.
     const std::uint64_t ahead = latency_ ? 1 : static_cast<std::uint64_t>(depth_);
-    while (receiving_ahead() < ahead && total_ == kUnknown) receive_next();
+    // The word of the end may overtake messages.
+    while (receiving_ahead() < ahead && posted_recvs_ < total_) receive_next();
   }
   std::uint64_t receiving_ahead() const {
     return posted_recvs_ == 0 ? kUnknown : posted_recvs_ - lowest_;
