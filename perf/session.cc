@@ -24,8 +24,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--transport", flags.transport,
-                  "shm, ucx, or auto: shm inside a host, ucx between hosts")
-      ->check(CLI::IsMember({"auto", "shm", "ucx"}))
+                  "shm, ucx, verbs, or auto: shm inside a host; between hosts verbs where all rails "
+                  "are RDMA devices, else ucx")
+      ->check(CLI::IsMember({"auto", "shm", "ucx", "verbs"}))
       ->capture_default_str();
   command.add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait")
       ->check(CLI::Range(1, 86400000))
