@@ -11,6 +11,7 @@
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "transport/rendezvous.h"
+#include "transport/verbs.h"
 
 namespace weft {
 
@@ -42,6 +43,10 @@ std::string effective_transport(const std::string& flag) {
   if (flag == "auto" && std::getenv("WEFT_EMULATE_RAILS") != nullptr) return "shm";
 #endif
   return flag;
+}
+
+std::string transport_between_hosts(const Topology& topology) {
+  return verbs_available() && verbs_everywhere(topology) ? "verbs" : "ucx";
 }
 
 double declared_rail_gbps(double flag) {

@@ -146,7 +146,7 @@ std::string refusal() {
 }
 
 TEST(VerbsSettings, AreReadAndChecked) {
-  EXPECT_EQ(verbs_settings().retry_count, 7);
+  EXPECT_EQ(verbs_settings().retry_count, 6);
   {
     const Variable dscp("WEFT_VERBS_DSCP", "26");
     EXPECT_EQ(verbs_settings().traffic_class, 104);
