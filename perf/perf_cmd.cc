@@ -114,6 +114,7 @@ void PerfRun::describe() {
     one_machine = one_machine && t.place(r).machine == t.place(0).machine;
   report_.emulated = t.nhosts() > 1 && one_machine;
   report_.transport = effective_transport(flags_.job.transport);
+  report_.between_hosts = transport_between_hosts(t);
   report_.buffers = flags_.buffers;
   report_.in_place = flags_.in_place;
   report_.back_to_back = flags_.back_to_back;

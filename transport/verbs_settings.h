@@ -17,7 +17,8 @@ struct VerbsSettings {
   int traffic_class = 0;  // WEFT_VERBS_TRAFFIC_CLASS, or WEFT_VERBS_DSCP: its upper 6 bits
   int service_level = 0;  // WEFT_VERBS_SL: InfiniBand's, or the VLAN priority on Ethernet
   // --- how loss is met ----------------------------------------------------------------------
-  int retry_count = 7;     // WEFT_VERBS_RETRY_COUNT: 0 ... 7 repetitions, then status 12
+  // Not 7: Soft-RoCE (rdma_rxe of Linux 6.1) then repeats for ever, and no peer is ever dead.
+  int retry_count = 6;     // WEFT_VERBS_RETRY_COUNT: 0 ... 7 repetitions, then status 12
   int timeout = 16;        // WEFT_VERBS_TIMEOUT: 4.096 us * 2^timeout before each; 268 ms
   int rnr_retry = 7;       // WEFT_VERBS_RNR_RETRY: 7 is for ever
   int min_rnr_timer = 12;  // WEFT_VERBS_MIN_RNR_TIMER: code of a time; 12 is 0.64 ms
