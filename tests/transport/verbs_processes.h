@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -26,10 +27,16 @@ class VerbsRank {
   void recv(Rank peer, std::uint64_t tag, void* data, std::size_t bytes, std::uint64_t id) {
     one(Transfer::Kind::kRecv, peer, tag, data, bytes, id);
   }
-  // The code that transfer `id` ends with; a failed test when it does not within 60 s.
-  Code wait(std::uint64_t id) {
+  // The code that transfer `id` ends with; a failed test when it does not within 60 s. `meanwhile`
+  // runs about ten times a second.
+  Code wait(std::uint64_t id, const std::function<void()>& meanwhile = {}) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    auto next = std::chrono::steady_clock::now();
     while (!done_.contains(id)) {
+      if (meanwhile && std::chrono::steady_clock::now() > next) {
+        next += std::chrono::milliseconds(100);
+        meanwhile();
+      }
       Completion out[8];
       const std::size_t n = transport_->poll(out);
       for (std::size_t i = 0; i < n; ++i) done_[out[i].id] = out[i].code;
