@@ -29,7 +29,8 @@ struct Operation;   // one collective under way
 struct Call;        // its arguments
 
 struct WorldOptions {
-  // Between ranks of a host / of different hosts. "auto": shm / ucx. "shm" and "ucx" use that one
+  // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every rank
+  // is a verbs device that is up, else ucx. "shm", "ucx" and "verbs" use that one
   // for every pair; shm then needs all ranks on one machine.
   std::string transport = "auto";
   std::string algorithm = "auto";            // default of every call

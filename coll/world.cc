@@ -18,6 +18,7 @@
 #include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
+#include "transport/verbs.h"
 
 namespace weft {
 namespace {
@@ -56,8 +57,10 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
 }
 
 void Core::set_up(const Place& place) {
-  if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx")
-    throw Error(fmt::format("transport '{}' is not one of auto, shm, ucx", options.transport));
+  if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx" &&
+      options.transport != "verbs")
+    throw Error(
+        fmt::format("transport '{}' is not one of auto, shm, ucx, verbs", options.transport));
   const int n = job->size();
   const Rank me = job->rank();
   std::vector<Place> places;
@@ -74,9 +77,13 @@ void Core::set_up(const Place& place) {
         fmt::format("transport shm needs all ranks on one machine, but rank 0 is on '{}' "
                     "and others are elsewhere; use --transport auto",
                     machine(0)));
-  const bool emulate = !ucx_available() && one_machine;
+  const bool verbs =
+      options.transport == "verbs" ||
+      (options.transport == "auto" && verbs_available() && verbs_everywhere(*topology));
+  const bool emulate = !verbs && !ucx_available() && one_machine;
+  const bool no_shm = options.transport == "ucx" || options.transport == "verbs";
   const auto share = [&](Rank a, Rank b) {
-    if (options.transport == "ucx") return false;
+    if (no_shm) return false;
     if (options.transport == "shm" || emulate) return machine(a) == machine(b);
     return machine(a) == machine(b) && topology->same_host(a, b);
   };
@@ -103,17 +110,18 @@ void Core::set_up(const Place& place) {
     if (options.integrity) t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); });
     return t;
   };
-  if (options.transport != "ucx") {
+  if (!no_shm) {
     shm_link = static_cast<int>(links.size());
     transports.push_back(wrap(make_shm_transport(*job, *topology, members)));
     links.push_back(transports.back().get());
   }
-  if (any_far || options.transport == "ucx") {
+  if (any_far || no_shm) {
     first_rail_link = static_cast<int>(links.size());
     const auto& rails = topology->place(me).rails;
     for (int r = 0; r < topology->nrails(); ++r) {
-      transports.push_back(
-          wrap(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)])));
+      const Nic& rail = rails[static_cast<std::size_t>(r)];
+      transports.push_back(wrap(verbs ? make_verbs_transport(*job, *topology, rail)
+                                      : make_ucx_transport(*job, *topology, rail)));
       links.push_back(transports.back().get());
     }
   }

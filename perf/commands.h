@@ -12,10 +12,12 @@ enum Exit : int { kExitOk = 0, kExitWarn = 1, kExitCritical = 2, kExitUnknown = 
 void add_topo(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_perf(CLI::App& app, int& exit_code);
+void add_pair_tests(CLI::App& perf, int& exit_code);  // below `weft perf`
 void add_explain(CLI::App& app, int& exit_code);
 void add_validate(CLI::App& app, int& exit_code);
 void add_sim(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
+void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`
 void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);

@@ -3,21 +3,17 @@
 // ports; how a lab is made only the script knows.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "perf/commands.h"
+#include "perf/lab_ports.h"
 #include "perf/lab_ranks.h"
 #include "perf/scripts.h"
 #include "topo/status.h"
@@ -41,45 +37,6 @@ struct LabOptions {
   int grace_s = 60;
   std::vector<std::string> command;
 };
-
-struct Port {
-  std::string host, rail;
-  std::int64_t tx_bytes = 0, rx_bytes = 0;
-};
-
-// What the script says of a lab that is up.
-struct LabFacts {
-  int hosts = 0, rails = 0;
-  std::vector<std::string> rates;
-};
-
-// "400mbit" as tc writes it, in Gb/s.
-double gbps_of(const std::string& rate) {
-  static const std::regex pattern("([0-9]+\\.?[0-9]*)([kmg]?)bit", std::regex::icase);
-  std::smatch match;
-  if (!std::regex_match(rate, match, pattern) || std::stod(match[1]) <= 0) {
-    throw Error(fmt::format("--rate {}: write it like 400mbit, 1gbit or 400mbit,100mbit", rate));
-  }
-  const std::string unit = match[2];
-  const double scale = unit.empty()                 ? 1e-9
-                       : unit == "k" || unit == "K" ? 1e-6
-                       : unit == "m" || unit == "M" ? 1e-3
-                                                    : 1.0;
-  return std::stod(match[1]) * scale;
-}
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  std::stringstream stream(list);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
-
-std::string random_secret() {
-  unsigned char bytes[16];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error("getrandom failed");
-  return fmt::format("{:02x}", fmt::join(bytes, ""));
-}
 
 // A lab for as long as this object lives: made here and removed at the end, or one that was up.
 class Lab {
@@ -116,17 +73,12 @@ class Lab {
       const std::string value = word.substr(word.find('=') + 1);
       if (word.starts_with("hosts=")) facts.hosts = std::stoi(value);
       if (word.starts_with("rails=")) facts.rails = std::stoi(value);
-      if (word.starts_with("rates=")) facts.rates = split(value);
+      if (word.starts_with("rates=")) facts.rates = split_list(value);
     }
     return facts;
   }
 
-  std::vector<Port> counters() const {
-    std::vector<Port> ports;
-    std::stringstream words(ask("counters"));
-    for (Port p; words >> p.host >> p.rail >> p.tx_bytes >> p.rx_bytes;) ports.push_back(p);
-    return ports;
-  }
+  std::vector<LabPort> counters() const { return parse_ports(ask("counters")); }
 
  private:
   std::string ask(const std::string& question) const {
@@ -147,7 +99,7 @@ std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
   for (int r = 0; r < facts.rails; ++r) rails.push_back(fmt::format("rail{}", r));
   // Of unequal rails the mean: rails x rate is then still what a host can send.
   double gbps = 0;
-  for (const std::string& rate : facts.rates) gbps += gbps_of(rate) / facts.rails;
+  for (const std::string& rate : facts.rates) gbps += lab_gbps_of(rate) / facts.rails;
 
   std::vector<std::string> command = options.command;
   if (command.front() == "weft") command.front() = this_binary();
@@ -175,85 +127,26 @@ std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
   return ranks;
 }
 
-std::vector<Port> difference(std::vector<Port> after, const std::vector<Port>& before) {
-  for (std::size_t i = 0; i < after.size() && i < before.size(); ++i) {
-    after[i].tx_bytes -= before[i].tx_bytes;
-    after[i].rx_bytes -= before[i].rx_bytes;
-  }
-  return after;
-}
-
-std::int64_t sent_by(const std::string& host, const std::vector<Port>& ports) {
-  std::int64_t bytes = 0;
-  for (const Port& port : ports) bytes += port.host == host ? port.tx_bytes : 0;
-  return bytes;
-}
-
-std::int64_t most_sent_by_a_host(const std::vector<Port>& ports) {
-  std::int64_t most = 0;
-  for (const Port& port : ports) most = std::max(most, sent_by(port.host, ports));
-  return most;
-}
-
-void write_counters(std::ofstream& file, const LabFacts& facts, const LabOptions& options,
-                    const std::vector<Port>& ports, double seconds, int exit_code) {
-  nlohmann::ordered_json json = {{"schema", "weft.lab/1"},
-                                 {"hosts", facts.hosts},
-                                 {"ranks_per_host", options.ranks_per_host},
-                                 {"rails", facts.rails},
-                                 {"rates", facts.rates},
-                                 {"command", options.command},
-                                 {"exit_code", exit_code},
-                                 {"seconds", seconds},
-                                 {"max_host_tx_bytes", most_sent_by_a_host(ports)}};
-  for (const Port& port : ports) {
-    json["ports"].push_back({{"host", port.host},
-                             {"rail", port.rail},
-                             {"tx_bytes", port.tx_bytes},
-                             {"rx_bytes", port.rx_bytes}});
-  }
-  file << json.dump(2) << '\n';
-  file.flush();
-  if (!file) throw Error(fmt::format("--counters {}: writing failed", options.counters_file));
-}
-
-void print_summary(const std::vector<Port>& ports) {
-  fmt::print(stderr, "\n{:<6} {:<7} {:>12} {:>12} {:>18}\n", "host", "rail", "tx MB", "rx MB",
-             "of the host's tx");
-  for (const Port& port : ports) {
-    const std::int64_t host_bytes = sent_by(port.host, ports);
-    fmt::print(stderr, "{:<6} {:<7} {:>12.3f} {:>12.3f} {:>16.1f} %\n", port.host, port.rail,
-               port.tx_bytes / 1e6, port.rx_bytes / 1e6,
-               host_bytes > 0 ? 100.0 * port.tx_bytes / host_bytes : 0.0);
-  }
-  fmt::print(stderr, "most sent by one host: {} bytes\n", most_sent_by_a_host(ports));
-}
-
 int run_lab(const LabOptions& options) {
   if (geteuid() != 0) {
     throw Error("lab netlab makes network namespaces and needs root: run it with sudo");
   }
-  for (const std::string& rate : split(options.rate)) gbps_of(rate);
-  std::ofstream counters_file;
-  if (!options.counters_file.empty()) {
-    counters_file.open(options.counters_file);
-    if (!counters_file) {
-      throw Error(fmt::format("--counters {}: cannot be written", options.counters_file));
-    }
-  }
+  for (const std::string& rate : split_list(options.rate)) lab_gbps_of(rate);
+  std::ofstream counters_file = open_counters(options.counters_file);
   const SignalGuard guard;
   const Lab lab(options);
   const LabFacts facts = lab.facts();
-  const std::vector<Port> before = lab.counters();
+  const std::vector<LabPort> before = lab.counters();
   const auto start = std::chrono::steady_clock::now();
   const int code =
       run_ranks(make_ranks(lab, facts, options), std::chrono::seconds(options.grace_s));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const std::vector<Port> ports = difference(lab.counters(), before);
+  const std::vector<LabPort> ports = difference(lab.counters(), before);
   if (counters_file.is_open()) {
-    write_counters(counters_file, facts, options, ports, took.count(), code);
+    write_lab_report(counters_file, options.counters_file,
+                     {facts, options.ranks_per_host, options.command, ports, took.count(), code});
   }
-  if (options.summary) print_summary(ports);
+  if (options.summary) print_ports(ports);
   if (options.keep) {
     fmt::print(stderr,
                "weft: lab {0} stays up: weft lab netlab --use {0} -- CMD runs in it, {1} exec "
@@ -298,6 +191,7 @@ void add_lab(CLI::App& app, int& exit_code) {
       ->add_option("command", options.command,
                    "-- and the command of every rank; `weft` is this binary")
       ->required();
+  add_softroce(*lab, exit_code);
   netlab->callback([&exit_code] { exit_code = run_lab(options); });
 }
 

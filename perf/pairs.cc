@@ -101,7 +101,9 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
 
 std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b) {
   const bool local = topology.same_host(a, b);
-  const std::string by = transport != "auto" ? transport : local ? "shm" : "ucx";
+  const std::string by = transport != "auto" ? transport
+                         : local             ? "shm"
+                                             : transport_between_hosts(topology);
   if (by == "shm") return local ? by : by + " between hosts";
   if (local) return by + " inside a host";
   return topology.rail(a) == topology.rail(b) ? fmt::format("{} rail {}", by, topology.rail(a))

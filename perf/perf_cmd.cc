@@ -108,6 +108,7 @@ void PerfRun::describe() {
     one_machine = one_machine && t.place(r).machine == t.place(0).machine;
   report_.emulated = t.nhosts() > 1 && one_machine;
   report_.transport = effective_transport(flags_.job.transport);
+  report_.between_hosts = transport_between_hosts(t);
   report_.buffers = flags_.buffers;
   report_.in_place = flags_.in_place;
   report_.back_to_back = flags_.back_to_back;
@@ -273,8 +274,8 @@ int perf(const PerfFlags& flags) {
 
 void add_perf(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PerfFlags>();
-  CLI::App* command = app.add_subcommand("perf", "time a collective, check its results");
-  command->add_option("collective", flags->collective, collective_names())->required();
+  CLI::App* command = app.add_subcommand("perf", "time a collective and check its results, or pairs (bw, lat)");
+  command->add_option("collective", flags->collective, collective_names());
   add_job_flags(*command, flags->job);
   command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
       ->capture_default_str();
@@ -300,7 +301,12 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_flag("--back-to-back", flags->back_to_back,
                     "no barrier between operations; time is total / iterations");
   command->add_option("--json", flags->json, "also write a report to this file; - for stdout only");
-  command->callback([flags, &exit_code] { exit_code = perf(*flags); });
+  add_pair_tests(*command, exit_code);
+  command->callback([command, flags, &exit_code] {
+    if (!command->get_subcommands().empty()) return;
+    if (flags->collective.empty()) throw CLI::RequiredError("collective, bw or lat");
+    exit_code = perf(*flags);
+  });
 }
 
 }  // namespace weft

@@ -28,10 +28,12 @@ std::string bound_in_words(const PerfReport& report) {
 
 }  // namespace
 
-std::string transports_in_words(const std::string& transport, int ranks, int hosts) {
+std::string transports_in_words(const std::string& transport, int ranks, int hosts,
+                                const std::string& between_hosts) {
   if (transport != "auto") return transport;
   if (hosts < 2) return "shm";
-  return ranks == hosts ? "ucx" : "shm inside a host, ucx between hosts";
+  return ranks == hosts ? between_hosts
+                        : fmt::format("shm inside a host, {} between hosts", between_hosts);
 }
 
 double algbw(const PerfRow& row) { return algbw_gbps(row.bytes, row.time_us.p50); }
@@ -54,7 +56,8 @@ std::string header(const PerfReport& report) {
                          report.emulated ? ", emulated on one machine" : "");
   return fmt::format("# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
                      name(report.collective), place,
-                     transports_in_words(report.transport, report.ranks, report.hosts),
+                     transports_in_words(report.transport, report.ranks, report.hosts,
+                                         report.between_hosts),
                      report.buffers, report.in_place ? "in place" : "out of place",
                      report.back_to_back ? "back to back, total / iterations of the slowest rank"
                                          : "slowest rank, a barrier before each") +

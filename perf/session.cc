@@ -11,6 +11,7 @@
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "transport/rendezvous.h"
+#include "transport/verbs.h"
 
 namespace weft {
 
@@ -24,8 +25,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--transport", flags.transport,
-                  "shm, ucx, or auto: shm inside a host, ucx between hosts")
-      ->check(CLI::IsMember({"auto", "shm", "ucx"}))
+                  "shm, ucx, verbs, or auto: shm inside a host; between hosts verbs where all rails "
+                  "are RDMA devices, else ucx")
+      ->check(CLI::IsMember({"auto", "shm", "ucx", "verbs"}))
       ->capture_default_str();
   command.add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait")
       ->check(CLI::Range(1, 86400000))
@@ -41,6 +43,10 @@ std::string effective_transport(const std::string& flag) {
   if (flag == "auto" && std::getenv("WEFT_EMULATE_RAILS") != nullptr) return "shm";
 #endif
   return flag;
+}
+
+std::string transport_between_hosts(const Topology& topology) {
+  return verbs_available() && verbs_everywhere(topology) ? "verbs" : "ucx";
 }
 
 double declared_rail_gbps(double flag) {

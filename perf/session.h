@@ -9,6 +9,7 @@
 
 #include "coll/communicator.h"
 #include "topo/status.h"
+#include "topo/topology.h"
 
 namespace CLI {
 class App;
@@ -52,6 +53,8 @@ inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
 // "auto" as it turns out: without UCX in this build, emulated hosts reach each other by shm.
 std::string effective_transport(const std::string& flag);
+// What `auto` takes between hosts: "verbs" or "ucx".
+std::string transport_between_hosts(const Topology& topology);
 
 // WEFT_RAIL_GBPS unless the flag is given; 0 when neither is. Throws Error on nonsense.
 double declared_rail_gbps(double flag);

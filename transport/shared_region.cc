@@ -208,6 +208,14 @@ RegionRef find_region(const void* data, std::size_t bytes) noexcept {
   return {found.index, found.serial, static_cast<std::uint64_t>(p - found.begin)};
 }
 
+std::size_t region_bytes(const RegionRef& ref) noexcept {
+  if (ref.serial == 0) return 0;
+  Registry& reg = registry();
+  const std::lock_guard lock(reg.mutex);
+  const DirectoryEntry* entry = reg.entry(ref.index);
+  return entry->serial.load(std::memory_order_acquire) == ref.serial ? entry->bytes : 0;
+}
+
 int region_directory_fd() { return registry().directory.fd(); }
 
 PeerRegions::PeerRegions(pid_t pid, int directory_fd)

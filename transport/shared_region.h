@@ -50,6 +50,9 @@ struct RegionRef {
 // is remembered per thread.
 RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 
+// How long the whole region is; 0 once it has been freed. Thread-safe.
+std::size_t region_bytes(const RegionRef& ref) noexcept;
+
 // The file descriptor of this process's directory of regions, which others map to follow.
 int region_directory_fd();
 

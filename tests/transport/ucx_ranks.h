@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "rank_processes.h"
 #include "shared_job.h"
 #include "topo/topology.h"
 #include "transport/ucx.h"
@@ -94,39 +95,6 @@ class End {
   std::vector<std::unique_ptr<Transport>> rails_;
   std::map<std::uint64_t, Code> done_;
 };
-
-// Runs body(board, rank) as n processes and waits for them. A rank listed in `victims` may end
-// by SIGKILL; any other must end well.
-inline void run_ranks(int n, const std::function<void(SharedBoard&, Rank)>& body,
-                      const std::vector<Rank>& victims = {}) {
-  SharedBoard board(n);
-  std::fflush(nullptr);
-  std::vector<pid_t> pids;
-  for (Rank r = 0; r < n; ++r) {
-    const pid_t pid = fork();
-    ASSERT_GE(pid, 0);
-    if (pid == 0) {
-      alarm(120);  // a hang ends as a failure
-      try {
-        body(board, r);
-      } catch (const std::exception& e) {
-        ADD_FAILURE() << "rank " << r << ": " << e.what();
-      }
-      std::fflush(nullptr);
-      _exit(::testing::Test::HasFailure() ? 1 : 0);
-    }
-    pids.push_back(pid);
-  }
-  for (Rank r = 0; r < n; ++r) {
-    int status = 0;
-    ASSERT_EQ(waitpid(pids[static_cast<std::size_t>(r)], &status, 0),
-              pids[static_cast<std::size_t>(r)]);
-    const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    const bool victim = std::find(victims.begin(), victims.end(), r) != victims.end();
-    EXPECT_TRUE(victim ? killed : WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        << "rank " << r << " ended with status " << status;
-  }
-}
 
 // Bytes that differ by source, destination and tag.
 inline std::vector<unsigned char> pattern(std::size_t bytes, unsigned seed) {

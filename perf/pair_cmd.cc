@@ -1,0 +1,25 @@
+// weft perf bw, weft perf lat: bandwidth and latency of pairs, with perftest's flags and columns.
+#include <memory>
+
+#include "perf/commands.h"
+#include "perf/pair_options.h"
+#include "perf/pair_session.h"
+
+namespace weft {
+
+void add_pair_tests(CLI::App& perf, int& exit_code) {
+  const auto add = [&](PairTest test, const char* title) {
+    auto options = std::make_shared<PairOptions>();
+    options->test = test;
+    CLI::App* command = perf.add_subcommand(name(test), title);
+    add_pair_flags(*command, *options);
+    command->footer(
+        "Server: weft perf bw -d mlx5_0     Client: weft perf bw -d mlx5_0 HOST\n"
+        "Many pairs: mpirun weft perf bw --pairs rail");
+    command->callback([options, &exit_code] { exit_code = run_pairs(*options); });
+  };
+  add(PairTest::kBandwidth, "bandwidth between two processes, or many pairs of them");
+  add(PairTest::kLatency, "latency between two processes, or many pairs of them");
+}
+
+}  // namespace weft

@@ -1,0 +1,379 @@
+#include "perf/pair_session.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "perf/commands.h"
+#include "perf/local_job.h"
+#include "perf/pair_link.h"
+#include "perf/pair_report.h"
+#include "perf/pair_run.h"
+#include "perf/pairs.h"
+#include "perf/session.h"
+#include "topo/counters.h"
+#include "topo/discover.h"
+#include "transport/control_socket.h"
+#include "transport/shm.h"
+#include "transport/transport.h"
+#include "transport/ucx.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Rounds = std::vector<std::vector<RankPair>>;
+
+constexpr int kWarmUp = 10;          // round trips
+constexpr double kBatchSeconds = 1;  // of round trips between two looks at the others
+
+double now_s() {
+  const auto t = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(t).count();
+}
+
+// ---- which job, which device ---------------------------------------------------------------
+
+// A server listens; a client waits for that first, so that a wrong name is told in time.
+JobSpec client_or_server(const PairOptions& o) {
+  JobSpec spec;
+  spec.size = 2;
+  spec.rank = o.server.empty() ? 0 : 1;
+  spec.launcher = "none";
+  spec.address = o.server.empty() ? "0.0.0.0" : o.server;
+  spec.ports = {static_cast<std::uint16_t>(o.tcp_port)};
+  // Like perftest's, this is no protection unless the user gives both ends a secret.
+  const char* secret = std::getenv("WEFT_SECRET");
+  spec.secret = secret != nullptr && *secret != '\0' ? secret : "weft perf";
+  if (spec.rank == 0) return spec;
+  std::string problem;
+  const auto endpoints = resolve(spec.address, spec.ports, problem);
+  if (endpoints.empty()) throw Error(fmt::format("server {}: {}", o.server, problem));
+  const double end = now_s() + o.timeout_s;
+  while (std::none_of(endpoints.begin(), endpoints.end(), somebody_listens)) {
+    if (now_s() > end)
+      throw Error(
+          fmt::format("nobody listens at {} port {} after {} s (--timeout): start the same "
+                      "command without a host there, or give both -p",
+                      o.server, o.tcp_port, o.timeout_s));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return spec;
+}
+
+Nic device_named(const std::string& name) {
+  std::vector<std::string> present;
+  for (const Nic& nic : discover_host().nics) {
+    if (nic.name == name) return nic;
+    present.push_back(nic.name);
+  }
+  throw Error(fmt::format("-d {}: this host has no such device; present: {}", name,
+                          fmt::join(present, ", ")));
+}
+
+// The rail as the operation uses it.
+Nic rail_for(const PairOptions& o, Nic rail) {
+  if (o.verbs() && !rail.rdma)
+    throw Error(
+        fmt::format("--op {}: missing capability: an RDMA device ({} is none); -d or "
+                    "WEFT_RAILS names one, --op tcp does without",
+                    o.op, rail.name));
+  if (o.op == "tcp" && rail.rdma) {
+    if (rail.netdev.empty())
+      throw Error(fmt::format("--op tcp: {} has no network interface; -d names one", rail.name));
+    rail.name = rail.netdev;
+    rail.rdma = false;
+  }
+  return rail;
+}
+
+// What must be the same at both ends.
+std::string agreement(const PairOptions& o) {
+  return fmt::format(
+      "{} --op {} -s {} -n {} -D {} -q {} -t {} -l {} -b {} --validate {} --pairs {} --seed {}",
+      name(o.test), o.op, fmt::join(o.sizes(), ","), o.iterations_or_default(), o.seconds, o.qps,
+      o.depth, o.list, o.both_ways, o.validate, o.pairs, o.seed);
+}
+
+class PairSession {
+ public:
+  explicit PairSession(const PairOptions& options)
+      : o_(options), launched_(options.server.empty() && launched()) {
+    JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
+    if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
+    // The other end may be silent as long as a size takes.
+    spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
+    Place place = discover_place();
+    if (!launched_) place.host = spec.rank == 0 ? "server" : "client";
+    if (!o_.device.empty()) place.rails = {device_named(o_.device)};
+    for (Nic& rail : place.rails)
+      if (o_.op == "tcp" && rail.rdma && !rail.netdev.empty()) rail = rail_for(o_, rail);
+    if (!launched_ && o_.verbs()) {
+      const auto rdma = std::find_if(place.rails.begin(), place.rails.end(),
+                                     [](const Nic& nic) { return nic.rdma; });
+      if (rdma != place.rails.end()) place.rails = {*rdma};
+    }
+    if (!launched_) place.rails.resize(1);
+    if (!launched_) (void)rail_for(o_, place.rails.front());
+    job_ = connect(spec);
+    std::vector<Place> places;
+    for (const std::string& text : job_->all_gather(encode(place)))
+      places.push_back(decode_place(text));
+    topology_ = std::make_unique<Topology>(std::move(places));
+    me_ = job_->rank();
+  }
+
+  int run() {
+    try {
+      return measure();
+    } catch (const std::exception& e) {
+      const bool known = job_->failed();
+      const Status failure = known ? job_->failure() : Status(Code::kTransport, e.what(), kNoRank);
+      if (!known) {
+        job_->report(Status(Code::kTransport, fmt::format("rank {}: {}", me_, e.what())));
+        fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), e.what());
+      } else if (!launched_ || me_ == speaker(failure.rank())) {
+        fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), failure.to_string());
+      }
+      return known || dynamic_cast<const UsageError*>(&e) == nullptr ? kExitCritical : kExitError;
+    }
+  }
+
+ private:
+  bool speaks() const { return (!launched_ || me_ == 0) && o_.json != "-"; }
+  bool writes() const { return launched_ ? me_ == 0 : me_ == 1; }
+
+  void agree() {
+    const auto all = job_->all_gather(agreement(o_));
+    for (std::size_t r = 1; r < all.size(); ++r)
+      if (all[r] != all[0])
+        throw UsageError(
+            fmt::format("the two ends were given different flags: rank 0 has `{}`, "
+                        "rank {} has `{}`",
+                        all[0], r, all[r]));
+  }
+
+  void make_transport() {
+    if (o_.verbs()) return;
+    if (o_.op != "shm") {
+      transport_ = make_ucx_transport(*job_, *topology_, rail_);
+      return;
+    }
+    std::vector<Rank> everybody;
+    for (Rank r = 0; r < topology_->nranks(); ++r) {
+      everybody.push_back(r);
+      if (topology_->place(r).machine != topology_->place(0).machine)
+        throw UsageError("--op shm: all ranks must be on one machine");
+    }
+    transport_ = make_shm_transport(*job_, *topology_, everybody);
+  }
+
+  int measure() {
+    agree();
+    const auto rail = static_cast<std::size_t>(launched_ ? topology_->rail(me_) : 0);
+    rail_ = rail_for(o_, topology_->place(me_).rails.at(rail));
+    make_transport();
+    const Rounds rounds =
+        launched_ ? choose_pairs(o_.pairs, o_.seed, *topology_) : Rounds{{{1, 0}}};
+    named_ = launched_;
+    if (speaks()) fmt::print("{}\n", pair_header(o_, named_));
+    std::fflush(stdout);
+    for (const auto& round : rounds) measure_round(round);
+    if (speaks()) fmt::print("{}", pair_summary(o_, rows_));
+    if (writes() && !o_.json.empty()) write_json();
+    job_->all_gather("");  // nobody leaves while another still reads
+    job_->leave();
+    const bool wrong = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
+      return row.at_client.contains("wrong") || row.at_server.contains("wrong");
+    });
+    return wrong ? kExitCritical : kExitOk;
+  }
+
+  void measure_round(const std::vector<RankPair>& round) {
+    const auto mine = std::find_if(round.begin(), round.end(), [this](const RankPair& p) {
+      return p.client == me_ || p.server == me_;
+    });
+    link_.reset();
+    Rank peer = kNoRank;
+    const std::uint64_t most = o_.sizes().back();
+    if (mine != round.end()) {
+      peer = mine->client == me_ ? mine->server : mine->client;
+      link_ = o_.verbs() ? make_verbs_pair(o_, rail_, most)
+                         : make_transport_pair(o_, *transport_, me_, peer, most);
+    }
+    const auto offers = job_->all_gather(link_ ? link_->offer() : "");
+    if (link_) link_->connect(offers[static_cast<std::size_t>(peer)]);
+    const auto paths = job_->all_gather(link_ ? link_->path() : "");
+    for (const RankPair& p : round) {
+      pairs_.push_back({{"client", p.client},
+                        {"server", p.server},
+                        {"client_host", topology_->host_name(topology_->host(p.client))},
+                        {"server_host", topology_->host_name(topology_->host(p.server))},
+                        {"path", paths[static_cast<std::size_t>(p.client)]},
+                        {"sizes", Json::array()}});
+      if (speaks() && !launched_) fmt::print(" # {}\n", paths[static_cast<std::size_t>(p.client)]);
+    }
+    for (const std::uint64_t bytes : o_.sizes())
+      measure_size(round, bytes, link_ && mine->client == me_);
+    link_.reset();
+  }
+
+  void measure_size(const std::vector<RankPair>& round, std::uint64_t bytes, bool client) {
+    const bool latency = o_.test == PairTest::kLatency;
+    const PairRole role{bytes, latency, client || (o_.both_ways && !latency),
+                        !client || o_.both_ways};
+    const CounterSnapshot before = read_counters(rail_, o_.device_port);
+    if (link_) link_->prepare(role);
+    job_->all_gather("");
+    EndResult result;
+    if (latency) {
+      const Histogram times = ping_pongs(round, role);
+      if (client) result = EndResult::of_times(times);
+    } else if (link_ && (role.sends || !link_->one_sided())) {
+      const StreamResult stream = run_stream(*link_, o_, role, *job_);
+      if (role.sends) result = EndResult::of_stream(stream, bytes);
+    }
+    job_->all_gather("");  // all bytes of this size have come
+    if (link_) {
+      const std::string wrong = link_->check();
+      if (!wrong.empty()) result.json["wrong"] = wrong;
+      result.add_counters(
+          launched_ ? topology_->rail(me_) : 0,
+          fmt::format("{} ({})", topology_->host_name(topology_->host(me_)), rail_.name),
+          difference(before, read_counters(rail_, o_.device_port)));
+    }
+    const auto all = job_->all_gather(result.json.dump());
+    for (const RankPair& p : round) {
+      rows_.push_back({p.client, p.server, bytes,
+                       Json::parse(all[static_cast<std::size_t>(p.client)]),
+                       Json::parse(all[static_cast<std::size_t>(p.server)])});
+      if (!speaks()) continue;
+      fmt::print("{}\n{}", pair_line(o_, rows_.back(), named_), pair_remarks(rows_.back()));
+      std::fflush(stdout);
+    }
+  }
+
+  // In batches, after each of which the clients say how many more; all ranks stay together.
+  Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role) {
+    Histogram times, warm_up;
+    std::uint64_t turn = 1;
+    double spent = 0, estimate = 0;
+    const auto wanted = static_cast<std::uint64_t>(o_.iterations_or_default());
+    const auto more = [&]() -> std::uint64_t {
+      if (!role.sends || turn == 1) return role.sends ? kWarmUp : 0;
+      const bool timed = o_.seconds > 0;
+      if (spent > o_.limit_s || (timed ? spent >= o_.seconds : times.count() >= wanted)) return 0;
+      const double left = timed ? std::max(o_.seconds - spent, 0.0) : kBatchSeconds;
+      const double fit = std::clamp(std::min(left, kBatchSeconds) / estimate, 1.0, 1e9);
+      const auto n = static_cast<std::uint64_t>(fit);
+      return (timed ? n : std::min(n, wanted - times.count())) + 1;  // the first is not timed
+    };
+    for (;;) {
+      const auto all = job_->all_gather(fmt::format("{}", link_ ? more() : 0));
+      std::uint64_t mine = 0, most = 0;
+      for (const RankPair& p : round) {
+        const std::uint64_t n = std::stoull(all[static_cast<std::size_t>(p.client)]);
+        if (p.client == me_ || p.server == me_) mine = n;
+        most = std::max(most, n);
+      }
+      if (most == 0) return times;
+      if (mine == 0) continue;
+      const double took =
+          run_ping_pong(*link_, o_, role, turn, mine, turn == 1 ? warm_up : times, *job_);
+      estimate = std::max(took / static_cast<double>(mine), 1e-9);
+      if (turn != 1) spent += took;
+      turn += mine;
+    }
+  }
+
+  void write_json() const {
+    const std::string text = to_json(o_, rows_, pairs_).dump(2) + "\n";
+    if (o_.json == "-") {
+      fmt::print("{}", text);
+      return;
+    }
+    std::ofstream out(o_.json);
+    if (!(out << text).flush())
+      throw UsageError(fmt::format("--json {}: cannot be written", o_.json));
+  }
+
+  const PairOptions& o_;
+  const bool launched_;
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<Topology> topology_;
+  Rank me_ = 0;
+  Nic rail_;
+  bool named_ = false;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<PairLink> link_;
+  std::vector<PairRow> rows_;
+  std::vector<Json> pairs_;
+};
+
+Rounds ring(int n) {
+  Rounds rounds(n > 2 ? (n % 2 ? 3U : 2U) : 1U);
+  const int edges = n == 2 ? 1 : n;
+  for (int i = 0; i < edges; ++i) {
+    const bool odd_one = n % 2 == 1 && i == n - 1;
+    rounds[odd_one ? 2U : static_cast<std::size_t>(i % 2)].push_back({i, (i + 1) % n});
+  }
+  return rounds;
+}
+
+Rounds along_rails(const Topology& t) {
+  if (t.nhosts() < 2) throw UsageError("--pairs rail: all ranks are on one host");
+  Rounds rounds;
+  for (const auto& hosts : pair_rounds(t.nhosts())) {
+    auto& round = rounds.emplace_back();
+    for (const auto& [a, b] : hosts) {
+      const std::size_t n = std::min(t.ranks_of(a).size(), t.ranks_of(b).size());
+      for (std::size_t l = 0; l < n; ++l) round.push_back({t.ranks_of(b)[l], t.ranks_of(a)[l]});
+    }
+  }
+  return rounds;
+}
+
+Rounds at_random(int n, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Rank> ranks(static_cast<std::size_t>(n));
+  for (int r = 0; r < n; ++r) ranks[static_cast<std::size_t>(r)] = r;
+  // std::shuffle may differ from library to library, and all ranks must come to the same.
+  for (std::size_t i = ranks.size() - 1; i > 0; --i) std::swap(ranks[i], ranks[random() % (i + 1)]);
+  Rounds rounds(1);
+  for (std::size_t i = 0; i + 1 < ranks.size(); i += 2)
+    rounds[0].push_back({ranks[i], ranks[i + 1]});
+  return rounds;
+}
+
+}  // namespace
+
+Rounds choose_pairs(const std::string& pairs, std::uint64_t seed, const Topology& topology) {
+  const int n = topology.nranks();
+  if (pairs == "ring") return ring(n);
+  if (pairs == "rail") return along_rails(topology);
+  if (pairs == "random") return at_random(n, seed);
+  Rounds rounds;
+  for (const auto& round : pair_rounds(n)) {
+    auto& to = rounds.emplace_back();
+    for (const auto& [a, b] : round) to.push_back({b, a});
+  }
+  return rounds;
+}
+
+int run_pairs(const PairOptions& options) {
+  check(options);
+  if (!options.server.empty() && launched())
+    throw Error(fmt::format("server {}: the ranks of a launched job find each other; leave it out",
+                            options.server));
+  return PairSession(options).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,180 @@
+// The choice of GIDs, the settings, and the texts of failed completions: without a device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "topo/status.h"
+#include "transport/verbs_cause.h"
+#include "transport/verbs_device.h"
+#include "transport/verbs_gid.h"
+#include "transport/verbs_settings.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+GidBytes ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) {
+  return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d};
+}
+GidBytes ipv6(std::uint8_t first, std::uint8_t second, std::uint8_t last) {
+  GidBytes g{};
+  g[0] = first, g[1] = second, g[15] = last;
+  return g;
+}
+Gid gid(GidType type, int index, const GidBytes& bytes) {
+  return {kind_of(type, bytes), index, bytes};
+}
+// As a Soft-RoCE or ConnectX port lists them: each address as RoCE v1 and as RoCE v2.
+std::vector<Gid> port(std::uint8_t host, int shift = 0) {
+  return {gid(GidType::kRoce1, shift + 0, ipv6(0xfe, 0x80, host)),
+          gid(GidType::kRoce2, shift + 1, ipv6(0xfe, 0x80, host)),
+          gid(GidType::kRoce1, shift + 2, ipv4(10, 0, 0, host)),
+          gid(GidType::kRoce2, shift + 3, ipv4(10, 0, 0, host))};
+}
+
+TEST(VerbsGid, KindsAreToldFromTypeAndBytes) {
+  EXPECT_EQ(kind_of(GidType::kRoce2, ipv4(10, 0, 0, 1)), GidKind::kRoce2Ipv4);
+  EXPECT_EQ(kind_of(GidType::kRoce2, ipv6(0xfe, 0x80, 1)), GidKind::kRoce2Local);
+  EXPECT_EQ(kind_of(GidType::kRoce2, ipv6(0xfe, 0xbf, 1)), GidKind::kRoce2Local);
+  EXPECT_EQ(kind_of(GidType::kRoce2, ipv6(0xfe, 0xc0, 1)), GidKind::kRoce2Ipv6);
+  EXPECT_EQ(kind_of(GidType::kRoce2, ipv6(0x20, 0x01, 1)), GidKind::kRoce2Ipv6);
+  EXPECT_EQ(kind_of(GidType::kRoce1, ipv4(10, 0, 0, 1)), GidKind::kRoce1);
+  EXPECT_EQ(kind_of(GidType::kInfiniBand, ipv6(0xfe, 0x80, 1)), GidKind::kInfiniBand);
+  EXPECT_EQ(to_string(ipv4(10, 0, 1, 2)), "10.0.1.2");
+  EXPECT_EQ(to_string(ipv6(0xfe, 0x80, 1)), "fe80:0000:0000:0000:0000:0000:0000:0001");
+}
+
+TEST(VerbsGid, TheSameKindOnBothSidesWhateverTheIndices) {
+  const auto a = candidates(port(1)), b = candidates(port(2, 4));
+  const auto ab = agree(a, b), ba = agree(b, a);
+  ASSERT_TRUE(ab && ba);
+  EXPECT_EQ(ab->mine.kind, GidKind::kRoce2Ipv4);
+  EXPECT_EQ(ab->mine.index, 3);
+  EXPECT_EQ(ab->theirs.index, 7);
+  EXPECT_EQ(ba->mine.bytes, ab->theirs.bytes);
+  EXPECT_EQ(ba->theirs.bytes, ab->mine.bytes);
+}
+
+TEST(VerbsGid, WithoutACommonIpv4TheNextKindIsTaken) {
+  std::vector<Gid> no_ipv4 = port(2);
+  no_ipv4.pop_back();
+  const auto pair = agree(candidates(port(1)), candidates(no_ipv4));
+  ASSERT_TRUE(pair);
+  EXPECT_EQ(pair->mine.kind, GidKind::kRoce2Local);
+  EXPECT_EQ(pair->theirs.kind, GidKind::kRoce2Local);
+  const std::vector<Gid> one = {gid(GidType::kRoce2, 1, ipv4(10, 0, 0, 1))};
+  const std::vector<Gid> other = {gid(GidType::kRoce1, 0, ipv4(10, 0, 0, 2))};
+  EXPECT_FALSE(agree(one, other));
+  EXPECT_FALSE(agree(one, {}));
+}
+
+TEST(VerbsGid, OfSeveralSubnetsTheCommonOneAndTheSamePairOnBothSides) {
+  const std::vector<Gid> a = {gid(GidType::kRoce2, 1, ipv4(192, 168, 7, 1)),
+                              gid(GidType::kRoce2, 3, ipv4(10, 0, 0, 1))};
+  const std::vector<Gid> b = {gid(GidType::kRoce2, 1, ipv4(10, 0, 0, 2)),
+                              gid(GidType::kRoce2, 9, ipv4(172, 16, 0, 2))};
+  EXPECT_EQ(agree(a, b)->mine.index, 3);
+  EXPECT_EQ(agree(a, b)->theirs.index, 1);
+  EXPECT_EQ(agree(b, a)->mine.index, 1);
+  EXPECT_EQ(agree(b, a)->theirs.index, 3);
+  // No subnet in common, and prefixes that tie: still each other's choice.
+  const std::vector<Gid> c = {gid(GidType::kRoce2, 5, ipv4(10, 1, 0, 3)),
+                              gid(GidType::kRoce2, 2, ipv4(10, 1, 1, 3))};
+  const std::vector<Gid> d = {gid(GidType::kRoce2, 8, ipv4(10, 2, 0, 4)),
+                              gid(GidType::kRoce2, 7, ipv4(10, 2, 9, 4))};
+  EXPECT_EQ(agree(c, d)->mine.bytes, agree(d, c)->theirs.bytes);
+  EXPECT_EQ(agree(c, d)->theirs.bytes, agree(d, c)->mine.bytes);
+}
+
+TEST(VerbsGid, TheBestKindsAreSent) {
+  std::vector<Gid> many;
+  for (int i = 0; i < 20; ++i)
+    many.push_back(gid(GidType::kRoce1, i, ipv4(10, 0, 1, static_cast<std::uint8_t>(i))));
+  many.push_back(gid(GidType::kRoce2, 20, ipv4(10, 0, 0, 1)));
+  const auto few = candidates(many);
+  ASSERT_EQ(few.size(), kMostGids);
+  EXPECT_EQ(few[0].index, 20);
+  EXPECT_EQ(few[1].index, 0);
+  EXPECT_THAT(describe(few), HasSubstr("RoCE v2 IPv4 10.0.0.1 (index 20)"));
+  EXPECT_EQ(describe({}), "none");
+}
+
+TEST(VerbsGid, APortSurvivesTheWire) {
+  VerbsPort port;
+  port.lid = 17, port.mtu = 4096, port.ethernet = false;
+  port.gids = candidates(weft::port(9));
+  const VerbsPort back = VerbsPort::decode(port.encode());
+  EXPECT_EQ(back.lid, 17);
+  EXPECT_EQ(back.mtu, 4096);
+  EXPECT_FALSE(back.ethernet);
+  EXPECT_EQ(describe(back.gids), describe(port.gids));
+  EXPECT_THROW(VerbsPort::decode("short"), Error);
+  std::string bad = port.encode();
+  bad[0] ^= 1;
+  EXPECT_THROW(VerbsPort::decode(bad), Error);
+}
+
+TEST(VerbsCause, NamesTheStatusAndWhatToLookFor) {
+  const std::string retry = verbs_cause(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_THAT(retry, HasSubstr("status 12"));
+  EXPECT_THAT(retry, HasSubstr("the peer stopped acknowledging"));
+  EXPECT_THAT(retry, HasSubstr("link down, wrong GID or ACL"));
+  EXPECT_THAT(verbs_cause(IBV_WC_REM_ACCESS_ERR, 0x88), HasSubstr("vendor 0x88"));
+  EXPECT_THAT(verbs_cause(IBV_WC_RNR_RETRY_EXC_ERR), HasSubstr("status 13"));
+  for (int s = 1; s <= IBV_WC_GENERAL_ERR; ++s)
+    EXPECT_GT(verbs_cause(static_cast<ibv_wc_status>(s)).size(), 30u) << s;
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+std::string refusal() {
+  try {
+    verbs_settings();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(VerbsSettings, AreReadAndChecked) {
+  EXPECT_EQ(verbs_settings().retry_count, 6);
+  {
+    const Variable dscp("WEFT_VERBS_DSCP", "26");
+    EXPECT_EQ(verbs_settings().traffic_class, 104);
+    const Variable both("WEFT_VERBS_TRAFFIC_CLASS", "8");
+    EXPECT_THAT(refusal(), HasSubstr("contradicts"));
+  }
+  {
+    const Variable mtu("WEFT_VERBS_MTU", "1500");
+    EXPECT_THAT(refusal(), HasSubstr("WEFT_VERBS_MTU=1500"));
+  }
+  {
+    const Variable retry("WEFT_VERBS_RETRY_COUNT", "8");
+    EXPECT_THAT(refusal(), HasSubstr("WEFT_VERBS_RETRY_COUNT"));
+  }
+  EXPECT_EQ(slot_bytes_for(2.5) % 64, 0u);
+  EXPECT_GT(slot_bytes_for(2.5), slot_bytes_for(400));
+  const Variable slot("WEFT_VERBS_SLOT_BYTES", "1000");
+  EXPECT_THAT(refusal(), HasSubstr("WEFT_VERBS_SLOT_BYTES=1000"));
+}
+
+TEST(VerbsDevices, OneThatIsNotThereIsNamed) {
+  try {
+    VerbsDevice device("no_such_device");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("'no_such_device'"));
+  }
+}
+
+}  // namespace
+}  // namespace weft

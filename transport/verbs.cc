@@ -1,0 +1,252 @@
+// Set-up and tear-down of the verbs transport: device, slots, queue pairs, their exchange.
+// The datapath is in verbs_datapath.cc.
+#include "transport/verbs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "topo/log.h"
+#include "transport/verbs_transport.h"
+
+namespace weft {
+namespace {
+
+constexpr std::chrono::milliseconds kFlushTimeout{1000};
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLine = 64;
+// Slots and staging of a rail are pinned: with many peers the slots get shorter, down to this.
+constexpr std::size_t kMostArena = std::size_t{256} << 20;
+constexpr std::size_t kLeastSlot = 1024;
+
+// First byte of what ranks exchange: a greeting follows, or why there is none.
+constexpr char kGreeting = 'g';
+constexpr char kError = 'e';
+
+// What follows is the port, and for each peer (ascending, this rank left out) its queue pairs.
+struct Greeting {
+  std::uint32_t qps = 0, slots = 0, slot_bytes = 0, windows = 0;
+  std::uint64_t rings = 0;  // address of the first of this rank's rings
+  std::uint32_t key = 0;
+  std::uint32_t port_bytes = 0;
+};
+
+std::uint32_t flow_label(Rank a, Rank b, int lane) {
+  std::uint64_t x = (static_cast<std::uint64_t>(std::min(a, b)) << 32 |
+                     static_cast<std::uint64_t>(std::max(a, b))) * 0x9e3779b97f4a7c15u +
+                    static_cast<std::uint64_t>(lane + 1) * 0xbf58476d1ce4e5b9u;
+  x ^= x >> 29;
+  return static_cast<std::uint32_t>(x * 0x94d049bb133111ebu >> 44) | 1;  // 0 would mean none
+}
+
+}  // namespace
+
+bool verbs_available() { return true; }
+
+bool verbs_everywhere(const Topology& topology) {
+  for (Rank r = 0; r < topology.nranks(); ++r) {
+    const auto& rails = topology.place(r).rails;
+    const auto usable = [](const Nic& nic) { return nic.rdma && nic.up; };
+    if (rails.empty() || !std::all_of(rails.begin(), rails.end(), usable)) return false;
+  }
+  return true;
+}
+
+std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology,
+                                                const Nic& rail) {
+  return std::make_unique<VerbsTransport>(job, topology, rail);
+}
+
+VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& rail)
+    : rank_(job.rank()), size_(job.size()), peers_(static_cast<std::size_t>(job.size())) {
+  const auto where = [&](Rank r) {
+    return r < topology.nranks()
+               ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
+               : fmt::format("rank {}", r);
+  };
+  for (Rank r = 0; r < size_; ++r) {
+    peers_[static_cast<std::size_t>(r)].rank = r;
+    peers_[static_cast<std::size_t>(r)].where = where(r);
+  }
+  // A rank whose set-up fails still takes part in the exchanges, so that every rank learns of it
+  // now and not by a timeout. The second one ends when every queue pair is ready to receive.
+  std::string mine;
+  const auto exchange = [&] {
+    std::vector<std::string> all = job.all_gather(mine);
+    for (Rank r = 0; r < size_; ++r) {
+      const std::string& text = all.at(static_cast<std::size_t>(r));
+      if (text.empty() || text[0] != kGreeting)
+        throw Error(fmt::format("{}: {}", where(r), text.empty() ? "no answer" : text.substr(1)));
+    }
+    return all;
+  };
+  try {
+    try {
+      set_up(rail, size_);
+      mine = kGreeting + greeting(size_);
+    } catch (const Error& error) {
+      mine = kError + std::string(error.what());
+    }
+    const std::vector<std::string> all = exchange();
+    mine = kGreeting;
+    try {
+      for (Rank r = 0; r < size_; ++r)
+        if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
+    } catch (const Error& error) {
+      mine = kError + std::string(error.what());
+    }
+    exchange();
+  } catch (...) {
+    release_all();
+    throw;
+  }
+  log().debug("verbs: rank {} ready on {}, {} queue pairs, slots of {} bytes, {} bytes inline",
+              rank_, where_, lanes_.size(), slot_bytes_, inline_bytes_);
+}
+
+void VerbsTransport::set_up(const Nic& rail, int nranks) {
+  if (rail.name.empty()) throw Error("verbs: the rail has no device name; set WEFT_RAILS");
+  settings_ = verbs_settings();
+  device_ = std::make_unique<VerbsDevice>(rail.name, settings_);
+  where_ = device_->where();
+  const auto lanes = static_cast<std::size_t>(nranks - 1) * static_cast<std::size_t>(settings_.qps);
+  const auto slots = static_cast<std::size_t>(settings_.slots);
+  slot_bytes_ = settings_.slot_bytes ? settings_.slot_bytes : slot_bytes_for(device_->rate_gbps());
+  while (2 * lanes * slots * slot_bytes_ > kMostArena && slot_bytes_ / 2 >= kLeastSlot)
+    slot_bytes_ = slot_bytes_ / 2 / kLine * kLine;
+  most_in_slot_ = slot_bytes_ > kVerbsFrontBytes ? slot_bytes_ - kVerbsFrontBytes : 0;
+
+  const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+  const std::size_t depth =
+      std::max<std::size_t>(1, lanes) * static_cast<std::size_t>(recv_depth + settings_.send_depth);
+  if (depth > static_cast<std::size_t>(device_->limits().max_cqe))
+    throw Error(fmt::format(
+        "verbs: {}: {} queue pairs need a completion queue of {} entries, and the device has {}; "
+        "lower WEFT_VERBS_SEND_DEPTH, WEFT_VERBS_SLOTS or WEFT_VERBS_QPS",
+        where_, lanes, depth, device_->limits().max_cqe));
+  cq_ = std::make_unique<VerbsCq>(*device_, static_cast<int>(depth), true);
+  cache_ = std::make_unique<Cache>(
+      [this](void* data, std::size_t bytes, Cache::Use use) {
+        const int access =
+            use == Cache::Use::kWrite ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+        return VerbsMemory(*device_, data, bytes, access);
+      },
+      settings_.cache_entries, settings_.cache_bytes);
+  if (lanes == 0) return;
+
+  const std::size_t half = (lanes * slots * slot_bytes_ + kPage - 1) / kPage * kPage;
+  arena_ = {static_cast<std::byte*>(std::aligned_alloc(kPage, 2 * half)), &std::free};
+  if (!arena_)
+    throw Error(fmt::format("verbs: {}: no memory for {} bytes of slots; lower WEFT_VERBS_SLOTS",
+                            where_, 2 * half));
+  std::memset(arena_.get(), 0, 2 * half);
+  arena_memory_ = std::make_unique<VerbsMemory>(*device_, arena_.get(), 2 * half,
+                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank_) continue;
+    peer.windows.resize(static_cast<std::size_t>(settings_.windows));
+    for (int k = 0; k < settings_.qps; ++k) {
+      Lane& lane = lanes_.emplace_back(settings_.slots);
+      lane.peer = &peer;
+      lane.index = static_cast<std::uint32_t>(lanes_.size() - 1);
+      peer.lanes.push_back(&lane);
+      lane.staging = arena_.get() + lane.index * slots * slot_bytes_;
+      lane.ring = lane.staging + half;
+      lane.slot_request.resize(slots);
+      VerbsQpOptions options;
+      options.send_depth = settings_.send_depth;
+      options.recv_depth = recv_depth;
+      options.inline_bytes = settings_.inline_bytes;
+      if (settings_.qps > 1) options.flow_label = flow_label(rank_, peer.rank, k);
+      lane.qp = std::make_unique<VerbsQp>(*device_, *cq_, *cq_, options);
+      inline_bytes_ = lane.qp->inline_bytes();
+      lane.receives = recv_depth;
+      give_receives_back(lane);
+    }
+  }
+}
+
+std::string VerbsTransport::greeting(int nranks) const {
+  Greeting g;
+  const std::string port = device_->port().encode();
+  g.qps = static_cast<std::uint32_t>(settings_.qps);
+  g.slots = static_cast<std::uint32_t>(settings_.slots);
+  g.slot_bytes = static_cast<std::uint32_t>(slot_bytes_);
+  g.windows = static_cast<std::uint32_t>(settings_.windows);
+  if (nranks > 1) {
+    g.rings = reinterpret_cast<std::uint64_t>(lanes_.front().ring);
+    g.key = arena_memory_->rkey();
+  }
+  g.port_bytes = static_cast<std::uint32_t>(port.size());
+  std::string text(reinterpret_cast<const char*>(&g), sizeof g);
+  text += port;
+  for (const Lane& lane : lanes_) {
+    const VerbsQpName name = lane.qp->name();
+    text.append(reinterpret_cast<const char*>(&name), sizeof name);
+  }
+  return text;
+}
+
+void VerbsTransport::connect(Rank rank, const std::string& greeting) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  Greeting g;
+  if (greeting.size() < sizeof g) throw Error(peer.where + ": its greeting is too short");
+  std::memcpy(&g, greeting.data(), sizeof g);
+  const auto same = [&](const char* variable, std::size_t mine, std::size_t theirs) {
+    if (mine != theirs)
+      throw Error(fmt::format("verbs: {} is {} on rank {} and {} on {}; it must be the same on all "
+                              "ranks",
+                              variable, mine, rank_, theirs, peer.where));
+  };
+  same("WEFT_VERBS_QPS", static_cast<std::size_t>(settings_.qps), g.qps);
+  same("WEFT_VERBS_SLOTS", static_cast<std::size_t>(settings_.slots), g.slots);
+  same("WEFT_VERBS_SLOT_BYTES", slot_bytes_, g.slot_bytes);
+  same("WEFT_VERBS_WINDOWS", static_cast<std::size_t>(settings_.windows), g.windows);
+  const std::size_t lanes = static_cast<std::size_t>(size_ - 1) * g.qps;
+  const std::size_t names = sizeof g + g.port_bytes;
+  if (greeting.size() != names + lanes * sizeof(VerbsQpName))
+    throw Error(peer.where + ": its greeting has another length; run the same build everywhere");
+  const VerbsPath path =
+      verbs_path(*device_, VerbsPort::decode({greeting.data() + sizeof g, g.port_bytes}));
+  for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
+    Lane& lane = *peer.lanes[k];
+    const std::size_t theirs = static_cast<std::size_t>(place_of(peer.rank, rank_)) * g.qps + k;
+    VerbsQpName name;
+    std::memcpy(&name, greeting.data() + names + theirs * sizeof name, sizeof name);
+    lane.remote_ring = g.rings + theirs * g.slots * g.slot_bytes;
+    lane.remote_key = g.key;
+    lane.qp->connect(path, name);
+  }
+  log().debug("verbs: rank {} on {}: {} by {}", rank_, where_, peer.where, to_string(path));
+}
+
+// What was handed to the device may be on its way still: it is acknowledged before the queue pairs
+// go. A peer that does not answer in time is left alone.
+VerbsTransport::~VerbsTransport() {
+  const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.signalled; };
+  const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
+  while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
+    if (reap() == 0) std::this_thread::yield();
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,
+                kFlushTimeout.count());
+    break;
+  }
+  release_all();
+}
+
+// Queue pairs first: registrations must not go while a peer may still write through them.
+void VerbsTransport::release_all() noexcept {
+  for (Lane& lane : lanes_) lane.qp.reset();
+  long_sends_.clear();
+  for (Peer& peer : peers_) peer.windows.clear();
+  cache_.reset();
+  arena_memory_.reset();
+}
+
+}  // namespace weft

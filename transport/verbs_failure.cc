@@ -1,0 +1,124 @@
+// Giving up in the verbs transport: peers that failed, operations that are cancelled.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "topo/log.h"
+#include "transport/verbs_transport.h"
+
+namespace weft {
+
+// Ends the connections with a peer and every transfer with it. The queue pairs are destroyed, so
+// that no device reads from or writes to the transfers' memory from here on.
+void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcept {
+  if (!peer.failure.ok()) return;
+  peer.failure = Status(code, fmt::format("{}: {}: {}", peer.where, where_, why), peer.rank);
+  log().debug("verbs: rank {}: {}", rank_, peer.failure.to_string());
+  for (Lane* lane : peer.lanes) {
+    if (!lane->qp) continue;
+    lane->qp->stop();
+    lane->qp.reset();
+    for (const Queued& message : lane->queue)
+      if (message.front.what == VerbsMessage::kData) complete(message.id, code);
+    lane->queue.clear();
+    lane->writing.clear();
+    lane->writes.clear();
+    lane->chained = 0;
+    lane->done = lane->signalled = lane->posted;
+  }
+  std::erase_if(long_sends_, [&](const auto& item) {
+    if (item.second.peer != peer.rank) return false;
+    complete(item.second.transfer.id, code);
+    return true;
+  });
+  for (const auto& [tag, transfer] : peer.wanted) complete(transfer.id, code);
+  peer.wanted.clear();
+  for (const Waiting& waiting : peer.waiting) complete(waiting.transfer.id, code);
+  peer.waiting.clear();
+  for (Window& window : peer.windows) {
+    if (!window.used) continue;
+    complete(window.transfer.id, code);
+    window = {};
+  }
+  peer.windows_used = 0;
+}
+
+void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
+  reap();  // what is over need not be broken off
+  const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank_ || !peer.failure.ok()) continue;
+    std::erase_if(peer.wanted, [&](const auto& item) { return given_up(item.second.id); });
+    std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.transfer.id); });
+    for (Lane* lane : peer.lanes)
+      std::erase_if(lane->queue, [&](const Queued& message) {
+        return message.front.what == VerbsMessage::kData && given_up(message.id);
+      });
+    bool half_done = false;
+    for (Window& window : peer.windows) {
+      if (!window.used || !given_up(window.transfer.id)) continue;
+      // A grant that has not gone out yet is taken back.
+      const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
+      auto& queue = lane_of(peer, window.transfer.tag).queue;
+      const auto gone = std::erase_if(queue, [&](const Queued& message) {
+        return message.front.what == VerbsMessage::kGrant && message.grant.window == index;
+      });
+      if (gone)
+        free_window(peer, window);
+      else
+        half_done = true;
+    }
+    for (auto it = long_sends_.begin(); it != long_sends_.end();) {
+      const auto send = it++;
+      if (send->second.peer != peer.rank || !given_up(send->second.transfer.id)) continue;
+      if (take_back(peer, send->first))
+        long_sends_.erase(send);
+      else
+        half_done = true;
+    }
+    // What is left is half sent or half received, and only the end of its queue pairs makes the
+    // devices let go of it.
+    if (half_done)
+      fail(peer, Code::kAborted, "the connection was closed to give up an operation half done");
+  }
+  done_.erase(std::remove_if(done_.begin() + static_cast<std::ptrdiff_t>(handed_), done_.end(),
+                             [&](const Completion& c) { return given_up(c.id); }),
+              done_.end());
+  flush();
+}
+
+// True when nothing of this long message has been handed to the device, and it will not be.
+bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
+  const LongSend& send = long_sends_.at(number);
+  if (send.state == LongSend::State::kWriting) {
+    for (Lane* lane : peer.lanes) {
+      const auto unstarted = [&](const Writing& w) { return w.number == number && w.done == 0; };
+      if (std::erase_if(lane->writing, unstarted) == 0) continue;
+      withdraw(peer, number, send.transfer.tag);
+      return true;
+    }
+    return false;
+  }
+  auto& queue = lane_of(peer, send.transfer.tag).queue;
+  const auto unsaid = std::erase_if(queue, [&](const Queued& message) {
+    return message.front.what == VerbsMessage::kAnnounce && message.front.number == number;
+  });
+  if (unsaid == 0) withdraw(peer, number, send.transfer.tag);
+  return true;
+}
+
+Status VerbsTransport::cause(Rank peer) const {
+  if (peer < 0 || peer >= size_)
+    return Status(Code::kInvalidArgument,
+                  fmt::format("verbs: no rank {} in a job of {}", peer, size_));
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  return p.failure.ok() ? p.note : p.failure;
+}
+
+bool VerbsTransport::disputed(Rank peer, Head& theirs) const noexcept {
+  if (peer < 0 || peer >= size_) return false;
+  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
+  return theirs.sign != 0;
+}
+
+}  // namespace weft

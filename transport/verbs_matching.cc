@@ -1,0 +1,253 @@
+// Which message meets which receive in the verbs transport, and how long messages come to be
+// written: announced, granted, written.
+//
+//   sender                                receiver
+//   send of a long message   announce ->  waits for its receive, if that is not there yet
+//                            <- grant     address, key, window
+//   write, write, write with immediate -> the window is full: the receive is over
+//   acknowledged: the send is over
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/copy.h"
+#include "transport/verbs_transport.h"
+
+namespace weft {
+
+void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+    return;
+  }
+  Lane& lane = lane_of(peer, t.tag);
+  Queued message;
+  message.front.tag = t.tag;
+  message.front.bytes = t.bytes;
+  message.front.headed = t.head != nullptr;
+  message.head = t.head;
+  message.id = t.id;
+  if (t.bytes <= most_in_slot_) {
+    message.data = t.data;
+  } else {
+    while (next_number_ == 0 || long_sends_.contains(next_number_))
+      next_number_ = (next_number_ + 1) & 0x7fffffff;
+    message.front.what = VerbsMessage::kAnnounce;
+    message.front.number = next_number_ & 0x7fffffff;
+    LongSend& send = long_sends_[next_number_];
+    send.transfer = t;
+    send.peer = peer.rank;
+    next_number_ = (next_number_ + 1) & 0x7fffffff;
+  }
+  push(lane, message);
+}
+
+void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
+  const auto found = peer.unclaimed.find(t.tag);
+  if (found != peer.unclaimed.end()) {
+    // find() returns any of several of one tag; the first is wanted.
+    const auto first = peer.unclaimed.lower_bound(t.tag);
+    const Unclaimed message = std::move(first->second);
+    peer.unclaimed.erase(first);
+    if (!agrees(t, peer, message.front, message.head)) {
+      complete(t.id, Code::kMismatch);
+    } else if (message.front.what == VerbsMessage::kData) {
+      if (t.bytes) copy_bytes(t.data, message.bytes.data(), t.bytes, t.streaming);
+      complete(t.id, Code::kOk);
+    } else {
+      on_announced(peer, t, message.front.number);
+    }
+  } else if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+  } else {
+    peer.wanted.emplace(t.tag, t);
+  }
+}
+
+void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
+  Peer& peer = *lane.peer;
+  VerbsMessageFront front;
+  std::memcpy(&front, slot, sizeof front);
+  const std::byte* body = slot + sizeof front;
+  Head head;
+  if (front.headed) {
+    std::memcpy(&head, body, sizeof head);
+    body += sizeof head;
+  }
+  if (front.what == VerbsMessage::kGrant) {
+    VerbsGrant grant;
+    std::memcpy(&grant, body, sizeof grant);
+    on_grant(peer, front, grant);
+    return;
+  }
+  if (front.what == VerbsMessage::kWithdraw) {
+    on_withdrawn(peer, front);
+    return;
+  }
+  const bool data = front.what == VerbsMessage::kData;
+  if (data && front.bytes > most_in_slot_) {
+    fail(peer, Code::kInternal, "a slot's content makes no sense: do all ranks run one build?");
+    return;
+  }
+  const auto found = peer.wanted.lower_bound(front.tag);
+  if (found == peer.wanted.end() || found->first != front.tag) {
+    Unclaimed message{front, head, {}};
+    if (data) message.bytes.assign(body, body + front.bytes);
+    peer.unclaimed.emplace(front.tag, std::move(message));
+    return;
+  }
+  const Transfer t = found->second;
+  peer.wanted.erase(found);
+  if (!agrees(t, peer, front, head)) {
+    complete(t.id, Code::kMismatch);
+  } else if (data) {
+    if (t.bytes) copy_bytes(t.data, body, t.bytes, t.streaming);
+    complete(t.id, Code::kOk);
+  } else {
+    on_announced(peer, t, front.number);
+  }
+}
+
+bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front,
+                            const Head& head) {
+  const std::uint64_t expected = t.head ? t.head->sign : 0;
+  if (t.bytes == front.bytes && expected == head.sign) [[likely]]
+    return true;
+  if (front.headed) peer.disputed = head;
+  peer.note = {Code::kMismatch,
+               fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_,
+                           front.bytes, t.bytes,
+                           t.bytes == front.bytes ? ", and they mean another operation" : ""),
+               peer.rank};
+  return false;
+}
+
+// The receive `t` is there and its message is announced.
+void VerbsTransport::on_announced(Peer& peer, const Transfer& t, std::uint32_t number) {
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+  } else if (peer.windows_used < settings_.windows) {
+    grant(peer, t, number);
+  } else {
+    peer.waiting.push_back({t, number});
+  }
+}
+
+void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) {
+  Cache::Lease memory = lease(peer, t, Cache::Use::kWrite);
+  if (!memory) {
+    complete(t.id, Code::kTransport);
+    return;
+  }
+  const auto free = std::find_if(peer.windows.begin(), peer.windows.end(),
+                                 [](const Window& window) { return !window.used; });
+  Queued message;
+  message.front.tag = t.tag;
+  message.front.bytes = t.bytes;
+  message.front.what = VerbsMessage::kGrant;
+  message.front.number = number & 0x7fffffff;
+  message.grant.address = reinterpret_cast<std::uint64_t>(t.data);
+  message.grant.key = memory.memory().rkey();
+  message.grant.window = static_cast<std::uint32_t>(free - peer.windows.begin());
+  *free = {true, t, number, std::move(memory)};
+  ++peer.windows_used;
+  push(lane_of(peer, t.tag), message);
+}
+
+// A registration for this transfer; none where the kernel refuses, and the note says why.
+VerbsTransport::Cache::Lease VerbsTransport::lease(Peer& peer, const Transfer& t, Cache::Use use) {
+  try {
+    return cache_->acquire(t.data, t.bytes, use);
+  } catch (const Error& error) {
+    peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+    return {};
+  }
+}
+
+void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant) {
+  const auto found = long_sends_.find(front.number);
+  if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
+  LongSend& send = found->second;
+  send.lease = lease(peer, send.transfer, Cache::Use::kRead);
+  if (!send.lease) {
+    complete(send.transfer.id, Code::kTransport);
+    withdraw(peer, found->first, send.transfer.tag);
+    long_sends_.erase(found);
+    return;
+  }
+  send.state = LongSend::State::kWriting;
+  Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
+  lane.writing.push_back({found->first, grant, 0});
+  touch(lane);
+}
+
+void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag) {
+  Queued message;
+  message.front.tag = tag;
+  message.front.what = VerbsMessage::kWithdraw;
+  message.front.number = number & 0x7fffffff;
+  push(lane_of(peer, tag), message);
+}
+
+// What the peer has announced will not come; the receive, if there is one, goes on waiting.
+void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
+  for (Window& window : peer.windows) {
+    if (!window.used || window.number != front.number) continue;
+    peer.wanted.emplace(window.transfer.tag, window.transfer);
+    free_window(peer, window);
+    return;
+  }
+  for (auto it = peer.waiting.begin(); it != peer.waiting.end(); ++it) {
+    if (it->number != front.number) continue;
+    peer.wanted.emplace(it->transfer.tag, it->transfer);
+    peer.waiting.erase(it);
+    return;
+  }
+  std::erase_if(peer.unclaimed, [&](const auto& item) {
+    return item.second.front.what == VerbsMessage::kAnnounce &&
+           item.second.front.number == front.number;
+  });
+}
+
+void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
+  if (index >= peer.windows.size() || !peer.windows[index].used) {
+    fail(peer, Code::kInternal, "it filled a window that was not granted");
+    return;
+  }
+  Window& window = peer.windows[index];
+  complete(window.transfer.id, Code::kOk);
+  free_window(peer, window);
+}
+
+void VerbsTransport::free_window(Peer& peer, Window& window) {
+  window.used = false;
+  window.lease = {};
+  --peer.windows_used;
+  while (!peer.waiting.empty() && peer.windows_used < settings_.windows) {
+    const Waiting next = peer.waiting.front();
+    peer.waiting.pop_front();
+    grant(peer, next.transfer, next.number);
+  }
+}
+
+void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
+  for (Peer& peer : peers_)
+    std::erase_if(peer.unclaimed,
+                  [&](const auto& item) { return (item.first & mask) == (tag & mask); });
+}
+
+Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                               Head& theirs) noexcept {
+  for (const Peer& p : peers_) {
+    if (peer != kNoRank && p.rank != peer) continue;
+    for (const auto& [of, message] : p.unclaimed) {
+      if ((of & mask) != (tag & mask) || !message.front.headed) continue;
+      theirs = message.head;
+      return p.rank;
+    }
+  }
+  return kNoRank;
+}
+
+}  // namespace weft
