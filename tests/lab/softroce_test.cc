@@ -135,29 +135,32 @@ TEST_F(Lab, ACommandThatHangsIsEnded) {
   EXPECT_THAT(result.text, HasSubstr("not done within 15 s"));
 }
 
-TEST_F(Lab, NothingIsLeftOfAStoppedRun) {
-  const std::string mark = "softroce_mark_" + std::to_string(getpid());
+TEST_F(Lab, NoEmulatorOutlivesAKilledRun) {
+  // The script's files are below TMPDIR, and the emulator's arguments name them.
+  const fs::path folder = fs::temp_directory_path() / ("softroce_mark_" + std::to_string(getpid()));
+  fs::create_directories(folder);
   const pid_t weft = fork();
   if (weft == 0) {
+    setenv("TMPDIR", folder.c_str(), 1);
     execl(WEFT_BINARY, "weft", "lab", "softroce", "--hosts", "1", "--rails", "1", "--", "sleep",
-          "1000", mark.c_str(), nullptr);
+          "1000", nullptr);
     _exit(127);
   }
-  const auto emulators = [&] {  // those whose script has the mark among its arguments
-    return run("for p in $(pgrep -f '[s]oftroce run .*" + mark + "'); do pgrep -P $p; done | wc -l")
-        .text;
-  };
-  const auto eventually = [&](const std::string& wanted) {
+  const auto eventually = [&](bool wanted) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (emulators() != wanted && std::chrono::steady_clock::now() < end)
+    const std::string look = "pgrep -f '^[q]emu-system.*serial.*" + folder.string() + "'";
+    while ((run(look).exit_code == 0) != wanted) {
+      if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    return emulators() == wanted;
+    }
+    return true;
   };
-  EXPECT_TRUE(eventually("3\n")) << "two streams and an emulator";
+  EXPECT_TRUE(eventually(true)) << "no emulator was started: this test shows nothing";
   kill(weft, SIGKILL);
   int status = 0;
   waitpid(weft, &status, 0);
-  EXPECT_TRUE(eventually("0\n"));
+  EXPECT_TRUE(eventually(false));
+  fs::remove_all(folder);
 }
 
 TEST(LabArguments, AreChecked) {
