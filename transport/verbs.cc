@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFlushTimeout{1000};
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLine = 64;
 // Slots and staging of a rail are pinned: with many peers the slots get shorter, down to this.
 constexpr std::size_t kMostArena = std::size_t{256} << 20;
 constexpr std::size_t kLeastSlot = 1024;
@@ -115,9 +116,9 @@ void VerbsTransport::set_up(const Nic& rail, int nranks) {
   where_ = device_->where();
   const auto lanes = static_cast<std::size_t>(nranks - 1) * static_cast<std::size_t>(settings_.qps);
   const auto slots = static_cast<std::size_t>(settings_.slots);
-  slot_bytes_ = settings_.slot_bytes;
+  slot_bytes_ = settings_.slot_bytes ? settings_.slot_bytes : slot_bytes_for(device_->rate_gbps());
   while (2 * lanes * slots * slot_bytes_ > kMostArena && slot_bytes_ / 2 >= kLeastSlot)
-    slot_bytes_ /= 2;
+    slot_bytes_ = slot_bytes_ / 2 / kLine * kLine;
   most_in_slot_ = slot_bytes_ > kVerbsFrontBytes ? slot_bytes_ - kVerbsFrontBytes : 0;
 
   const int recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);

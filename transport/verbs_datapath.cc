@@ -232,8 +232,12 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
   Lane& lane = lanes_[completion.wr_id >> 32 & 0x7fffffff];
   if (!lane.qp) return;  // of a queue pair given up
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
     fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
-         verbs_cause(completion.status, completion.vendor_err));
+         verbs_cause(completion.status, completion.vendor_err) +
+             (refused ? "; a receive was first, so the device here refused what the peer sent, and "
+                        "the peer's own completion says why"
+                      : ""));
   } else if (completion.wr_id & kIsSend) {
     on_sent(lane, static_cast<std::uint32_t>(completion.wr_id));
   } else {

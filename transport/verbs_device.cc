@@ -29,6 +29,31 @@ struct DeviceList {
                           remedy));
 }
 
+// The codes of InfiniBand's PortInfo.
+double lane_gbps(std::uint8_t speed) {
+  switch (speed) {
+    case 1: return 2.5;
+    case 2: return 5;
+    case 4:
+    case 8: return 10;
+    case 16: return 14;
+    case 32: return 25;
+    case 64: return 50;
+    case 128: return 100;
+    default: return 0;
+  }
+}
+int lanes(std::uint8_t width) {
+  switch (width) {
+    case 1: return 1;
+    case 2: return 4;
+    case 4: return 8;
+    case 8: return 12;
+    case 16: return 2;
+    default: return 0;
+  }
+}
+
 int mtu_bytes(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
 // ---- a port on the wire --------------------------------------------------------------------
@@ -160,6 +185,7 @@ void VerbsDevice::open_port() {
                             "WEFT_RAILS",
                             where(), ibv_port_state_str(port.state)));
   max_message_ = port.max_msg_sz;
+  rate_gbps_ = lane_gbps(port.active_speed) * lanes(port.active_width);
   port_.lid = port.lid;
   port_.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
   port_.mtu = mtu_bytes(port.active_mtu);

@@ -50,6 +50,7 @@ class VerbsDevice {
   const VerbsPort& port() const { return port_; }
   const ibv_device_attr& limits() const { return limits_; }
   std::size_t max_message() const { return max_message_; }
+  double rate_gbps() const { return rate_gbps_; }  // of the port, as its driver says; 0: unknown
   // RDMA writes of peers may be placed in any order where the settings want it, and the device can.
   int relaxed() const { return settings_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0; }
   // "device mlx5_0 port 1".
@@ -66,6 +67,7 @@ class VerbsDevice {
   VerbsPort port_;
   ibv_device_attr limits_{};
   std::size_t max_message_ = 0;
+  double rate_gbps_ = 0;
 };
 
 // Registered memory. What it covers must stay mapped while it lives.

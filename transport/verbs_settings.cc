@@ -45,7 +45,10 @@ VerbsSettings verbs_settings() {
   read(s.qps, "WEFT_VERBS_QPS", 1, 64);
   read(s.send_depth, "WEFT_VERBS_SEND_DEPTH", 16, 16384);
   read(s.slots, "WEFT_VERBS_SLOTS", 4, 4096);
-  read(s.slot_bytes, "WEFT_VERBS_SLOT_BYTES", 256, 1 << 20);
+  read(s.slot_bytes, "WEFT_VERBS_SLOT_BYTES", 0, 1 << 20);
+  if (s.slot_bytes != 0 && s.slot_bytes < 256)
+    throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is less than 256 (0: by the port's rate)",
+                            s.slot_bytes));
   if (s.slot_bytes % 64 != 0)
     throw Error(fmt::format("WEFT_VERBS_SLOT_BYTES={} is no multiple of 64", s.slot_bytes));
   read(s.windows, "WEFT_VERBS_WINDOWS", 1, 4096);

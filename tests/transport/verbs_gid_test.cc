@@ -161,6 +161,8 @@ TEST(VerbsSettings, AreReadAndChecked) {
     const Variable retry("WEFT_VERBS_RETRY_COUNT", "8");
     EXPECT_THAT(refusal(), HasSubstr("WEFT_VERBS_RETRY_COUNT"));
   }
+  EXPECT_EQ(slot_bytes_for(2.5) % 64, 0u);
+  EXPECT_GT(slot_bytes_for(2.5), slot_bytes_for(400));
   const Variable slot("WEFT_VERBS_SLOT_BYTES", "1000");
   EXPECT_THAT(refusal(), HasSubstr("WEFT_VERBS_SLOT_BYTES=1000"));
 }

@@ -96,7 +96,7 @@ TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
   Net both = net(2);
   std::deque<Buffer> from, to;
   for (std::uint64_t i = 0; i < 2000; ++i) {
-    const std::size_t bytes = i % 50 == 0 ? 40000 : i % 300;
+    const std::size_t bytes = i % 50 == 0 ? 100000 : i % 300;
     for (const Rank r : {0, 1}) {
       both[r].send(1 - r, i, from.emplace_back(bytes));
       both[r].recv(1 - r, i, to.emplace_back(bytes));
