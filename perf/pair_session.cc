@@ -178,8 +178,8 @@ class PairSession {
 
   int measure() {
     agree();
-    const auto rail = static_cast<std::size_t>(launched_ ? topology_->rail(me_) : 0);
-    rail_ = rail_for(o_, topology_->place(me_).rails.at(rail));
+    rail_number_ = launched_ && o_.device.empty() ? topology_->rail(me_) : 0;
+    rail_ = rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
     make_transport();
     const Rounds rounds =
         launched_ ? choose_pairs(o_.pairs, o_.seed, *topology_) : Rounds{{{1, 0}}};
@@ -205,6 +205,12 @@ class PairSession {
     Rank peer = kNoRank;
     const std::uint64_t most = o_.sizes().back();
     if (mine != round.end()) {
+      // Rails may be networks of their own: both ends use the client's.
+      if (launched_ && o_.device.empty() && o_.verbs()) {
+        rail_number_ = topology_->rail(mine->client);
+        rail_ =
+            rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
+      }
       peer = mine->client == me_ ? mine->server : mine->client;
       link_ = o_.verbs() ? make_verbs_pair(o_, rail_, most)
                          : make_transport_pair(o_, *transport_, me_, peer, most);
@@ -310,7 +316,8 @@ class PairSession {
   std::unique_ptr<Job> job_;
   std::unique_ptr<Topology> topology_;
   Rank me_ = 0;
-  Nic rail_;
+  Nic rail_;  // of this rank, at the moment
+  int rail_number_ = 0;
   bool named_ = false;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<PairLink> link_;

@@ -1,0 +1,299 @@
+// The Soft-RoCE lab: what `weft lab softroce` promises; and in one boot of it (softroce_checks)
+// verbs devices, pairs in every mode, the verbs transport, and collectives on it.
+// labels: lab
+// ctest: whole
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/shell.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+using weft::Output;
+using weft::run;
+
+const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/softroce";
+const std::string kSoftroce = std::string(WEFT_BINARY) + " lab softroce ";
+constexpr const char* kChecksSeconds = "480";
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Empty, or why there is no lab here.
+const std::string& missing() {
+  static const std::string why = [] {
+    const Output check = run(kScript + " check");
+    return check.exit_code == 0 ? std::string() : check.text;
+  }();
+  return why;
+}
+
+struct Result {
+  std::string text;
+  int code = -1;
+};
+
+class Lab : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!missing().empty())
+      GTEST_SKIP() << "missing capability: the Soft-RoCE guest (" << missing() << ")";
+  }
+};
+
+// One boot for all of these.
+class Guest : public Lab {
+ protected:
+  static void SetUpTestSuite() {
+    if (!missing().empty()) return;
+    out_ = fs::temp_directory_path() / ("softroce_test_" + std::to_string(getpid()));
+    fs::create_directories(out_);
+    const fs::path tests = fs::read_symlink("/proc/self/exe").parent_path();
+    log_ =
+        run(kSoftroce + "--once --rails 2 --timeout " + kChecksSeconds + " --out " + out_.string() +
+            " -- " WEFT_SOURCE_DIR "/tests/lab/softroce_checks " WEFT_BINARY " " + tests.string() +
+            " " WEFT_SOURCE_DIR)
+            .text;
+    std::printf("%s", log_.c_str());
+  }
+  static void TearDownTestSuite() { fs::remove_all(out_); }
+
+  static Result result(const std::string& check) {
+    Result r;
+    if (!fs::exists(out_ / (check + ".code"))) {
+      ADD_FAILURE() << "the guest did not come to " << check << ":\n" << log_;
+      return r;
+    }
+    r.text = read_file(out_ / (check + ".txt"));
+    r.code = std::stoi(read_file(out_ / (check + ".code")));
+    return r;
+  }
+  static nlohmann::json json(const std::string& check) {
+    const std::string text = read_file(out_ / (check + ".json"));
+    return text.empty() ? nlohmann::json() : nlohmann::json::parse(text);
+  }
+  static void expect_good(const std::string& check) {
+    const Result r = result(check);
+    EXPECT_EQ(r.code, 0) << check << ":\n" << r.text;
+  }
+  // Both ends of a pair test that went well and found every byte right.
+  static void expect_good_pair(const std::string& check) {
+    const Result r = result(check);
+    EXPECT_EQ(r.code, 0) << check << ":\n" << r.text << read_file(out_ / (check + "_server.txt"));
+    EXPECT_EQ(result(check + "_server").code, 0) << check;
+    EXPECT_THAT(r.text, Not(HasSubstr("WRONG"))) << check;
+  }
+
+  inline static fs::path out_;
+  inline static std::string log_;
+};
+
+// ---- the lab itself ------------------------------------------------------------------------
+
+TEST_F(Lab, OutputFilesAndExitCodesComeBack) {
+  const fs::path out = fs::temp_directory_path() / ("softroce_out_" + std::to_string(getpid()));
+  const Output result =
+      run(kSoftroce + "--hosts 3 --rails 1 --rate 80mbit --timeout 120 --out " + out.string() +
+          " -- bash -c 'echo \"$WEFT_RANK of $WEFT_SIZE on $WEFT_RAILS at $WEFT_RAIL_GBPS\"; "
+          "echo said >&2; hostname >/out/$WEFT_HOST_ID; exit $((WEFT_RANK * 3))'");
+  EXPECT_EQ(result.exit_code, 6) << result.text;
+  for (int h = 0; h < 3; ++h) {
+    EXPECT_THAT(result.text, HasSubstr(fmt::format("{0} of 3 on rxe_h{0}r0 at 0.08\n", h)));
+    EXPECT_EQ(read_file(out / fmt::format("h{}", h)), "softroce\n");
+  }
+  EXPECT_THAT(result.text, HasSubstr("said\n"));
+  fs::remove_all(out);
+}
+
+TEST_F(Lab, ACommandThatHangsIsEnded) {
+  const Output result = run(kSoftroce + "--hosts 1 --rails 1 --timeout 15 -- sleep 1000");
+  EXPECT_EQ(result.exit_code, 124) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("not done within 15 s"));
+}
+
+TEST_F(Lab, NoEmulatorOutlivesAKilledRun) {
+  // The script's files are below TMPDIR, and the emulator's arguments name them.
+  const fs::path folder = fs::temp_directory_path() / ("softroce_mark_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const pid_t weft = fork();
+  if (weft == 0) {
+    setenv("TMPDIR", folder.c_str(), 1);
+    execl(WEFT_BINARY, "weft", "lab", "softroce", "--hosts", "1", "--rails", "1", "--", "sleep",
+          "1000", nullptr);
+    _exit(127);
+  }
+  const auto eventually = [&](bool wanted) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const std::string look = "pgrep -f '^[q]emu-system.*serial.*" + folder.string() + "'";
+    while ((run(look).exit_code == 0) != wanted) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return true;
+  };
+  EXPECT_TRUE(eventually(true)) << "no emulator was started: this test shows nothing";
+  kill(weft, SIGKILL);
+  int status = 0;
+  waitpid(weft, &status, 0);
+  EXPECT_TRUE(eventually(false));
+  fs::remove_all(folder);
+}
+
+TEST(LabArguments, AreChecked) {
+  EXPECT_EQ(run(kSoftroce + "--hosts 0 -- true").exit_code, 4);
+  EXPECT_EQ(run(kSoftroce + "-- ").exit_code, 4);
+  const Output rate = run(kSoftroce + "--rate fast -- true");
+  EXPECT_EQ(rate.exit_code, 4);
+  EXPECT_THAT(rate.text, HasSubstr("--rate fast"));
+  // Where there can be no lab, it says what is missing.
+  const Output nowhere = run("WEFT_SOFTROCE_KERNEL=/nowhere " + kScript + " check");
+  EXPECT_EQ(nowhere.exit_code, 3);
+  EXPECT_THAT(nowhere.text, HasSubstr("missing capability"));
+  const Output outside = run(WEFT_SOURCE_DIR "/tests/lab/softroce_guest status");
+  EXPECT_EQ(outside.exit_code, 4);
+  EXPECT_THAT(outside.text, HasSubstr("inside of the lab"));
+}
+
+// ---- in the guest --------------------------------------------------------------------------
+
+TEST_F(Guest, HasAnActiveDeviceForEachPort) {
+  const Result r = result("devices");
+  for (const char* name : {"rxe_h0r0", "rxe_h0r1", "rxe_h1r0", "rxe_h1r1"})
+    EXPECT_THAT(r.text, ContainsRegex(std::string(name) + "/1 state ACTIVE"));
+}
+
+TEST_F(Guest, RanksAreToldWhoTheyAre) {
+  std::vector<std::string> lines;
+  std::stringstream stream(result("environment").text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  EXPECT_THAT(lines,
+              UnorderedElementsAre("0 4 0 h0 rxe_h0r0,rxe_h0r1 ", "1 4 1 h0 rxe_h0r0,rxe_h0r1 ",
+                                   "2 4 0 h1 rxe_h1r0,rxe_h1r1 ", "3 4 1 h1 rxe_h1r0,rxe_h1r1 "));
+  EXPECT_EQ(result("worst_code").code, 7);
+  const Result more = result("too_many_hosts");
+  EXPECT_EQ(more.code, 4);
+  EXPECT_THAT(more.text, HasSubstr("started with 2 hosts"));
+}
+
+TEST_F(Guest, PairsInEveryModeCarryEveryByte) {
+  for (const char* op : {"write", "send", "read"}) {
+    for (const char* test : {"bw_", "lat_"}) {
+      const std::string name = std::string(test) + op;
+      expect_good_pair(name);
+      const auto report = json(name);
+      ASSERT_TRUE(report.is_object()) << name;
+      EXPECT_EQ(report["schema"], "weft.pair/1");
+      EXPECT_THAT(report["pairs"][0]["path"].get<std::string>(), HasSubstr("RoCE v2 IPv4"));
+      const auto& sizes = report["pairs"][0]["sizes"];
+      ASSERT_EQ(sizes.size(), 4U) << name;
+      for (const auto& size : sizes) {
+        const bool bandwidth = name.starts_with("bw");
+        EXPECT_EQ(size["at_client"]["messages"], bandwidth ? 100 : 50) << name << size;
+        EXPECT_GT(size[bandwidth ? "average_MBps" : "typical_us"].get<double>(), 0) << name;
+      }
+    }
+  }
+}
+
+TEST_F(Guest, QueuePairsListsBothWaysAndEvents) {
+  expect_good_pair("bw_queues");
+  expect_good_pair("bw_events");
+  const auto queues = json("bw_queues")["pairs"][0]["sizes"][0];
+  EXPECT_EQ(queues["at_client"]["messages"], 200);
+  EXPECT_EQ(queues["at_server"]["messages"], 200);
+}
+
+TEST_F(Guest, ATestMayLastSeconds) {
+  expect_good_pair("bw_duration");
+  expect_good_pair("lat_duration");
+  EXPECT_THAT(result("bw_duration").text, AllOf(HasSubstr("Gb/sec"), HasSubstr("MTU 1024")));
+  const auto size = json("bw_duration")["pairs"][0]["sizes"][0]["at_client"];
+  EXPECT_GE(size["seconds"].get<double>(), 0.9);
+  EXPECT_LE(size["worst_100ms"].get<double>(), size["average"].get<double>());
+  EXPECT_GE(size["best_100ms"].get<double>(), size["average"].get<double>());
+}
+
+TEST_F(Guest, LossShowsInTheCounters) {
+  expect_good_pair("bw_loss");
+  // 2 % of 1000 packets: none lost is as likely as 1 in 10^8.
+  EXPECT_THAT(result("bw_loss").text, ContainsRegex("server: rail 0 host server \\(rxe_h1r0\\): "
+                                                    ".*out_of_seq_request \\+[0-9]"));
+  const auto counters = json("bw_loss")["pairs"][0]["sizes"][0]["at_server"]["counters"];
+  EXPECT_GT(counters["out_of_seq_request"].get<int>(), 0);
+}
+
+TEST_F(Guest, APulledCableIsNamed) {
+  const Result r = result("bw_cable");
+  EXPECT_EQ(r.code, 2);
+  EXPECT_THAT(r.text, AllOf(HasSubstr("status 12"), HasSubstr("the peer stopped acknowledging"),
+                            HasSubstr("rxe_h0r0")));
+  EXPECT_EQ(result("bw_cable_server").code, 2);
+}
+
+TEST_F(Guest, ManyPairsAtOnce) {
+  expect_good("many_pairs");
+  EXPECT_THAT(result("many_pairs").text,
+              AllOf(HasSubstr(" 2->0 "), HasSubstr(" 3->1 "), ContainsRegex("2 pairs: .* median")));
+  expect_good("many_latencies");
+  EXPECT_THAT(result("many_latencies").text, AllOf(HasSubstr(" 0->1 "), HasSubstr(" 3->0 ")));
+}
+
+TEST_F(Guest, TheVerbsTransportPassesItsTests) {
+  int programs = 0;
+  const fs::path tests = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const auto& file : fs::directory_iterator(tests)) {
+    const std::string name = file.path().filename();
+    if (!std::regex_match(name, std::regex("verbs_.*_test"))) continue;
+    ++programs;
+    expect_good(name);
+  }
+  EXPECT_GE(programs, 2) << "build all tests";
+}
+
+TEST_F(Guest, CollectivesUseAllRails) {
+  for (const char* collective :
+       {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}) {
+    expect_good(collective);
+    const auto report = json(collective);
+    ASSERT_EQ(report["ports"].size(), 4U) << collective;
+    for (const auto& port : report["ports"]) {
+      const auto bytes =
+          port["tx_bytes"].get<std::int64_t>() + port["rx_bytes"].get<std::int64_t>();
+      EXPECT_GT(bytes, 512 << 10) << collective << port;
+    }
+  }
+}
+
+TEST_F(Guest, TheComparisonWithPerftestRuns) {
+  const Result r = result("ratios");
+  if (r.code == 3) GTEST_SKIP() << r.text;
+  EXPECT_EQ(r.code, 0) << r.text;
+  ASSERT_EQ(json("ratios")["rows"].size(), 2U);
+  for (const auto& row : json("ratios")["rows"]) EXPECT_GT(row["ratio"].get<double>(), 0) << row;
+}
+
+}  // namespace
