@@ -96,23 +96,30 @@ void Core::set_up(const Place& place) {
           fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
                       "WorldOptions::integrity must be the same on all ranks",
                       integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
-  const auto wrap = [&](std::unique_ptr<Transport> t) {
+  const auto damage = [&](std::unique_ptr<Transport> t) {
     if (!options.fault.empty())
       t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
+    return t;
+  };
+  const auto check = [&](std::unique_ptr<Transport> t) {
     if (options.integrity) t = make_checked_transport(std::move(t), me, n);
     return t;
   };
   if (options.transport != "ucx") {
     shm_link = static_cast<int>(links.size());
-    transports.push_back(wrap(make_shm_transport(*job, *topology, members)));
+    transports.push_back(check(damage(make_shm_transport(*job, *topology, members))));
     links.push_back(transports.back().get());
   }
   if (any_far || options.transport == "ucx") {
     first_rail_link = static_cast<int>(links.size());
-    const auto& rails = topology->place(me).rails;
-    for (int r = 0; r < topology->nrails(); ++r) {
-      transports.push_back(
-          wrap(make_ucx_transport(*job, *topology, rails[static_cast<std::size_t>(r)])));
+    const auto& nics = topology->place(me).rails;
+    std::vector<std::unique_ptr<Transport>> inner;
+    for (int r = 0; r < topology->nrails(); ++r)
+      inner.push_back(
+          damage(make_ucx_transport(*job, *topology, nics[static_cast<std::size_t>(r)])));
+    set_up_rails(inner);
+    for (auto& rail : inner) {
+      transports.push_back(check(std::move(rail)));
       links.push_back(transports.back().get());
     }
   }
@@ -180,6 +187,7 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
+    if (together) settle_rails();
     if (together) watch->align_clocks();
     if (together) leaving->all_gather("");
   } catch (const Error& e) {
@@ -191,6 +199,7 @@ void Core::close() noexcept {
   links.clear();
   shm_link = -1;
   transports.clear();
+  rails.reset();
 }
 
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
@@ -214,6 +223,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   }
   if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
+  if (const char* text = std::getenv("WEFT_FAILOVER")) o.failover = std::string_view(text) != "0";
   if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
     if (std::string_view(text) != "0" && std::string_view(text) != "1")
       throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));
