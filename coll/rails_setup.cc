@@ -34,13 +34,14 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   const int n = static_cast<int>(inner.size());
   rails = std::make_unique<Rails>(std::move(inner), std::move(paths), job->rank(), job->size(), o);
   rails->on_event([this](const RailEvent& e) {
+    watch->rail_event(e);
     if (!e.first) return;
     const Rank me = job->rank();
     const auto device = [&](Rank r) {
       return topology->place(r).rails[static_cast<std::size_t>(e.rail)].name;
     };
     const auto host = [&](Rank r) { return topology->host_name(topology->host(r)); };
-    if (e.back)
+    if (e.kind == RailEvent::Kind::kBack)
       log().warn("weft: rank {}: rail {} ({} on host {}) is back", me, e.rail, device(me),
                  host(me));
     else

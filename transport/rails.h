@@ -45,11 +45,13 @@ struct RailsOptions {
 
 // What happened to a rail, as this rank saw it.
 struct RailEvent {
+  enum class Kind : std::uint8_t { kOut, kReplay, kBack } kind = Kind::kOut;
   int rail = 0;
   Rank peer = kNoRank;
-  bool back = false;      // taken back, else taken out
-  bool first = false;     // of its rail here: none, or the last one, of its lanes was out
+  bool first = false;  // worth a line: the first lane of its rail to go, as seen here; the last one
+                       // to come back
   std::string cause;
+  std::uint64_t messages = 0, bytes = 0;  // kReplay: that go over another lane now
 };
 
 struct RailsCounters {
@@ -81,6 +83,8 @@ class Rails {
   RailsCounters counters() const;
   // Whether messages with the peer may use the rail now.
   bool up(Rank peer, int rail) const;
+  // The lanes with the peer, for messages: "rail 0 up, rail 1 out (its link is down)".
+  std::string describe(Rank peer) const;
   // How the large messages of face `home` to the peer are spread: shares of 16 by rail.
   std::vector<int> shares(Rank peer, int home) const;
 

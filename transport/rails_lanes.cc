@@ -28,7 +28,7 @@ void Rails::State::look(bool datagrams) {
   Datagram d;
   while (datagrams && paths->receive(d)) hear(d);
   const std::int64_t now = paths->now_us();
-  if (now - looked < kLookEvery) return;
+  if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
   looked = now;
   for (std::size_t i = 0; i < known.size(); ++i) watch(known[i], now);  // may make more known
 }
@@ -134,7 +134,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
   ++counters.taken_out;
   const bool first = lanes_out[static_cast<std::size_t>(rail)]++ == 0;
   log().debug("weft: rank {}: rail {} with rank {} taken out: {}", me, rail, rank, cause);
-  if (on_event) on_event({rail, rank, false, first && seen_here, cause});
+  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, first && seen_here, cause});
   if (l.peer_severed) settle_lane(rank, rail);
 }
 
@@ -150,7 +150,12 @@ void Rails::State::settle_lane(Rank rank, int rail) {
   l.down_at = old.down_at;
   l.cause = old.cause;
   peer(rank).paths[static_cast<std::size_t>(rail)] = {};
+  const RailsCounters before = counters;
   spread(rank, true);
+  if (on_event)
+    on_event({RailEvent::Kind::kReplay, rail, rank, false, old.cause,
+              counters.replayed - before.replayed,
+              counters.replayed_bytes - before.replayed_bytes});
 }
 
 // ---- back ----------------------------------------------------------------------------------
@@ -176,7 +181,7 @@ void Rails::State::taken_back(Rank rank, int rail) {
   ++counters.taken_back;
   const bool last = --lanes_out[static_cast<std::size_t>(rail)] == 0;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
-  if (on_event) on_event({rail, rank, true, last, l.cause});
+  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, last, l.cause});
   spread(rank, true);
 }
 
@@ -217,6 +222,20 @@ void Rails::State::spread(Rank rank, bool always) {
   }
   if (changed || always) say_move(rank);
   place_waiting(rank);
+}
+
+std::string Rails::describe(Rank rank) const {
+  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
+  std::string text;
+  const State::Peer& p = state_->peer(rank);
+  for (int r = 0; r < state_->nrails(); ++r) {
+    const Lane& l = p.lanes[static_cast<std::size_t>(r)];
+    text += fmt::format("{}rail {} {}", r ? ", " : "", r, kNames[static_cast<int>(l.is)]);
+    if (l.is != Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
+    if (l.open) text += fmt::format(" with {} messages under way", l.open);
+  }
+  if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
+  return text;
 }
 
 void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {

@@ -91,6 +91,21 @@ class Job {
     const bool moved = drive(rails_.fabric(), [this](Rank f) { progress(rails_.rank_of(f)); }, over);
     return moved && !late;
   }
+  // What is not over, for a failing test.
+  void print() {
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      const Message& m = messages_[i];
+      if (m.sends && m.receives) continue;
+      std::printf("message %zu: %d -> %d home %d tag %llu, %zu bytes: sent %d, received %d\n", i,
+                  m.from, m.to, m.home, static_cast<unsigned long long>(m.tag), m.sent.size(),
+                  m.sends, m.receives);
+    }
+    for (std::size_t p = 0; p < members_.size(); ++p)
+      for (std::size_t q = 0; q < members_.size(); ++q)
+        if (p != q)
+          std::printf("%zu with %zu: %s\n", p, q,
+                      members_[p].rails->describe(static_cast<Rank>(q)).c_str());
+  }
   // The bytes that came, and that nothing was written where a message was over.
   void check() {
     for (std::size_t i = 0; i < messages_.size(); ++i) {
@@ -252,9 +267,11 @@ TEST_P(RailsDown, ARailThatDiesIsReplacedAndTakenBack) {
   EXPECT_EQ(job.of(1).counters().taken_back, 1u);
   EXPECT_GT(job.of(0).counters().replayed + job.of(1).counters().replayed, 0u);
   EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{16, 0})) << "as before";
-  int first = 0;
-  for (const auto& [rank, e] : job.events()) first += e.first && !e.back;
-  EXPECT_EQ(first, 1) << "reported once";
+  int first[2] = {}, back[2] = {};
+  for (const auto& [rank, e] : job.events()) (e.kind == RailEvent::Kind::kBack ? back : first)[rank] += e.first;
+  EXPECT_GE(first[0] + first[1], 1);
+  EXPECT_LE(std::max(first[0], first[1]), 1) << "reported once";
+  EXPECT_EQ(back[0], 1);
 }
 
 TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
@@ -281,7 +298,9 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
       job.at_time(from, [&job, host, rail] { job.rails().fabric().cut(host, rail); });
       job.at_time(to, [&job, host, rail] { job.rails().fabric().mend(host, rail); });
     }
-    ASSERT_TRUE(job.run(60e6)) << "not over after 60 s";
+    const bool over = job.run(60e6);
+    if (!over) job.print();
+    ASSERT_TRUE(over) << "not over after 60 s";
     job.check();
     for (Rank p = 0; p < hosts * ppn; ++p) {
       out += static_cast<int>(job.of(p).counters().taken_out);
