@@ -9,6 +9,9 @@
 namespace weft {
 namespace {
 
+// A rail that nothing is expected from is polled every so many times.
+constexpr std::uint64_t kSeldom = 16;
+
 using Slot = Rails::State::Slot;
 using Use = Slot::Use;
 
@@ -25,6 +28,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
       peers(static_cast<std::size_t>(nranks)),
       faces(inner.size()),
       used(inner.size(), false),
+      expected(inner.size(), 0),
       batch(inner.size()),
       lanes_out(inner.size(), 0) {
   for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
@@ -60,7 +64,7 @@ std::uint32_t Rails::State::take(Use use) {
   }
   Slot& slot = slots[s];
   slot.use = use;
-  slot.busy = slot.reported = slot.acked = slot.timed = false;
+  slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
   slot.rail = slot.hold = slot.want = -1;
   return s;
 }
@@ -120,6 +124,8 @@ void Rails::State::place(std::uint32_t s, int rail) {
   if (!l.started) start(slot.t.peer, rail);
   slot.rail = static_cast<std::int8_t>(rail);
   slot.busy = true;
+  slot.expects = slot.use != Use::kReceiptIn;
+  expected[r] += slot.expects;
   ++slot.nonce;
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported) ++l.open;
@@ -144,6 +150,7 @@ void Rails::State::flush_posts() {
 // The message is not on its lane any more.
 void Rails::State::unplace(Slot& slot) {
   if (slot.rail < 0) return;
+  expect_no_more(slot);
   Lane& l = lane(slot.t.peer, slot.rail);
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported && l.open > 0) --l.open;
@@ -294,6 +301,7 @@ void Rails::State::handle(int rail, const Completion& c) {
   l.moved = true;
   slot.busy = false;
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (slot.reported || !message) expect_no_more(slot);
   if (c.code != Code::kOk) {
     if (message && (c.code == Code::kMismatch || c.code == Code::kInvalidArgument ||
                     c.code == Code::kCorrupt)) {
@@ -347,7 +355,8 @@ void Rails::State::progress() noexcept {
   bool any = false;
   std::array<Completion, 32> batch_done;
   for (int r = 0; r < nrails(); ++r) {
-    if (!used[static_cast<std::size_t>(r)]) continue;
+    const auto at = static_cast<std::size_t>(r);
+    if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
     const std::size_t n = inner[static_cast<std::size_t>(r)]->poll(batch_done);
     any = any || n != 0;
     for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
@@ -358,12 +367,10 @@ void Rails::State::progress() noexcept {
       if (lane(f.rank, f.rail).generation == f.generation)
         take_out(f.rank, f.rail, f.cause, true);
   }
-  if (any) {
-    idle = 0;
-  } else {
-    ++idle;
-    send_urgent_receipts();
-  }
+  idle = any ? 0 : idle + 1;
+  // At once, not when there is time: who gets its last message now may not poll again for long,
+  // and its peer waits for the receipt.
+  send_urgent_receipts();
   if (attention || idle % options.polls_per_look == options.polls_per_look - 1 || polls % 256 == 0)
     look(true);
 }

@@ -30,7 +30,7 @@ struct RailsOptions {
   // receipt.
   std::size_t copied_bytes = 16u << 10;
   // Only longer messages are spread over several rails, and measured.
-  std::size_t spread_bytes = 16u << 10;
+  std::size_t spread_bytes = 8u << 10;
   std::int64_t suspect_us = 20'000;   // a lane that stands still for so long is asked about
   std::int64_t ping_us = 20'000;      // so often
   std::int64_t dead_us = 250'000;     // no answer for so long while another rail answers: dead

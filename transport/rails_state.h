@@ -41,6 +41,7 @@ struct Rails::State {
     bool busy = false;      // the transport below has it
     bool reported = false;  // kSend: the caller has its completion
     bool acked = false;     // kSend: the peer has it
+    bool expects = false;   // counted in `expected`
     bool timed = false;     // kSend: counted in its lane's speed
     std::int8_t rail = -1;  // -1: on none, it waits
     std::int8_t hold = -1;  // kSend: it was on this lane, whose fate is not settled
@@ -134,6 +135,9 @@ struct Rails::State {
   void place_waiting(Rank rank);
   void flush_posts();
   void unplace(Slot& slot);
+  void expect_no_more(Slot& slot) {
+    if (std::exchange(slot.expects, false)) --expected[static_cast<std::size_t>(slot.rail)];
+  }
   void handle(int rail, const Completion& c);
   void acknowledged(Rank rank, std::uint64_t tag);
   void finish_send(std::uint32_t s);
@@ -196,6 +200,7 @@ struct Rails::State {
   std::vector<std::uint32_t> free_slots;
   std::vector<Face> faces;
   std::vector<bool> used;                     // rails that are polled
+  std::vector<std::uint32_t> expected;        // by rail: completions and receipts to come soon
   std::vector<std::vector<Transfer>> batch;   // by rail
   std::vector<std::pair<Rank, int>> urgent;   // lanes with urgent receipts
   struct Failed {

@@ -140,6 +140,24 @@ TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
   std::printf("%s", result.text.c_str());
 }
 
+// The hosts' own links stay up: only the silence tells.
+TEST_F(Failover, ASwitchThatDiesIsNoticed) {
+  start("--hosts 3 --ppn 1 --rails 2 --rate 400mbit");
+  const auto bridge = [&](const char* to) {
+    const Output o = run(fmt::format("ip -n weft-{}-sw link set br1 {}", lab_, to));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+  };
+  bridge("down");
+  pause_ms(2000);
+  bridge("up");
+  pause_ms(1500);
+  const Output result = finish();
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, ContainsRegex("rail 1 .* is taken out: no answer for [0-9]+ ms while"));
+  EXPECT_THAT(result.text, ContainsRegex("rank 2: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  std::printf("%s", result.text.c_str());
+}
+
 // One link at a time, of either rail and any host, also that of the control plane.
 TEST_F(Failover, LinksGoDownAndUpAtRandomMoments) {
   const auto seed = static_cast<std::uint64_t>(getpid());
