@@ -91,6 +91,8 @@ struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
   // By collective, size class and whether sums are deterministic.
   std::map<std::tuple<Collective, int, bool>, const Algorithm*> picks;
+  // Why an algorithm leaves its rails; empty where it does not.
+  std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -202,7 +204,8 @@ struct Core : std::enable_shared_from_this<Core> {
   void stop_serving() noexcept;
   void serve();
 
-  // rails_setup.cc
+  // rails_setup.cc. Whether the rail contract lets this run; the same on all ranks.
+  Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
   std::vector<int> stripes(Rank peer, int home) const;
   void settle_rails() noexcept;  // nobody needs what this rank has sent any more

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "coll/building_blocks.h"
+#include "coll/rail_contract.h"
 
 namespace weft {
 namespace {
@@ -387,9 +388,13 @@ Pick pick(Collective collective, const Shape& any, std::size_t bytes, const Cost
     Prediction prediction;
   };
   std::vector<Candidate> all;
-  for (const Algorithm& a : algorithms())
-    if (a.collective == collective && a.applies(any))
-      all.push_back({&a, predict(a, any, bytes, kElement, model)});
+  // Those that keep to their rails come first, where there are any.
+  for (const bool keeping : {true, false}) {
+    for (const Algorithm& a : algorithms())
+      if (a.collective == collective && a.applies(any) && (!keeping || !find_breach(a, any)))
+        all.push_back({&a, predict(a, any, bytes, kElement, model)});
+    if (!all.empty()) break;
+  }
   const auto& best = std::ranges::min(
       all, {}, [](const Candidate& c) { return c.prediction.time_us; }).prediction;
   const bool crowded = model.crowding > 1 && best.limiting == "latency" && best.work_us > 0;

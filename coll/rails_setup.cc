@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "coll/core.h"
+#include "coll/rail_contract.h"
 #include "topo/log.h"
 
 namespace weft {
@@ -52,6 +53,25 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   });
   inner.clear();
   for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));
+}
+
+Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
+  if (g.shape.rail.empty()) return {};
+  const auto [it, fresh] = g.cache->breaches.try_emplace({&a, root, g.shape.deterministic});
+  std::string& why = it->second;
+  if (fresh) {
+    Shape shape = g.shape;
+    shape.root = root;
+    if (const auto breach = find_breach(a, shape)) {
+      why = to_string(*breach);
+      log().info("weft: {} {} leaves its rails: {}", name(a.collective), a.name, why);
+    }
+  }
+  if (why.empty() || (options.cross_rail == "auto" && !by_name)) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{} {} leaves its rail: {}. Let `auto` choose, or allow it with "
+                      "WEFT_CROSS_RAIL=allow",
+                      name(a.collective), a.name, why)};
 }
 
 // Large messages use all rails of a rank: with fewer ranks than rails that is several. Both ends go

@@ -57,6 +57,10 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
 void Core::set_up(const Place& place) {
   if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx")
     throw Error(fmt::format("transport '{}' is not one of auto, shm, ucx", options.transport));
+  if (options.cross_rail != "auto" && options.cross_rail != "never" &&
+      options.cross_rail != "allow")
+    throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
+                            options.cross_rail));
   const int n = job->size();
   const Rank me = job->rank();
   std::vector<Place> places;
@@ -223,6 +227,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   }
   if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
+  if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
   if (const char* text = std::getenv("WEFT_FAILOVER")) o.failover = std::string_view(text) != "0";
   if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
     if (std::string_view(text) != "0" && std::string_view(text) != "1")
