@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "topo/log.h"
@@ -187,27 +188,47 @@ void Rails::State::taken_back(Rank rank, int rail) {
 
 // ---- what goes where -----------------------------------------------------------------------
 
+std::vector<int> Rails::State::stripes(Rank rank, int home) const {
+  std::vector<int> rails = options.stripes ? options.stripes(rank, home) : std::vector<int>{};
+  return rails.empty() ? std::vector<int>{home} : rails;
+}
+
+// Rails take turns in proportion to their rates, so that neighbouring buckets are on different
+// ones. Every rail has a bucket at least: who is not used is not measured.
 Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) const {
-  const auto is_up = [&](int r) { return p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp; };
-  std::vector<int> rails = options.stripes ? options.stripes(rank, home) : std::vector<int>{home};
-  if (rails.empty()) rails = {home};
+  const auto is_up = [&](int r) {
+    return p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp;
+  };
+  const Peer::Help& help = p.help[static_cast<std::size_t>(home)];
+  std::vector<int> rails = stripes(rank, home);
   std::erase_if(rails, [&](int r) { return !is_up(r); });
-  for (int i = 0; rails.empty() && i < nrails(); ++i)
-    for (int r = 0; r < nrails(); ++r)
-      if (is_up(r) && std::ranges::find(rails, r) == rails.end()) rails.push_back(r);
+  if (rails.empty() || help.on) {
+    rails.clear();
+    for (int i = 0; i < nrails(); ++i)  // its own first
+      if (const int r = (home + i) % nrails(); is_up(r)) rails.push_back(r);
+  }
   Table table;
-  if (rails.empty()) {  // wait for one
-    table.fill(static_cast<std::uint8_t>(home));
-    return table;
+  table.fill(static_cast<std::uint8_t>(rails.empty() ? home : rails[0]));  // none: wait for one
+  if (rails.size() > 1) {
+    std::vector<double> rate, taken(rails.size(), 0.0);
+    for (const int r : rails) rate.push_back(p.lanes[static_cast<std::size_t>(r)].rate);
+    const bool known = std::ranges::min(rate) > 0;
+    const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
+    for (double& r : rate)
+      r = known ? std::max(r / all, 1.0 / kBuckets) : 1.0 / static_cast<double>(rails.size());
+    for (int b = 0; b < kBuckets; ++b) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < rails.size(); ++i)
+        if (rate[i] * (b + 1) - taken[i] > rate[best] * (b + 1) - taken[best] + 1e-9) best = i;
+      taken[best] += 1;
+      table[static_cast<std::size_t>(b)] = static_cast<std::uint8_t>(rails[best]);
+    }
+    // Short messages are in the first bucket.
+    const auto own = std::ranges::find(table, static_cast<std::uint8_t>(rails[0]));
+    if (own != table.end()) std::swap(*own, table[0]);
   }
-  std::vector<double> taken(rails.size(), 0.0);
-  for (int b = 0; b < kBuckets; ++b) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < rails.size(); ++i)
-      if (taken[i] < taken[best]) best = i;
-    taken[best] += 1;
-    table[static_cast<std::size_t>(b)] = static_cast<std::uint8_t>(rails[best]);
-  }
+  if (help.trying >= 0 && is_up(help.trying) && !help.on)
+    table[kBuckets / 2] = static_cast<std::uint8_t>(help.trying);
   return table;
 }
 
@@ -217,11 +238,75 @@ void Rails::State::spread(Rank rank, bool always) {
   for (int home = 0; home < nrails(); ++home) {
     const Table table = table_for(p, rank, home);
     Table& now = p.out[static_cast<std::size_t>(home)];
+    // Rates are never twice the same: a change by one bucket is none.
+    int moved = 0;
+    bool other = false;
+    for (int r = 0; r < nrails(); ++r) {
+      const auto n = std::ranges::count(table, r), m = std::ranges::count(now, r);
+      moved += static_cast<int>(std::abs(n - m));
+      other = other || (n == 0) != (m == 0);
+    }
+    if (!always && !other && moved <= 2) continue;
     changed = changed || table != now;
     now = table;
   }
   if (changed || always) say_move(rank);
-  place_waiting(rank);
+  if (always) place_waiting(rank);
+}
+
+void Rails::State::timed(Rank rank, Lane& l, std::size_t bytes, bool begins) {
+  constexpr std::uint64_t kWindow = std::uint64_t{256} << 10;  // bytes of a measurement
+  if (begins) {
+    if (l.open_large++ == 0) l.busy_since = paths->now_us();
+    return;
+  }
+  l.bytes += bytes;
+  if (l.open_large == 0) return;
+  const bool last = --l.open_large == 0;
+  if (!last && l.bytes < kWindow) return;
+  const std::int64_t now = paths->now_us();
+  l.busy_us += now - std::exchange(l.busy_since, now);
+  if (l.bytes < kWindow || l.busy_us <= 0) return;
+  const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
+  l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
+  l.bytes = 0;
+  l.busy_us = 0;
+  l.measured_at = peer(rank).large;
+}
+
+// Where a rail is slower than another one could be, that one helps. (What this rank can have of
+// another rail is less than all of it: others use it, too. So the bar is well below 1.)
+void Rails::State::balance(Rank rank) {
+  constexpr double kSlow = 0.6, kWell = 0.85;
+  Peer& p = peer(rank);
+  bool look = false;
+  for (int home = 0; home < nrails(); ++home) {
+    Peer::Help& help = p.help[static_cast<std::size_t>(home)];
+    if (!help.used) continue;
+    look = true;
+    if (stripes(rank, home).size() > 1) continue;
+    const Lane& own = p.lanes[static_cast<std::size_t>(home)];
+    double best = 0;
+    int stale = -1;
+    for (int r = 0; r < nrails(); ++r) {
+      const Lane& l = p.lanes[static_cast<std::size_t>(r)];
+      if (r == home || l.is != Lane::Is::kUp) continue;
+      best = std::max(best, l.rate);
+      if (stale < 0 && (l.rate == 0 || p.large - l.measured_at > options.try_every)) stale = r;
+    }
+    if (own.rate == 0 || own.is != Lane::Is::kUp) continue;
+    const bool change = help.on ? own.rate > kWell * best : own.rate < kSlow * best;
+    help.votes = change ? help.votes + 1 : 0;
+    if (help.votes >= 2) {
+      help.on = !help.on;
+      help.votes = 0;
+      log().info("weft: rank {}: rail {} to rank {} at {:.0f} MB/s {}", me, home, rank, own.rate,
+                 help.on ? fmt::format("is helped by the others ({:.0f} MB/s)", best)
+                         : std::string("needs no help any more"));
+    }
+    help.trying = help.on ? -1 : stale;
+  }
+  if (look) spread(rank, false);
 }
 
 std::string Rails::describe(Rank rank) const {
@@ -236,15 +321,6 @@ std::string Rails::describe(Rank rank) const {
   }
   if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
   return text;
-}
-
-void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {
-  if (begins) {
-    if (l.open_large++ == 0) l.busy_since = paths->now_us();
-    return;
-  }
-  l.bytes += bytes;
-  if (l.open_large > 0 && --l.open_large == 0) l.busy_us += paths->now_us() - l.busy_since;
 }
 
 }  // namespace weft

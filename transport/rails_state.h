@@ -29,7 +29,7 @@ static_assert(sizeof(Receipt) == 248);
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr int kIndexBits = 20;  // of a slot in the upper half of an id below
-  static constexpr int kBuckets = 16;    // messages are spread by these
+  static constexpr int kBuckets = 32;    // messages are spread by these
   static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
 
   using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
@@ -87,6 +87,7 @@ struct Rails::State {
     std::int64_t busy_since = 0, busy_us = 0;
     std::uint64_t bytes = 0;
     double rate = 0;  // bytes per us, smoothed; 0: not known
+    std::uint64_t measured_at = 0;  // Peer::large then
   };
 
   struct Path {
@@ -108,6 +109,13 @@ struct Rails::State {
     std::vector<Table> out, in;                              // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
+    // By home, where large messages go over that rail alone: whether the others help it as it is
+    // slow, how many looks in a row said otherwise, and a rail that is tried (-1: none).
+    struct Help {
+      bool used = false, on = false;
+      int votes = 0, trying = -1;
+    };
+    std::vector<Help> help;
     std::int64_t pinged = 0;
     int deaf = 0;  // pings since anything was answered
     std::deque<Note> notes;
@@ -170,7 +178,9 @@ struct Rails::State {
   void try_open(Rank rank, int rail, std::int64_t now);
   void spread(Rank rank, bool always);
   Table table_for(const Peer& p, Rank rank, int home) const;
-  void timed(Lane& lane, std::size_t bytes, bool begins);
+  void timed(Rank rank, Lane& lane, std::size_t bytes, bool begins);
+  void balance(Rank rank);
+  std::vector<int> stripes(Rank rank, int home) const;
   bool others_up(const Peer& p, int rail) const;
 
   // ---- rails_notes.cc: what the ends tell each other

@@ -242,7 +242,7 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   ASSERT_TRUE(job.run(1e6));
   job.check();
   const auto bytes = job.rails().fabric().statistics().rail_bytes;
-  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{8, 8}));
+  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{16, 16}));
   EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), 100'000);
 }
 
@@ -266,7 +266,7 @@ TEST_P(RailsDown, ARailThatDiesIsReplacedAndTakenBack) {
   EXPECT_EQ(job.of(0).counters().taken_back, 1u);
   EXPECT_EQ(job.of(1).counters().taken_back, 1u);
   EXPECT_GT(job.of(0).counters().replayed + job.of(1).counters().replayed, 0u);
-  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{16, 0})) << "as before";
+  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{32, 0})) << "as before";
   int first[2] = {}, back[2] = {};
   for (const auto& [rank, e] : job.events()) (e.kind == RailEvent::Kind::kBack ? back : first)[rank] += e.first;
   EXPECT_GE(first[0] + first[1], 1);
@@ -275,7 +275,7 @@ TEST_P(RailsDown, ARailThatDiesIsReplacedAndTakenBack) {
 }
 
 TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
-  int out = 0, back = 0;
+  int out = 0, back = 0, moves = 0;
   for (std::uint64_t seed = 1; seed <= 250; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 shape(seed);
@@ -287,6 +287,7 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
     const int hosts = 2 + static_cast<int>(shape() % 2), ppn = 1 + static_cast<int>(shape() % 2);
     for (int h = 0; h < hosts; ++h) s.host_of_rank.insert(s.host_of_rank.end(), ppn, h);
     if (shape() % 2) s.options.stripes = [&](Rank, int) { return std::vector<int>{0, 1}; };
+    if (shape() % 2) s.options.balance_every = 2, s.options.try_every = 6;
     Job job(s);
     job.rails().set_datagram_loss(static_cast<int>(shape() % 3) * 100);
     traffic(job, s, 300, 3e6);
@@ -305,11 +306,13 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
     for (Rank p = 0; p < hosts * ppn; ++p) {
       out += static_cast<int>(job.of(p).counters().taken_out);
       back += static_cast<int>(job.of(p).counters().taken_back);
+      moves += static_cast<int>(job.of(p).counters().moves);
     }
     if (HasFailure()) return;
   }
   EXPECT_GT(out, 500) << "too quiet to prove anything";
   EXPECT_GT(back, 300);
+  EXPECT_GT(moves, 3 * out) << "also while all is well";
 }
 
 TEST_P(RailsDown, ARunRepeatsByItsSeed) {
