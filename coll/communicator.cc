@@ -148,6 +148,10 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
                                    ? find_algorithm(c, "pairwise")
                                    : choose(g, c, total, root, trial);
   if (trial && !blocking) trial->not_timed();
+  if (status = core.check_rails(g, *algorithm, root, forced != nullptr); !status.ok()) {
+    core.watch->end_at_once(record);
+    return nullptr;
+  }
   g.last = algorithm;
   g.last_on_board = false;
   const Plan& plan = core.plan_for(g, c, *algorithm, call, root, in_place);
@@ -343,6 +347,7 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
                               weft::name(collective), size(), g.shape.hosts.size()));
   }
   const std::lock_guard lock(g.core->mutex);
+  if (found) g.core->check_rails(g, *found, 0, true).check();
   g.forced[static_cast<std::size_t>(collective)] = found;
 }
 

@@ -40,6 +40,14 @@ struct WorldOptions {
   // Every message is checked end to end (crc32c), and sent again where it arrived changed; all
   // ranks alike. What it costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
   bool integrity = false;
+  // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes over
+  // the others, and it is taken back when it returns (docs/decisions/0018). The same on every rank.
+  // WEFT_FAILOVER=0 turns it off: then a failure of a rail fails the job.
+  bool failover = true;
+  // Schedules in which a step leaves its rail (coll/rail_contract.h). "auto": none is picked where
+  // another one can do it, and one that was asked for by name is refused. "never": every one is
+  // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
+  std::string cross_rail = "auto";
   std::string fault;     // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
   double rail_gbps = 0;  // declared rate of a rail; 0: measured
   // Results of reductions are the same bits for every algorithm, message size and layout of hosts

@@ -25,6 +25,7 @@
 #include "coll/waiting.h"
 #include "coll/watch.h"
 #include "topo/topology.h"
+#include "transport/rails.h"
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
 
@@ -99,6 +100,8 @@ struct PickKey {
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
   std::map<PickKey, std::vector<Candidate>> candidates;
+  // Why an algorithm leaves its rails; empty where it does not.
+  std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -221,12 +224,20 @@ struct Core : std::enable_shared_from_this<Core> {
   void stop_serving() noexcept;
   void serve();
 
+  // rails_setup.cc. Whether the rail contract lets this run; the same on all ranks.
+  Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
+  void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
+  std::vector<int> stripes(Rank peer, int home) const;
+  void settle_rails() noexcept;  // nobody needs what this rank has sent any more
+
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
   std::unique_ptr<Job> job;  // null once closed
   WorldOptions options;
   std::unique_ptr<Topology> topology;
+  std::unique_ptr<Rails> rails;  // where rails can stand in for each other; then `transports` has
+                                 // their faces
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<Transport*> links;  // links[0] is shm where there is one, then a rail each
   std::vector<Link> link_kinds;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "coll/building_blocks.h"
+#include "coll/rail_contract.h"
 
 namespace weft {
 namespace {
@@ -384,9 +385,13 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
                         const CostModel& model) {
   constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
   std::vector<Rated> all;
-  for (const Algorithm& a : algorithms())
-    if (a.collective == collective && a.applies(shape))
-      all.push_back({&a, predict(a, shape, bytes, kElement, model)});
+  // Those that keep to their rails only, where there are any.
+  for (const bool keeping : {true, false}) {
+    for (const Algorithm& a : algorithms())
+      if (a.collective == collective && a.applies(shape) && (!keeping || !find_breach(a, shape)))
+        all.push_back({&a, predict(a, shape, bytes, kElement, model)});
+    if (!all.empty()) break;
+  }
   return all;
 }
 

@@ -52,6 +52,10 @@ Metrics Counters::read() const {
   m.stalled_s = static_cast<double>(stalled_ns.get()) * 1e-9;
   m.naps = naps.get();
   m.retries = retries.get();
+  m.rails_taken_out = rails_taken_out.get();
+  m.rails_taken_back = rails_taken_back.get();
+  m.replayed = replayed.get();
+  m.replayed_bytes = replayed_bytes.get();
   const std::lock_guard lock(mutex_);
   for (const auto& [key, pick] : picks_) {
     const auto& [collective, size_class, ranks, algorithm] = key;

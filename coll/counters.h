@@ -43,6 +43,7 @@ struct Counters {
                     static_cast<std::size_t>(peer)];
   }
   Count stalls, stalled_ns, naps, retries;
+  Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;
 
   void picked(Collective c, int size_class, int ranks, const std::vector<Candidate>& candidates);
   void measured(Collective c, int size_class, int ranks, std::string_view algorithm, double us);

@@ -30,6 +30,8 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
   g->shape.deterministic = options.deterministic;
   g->shape.nranks = n;
   for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
+  if (topology->nrails() > 1 && options.cross_rail != "allow")
+    for (const Rank r : g->ranks) g->shape.rail.push_back(topology->rail(r));
   // Rails of declared, unequal speed get chunks to match.
   std::vector<double> weight;
   for (const Rank r : g->shape.hosts.front()) {

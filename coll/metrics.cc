@@ -60,6 +60,10 @@ std::string to_prometheus(const Metrics& m) {
   single("stalled_seconds_total", "Time in stalls", m.stalled_s);
   single("naps_total", "Times that a waiting rank went to sleep", m.naps);
   single("retries_total", "Messages sent once more", m.retries);
+  single("rails_taken_out_total", "Lanes with a peer that failed", m.rails_taken_out);
+  single("rails_taken_back_total", "Lanes with a peer that came back", m.rails_taken_back);
+  single("replayed_messages_total", "Messages that went over another rail", m.replayed);
+  single("replayed_bytes_total", "Bytes that went over another rail", m.replayed_bytes);
 
   const auto picks = [&](const char* name, const char* type, const char* help, auto value) {
     text.family(name, type, help);

@@ -33,6 +33,9 @@ struct Metrics {
   double stalled_s = 0;           // all together
   std::uint64_t naps = 0;         // times a waiting rank went to sleep
   std::uint64_t retries = 0;      // messages that were sent once more
+  // Rails that failed (transport/rails.h): lanes with a peer that were taken out and back, and the
+  // messages that went over another one instead.
+  std::uint64_t rails_taken_out = 0, rails_taken_back = 0, replayed = 0, replayed_bytes = 0;
   // What `auto` picked, and how long that really takes: a sample of the calls is timed.
   struct Pick {
     Collective collective;

@@ -233,6 +233,18 @@ void write_whole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+void Watch::rail_event(const RailEvent& e) noexcept {
+  switch (e.kind) {
+    case RailEvent::Kind::kOut:
+      return counters_.rails_taken_out.add();
+    case RailEvent::Kind::kBack:
+      return counters_.rails_taken_back.add();
+    case RailEvent::Kind::kReplay:
+      counters_.replayed.add(e.messages);
+      counters_.replayed_bytes.add(e.bytes);
+  }
+}
+
 void Watch::beat() {
   if (metrics_file_.empty()) return;
   const auto now = std::chrono::steady_clock::now();

@@ -16,6 +16,7 @@
 #include "coll/types.h"
 #include "topo/status.h"
 #include "transport/control_socket.h"
+#include "transport/rails.h"
 #include "transport/witness.h"
 
 namespace weft {
@@ -49,6 +50,7 @@ class Watch final : public Witness {
     counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
   }
   void napping() noexcept { counters_.naps.add(); }
+  void rail_event(const RailEvent& event) noexcept;
   void retried() noexcept { counters_.retries.add(); }
 
   // While somebody waits, now and then: `idle` is how long nothing has moved.

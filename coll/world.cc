@@ -61,6 +61,10 @@ void Core::set_up(const Place& place) {
       options.transport != "verbs")
     throw Error(
         fmt::format("transport '{}' is not one of auto, shm, ucx, verbs", options.transport));
+  if (options.cross_rail != "auto" && options.cross_rail != "never" &&
+      options.cross_rail != "allow")
+    throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
+                            options.cross_rail));
   const int n = job->size();
   const Rank me = job->rank();
   std::vector<Place> places;
@@ -104,24 +108,33 @@ void Core::set_up(const Place& place) {
           fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
                       "WorldOptions::integrity must be the same on all ranks",
                       integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
-  const auto wrap = [&](std::unique_ptr<Transport> t) {
+  const auto damage = [&](std::unique_ptr<Transport> t) {
     if (!options.fault.empty())
       t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
-    if (options.integrity) t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); });
+    return t;
+  };
+  const auto check = [&](std::unique_ptr<Transport> t) {
+    if (options.integrity)
+      t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); });
     return t;
   };
   if (!no_shm) {
     shm_link = static_cast<int>(links.size());
-    transports.push_back(wrap(make_shm_transport(*job, *topology, members)));
+    transports.push_back(check(damage(make_shm_transport(*job, *topology, members))));
     links.push_back(transports.back().get());
   }
   if (any_far || no_shm) {
     first_rail_link = static_cast<int>(links.size());
-    const auto& rails = topology->place(me).rails;
+    const auto& nics = topology->place(me).rails;
+    std::vector<std::unique_ptr<Transport>> inner;
     for (int r = 0; r < topology->nrails(); ++r) {
-      const Nic& rail = rails[static_cast<std::size_t>(r)];
-      transports.push_back(wrap(verbs ? make_verbs_transport(*job, *topology, rail)
-                                      : make_ucx_transport(*job, *topology, rail)));
+      const Nic& nic = nics[static_cast<std::size_t>(r)];
+      inner.push_back(damage(verbs ? make_verbs_transport(*job, *topology, nic)
+                                   : make_ucx_transport(*job, *topology, nic)));
+    }
+    set_up_rails(inner);
+    for (auto& rail : inner) {
+      transports.push_back(check(std::move(rail)));
       links.push_back(transports.back().get());
     }
   }
@@ -189,6 +202,7 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
+    if (together) settle_rails();
     if (together) watch->align_clocks();
     if (together) leaving->all_gather("");
   } catch (const Error& e) {
@@ -200,6 +214,7 @@ void Core::close() noexcept {
   links.clear();
   shm_link = -1;
   transports.clear();
+  rails.reset();
 }
 
 void Core::share_profile() {
@@ -254,6 +269,8 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   }
   if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
+  if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
+  if (const char* text = std::getenv("WEFT_FAILOVER")) o.failover = std::string_view(text) != "0";
   if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
     if (std::string_view(text) != "0" && std::string_view(text) != "1")
       throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));

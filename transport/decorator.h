@@ -43,6 +43,11 @@ class Decorator : public Transport {
   std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) override {
     return inner_->fixed_board(members, id);
   }
+  void sever(Rank peer) noexcept override { inner_->sever(peer); }
+  std::string reopen(Rank peer) noexcept override { return inner_->reopen(peer); }
+  bool meet(Rank peer, std::string_view theirs) noexcept override {
+    return inner_->meet(peer, theirs);
+  }
   bool arm(std::vector<int>& fds) noexcept override { return inner_->arm(fds); }
 
  protected:

@@ -223,19 +223,49 @@ void SimFabric::State::cut(std::uint32_t nic_index) {
   if (down[nic_index]) return;
   any_failure = true;
   down[nic_index] = true;
+  if (opt.cut_stalls) return;  // what has left still arrives
   for (SimMessage& msg : messages) {
-    if (msg.flags != 0 && crosses(msg, nic_index) && !msg.has(SimMessage::kLanded)) {
+    if (msg.has(SimMessage::kDeparted) && crosses(msg, nic_index) &&
+        !msg.has(SimMessage::kLanded)) {
       msg.set(SimMessage::kLost);
     }
   }
   schedule(SimEvent::Kind::kDetectCut, now_ps + detect_ps, nic_index);
 }
 
+void SimFabric::State::mend(std::uint32_t nic_index) {
+  down[nic_index] = false;
+  down_known[nic_index] = false;
+  for (const std::uint32_t m : std::exchange(stalled, {})) {
+    --messages[m].events;
+    if (messages[m].has(SimMessage::kLost))
+      drop_if_over(m);
+    else
+      depart(m);  // or to the end of the queue
+  }
+}
+
+void SimFabric::State::sever(Rank rank, Rank peer) {
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    SimMessage& msg = messages[m];
+    const bool sends = msg.src == rank && msg.dst == peer;
+    if (msg.flags == 0 || (!sends && (msg.src != peer || msg.dst != rank))) continue;
+    ++msg.events;  // as in fail()
+    msg.set(SimMessage::kLost);
+    if (msg.has(SimMessage::kWaiting)) remove(m);
+    close(m, sends ? SimMessage::kSendOpen : SimMessage::kRecvOpen, Code::kAborted, false);
+    --msg.events;
+    drop_if_over(m);
+  }
+}
+
 void SimFabric::State::detect_cut(std::uint32_t nic_index) {
-  down_known[nic_index] = true;
+  // Mended meanwhile: what was lost is lost all the same.
+  const bool all = down_known[nic_index] = down[nic_index];
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     const SimMessage& msg = messages[m];
-    if (msg.flags != 0 && crosses(msg, nic_index) && !msg.has(SimMessage::kLanded)) {
+    if (msg.flags != 0 && crosses(msg, nic_index) && !msg.has(SimMessage::kLanded) &&
+        (all || msg.has(SimMessage::kLost))) {
       fail(m, Code::kTransport);
     }
   }
@@ -340,6 +370,14 @@ void SimFabric::cut(int host, int rail) {
   }
   state_->cut(static_cast<std::uint32_t>(host * state_->nrails + rail));
 }
+
+void SimFabric::mend(int host, int rail) {
+  state_->mend(static_cast<std::uint32_t>(host * state_->nrails + rail));
+}
+bool SimFabric::link_up(int host, int rail) const {
+  return !state_->down.at(static_cast<std::size_t>(host * state_->nrails + rail));
+}
+void SimFabric::sever(Rank rank, Rank peer) { state_->sever(rank, peer); }
 
 SimStatistics SimFabric::statistics() const {
   const State& s = *state_;

@@ -32,7 +32,7 @@ struct SimLink {
 };
 
 // At `at_us`: rank `rank` dies, or, where that is kNoRank, the link of the NIC of `host` on `rail`
-// goes down for good.
+// goes down.
 struct SimFailure {
   double at_us = 0;
   Rank rank = kNoRank;
@@ -62,6 +62,9 @@ struct SimFabricOptions {
   std::vector<SimFailure> failures;
   std::uint64_t lose_message = 0;  // the how-manieth to leave is lost (from 1; 0: none): the
                                    // transfers of both its ends fail, those of no other message
+  // What a link that is down does to messages: false, they are lost, and their transfers fail (as
+  // on verbs); true, they wait until it is up again, and nobody is told (as on TCP).
+  bool cut_stalls = false;
   double detect_us = 100;  // from a failure until its peers' transfers complete with an error
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom
@@ -113,6 +116,12 @@ class SimFabric {
   // As SimFailure, now.
   void kill(Rank rank);
   void cut(int host, int rail);
+  // The link is as new; what was lost stays so. (The ranks' transfers are to be posted again.)
+  void mend(int host, int rail);
+  bool link_up(int host, int rail) const;
+  // Gives up all transfers of `rank` with `peer`, without completions, and drops what has come of
+  // it unasked: Transport::sever().
+  void sever(Rank rank, Rank peer);
   bool alive(Rank rank) const;
 
   std::uint64_t activity() const;  // completions reported and polled, over all ranks

@@ -106,7 +106,12 @@ void SimFabric::State::depart(std::uint32_t m) {
   M& msg = messages[m];
   msg.set(M::kDeparted);
   if (any_failure && broken(msg.src, msg.dst)) {
-    msg.set(M::kLost);
+    if (opt.cut_stalls && !dead[msg.src] && !dead[msg.dst]) {
+      ++msg.events;
+      stalled.push_back(m);
+    } else {
+      msg.set(M::kLost);
+    }
     return;
   }
   const int src_host = opt.host_of_rank[msg.src];

@@ -161,6 +161,8 @@ struct SimFabric::State {
   // --- failures
   void kill(Rank rank);
   void cut(std::uint32_t nic);
+  void mend(std::uint32_t nic);
+  void sever(Rank rank, Rank peer);
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;
@@ -209,6 +211,7 @@ struct SimFabric::State {
   std::vector<bool> dead, dead_known;               // by rank
   std::vector<std::int64_t> died_ps;                // by rank
   std::vector<bool> down, down_known;               // by NIC
+  std::vector<std::uint32_t> stalled;               // messages that wait for a link
   std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
   std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topo/status.h"
@@ -63,6 +64,7 @@ struct Caps {
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
   int tag_bits = 64;                // of Transfer::tag that are carried
   bool cuda = false;                // takes device pointers
+  bool recoverable = false;         // sever(), reopen() and meet() work: see transport/rails.h
 };
 
 // Small messages among ranks that share memory: each member publishes one message per round, data
@@ -165,6 +167,22 @@ class Transport {
   virtual std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) {
     (void)members, (void)id;
     return nullptr;
+  }
+
+  // The end of a connection, and a new beginning, where caps().recoverable. sever() gives up every
+  // transfer with the peer: no completion will be reported for them, their `data` is not touched
+  // after the call returns, and what has come from the peer and was not asked for is dropped. It
+  // may end the connections with other peers, too: their transfers then complete with an error.
+  virtual void sever(Rank peer) noexcept { (void)peer; }
+  // After sever() on both sides: what the peer must know for meet(). Empty: not possible now.
+  virtual std::string reopen(Rank peer) noexcept {
+    (void)peer;
+    return {};
+  }
+  // With what the peer's reopen() gave. Then messages with it flow again; false: they cannot.
+  virtual bool meet(Rank peer, std::string_view theirs) noexcept {
+    (void)peer, (void)theirs;
+    return false;
   }
 
   // Ready for a blocking wait: returns file descriptors that become readable when poll() has

@@ -43,7 +43,9 @@ std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology
 UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     : rank_(job.rank()),
       tag_bits_(64 - std::max<int>(1, std::bit_width(static_cast<unsigned>(job.size() - 1)))),
-      device_(ucx_device(rail)), peers_(static_cast<std::size_t>(job.size())) {
+      rail_(rail),
+      device_(ucx_device(rail)),
+      peers_(static_cast<std::size_t>(job.size())) {
   // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
   // now and not by a timeout.
   std::string mine;

@@ -148,6 +148,7 @@ Caps UcxTransport::caps() const {
   Caps caps;
   caps.name = "ucx";
   caps.tag_bits = tag_bits_;
+  caps.recoverable = true;
   return caps;
 }
 

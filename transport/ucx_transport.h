@@ -38,6 +38,9 @@ class UcxTransport final : public Transport {
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
+  void sever(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool meet(Rank rank, std::string_view theirs) noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
@@ -118,6 +121,9 @@ class UcxTransport final : public Transport {
   void sweep() noexcept;
   void abandon(const char* why) noexcept;
 
+  // ucx_sever.cc
+  bool drop_leftovers(Rank rank) noexcept;
+
   // ucx_heads.cc
   void* send_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
   void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
@@ -138,6 +144,7 @@ class UcxTransport final : public Transport {
 
   Rank rank_;
   int tag_bits_;  // of Transfer::tag; the source rank is above them
+  Nic rail_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>

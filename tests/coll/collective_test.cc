@@ -146,6 +146,7 @@ class Collectives : public ::testing::TestWithParam<Setting> {
   }
   void run(const std::function<void(World&)>& body) {
     WorldOptions options;
+    options.cross_rail = "allow";  // every algorithm is tried
     options.transport = GetParam().transport;
     options.timeout = std::chrono::milliseconds(20000);
     run_ranks(places(GetParam().hosts, GetParam().rails), options, body);

@@ -200,6 +200,7 @@ TEST(Deterministic, OverRealTransportsAndTheBoard) {
   for (const std::vector<int>& hosts : {std::vector{4}, {2, 2}, {1, 3}}) {
     if (hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     WorldOptions options;
+    options.cross_rail = "allow";  // every algorithm is tried
     options.deterministic = true;
     testing::run_ranks(testing::places(hosts, 2), options, [](World& world) {
       Communicator comm = world.world();

@@ -1,0 +1,110 @@
+// Rails that stand in for each other: which of them, when, and who is told (transport/rails.h).
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "coll/core.h"
+#include "coll/rail_contract.h"
+#include "topo/log.h"
+
+namespace weft {
+
+using Clock = std::chrono::steady_clock;
+
+// Puts the faces of Rails in the place of the transports of the rails, on all ranks or on none.
+void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
+  const auto wanted = job->all_gather(options.failover ? "1" : "0");
+  for (Rank r = 0; r < job->size(); ++r)
+    if (wanted[static_cast<std::size_t>(r)] != wanted[0])
+      throw Error(fmt::format(
+          "failover of rails is {} on rank 0 and {} on rank {}; WEFT_FAILOVER and "
+          "WorldOptions::failover must be the same on all ranks",
+          wanted[0] == "1" ? "on" : "off", wanted[0] == "1" ? "off" : "on", r));
+  if (inner.size() < 2 || !options.failover) return;
+  for (const auto& rail : inner)
+    if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
+  std::string why;
+  auto paths = make_udp_paths(*job, *topology, why);
+  if (!paths) {
+    log().warn("weft: rails cannot stand in for each other: {}", why);
+    return;
+  }
+  RailsOptions o;
+  o.stripes = [this](Rank peer, int home) { return stripes(peer, home); };
+  const int n = static_cast<int>(inner.size());
+  rails = std::make_unique<Rails>(std::move(inner), std::move(paths), job->rank(), job->size(), o);
+  rails->on_event([this](const RailEvent& e) {
+    watch->rail_event(e);
+    if (!e.first) return;
+    const Rank me = job->rank();
+    const auto device = [&](Rank r) {
+      return topology->place(r).rails[static_cast<std::size_t>(e.rail)].name;
+    };
+    const auto host = [&](Rank r) { return topology->host_name(topology->host(r)); };
+    if (e.kind == RailEvent::Kind::kBack)
+      log().warn("weft: rank {}: rail {} ({} on host {}) is back", me, e.rail, device(me),
+                 host(me));
+    else
+      log().warn(
+          "weft: rank {}: rail {} ({} on host {}, to {} on host {}, rank {}) is taken out: {}; "
+          "what was under way goes over the others",
+          me, e.rail, device(me), host(me), device(e.peer), host(e.peer), e.peer, e.cause);
+  });
+  inner.clear();
+  for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));
+}
+
+Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
+  if (g.shape.rail.empty()) return {};
+  const auto [it, fresh] = g.cache->breaches.try_emplace({&a, root, g.shape.deterministic});
+  std::string& why = it->second;
+  if (fresh) {
+    Shape shape = g.shape;
+    shape.root = root;
+    if (const auto breach = find_breach(a, shape)) {
+      why = to_string(*breach);
+      log().info("weft: {} {} leaves its rails: {}", name(a.collective), a.name, why);
+    }
+  }
+  if (why.empty() || (options.cross_rail == "auto" && !by_name)) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{} {} leaves its rail: {}. Let `auto` choose, or allow it with "
+                      "WEFT_CROSS_RAIL=allow",
+                      name(a.collective), a.name, why)};
+}
+
+// Large messages use all rails of a rank: with fewer ranks than rails that is several. Both ends go
+// by the lower rank, as for the rail of a pair.
+std::vector<int> Core::stripes(Rank peer, int home) const {
+  const Rank low = std::min<Rank>(job->rank(), peer);
+  const int nlocal = static_cast<int>(topology->ranks_of(topology->host(low)).size());
+  const int n = topology->nrails();
+  if (nlocal >= n) return {home};
+  std::vector<int> mine;
+  for (int r = 0; r < n; ++r)
+    if (r * nlocal / n == topology->local(low)) mine.push_back(r);
+  return mine;
+}
+
+// What this rank sent last may have been lost with a rail, and only this rank can send it again. A
+// receiver says what it has at the latest when it comes here itself.
+void Core::settle_rails() noexcept {
+  if (!rails) return;
+  const auto until = Clock::now() + options.timeout / 2;
+  {
+    const std::lock_guard lock(mutex);
+    rails->settle();
+  }
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex);
+      for (int i = 0; i < 64; ++i) rails->poll();
+      if (rails->settled()) return;
+    }
+    if (Clock::now() > until) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace weft

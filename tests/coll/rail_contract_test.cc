@@ -1,0 +1,151 @@
+// The rail contract: which algorithms keep it, that every step that breaks it is found, and that
+// it is refused with the path.
+#include "coll/rail_contract.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "support/ranks.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+Shape shape_of(int nhosts, int per_host, int nrails) {
+  Shape s;
+  s.nranks = nhosts * per_host;
+  for (int h = 0; h < nhosts; ++h) {
+    s.hosts.emplace_back();
+    for (int l = 0; l < per_host; ++l) {
+      s.hosts.back().push_back(h * per_host + l);
+      s.rail.push_back(l * nrails / per_host);
+    }
+  }
+  return s;
+}
+
+TEST(RailContract, AlgorithmsMadeForRailsKeepIt) {
+  for (const int nhosts : {2, 3, 4})
+    for (const int per_host : {2, 4}) {
+      const Shape shape = shape_of(nhosts, per_host, 2);
+      for (const Algorithm& a : algorithms()) {
+        if (!a.name.starts_with("hierarchical") || !a.applies(shape)) continue;
+        const auto breach = find_breach(a, shape);
+        EXPECT_FALSE(breach) << name(a.collective) << " " << a.name << ": " << to_string(*breach);
+      }
+    }
+}
+
+TEST(RailContract, EveryCollectiveThatNeedsNoRootHasOneThatKeepsIt) {
+  const Shape shape = shape_of(3, 2, 2);
+  for (const Collective c : {Collective::kAllReduce, Collective::kAllGather,
+                             Collective::kReduceScatter, Collective::kAllToAll,
+                             Collective::kBarrier, Collective::kBroadcast}) {
+    bool any = false;
+    for (const Algorithm& a : algorithms())
+      any = any || (a.collective == c && a.applies(shape) && !find_breach(a, shape));
+    EXPECT_TRUE(any) << name(c);
+  }
+}
+
+TEST(RailContract, AFlatAlgorithmBreaksIt) {
+  const auto breach =
+      find_breach(*find_algorithm(Collective::kAllReduce, "direct"), shape_of(2, 2, 2));
+  ASSERT_TRUE(breach);
+  EXPECT_EQ(breach->from, 0);
+  EXPECT_EQ(breach->to, 3);
+  EXPECT_EQ(breach->by_way_of, 1);
+  EXPECT_THAT(to_string(*breach),
+              HasSubstr("rank 0 (host 0, rail 0) -> rank 3 (host 1, rail 1): step "));
+  EXPECT_THAT(to_string(*breach), HasSubstr("0 -> 1 (inside host 0) -> 3 (along rail 1)"));
+}
+
+TEST(RailContract, OneRailOrOneHostHasNone) {
+  const Algorithm& direct = *find_algorithm(Collective::kAllReduce, "direct");
+  EXPECT_FALSE(find_breach(direct, shape_of(2, 2, 1)));
+  EXPECT_FALSE(find_breach(direct, shape_of(1, 4, 2)));
+}
+
+// Any single send of a right schedule, turned to another rank: found exactly when it leaves.
+TEST(RailContract, EveryStrayStepIsFound) {
+  int found = 0;
+  Shape shape = shape_of(3, 4, 4);
+  const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
+  for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
+    const Schedule right = a.build(shape);
+    ASSERT_FALSE(find_breach(right, shape));
+    for (std::size_t i = 0; i < right.steps.size(); ++i)
+      for (Rank peer = 0; peer < shape.nranks; ++peer) {
+        if (right.steps[i].op != Op::kSend || peer == shape.rank) continue;
+        Schedule wrong = right;
+        wrong.steps[i].peer = peer;
+        const bool leaves = peer / 4 != shape.rank / 4 && peer % 4 != shape.rank % 4;
+        const auto breach = find_breach(wrong, shape);
+        ASSERT_EQ(breach.has_value(), leaves) << "step " << i << " to " << peer;
+        if (breach) {
+          ASSERT_EQ(breach->step, i);
+          ++found;
+        }
+      }
+  }
+  EXPECT_GT(found, 1000);
+}
+
+// ---- communicators -------------------------------------------------------------------------
+
+TEST(RailContract, ACommunicatorRefusesAndNamesThePath) {
+  testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
+    Communicator c = world.world();
+    try {
+      c.set_algorithm(Collective::kAllReduce, "ring");
+      ADD_FAILURE() << "taken";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("rank 1 (host 0, rail 1) -> rank 2 (host 1, rail 0)"));
+      EXPECT_THAT(e.what(), HasSubstr("WEFT_CROSS_RAIL=allow"));
+    }
+    std::vector<float> v(100'000, 1.0f);
+    for (const std::size_t n : {std::size_t{1}, std::size_t{1000}, v.size()}) {
+      c.all_reduce(v.data(), v.data(), n, DType::kFloat32, RedOp::kMax).check();
+      EXPECT_THAT(c.last_algorithm(), HasSubstr("hierarchical"));
+    }
+  });
+}
+
+TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
+  for (const char* policy : {"auto", "never", "allow"}) {
+    WorldOptions options;
+    options.cross_rail = policy;
+    testing::run_ranks(testing::places({2, 1}, 1), options, [](World& world) {
+      float x = 1;
+      world.world().all_reduce(&x, &x, 1, DType::kFloat32, RedOp::kSum).check();
+      EXPECT_EQ(x, 3);
+    });
+    testing::run_ranks(testing::places({2, 2}, 2), options, [&](World& world) {
+      // Of uneven blocks only both ends know the size, so nobody can pass them on.
+      const std::vector<std::size_t> counts(4, 10'000);
+      std::vector<float> in(40'000, 1.0f), out(40'000);
+      const Status s = world.world().all_to_all_v(in.data(), counts, out.data(), counts,
+                                                DType::kFloat32);
+      if (std::string(policy) == "never") {
+        EXPECT_EQ(s.code(), Code::kInvalidArgument);
+        EXPECT_THAT(s.message(), HasSubstr("leaves its rail: rank "));
+      } else {
+        EXPECT_TRUE(s.ok()) << s.to_string();
+      }
+    });
+  }
+}
+
+TEST(RailContract, AnUnknownPolicyIsNamed) {
+  WorldOptions options;
+  options.cross_rail = "maybe";
+  auto jobs = local_jobs(1);
+  EXPECT_THROW(World(std::move(jobs[0]), testing::places({1})[0], options), Error);
+}
+
+}  // namespace
+}  // namespace weft

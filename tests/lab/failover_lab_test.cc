@@ -1,0 +1,186 @@
+// Rails that die in the middle of collectives, on real interfaces: links of a lab of network
+// namespaces go down and up at random moments, and every result is right, bit for bit. Needs root.
+// WEFT_FAILOVER_ROUNDS=100 takes links down that often (default: a quick version).
+// labels: lab
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "coll/metrics.h"
+#include "support/shell.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using weft::Output;
+using weft::run;
+using Clock = std::chrono::steady_clock;
+
+const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
+const std::string kNetlab = std::string(WEFT_BINARY) + " lab netlab ";
+
+int rounds() {
+  const char* text = std::getenv("WEFT_FAILOVER_ROUNDS");
+  return text ? std::atoi(text) : 6;
+}
+
+// A rank: collectives of changing sizes until `file` is there, each result checked. All ranks stop
+// at the same one, as rank 0 says.
+int rank_main(const std::string& file) try {
+  auto world = weft::World::from_environment();
+  weft::Communicator all = world->world();
+  const int n = world->size();
+  const std::vector<std::size_t> counts = {1, 200, 5'000, 60'000, 500'000, 1'000'000};
+  std::vector<std::int32_t> in(1'000'000), out(in.size());
+  std::int64_t done = 0;
+  double slowest_s = 0;
+  for (std::int32_t go = 1; go != 0; ++done) {
+    const std::size_t count = counts[static_cast<std::size_t>(done) % counts.size()];
+    const auto value = [&](std::size_t i, int rank) {
+      return static_cast<std::int32_t>(i * 7 + static_cast<std::size_t>(done) * 13) + rank * 1'000'003;
+    };
+    for (std::size_t i = 0; i < count; ++i) in[i] = value(i, world->rank());
+    const auto begin = Clock::now();
+    all.all_reduce(in.data(), out.data(), count, weft::DType::kInt32, weft::RedOp::kSum).check();
+    slowest_s = std::max(slowest_s, std::chrono::duration<double>(Clock::now() - begin).count());
+    for (std::size_t i = 0; i < count; ++i) {
+      std::int32_t sum = 0;
+      for (int r = 0; r < n; ++r) sum += value(i, r);
+      if (out[i] != sum) {
+        std::printf("WRONG: element %zu of %zu of operation %lld on rank %d\n", i, count,
+                    static_cast<long long>(done), world->rank());
+        return 1;
+      }
+    }
+    if (done % 8 == 7) {
+      go = fs::exists(file) ? 0 : 1;
+      all.broadcast(&go, &go, 1, weft::DType::kInt32, 0).check();
+    }
+  }
+  const weft::Metrics m = world->metrics();
+  std::printf("rank %d: %lld operations right, the slowest took %.2f s, taken out %llu, back %llu, "
+              "replayed %llu\n",
+              world->rank(), static_cast<long long>(done), slowest_s,
+              static_cast<unsigned long long>(m.rails_taken_out),
+              static_cast<unsigned long long>(m.rails_taken_back),
+              static_cast<unsigned long long>(m.replayed));
+  return 0;
+} catch (const std::exception& e) {
+  std::printf("FAILED: %s\n", e.what());
+  return 1;
+}
+
+class Failover : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Output check = run(kScript + " check");
+    if (check.exit_code != 0)
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+    lab_ = fmt::format("fo{}", getpid());
+    file_ = (fs::temp_directory_path() / lab_).string();
+  }
+  void TearDown() override {
+    if (lab_.empty()) return;
+    fs::remove(file_);
+    run(kScript + " down --lab " + lab_ + " 2>/dev/null");
+  }
+  void start(const std::string& options) {
+    ranks_ = std::async(std::launch::async, [this, options] {
+      return run("WEFT_LOG=warn " + kNetlab + "--name " + lab_ + " " + options + " -- " +
+                 fs::read_symlink("/proc/self/exe").string() + " --rank " + file_ + " 2>&1");
+    });
+    // The first operations: the job is up.
+    for (int i = 0; i < 300 && run(kScript + " status --lab " + lab_ + " 2>&1").exit_code != 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+  void link(int host, int rail, const char* to) {
+    const Output o = run(fmt::format("ip -n weft-{}-h{} link set rail{} {}", lab_, host, rail, to));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+  }
+  Output finish() {
+    std::ofstream(file_) << "stop";
+    return ranks_.get();
+  }
+  static void pause_ms(std::int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+  std::string lab_, file_;
+  std::future<Output> ranks_;
+};
+
+TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
+  start("--hosts 2 --ppn 2 --rails 2 --rate 400mbit");
+  link(2, 1, "down");
+  pause_ms(2000);
+  link(2, 1, "up");
+  pause_ms(1500);
+  const Output result = finish();
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is taken out: "));
+  EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is back"));
+  EXPECT_THAT(result.text, ContainsRegex("rank 3: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  EXPECT_THAT(result.text, ::testing::Not(HasSubstr("WRONG")));
+  std::printf("%s", result.text.c_str());
+}
+
+// The hosts' own links stay up: only the silence tells.
+TEST_F(Failover, ASwitchThatDiesIsNoticed) {
+  start("--hosts 3 --ppn 1 --rails 2 --rate 400mbit");
+  const auto bridge = [&](const char* to) {
+    const Output o = run(fmt::format("ip -n weft-{}-sw link set br1 {}", lab_, to));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+  };
+  bridge("down");
+  pause_ms(2000);
+  bridge("up");
+  pause_ms(1500);
+  const Output result = finish();
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, ContainsRegex("rail 1 .* is taken out: no answer for [0-9]+ ms while"));
+  EXPECT_THAT(result.text, ContainsRegex("rank 2: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  std::printf("%s", result.text.c_str());
+}
+
+// One link at a time, of either rail and any host, also that of the control plane.
+TEST_F(Failover, LinksGoDownAndUpAtRandomMoments) {
+  const auto seed = static_cast<std::uint64_t>(getpid());
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  start("--hosts 2 --ppn 2 --rails 2 --rate 400mbit");
+  for (int i = 0; i < rounds(); ++i) {
+    const int host = 1 + static_cast<int>(random() % 2), rail = static_cast<int>(random() % 2);
+    link(host, rail, "down");
+    pause_ms(100 + static_cast<std::int64_t>(random() % 1200));
+    link(host, rail, "up");
+    pause_ms(static_cast<std::int64_t>(random() % 1500));
+  }
+  const Output result = finish();
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, ContainsRegex("rank 3: [0-9]+ operations right"));
+  std::printf("%s", result.text.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--rank") return rank_main(argv[2]);
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,520 @@
+// Messages: from the faces to lanes, kept until they are acknowledged.
+#include "transport/rails.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/rails_state.h"
+
+namespace weft {
+namespace {
+
+// A rail that nothing is expected from is polled every so many times.
+constexpr std::uint64_t kSeldom = 16;
+
+using Slot = Rails::State::Slot;
+using Use = Slot::Use;
+
+}  // namespace
+
+Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
+                    std::unique_ptr<Paths> paths_in, Rank me_in, int nranks,
+                    const RailsOptions& options_in)
+    : inner(std::move(inner_in)),
+      paths(std::move(paths_in)),
+      me(me_in),
+      options(options_in),
+      caps(inner.at(0)->caps()),
+      peers(static_cast<std::size_t>(nranks)),
+      faces(inner.size()),
+      used(inner.size(), false),
+      expected(inner.size(), 0),
+      batch(inner.size()),
+      lanes_out(inner.size(), 0) {
+  for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
+  caps.tag_bits -= 1;
+  own_bit = std::uint64_t{1} << caps.tag_bits;
+  // A view lends memory of the transport, which ends with a rail; and what is staged is read by
+  // peers at a time that nobody knows once a rail has failed.
+  caps.views = false;
+}
+
+Rails::State::Peer& Rails::State::peer(Rank rank) {
+  std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
+  if (!p) {
+    p = std::make_unique<Peer>();
+    p->lanes.resize(inner.size());
+    p->paths.resize(inner.size());
+    p->help.resize(inner.size());
+    known.push_back(rank);
+    for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
+    p->in = p->out;
+  }
+  return *p;
+}
+
+// ---- slots ---------------------------------------------------------------------------------
+
+std::uint32_t Rails::State::take(Use use) {
+  std::uint32_t s = static_cast<std::uint32_t>(slots.size());
+  if (free_slots.empty()) {
+    slots.emplace_back();
+  } else {
+    s = free_slots.back();
+    free_slots.pop_back();
+  }
+  Slot& slot = slots[s];
+  slot.use = use;
+  slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
+  slot.rail = slot.hold = slot.want = -1;
+  return s;
+}
+
+void Rails::State::free(std::uint32_t s) {
+  slots[s].use = Use::kFree;
+  free_slots.push_back(s);
+}
+
+// ---- posting -------------------------------------------------------------------------------
+
+void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers.size() ||
+        t.kind == Transfer::Kind::kView) {
+      faces[static_cast<std::size_t>(home)].done.push_back(
+          {.id = t.id, .code = Code::kInvalidArgument});
+      continue;
+    }
+    Peer& p = peer(t.peer);
+    const bool sends = t.kind == Transfer::Kind::kSend;
+    const std::uint32_t s = take(sends ? Use::kSend : Use::kRecv);
+    Slot& slot = slots[s];
+    slot.t = t;
+    slot.home = static_cast<std::uint8_t>(home);
+    if (!sends) {
+      place(s, in_rail(p, slot));
+      continue;
+    }
+    if (t.buffered || t.bytes <= options.copied_bytes) {
+      slot.copy.resize(t.bytes);
+      if (t.bytes) std::memcpy(slot.copy.data(), t.data, t.bytes);
+      slot.t.data = slot.copy.data();
+      if (t.head) {
+        slot.head = *t.head;
+        slot.t.head = &slot.head;
+      }
+      slot.reported = true;
+      complete(slot, Code::kOk);
+    }
+    p.sends[t.tag] = s;
+    ++retained;
+    place(s, out_rail(p, slot));
+  }
+  flush_posts();
+}
+
+// Hands a message to a lane, where that is up; else it waits.
+void Rails::State::place(std::uint32_t s, int rail) {
+  Slot& slot = slots[s];
+  const auto r = static_cast<std::size_t>(rail);
+  Peer& p = peer(slot.t.peer);
+  Lane& l = p.lanes[r];
+  if (l.is != Lane::Is::kUp) {
+    attention = true;
+    return;
+  }
+  if (!l.started) start(slot.t.peer, rail);
+  slot.rail = static_cast<std::int8_t>(rail);
+  slot.busy = true;
+  slot.expects = slot.use != Use::kReceiptIn;
+  expected[r] += slot.expects;
+  ++slot.nonce;
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (message && !slot.reported) ++l.open;
+  if (slot.use == Use::kSend && large(slot.t)) {
+    slot.timed = true;
+    timed(slot.t.peer, l, 0, true);
+    p.help[slot.home].used = true;
+  }
+  Transfer t = slot.t;
+  t.id = static_cast<std::uint64_t>(s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits) << 32;
+  batch[r].push_back(t);
+  used[r] = true;
+}
+
+void Rails::State::flush_posts() {
+  for (std::size_t r = 0; r < batch.size(); ++r) {
+    if (batch[r].empty()) continue;
+    inner[r]->post(batch[r]);
+    batch[r].clear();
+  }
+}
+
+// The message is not on its lane any more.
+void Rails::State::unplace(Slot& slot) {
+  if (slot.rail < 0) return;
+  expect_no_more(slot);
+  Lane& l = lane(slot.t.peer, slot.rail);
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (message && !slot.reported && l.open > 0) --l.open;
+  if (slot.timed) timed(slot.t.peer, l, slot.acked ? slot.t.bytes : 0, false);
+  slot.timed = false;
+  slot.busy = false;
+  slot.rail = -1;
+  ++slot.nonce;
+}
+
+int Rails::State::in_rail(Peer& p, Slot& slot) {
+  if (slot.want < 0 && !p.elsewhere.empty()) {
+    if (const auto it = p.elsewhere.find(slot.t.tag); it != p.elsewhere.end()) {
+      slot.want = static_cast<std::int8_t>(it->second);
+      p.elsewhere.erase(it);
+    }
+  }
+  if (slot.want >= 0) return slot.want;
+  return p.in[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+}
+
+void Rails::State::place_waiting(Rank rank) {
+  Peer& p = peer(rank);
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = slots[s];
+    if (slot.t.peer != rank || slot.rail >= 0 || slot.hold >= 0) continue;
+    if (slot.use == Use::kSend && !slot.acked) {
+      ++counters.replayed;
+      counters.replayed_bytes += slot.t.bytes;
+      place(s, out_rail(p, slot));
+    } else if (slot.use == Use::kRecv) {
+      place(s, in_rail(p, slot));
+    }
+  }
+  flush_posts();
+}
+
+// ---- receipts ------------------------------------------------------------------------------
+
+void Rails::State::start(Rank rank, int rail) {
+  lane(rank, rail).started = true;
+  for (std::uint32_t i = 0; i < kWindow; ++i) post_receipt_receive(rank, rail);
+}
+
+void Rails::State::post_receipt_receive(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  const std::uint32_t s = take(Use::kReceiptIn);
+  Slot& slot = slots[s];
+  slot.number = l.posted_below++;
+  slot.copy.resize(sizeof(Receipt));
+  slot.t = {};
+  slot.t.kind = Transfer::Kind::kRecv;
+  slot.t.peer = rank;
+  slot.t.tag = own_bit | slot.number;
+  slot.t.data = slot.copy.data();
+  slot.t.bytes = sizeof(Receipt);
+  place(s, rail);
+}
+
+void Rails::State::send_receipt(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  l.urgent = false;
+  if (l.is != Lane::Is::kUp) return;
+  do {
+    const std::uint32_t s = take(Use::kReceiptOut);
+    Slot& slot = slots[s];
+    Receipt receipt;
+    receipt.count = static_cast<std::uint32_t>(std::min(l.untold.size(), Receipt::kTags));
+    // While a move is on its way the peer must not forget what it has received: see say_move().
+    if (peer(rank).moves_out == 0) l.confirmed = l.heard_all_below;
+    receipt.confirmed = l.confirmed;
+    std::copy_n(l.untold.begin(), receipt.count, receipt.tags.begin());
+    l.told.emplace_back(l.untold.begin(), l.untold.begin() + receipt.count);
+    l.untold.erase(l.untold.begin(), l.untold.begin() + receipt.count);
+    slot.copy.resize(sizeof receipt);
+    std::memcpy(slot.copy.data(), &receipt, sizeof receipt);
+    slot.t = {};
+    slot.t.peer = rank;
+    slot.t.tag = own_bit | l.told_to++;
+    slot.t.data = slot.copy.data();
+    slot.t.bytes = sizeof receipt;
+    place(s, rail);
+    ++counters.receipts;
+  } while (!l.untold.empty());
+}
+
+void Rails::State::send_urgent_receipts() {
+  if (urgent.empty()) return;
+  for (const auto& [rank, rail] : urgent)
+    if (lane(rank, rail).urgent) send_receipt(rank, rail);
+  urgent.clear();
+  flush_posts();
+}
+
+void Rails::State::receipt_came(const Slot& slot) {
+  Receipt receipt;
+  std::memcpy(&receipt, slot.copy.data(), sizeof receipt);
+  const Rank rank = slot.t.peer;
+  const int rail = slot.rail;
+  Lane& l = lane(rank, rail);
+  l.moved = true;
+  const std::uint32_t ahead = slot.number - l.heard_all_below;
+  if (ahead < 64) l.heard |= std::uint64_t{1} << ahead;
+  for (; l.heard & 1; l.heard >>= 1) ++l.heard_all_below;
+  while (l.posted_below - l.heard_all_below < kWindow) post_receipt_receive(rank, rail);
+  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(receipt.count, Receipt::kTags); ++i)
+    acknowledged(rank, receipt.tags[i]);
+  while (!l.told.empty() && static_cast<std::int32_t>(receipt.confirmed - l.told_from) > 0) {
+    l.told.pop_front();
+    ++l.told_from;
+  }
+  // So that the peer may forget, too, where nothing goes the other way.
+  if (l.heard_all_below - l.confirmed >= 2 * kWindow && peer(rank).moves_out == 0)
+    send_receipt(rank, rail);
+}
+
+void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {
+  Peer& p = peer(rank);
+  const auto it = p.sends.find(tag);
+  if (it == p.sends.end()) return;  // given up
+  const std::uint32_t s = it->second;
+  Slot& slot = slots[s];
+  if (slot.acked) return;
+  slot.acked = true;
+  if (!slot.busy) finish_send(s);
+}
+
+void Rails::State::finish_send(std::uint32_t s) {
+  Slot& slot = slots[s];
+  const Rank rank = slot.t.peer;
+  Peer& p = peer(rank);
+  unplace(slot);
+  if (!slot.reported) complete(slot, Code::kOk);
+  p.sends.erase(slot.t.tag);
+  --retained;
+  const bool counts = large(slot.t);
+  free(s);
+  if (counts && ++p.large % options.balance_every == 0) balance(rank);
+}
+
+// ---- progress ------------------------------------------------------------------------------
+
+void Rails::State::handle(int rail, const Completion& c) {
+  const auto high = static_cast<std::uint32_t>(c.id >> 32);
+  const std::uint32_t s = high & ((1u << kIndexBits) - 1);
+  if (s >= slots.size()) return;
+  Slot& slot = slots[s];
+  const std::uint32_t nonce = slot.nonce & ((1u << (32 - kIndexBits)) - 1);
+  if (!slot.busy || slot.rail != rail || nonce != high >> kIndexBits) return;
+  const Rank rank = slot.t.peer;
+  Lane& l = lane(rank, rail);
+  l.moved = true;
+  slot.busy = false;
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (slot.reported || !message) expect_no_more(slot);
+  if (c.code != Code::kOk) {
+    if (message && (c.code == Code::kMismatch || c.code == Code::kInvalidArgument ||
+                    c.code == Code::kCorrupt)) {
+      if (!slot.reported) complete(slot, c.code);
+      slot.reported = true;
+      if (slot.use == Use::kRecv) {
+        unplace(slot);
+        free(s);
+      } else {
+        finish_send(s);
+      }
+      return;
+    }
+    failed.push_back({rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
+    return;
+  }
+  switch (slot.use) {
+    case Use::kSend:
+      if (slot.acked) finish_send(s);
+      break;
+    case Use::kRecv:
+      l.untold.push_back(slot.t.tag);
+      if (slot.t.bytes > options.copied_bytes && !l.urgent) {
+        l.urgent = true;
+        urgent.emplace_back(rank, rail);
+      }
+      complete(slot, Code::kOk);
+      unplace(slot);
+      free(s);
+      if (l.untold.size() >= Receipt::kTags) {
+        send_receipt(rank, rail);
+        flush_posts();
+      }
+      break;
+    case Use::kReceiptOut:
+      free(s);
+      break;
+    case Use::kReceiptIn:
+      receipt_came(slot);
+      flush_posts();
+      slot.rail = -1;
+      free(s);
+      break;
+    case Use::kFree:
+      break;
+  }
+}
+
+void Rails::State::progress() noexcept {
+  ++polls;
+  bool any = false;
+  std::array<Completion, 32> batch_done;
+  for (int r = 0; r < nrails(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
+    const std::size_t n = inner[static_cast<std::size_t>(r)]->poll(batch_done);
+    any = any || n != 0;
+    for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
+  }
+  while (!failed.empty()) {
+    const std::vector<Failed> now = std::exchange(failed, {});
+    for (const Failed& f : now)
+      if (lane(f.rank, f.rail).generation == f.generation)
+        take_out(f.rank, f.rail, f.cause, true);
+  }
+  idle = any ? 0 : idle + 1;
+  // At once, not when there is time: who gets its last message now may not poll again for long,
+  // and its peer waits for the receipt.
+  send_urgent_receipts();
+  if (attention || idle % options.polls_per_look == options.polls_per_look - 1 || polls % 256 == 0)
+    look(true);
+}
+
+std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
+  Face& face = faces[static_cast<std::size_t>(f)];
+  if (face.handed == face.done.size()) {
+    face.done.clear();
+    face.handed = 0;
+    progress();
+  }
+  const std::size_t n = std::min(out.size(), face.done.size() - face.handed);
+  std::copy_n(face.done.begin() + static_cast<std::ptrdiff_t>(face.handed), n, out.begin());
+  face.handed += n;
+  return n;
+}
+
+void Rails::State::cancel(std::uint32_t id_high) noexcept {
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = slots[s];
+    if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
+        slot.t.id >> 32 != id_high)
+      continue;
+    if (slot.busy)
+      inner[static_cast<std::size_t>(slot.rail)]->cancel(
+          s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits);
+    unplace(slot);
+    if (slot.use == Use::kSend) {
+      peer(slot.t.peer).sends.erase(slot.t.tag);
+      --retained;
+    }
+    free(s);
+  }
+  for (Face& face : faces) {
+    const auto waiting = face.done.begin() + static_cast<std::ptrdiff_t>(face.handed);
+    face.done.erase(std::remove_if(waiting, face.done.end(),
+                                   [=](const Completion& c) { return c.id >> 32 == id_high; }),
+                    face.done.end());
+  }
+}
+
+// ---- the face ------------------------------------------------------------------------------
+
+namespace {
+
+class Face final : public Transport {
+ public:
+  Face(Rails::State& state, int rail) : s_(state), rail_(rail) {}
+
+  void post(std::span<const Transfer> transfers) noexcept override { s_.post(rail_, transfers); }
+  std::size_t poll(std::span<Completion> out) noexcept override { return s_.poll(rail_, out); }
+  void cancel(std::uint32_t id_high) noexcept override { s_.cancel(id_high); }
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
+    for (int r = 0; r < s_.nrails(); ++r)
+      if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);
+  }
+  Caps caps() const override { return s_.caps; }
+  Status cause(Rank peer) const override {
+    if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
+      const auto& p = s_.peers[static_cast<std::size_t>(peer)];
+      for (std::size_t r = 0; p && r < p->lanes.size(); ++r)
+        if (p->lanes[r].is == Rails::State::Lane::Is::kUp) {
+          if (const Status why = s_.inner[r]->cause(peer); !why.ok()) return why;
+        }
+    }
+    return s_.inner[static_cast<std::size_t>(rail_)]->cause(peer);
+  }
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    for (const auto& t : s_.inner)
+      if (t->disputed(peer, theirs)) return true;
+    return false;
+  }
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    for (int r = 0; r < s_.nrails(); ++r) {
+      const Rank from =
+          serves(r) ? rail(r).unclaimed(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
+      if (from != kNoRank) return from;
+    }
+    return kNoRank;
+  }
+  bool arm(std::vector<int>& fds) noexcept override {
+    const auto& face = s_.faces[static_cast<std::size_t>(rail_)];
+    if (face.handed < face.done.size()) return false;
+    bool armed = true;
+    for (int r = 0; r < s_.nrails(); ++r)
+      if (s_.used[static_cast<std::size_t>(r)]) armed = rail(r).arm(fds) && armed;
+    s_.paths->arm(fds);
+    s_.attention = true;
+    return armed;
+  }
+
+ private:
+  Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
+  // Its own, and those that have stood in for one.
+  bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }
+
+  Rails::State& s_;
+  int rail_;
+};
+
+}  // namespace
+
+Rails::Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<Paths> paths, Rank me,
+             int nranks, const RailsOptions& options)
+    : state_(std::make_unique<State>(std::move(inner), std::move(paths), me, nranks, options)) {}
+Rails::~Rails() = default;
+
+std::unique_ptr<Transport> Rails::face(int rail) {
+  return std::make_unique<Face>(*state_, rail);
+}
+
+void Rails::settle() noexcept {
+  for (const Rank rank : state_->known)
+    for (int r = 0; r < state_->nrails(); ++r)
+      if (!state_->lane(rank, r).untold.empty()) state_->send_receipt(rank, r);
+  state_->flush_posts();
+}
+
+bool Rails::settled() const noexcept {
+  if (state_->retained > 0) return false;
+  return std::none_of(state_->slots.begin(), state_->slots.end(), [](const Slot& s) {
+    return s.use == Use::kReceiptOut && s.busy;
+  });
+}
+
+void Rails::poll() noexcept { state_->progress(); }
+void Rails::on_event(std::function<void(const RailEvent&)> call) {
+  state_->on_event = std::move(call);
+}
+RailsCounters Rails::counters() const { return state_->counters; }
+bool Rails::up(Rank peer, int rail) const {
+  return state_->lane(peer, rail).is == State::Lane::Is::kUp;
+}
+std::vector<int> Rails::shares(Rank peer, int home) const {
+  std::vector<int> shares(state_->inner.size());
+  for (const std::uint8_t r : state_->peer(peer).out[static_cast<std::size_t>(home)]) ++shares[r];
+  return shares;
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// Rails: the transports of all rails of a process as one thing, which outlives any one of them.
+//
+// A pair of ranks has a lane on every rail. Each message goes over one of them; the sender keeps it
+// (a copy of a short one, the caller's bytes of a long one) until the receiver says that it has it.
+// A lane that fails, or stands still while another path of the same pair answers, is taken out:
+// both ends give up what is under way on it, tell each other what has arrived, and the rest goes
+// over another lane. A lane that answers again is opened anew and taken back. Nothing is lost,
+// nothing comes twice, and no byte lands in memory that was given back.
+//
+// The wire, beside the messages themselves: on each lane receipts, many tags in one message of 256
+// bytes; and datagrams (paths.h) only where something is amiss. docs/decisions/0018 says why.
+//
+// A rank that is dead is not a rail that is: that is for the control plane to say. Here it only
+// means that no path answers, and everything waits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/paths.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+struct RailsOptions {
+  // A send of up to so many bytes is copied and completes at once; a longer one completes with its
+  // receipt.
+  std::size_t copied_bytes = 16u << 10;
+  // Only longer messages are spread over several rails, and measured.
+  std::size_t spread_bytes = 8u << 10;
+  std::int64_t suspect_us = 20'000;   // a lane that stands still for so long is asked about
+  std::int64_t ping_us = 20'000;      // so often
+  std::int64_t dead_us = 250'000;     // no answer for so long while another rail answers: dead
+  std::int64_t probe_us = 50'000;     // a lane that is out is asked so often
+  std::int64_t back_us = 100'000;     // and stays out at least so long
+  std::int64_t repeat_us = 20'000;    // a note without an answer is sent again
+  // After so many large messages to a peer the measured rates are looked at; a rail that is not in
+  // use is tried again after so many.
+  std::uint64_t balance_every = 32, try_every = 1024;
+  int polls_per_look = 16;            // polls without a completion until time is looked at
+  // The rails that large messages with a peer go over from the start, for each face; the same at
+  // both ends. Empty, or not given: that of the face.
+  std::function<std::vector<int>(Rank peer, int home)> stripes;
+};
+
+// What happened to a rail, as this rank saw it.
+struct RailEvent {
+  enum class Kind : std::uint8_t { kOut, kReplay, kBack } kind = Kind::kOut;
+  int rail = 0;
+  Rank peer = kNoRank;
+  bool first = false;  // worth a line: the first lane of its rail to go, as seen here; the last one
+                       // to come back
+  std::string cause;
+  std::uint64_t messages = 0, bytes = 0;  // kReplay: that go over another lane now
+};
+
+struct RailsCounters {
+  std::uint64_t taken_out = 0, taken_back = 0;  // lanes
+  std::uint64_t replayed = 0, replayed_bytes = 0;
+  std::uint64_t receipts = 0;  // messages with receipts that were sent
+  std::uint64_t moves = 0;     // changes of what goes where
+};
+
+class Rails {
+ public:
+  // inner[r] is the transport of rail r; all are recoverable.
+  Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<Paths> paths, Rank me,
+        int nranks, const RailsOptions& options = {});
+  ~Rails();
+  Rails(const Rails&) = delete;
+  Rails& operator=(const Rails&) = delete;
+
+  // What users of rail r post to. Must not outlive this. Once per rail.
+  std::unique_ptr<Transport> face(int rail);
+
+  // Gives every peer its receipts. After the last receive of this rank.
+  void settle() noexcept;
+  // No peer may still need anything of this rank. Poll until then before going away.
+  bool settled() const noexcept;
+  void poll() noexcept;
+
+  void on_event(std::function<void(const RailEvent&)> call);
+  RailsCounters counters() const;
+  // Whether messages with the peer may use the rail now.
+  bool up(Rank peer, int rail) const;
+  // The lanes with the peer, for messages: "rail 0 up, rail 1 out (its link is down)".
+  std::string describe(Rank peer) const;
+  // How the large messages of face `home` to the peer are spread: shares of 32 by rail.
+  std::vector<int> shares(Rank peer, int home) const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weft

@@ -1,0 +1,326 @@
+// Lanes: when they are taken out, how they come back, and what goes over which.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "topo/log.h"
+#include "transport/rails_state.h"
+
+namespace weft {
+
+using Lane = Rails::State::Lane;
+using Use = Rails::State::Slot::Use;
+
+namespace {
+
+constexpr std::int64_t kLookEvery = 1000;  // us, where nothing calls for more
+
+// Reads of what a lane has completed before it is given up.
+constexpr int kLastReads = 64;
+
+}  // namespace
+
+// ---- looking -------------------------------------------------------------------------------
+
+void Rails::State::look(bool datagrams) {
+  attention = false;
+  Datagram d;
+  while (datagrams && paths->receive(d)) hear(d);
+  const std::int64_t now = paths->now_us();
+  if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
+  looked = now;
+  for (std::size_t i = 0; i < known.size(); ++i) watch(known[i], now);  // may make more known
+}
+
+void Rails::State::watch(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  bool suspicion = false, probing = false, waits = false;
+  for (int r = 0; r < nrails(); ++r) {
+    Lane& l = lane(rank, r);
+    if (l.is != Lane::Is::kUp) {
+      waits = true;
+      probing = probing || (l.is == Lane::Is::kDown && me < rank);
+      continue;
+    }
+    if (l.open == 0) {
+      l.still_since = 0;
+      l.suspect = false;
+      continue;
+    }
+    waits = true;
+    if (std::exchange(l.moved, false) || l.still_since == 0) {
+      l.still_since = now;
+      l.suspect = false;
+    } else {
+      l.suspect = now - l.still_since >= options.suspect_us;
+    }
+    suspicion = suspicion || l.suspect;
+  }
+  // A peer that does not answer on any path is busy with something else, as far as rails know.
+  const std::int64_t patience = 1 + std::min(p.deaf / 4, 9);
+  if (suspicion || probing) {
+    const std::int64_t every = (suspicion ? options.ping_us : options.probe_us) * patience;
+    if (now - p.pinged >= every) ping(rank, now);
+  } else {
+    for (Path& path : p.paths) path = {};
+    p.deaf = 0;
+  }
+  for (int r = 0; r < nrails() && suspicion; ++r) {
+    const Lane& l = lane(rank, r);
+    if (!l.suspect || l.is != Lane::Is::kUp) continue;
+    bool another = false, link = false;
+    const Path& path = p.paths[static_cast<std::size_t>(r)];
+    for (int q = 0; q < nrails(); ++q) {
+      if (q == r) continue;
+      link = link || paths->link_up(q);
+      another = another || p.paths[static_cast<std::size_t>(q)].answered >=
+                               path.asked_since + options.dead_us / 2;
+    }
+    if (link && !paths->link_up(r)) {
+      take_out(rank, r, "its link is down", true);
+    } else if (path.asked_since != 0 && now - path.asked_since >= options.dead_us && another) {
+      take_out(rank, r,
+               fmt::format("no answer for {} ms while another rail answers",
+                           (now - path.asked_since) / 1000),
+               true);
+    }
+  }
+  for (int r = 0; r < nrails() && probing; ++r) try_open(rank, r, now);
+  if (!p.notes.empty() && now - p.noted >= options.repeat_us) send_note(rank, now);
+  if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
+}
+
+bool Rails::State::others_up(const Peer& p, int rail) const {
+  for (int r = 0; r < nrails(); ++r)
+    if (r != rail && p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp) return true;
+  return false;
+}
+
+// ---- out -----------------------------------------------------------------------------------
+
+void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool seen_here) {
+  Lane& l = lane(rank, rail);
+  if (l.is != Lane::Is::kUp && l.is != Lane::Is::kMet) return;
+  flush_posts();
+  Transport& t = *inner[static_cast<std::size_t>(rail)];
+  // What has arrived need not come again.
+  std::array<Completion, 32> last;
+  for (int i = 0; i < kLastReads; ++i) {
+    const std::size_t n = t.poll(last);
+    for (std::size_t c = 0; c < n; ++c) handle(rail, last[c]);
+    if (n == 0) break;
+  }
+  flush_posts();
+  t.sever(rank);
+  l.is = Lane::Is::kSevered;
+  l.down_at = paths->now_us();
+  l.cause = cause;
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = slots[s];
+    if (slot.use == Use::kFree || slot.t.peer != rank || slot.rail != rail) continue;
+    unplace(slot);
+    if (slot.use == Use::kReceiptIn || slot.use == Use::kReceiptOut) {
+      free(s);
+    } else if (slot.use == Use::kSend) {
+      if (slot.acked)
+        finish_send(s);
+      else
+        slot.hold = static_cast<std::int8_t>(rail);
+    }
+  }
+  l.open = 0;
+  say_down(rank, rail);
+  ++counters.taken_out;
+  const bool first = lanes_out[static_cast<std::size_t>(rail)]++ == 0;
+  log().debug("weft: rank {}: rail {} with rank {} taken out: {}", me, rail, rank, cause);
+  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, first && seen_here, cause});
+  if (l.peer_severed) settle_lane(rank, rail);
+}
+
+// Both ends have given the lane up: nothing of it can arrive any more, anywhere.
+void Rails::State::settle_lane(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  for (const std::uint64_t tag : l.theirs) acknowledged(rank, tag);
+  for (Slot& slot : slots)
+    if (slot.use == Use::kSend && slot.t.peer == rank && slot.hold == rail) slot.hold = -1;
+  const Lane old = std::exchange(l, {});
+  l.is = Lane::Is::kDown;
+  l.generation = old.generation;
+  l.down_at = old.down_at;
+  l.cause = old.cause;
+  peer(rank).paths[static_cast<std::size_t>(rail)] = {};
+  const RailsCounters before = counters;
+  spread(rank, true);
+  if (on_event)
+    on_event({RailEvent::Kind::kReplay, rail, rank, false, old.cause,
+              counters.replayed - before.replayed,
+              counters.replayed_bytes - before.replayed_bytes});
+}
+
+// ---- back ----------------------------------------------------------------------------------
+
+void Rails::State::try_open(Rank rank, int rail, std::int64_t now) {
+  Lane& l = lane(rank, rail);
+  const Path& path = peer(rank).paths[static_cast<std::size_t>(rail)];
+  if (l.is != Lane::Is::kDown || path.streak < 2 || now - l.down_at < options.back_us ||
+      !paths->link_up(rail))
+    return;
+  l.down_at = now;
+  const std::string mine = inner[static_cast<std::size_t>(rail)]->reopen(rank);
+  if (mine.empty()) return;  // again later
+  ++l.generation;
+  l.is = Lane::Is::kOpening;
+  say_lane(rank, 'O', rail, mine);
+}
+
+void Rails::State::taken_back(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  l.is = Lane::Is::kUp;
+  l.moved = true;
+  ++counters.taken_back;
+  const bool last = --lanes_out[static_cast<std::size_t>(rail)] == 0;
+  log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
+  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, last, l.cause});
+  spread(rank, true);
+}
+
+// ---- what goes where -----------------------------------------------------------------------
+
+std::vector<int> Rails::State::stripes(Rank rank, int home) const {
+  std::vector<int> rails = options.stripes ? options.stripes(rank, home) : std::vector<int>{};
+  return rails.empty() ? std::vector<int>{home} : rails;
+}
+
+// Rails take turns in proportion to their rates, so that neighbouring buckets are on different
+// ones. Every rail has a bucket at least: who is not used is not measured.
+Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) const {
+  const auto is_up = [&](int r) {
+    return p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp;
+  };
+  const Peer::Help& help = p.help[static_cast<std::size_t>(home)];
+  std::vector<int> rails = stripes(rank, home);
+  std::erase_if(rails, [&](int r) { return !is_up(r); });
+  if (rails.empty() || help.on) {
+    rails.clear();
+    for (int i = 0; i < nrails(); ++i)  // its own first
+      if (const int r = (home + i) % nrails(); is_up(r)) rails.push_back(r);
+  }
+  Table table;
+  table.fill(static_cast<std::uint8_t>(rails.empty() ? home : rails[0]));  // none: wait for one
+  if (rails.size() > 1) {
+    std::vector<double> rate, taken(rails.size(), 0.0);
+    for (const int r : rails) rate.push_back(p.lanes[static_cast<std::size_t>(r)].rate);
+    const bool known = std::ranges::min(rate) > 0;
+    const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
+    for (double& r : rate)
+      r = known ? std::max(r / all, 1.0 / kBuckets) : 1.0 / static_cast<double>(rails.size());
+    for (int b = 0; b < kBuckets; ++b) {
+      std::size_t best = 0;
+      for (std::size_t i = 1; i < rails.size(); ++i)
+        if (rate[i] * (b + 1) - taken[i] > rate[best] * (b + 1) - taken[best] + 1e-9) best = i;
+      taken[best] += 1;
+      table[static_cast<std::size_t>(b)] = static_cast<std::uint8_t>(rails[best]);
+    }
+    // Short messages are in the first bucket.
+    const auto own = std::ranges::find(table, static_cast<std::uint8_t>(rails[0]));
+    if (own != table.end()) std::swap(*own, table[0]);
+  }
+  if (help.trying >= 0 && is_up(help.trying) && !help.on)
+    table[kBuckets / 2] = static_cast<std::uint8_t>(help.trying);
+  return table;
+}
+
+void Rails::State::spread(Rank rank, bool always) {
+  Peer& p = peer(rank);
+  bool changed = false;
+  for (int home = 0; home < nrails(); ++home) {
+    const Table table = table_for(p, rank, home);
+    Table& now = p.out[static_cast<std::size_t>(home)];
+    // Rates are never twice the same: a change by one bucket is none.
+    int moved = 0;
+    bool other = false;
+    for (int r = 0; r < nrails(); ++r) {
+      const auto n = std::ranges::count(table, r), m = std::ranges::count(now, r);
+      moved += static_cast<int>(std::abs(n - m));
+      other = other || (n == 0) != (m == 0);
+    }
+    if (!always && !other && moved <= 2) continue;
+    changed = changed || table != now;
+    now = table;
+  }
+  if (changed || always) say_move(rank);
+  if (always) place_waiting(rank);
+}
+
+void Rails::State::timed(Rank rank, Lane& l, std::size_t bytes, bool begins) {
+  constexpr std::uint64_t kWindow = std::uint64_t{256} << 10;  // bytes of a measurement
+  if (begins) {
+    if (l.open_large++ == 0) l.busy_since = paths->now_us();
+    return;
+  }
+  l.bytes += bytes;
+  if (l.open_large == 0) return;
+  const bool last = --l.open_large == 0;
+  if (!last && l.bytes < kWindow) return;
+  const std::int64_t now = paths->now_us();
+  l.busy_us += now - std::exchange(l.busy_since, now);
+  if (l.bytes < kWindow || l.busy_us <= 0) return;
+  const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
+  l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
+  l.bytes = 0;
+  l.busy_us = 0;
+  l.measured_at = peer(rank).large;
+}
+
+// Where a rail is slower than another one could be, that one helps. (What this rank can have of
+// another rail is less than all of it: others use it, too. So the bar is well below 1.)
+void Rails::State::balance(Rank rank) {
+  constexpr double kSlow = 0.6, kWell = 0.85;
+  Peer& p = peer(rank);
+  bool look = false;
+  for (int home = 0; home < nrails(); ++home) {
+    Peer::Help& help = p.help[static_cast<std::size_t>(home)];
+    if (!help.used) continue;
+    look = true;
+    if (stripes(rank, home).size() > 1) continue;
+    const Lane& own = p.lanes[static_cast<std::size_t>(home)];
+    double best = 0;
+    int stale = -1;
+    for (int r = 0; r < nrails(); ++r) {
+      const Lane& l = p.lanes[static_cast<std::size_t>(r)];
+      if (r == home || l.is != Lane::Is::kUp) continue;
+      best = std::max(best, l.rate);
+      if (stale < 0 && (l.rate == 0 || p.large - l.measured_at > options.try_every)) stale = r;
+    }
+    if (own.rate == 0 || own.is != Lane::Is::kUp) continue;
+    const bool change = help.on ? own.rate > kWell * best : own.rate < kSlow * best;
+    help.votes = change ? help.votes + 1 : 0;
+    if (help.votes >= 2) {
+      help.on = !help.on;
+      help.votes = 0;
+      log().info("weft: rank {}: rail {} to rank {} at {:.0f} MB/s {}", me, home, rank, own.rate,
+                 help.on ? fmt::format("is helped by the others ({:.0f} MB/s)", best)
+                         : std::string("needs no help any more"));
+    }
+    help.trying = help.on ? -1 : stale;
+  }
+  if (look) spread(rank, false);
+}
+
+std::string Rails::describe(Rank rank) const {
+  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
+  std::string text;
+  const State::Peer& p = state_->peer(rank);
+  for (int r = 0; r < state_->nrails(); ++r) {
+    const Lane& l = p.lanes[static_cast<std::size_t>(r)];
+    text += fmt::format("{}rail {} {}", r ? ", " : "", r, kNames[static_cast<int>(l.is)]);
+    if (l.is != Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
+    if (l.open) text += fmt::format(" with {} messages under way", l.open);
+  }
+  if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
+  return text;
+}
+
+}  // namespace weft

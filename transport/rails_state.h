@@ -1,0 +1,233 @@
+// The inside of Rails (rails.h). rails.cc moves messages, rails_lanes.cc takes lanes out and back,
+// rails_notes.cc is what the two ends of a pair tell each other.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/rails.h"
+
+namespace weft {
+
+// What is sent over a lane of its own accord: the tags of messages that have arrived.
+struct Receipt {
+  static constexpr std::size_t kTags = 30;
+  std::uint32_t count = 0;
+  std::uint32_t confirmed = 0;  // receipts of the other direction that are known here, modulo 2^32
+  std::array<std::uint64_t, kTags> tags{};
+};
+static_assert(sizeof(Receipt) == 248);
+
+struct Rails::State {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr int kIndexBits = 20;  // of a slot in the upper half of an id below
+  static constexpr int kBuckets = 32;    // messages are spread by these
+  static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
+
+  using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
+
+  // A message, from its post to its receipt; or a receipt.
+  struct Slot {
+    enum class Use : std::uint8_t { kFree, kSend, kRecv, kReceiptOut, kReceiptIn };
+    Use use = Use::kFree;
+    bool busy = false;      // the transport below has it
+    bool reported = false;  // kSend: the caller has its completion
+    bool acked = false;     // kSend: the peer has it
+    bool expects = false;   // counted in `expected`
+    bool timed = false;     // kSend: counted in its lane's speed
+    std::int8_t rail = -1;  // -1: on none, it waits
+    std::int8_t hold = -1;  // kSend: it was on this lane, whose fate is not settled
+    std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
+    std::uint8_t home = 0;
+    std::uint16_t nonce = 0;  // rises with every use below: tells old completions from new ones
+    std::uint32_t number = 0;  // kReceiptIn
+    Transfer t;                // as the caller gave it; `data` may point to `copy`
+    Head head;
+    std::vector<std::byte> copy;
+  };
+
+  struct Lane {
+    enum class Is : std::uint8_t {
+      kUp,
+      kSevered,  // given up here; the peer has not said so yet
+      kDown,     // given up at both ends
+      kOpening,  // lower rank: has asked the peer to begin anew
+      kMet,      // higher rank: is ready, and waits for the other to be
+    };
+    Is is = Is::kUp;
+    std::uint32_t generation = 0;
+    bool started = false;     // receives of receipts are posted
+    bool moved = false;       // since the last look
+    bool suspect = false;
+    bool peer_severed = false;  // with `theirs`
+    std::uint32_t open = 0;   // messages that this rank waits for, on this lane
+    std::int64_t still_since = 0, down_at = 0;
+    std::string cause;
+    std::vector<std::uint64_t> theirs;  // tags that the peer had received when it severed
+
+    // Of what came here: not yet told, and told but perhaps not heard.
+    std::vector<std::uint64_t> untold;
+    bool urgent = false;  // somebody waits for an untold one
+    std::deque<std::vector<std::uint64_t>> told;
+    std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
+    // Receipts of the peer.
+    std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
+    std::uint64_t heard = 0;  // bit i: number heard_all_below + i
+
+    // The time that large messages took: `open_large` at once, since `busy_since`.
+    std::uint32_t open_large = 0;
+    std::int64_t busy_since = 0, busy_us = 0;
+    std::uint64_t bytes = 0;
+    double rate = 0;  // bytes per us, smoothed; 0: not known
+    std::uint64_t measured_at = 0;  // Peer::large then
+  };
+
+  struct Path {
+    std::int64_t asked_since = 0;  // 0: nothing asked that is not answered
+    std::int64_t answered = 0;
+    int streak = 0;
+  };
+
+  struct Note {
+    std::uint32_t number;
+    bool move;
+    std::string body;
+  };
+
+  struct Peer {
+    std::vector<Lane> lanes;
+    std::vector<Path> paths;
+    std::unordered_map<std::uint64_t, std::uint32_t> sends;  // slot by tag
+    std::vector<Table> out, in;                              // by home
+    std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
+    std::uint64_t large = 0;  // large messages sent so far
+    // By home, where large messages go over that rail alone: whether the others help it as it is
+    // slow, how many looks in a row said otherwise, and a rail that is tried (-1: none).
+    struct Help {
+      bool used = false, on = false;
+      int votes = 0, trying = -1;
+    };
+    std::vector<Help> help;
+    std::int64_t pinged = 0;
+    int deaf = 0;  // pings since anything was answered
+    std::deque<Note> notes;
+    int moves_out = 0;  // among the notes
+    std::uint32_t next_note = 0, next_heard = 0;
+    std::int64_t noted = 0;  // when the first one was sent last
+  };
+
+  struct Face {
+    std::vector<Completion> done;
+    std::size_t handed = 0;
+  };
+
+  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<Paths> paths_in, Rank me,
+        int nranks, const RailsOptions& options_in);
+
+  // ---- rails.cc: messages
+  void post(int home, std::span<const Transfer> transfers) noexcept;
+  std::size_t poll(int face, std::span<Completion> out) noexcept;
+  void progress() noexcept;
+  void cancel(std::uint32_t id_high) noexcept;
+  std::uint32_t take(Slot::Use use);
+  void free(std::uint32_t s);
+  void place(std::uint32_t s, int rail);
+  void place_waiting(Rank rank);
+  void flush_posts();
+  void unplace(Slot& slot);
+  void expect_no_more(Slot& slot) {
+    if (std::exchange(slot.expects, false)) --expected[static_cast<std::size_t>(slot.rail)];
+  }
+  void handle(int rail, const Completion& c);
+  void acknowledged(Rank rank, std::uint64_t tag);
+  void finish_send(std::uint32_t s);
+  void complete(const Slot& slot, Code code) {
+    faces[slot.home].done.push_back({.id = slot.t.id, .code = code});
+  }
+  bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
+  // Any function of what both ends know is right. This one suits tags that count, in their low
+  // bits or in those from the 14th on: neighbours are spread evenly.
+  int bucket(const Transfer& t) const {
+    return large(t) ? static_cast<int>((t.tag * 5 + (t.tag >> 14)) % kBuckets) : 0;
+  }
+  int out_rail(const Peer& p, const Slot& slot) const {
+    return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+  }
+  int in_rail(Peer& p, Slot& slot);
+  void start(Rank rank, int rail);
+  void post_receipt_receive(Rank rank, int rail);
+  void receipt_came(const Slot& slot);
+  void send_receipt(Rank rank, int rail);
+  void send_urgent_receipts();
+
+  // ---- rails_lanes.cc: lanes
+  void look(bool datagrams);
+  void watch(Rank rank, std::int64_t now);
+  void take_out(Rank rank, int rail, const std::string& cause, bool seen_here);
+  void settle_lane(Rank rank, int rail);
+  void taken_back(Rank rank, int rail);
+  void fresh(Lane& lane);
+  void try_open(Rank rank, int rail, std::int64_t now);
+  void spread(Rank rank, bool always);
+  Table table_for(const Peer& p, Rank rank, int home) const;
+  void timed(Rank rank, Lane& lane, std::size_t bytes, bool begins);
+  void balance(Rank rank);
+  std::vector<int> stripes(Rank rank, int home) const;
+  bool others_up(const Peer& p, int rail) const;
+
+  // ---- rails_notes.cc: what the ends tell each other
+  void ping(Rank rank, std::int64_t now);
+  void say(Rank rank, std::string body, bool move = false);
+  void send_note(Rank rank, std::int64_t now);
+  void hear(const Datagram& d);
+  void hear_note(Rank rank, std::string_view body);
+  void say_down(Rank rank, int rail);
+  void say_move(Rank rank);
+  void hear_move(Rank rank, std::string_view body, bool last);
+  void say_lane(Rank rank, char kind, int rail, std::string_view text = {});
+
+  Peer& peer(Rank rank);
+  Lane& lane(Rank rank, int rail) { return peer(rank).lanes[static_cast<std::size_t>(rail)]; }
+  int nrails() const { return static_cast<int>(inner.size()); }
+
+  std::vector<std::unique_ptr<Transport>> inner;
+  std::unique_ptr<Paths> paths;
+  Rank me;
+  RailsOptions options;
+  Caps caps;
+  std::uint64_t own_bit;
+  std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: nothing to do with it so far
+  std::vector<Rank> known;                   // those that are not null
+  std::deque<Slot> slots;
+  std::vector<std::uint32_t> free_slots;
+  std::vector<Face> faces;
+  std::vector<bool> used;                     // rails that are polled
+  std::vector<std::uint32_t> expected;        // by rail: completions and receipts to come soon
+  std::vector<std::vector<Transfer>> batch;   // by rail
+  std::vector<std::pair<Rank, int>> urgent;   // lanes with urgent receipts
+  struct Failed {
+    Rank rank;
+    int rail;
+    std::uint32_t generation;
+    std::string cause;
+  };
+  std::vector<Failed> failed;  // lanes whose transport reported an error
+  bool attention = false;      // look at once
+  int idle = 0;
+  std::uint64_t polls = 0;
+  std::int64_t looked = 0;
+  std::size_t retained = 0;  // sends without a receipt
+  std::vector<int> lanes_out;  // by rail
+  RailsCounters counters;
+  std::function<void(const RailEvent&)> on_event;
+};
+
+}  // namespace weft
