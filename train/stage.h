@@ -62,6 +62,7 @@ struct Piece {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
+  bool duplicate = false;  // another rank has the same: needs not be written, must be read
 };
 
 template <class T>
