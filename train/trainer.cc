@@ -79,6 +79,20 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
         std::make_unique<DataParallel<T>>(*stages_.back(), *mesh_, data, options.optimizer));
     stores_.back()->initialise(options.seed);
   }
+  std::vector<Stage<T>*> stages;
+  for (auto& stage : stages_) stages.push_back(stage.get());
+  runtime_ = std::make_unique<PipelineRuntime<T>>(
+      make_pipeline_schedule(options.schedule,
+                             {options.mesh.pipeline, micro_batches_, options.chunks}),
+      mesh_->pipeline.comm(), std::move(stages));
+  runtime_->on_action = [this](const PipelineAction& action, bool before) {
+    if (action.op != PipeOp::kForward) return;
+    if (before)
+      before_forward_ = bytes_sent(world_, mesh_->shape);
+    else
+      forward_bytes_ =
+          plus(forward_bytes_, minus(bytes_sent(world_, mesh_->shape), before_forward_));
+  };
 }
 
 template <class T>
@@ -106,16 +120,6 @@ void Trainer<T>::load_batches() {
 }
 
 template <class T>
-void Trainer<T>::run_micro_batches() {
-  for (int m = 0; m < micro_batches_; ++m) {
-    const AxisBytes before = bytes_sent(world_, mesh_->shape);
-    stages_[0]->forward(m, nullptr, nullptr);
-    forward_bytes_ = plus(forward_bytes_, minus(bytes_sent(world_, mesh_->shape), before));
-    stages_[0]->backward(m, nullptr, nullptr);
-  }
-}
-
-template <class T>
 StepReport Trainer<T>::step() {
   StepReport report;
   const double start = now_seconds();
@@ -131,7 +135,9 @@ StepReport Trainer<T>::step() {
   const AxisBytes begin = bytes_sent(world_, mesh_->shape);
   forward_bytes_ = {};
   load_batches();
-  run_micro_batches();
+  const PipelineRun& run = runtime_->run();
+  pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
+  report.peak_activations = run.peak_activation_bytes;
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
   const AxisBytes reduced = bytes_sent(world_, mesh_->shape);
 
@@ -149,6 +155,7 @@ StepReport Trainer<T>::step() {
   for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
   report.loss /= static_cast<double>(total);
   report.norm = std::sqrt(numbers[total]);
+  if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);
   ++step_;

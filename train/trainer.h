@@ -8,6 +8,7 @@
 
 #include "train/data_parallel.h"
 #include "train/learning_rate.h"
+#include "train/pipeline_runtime.h"
 #include "train/text.h"
 
 namespace weft::train {
@@ -38,6 +39,8 @@ struct StepReport {
   double loss = 0, norm = 0, rate = 0, seconds = 0;
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
+  double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
+  std::size_t peak_activations = 0;                      // bytes
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
@@ -56,6 +59,8 @@ class Trainer {
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
+  int micro_batches() const { return micro_batches_; }  // of a replica
+  const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
   std::vector<Piece<T>> pieces();
@@ -65,8 +70,6 @@ class Trainer {
 
  private:
   void load_batches();
-  void run_micro_batches();
-
   World& world_;
   const TrainOptions options_;
   const Text& text_;
@@ -74,7 +77,8 @@ class Trainer {
   int micro_batches_;  // of a replica
   std::vector<std::unique_ptr<GptStage<T>>> stages_;       // one, or `chunks`
   std::vector<std::unique_ptr<DataParallel<T>>> stores_;   // of each
-  AxisBytes forward_bytes_;
+  std::unique_ptr<PipelineRuntime<T>> runtime_;
+  AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;
   int step_ = 0;
 };

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
 
 #include "support/ranks.h"
@@ -83,13 +85,147 @@ TEST(Layouts, TheLossFalls) {
   EXPECT_LT(alone().losses.back(), 0.8 * alone().losses.front());
 }
 
-TEST(Layouts, DataAndTensorParallel) {
-  for (const int n : {6, 8})
-    for (int tp = 1; tp <= n; ++tp) {
-      if (n % tp != 0) continue;
-      const Result run = train<double>(layout(n / tp, tp, 1), kSteps);
-      expect_same(alone(), run, 1e-10, fmt::format("dp {} tp {}", n / tp, tp));
+std::string name(const TrainOptions& o) {
+  return fmt::format("dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}",
+                     o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule,
+                     o.chunks, o.zero, o.mesh.shard, o.sequence_parallel ? " sequence" : "",
+                     o.vocab_parallel ? "" : " replicated");
+}
+void expect_curve(const TrainOptions& o, int steps = 20) {
+  Result one = alone();
+  one.losses.resize(static_cast<std::size_t>(steps));
+  expect_same(one, train<double>(o, steps), 1e-10, name(o));
+}
+
+TEST(Layouts, EveryFactorisationOf8And6) {
+  for (const int n : {8, 6})
+    for (int tp = 1; tp <= n; ++tp)
+      for (int pp = 1; n % tp == 0 && pp <= n / tp; ++pp)
+        if (n / tp % pp == 0) expect_curve(layout(n / tp / pp, tp, pp), kSteps);
+}
+
+TEST(Layouts, EverySchedule) {
+  for (const std::string& schedule : pipeline_schedule_names()) {
+    TrainOptions o = layout(1, 1, 4);
+    o.schedule = schedule;
+    o.chunks = schedule == "interleaved" ? 2 : 1;
+    expect_curve(o);
+  }
+}
+
+TEST(Layouts, ZeroInAllStages) {
+  for (int zero = 1; zero <= 3; ++zero) {
+    TrainOptions o = layout(4, 1, 1);
+    o.zero = zero;
+    expect_curve(o);
+    o = layout(2, 2, 2);
+    o.zero = zero;
+    o.schedule = zero == 3 ? "zero-bubble" : "1f1b";
+    expect_curve(o);
+    o = layout(4, 1, 1);  // MiCS: two groups of two
+    o.zero = zero;
+    o.mesh.shard = 2;
+    expect_curve(o);
+  }
+}
+
+TEST(Layouts, OtherWays) {
+  TrainOptions o = layout(2, 2, 2);
+  o.sequence_parallel = true;
+  expect_curve(o);
+  o.zero = 2;
+  o.recompute = true;
+  expect_curve(o);
+  o = layout(1, 4, 1);
+  o.vocab_parallel = false;
+  expect_curve(o);
+  o = layout(2, 2, 2);
+  o.mesh.order = "pp,dp,tp";
+  o.overlap = false;
+  expect_curve(o);
+  o.micro_batch = 3;
+  expect_curve(o);
+}
+
+TEST(Layouts, UntiedHead) {
+  TrainOptions one = small(), eight = layout(2, 2, 2);
+  one.model.tied = eight.model.tied = false;
+  expect_same(train<double>(one, 20), train<double>(eight, 20), 1e-10, name(eight));
+}
+
+TEST(Layouts, Fp32) {
+  const Result one = train<float>(small(), kSteps);
+  for (const auto& [dp, tp, pp] : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}}) {
+    const TrainOptions o = layout(dp, tp, pp);
+    expect_same(one, train<float>(o, kSteps), 1e-5, name(o));
+  }
+}
+
+// The deterministic mode: the same bits for every number of replicas and every algorithm.
+TEST(Layouts, DeterministicIsBitwise) {
+  TrainOptions o = small();
+  o.deterministic = true;
+  const Result one = train<float>(o, 10);
+  for (const int dp : {2, 4, 8})
+    for (const bool hosts : {false, true}) {
+      TrainOptions many = o;
+      many.mesh.data = dp;
+      WorldOptions options;
+      options.deterministic = true;
+      std::vector<int> where{dp};
+      if (hosts) where = {dp / 2, dp / 2};
+      const Result run = train<float>(many, 10, options, where);
+      EXPECT_EQ(one.losses, run.losses) << dp;
+      EXPECT_EQ(one.weights, run.weights) << dp;
     }
+}
+
+TEST(Layouts, OptionsThatCannotBeAreNamed) {
+  const auto refused = [](const TrainOptions& o, const char* why) {
+    try {
+      const Text data = text();
+      testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+        EXPECT_THROW(
+            {
+              try {
+                Trainer<float> trainer(world, o, data);
+              } catch (const Error& e) {
+                EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+                throw;
+              }
+            },
+            Error);
+      });
+    } catch (const Error&) {
+    }
+  };
+  TrainOptions o = small();
+  o.mesh.data = 2;
+  refused(o, "--dp 2 x --tp 1 x --pp 1 = 2, but the job has 1 ranks");
+  o = small();
+  o.batch = 7, o.micro_batch = 2;
+  refused(o, "--batch 7");
+  o = small();
+  o.mesh.order = "dp,dp,pp";
+  refused(o, "--order dp,dp,pp");
+}
+
+// A rank with another batch size is named, on every rank, and nobody waits.
+TEST(Layouts, RanksThatDifferAreNamed) {
+  const Text data = text();
+  std::atomic<int> named{0};
+  testing::run_ranks(testing::places({3}), {}, [&](World& world) {
+    TrainOptions o = layout(3, 1, 1);
+    if (world.rank() == 2) o.batch = 12;
+    try {
+      Trainer<float> trainer(world, o, data);
+    } catch (const UsageError& e) {
+      EXPECT_STREQ(e.what(),
+                   "rank 2 has batch 12, rank 0 has 24; give every rank the same options and data");
+      ++named;
+    }
+  });
+  EXPECT_EQ(named, 3);
 }
 
 }  // namespace
