@@ -29,7 +29,7 @@ struct TrainFlags {
   TrainOptions options;
   std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel";
   std::string log, trace, prompt = "\n", bucket = "4M";
-  int steps = 100, sample = 200, stages = 0, micro_batches = 0;
+  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
 };
@@ -162,6 +162,7 @@ int train_command(TrainFlags& flags, bool dp_given) {
 void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   auto& o = flags->options;
+  o.rate = {.peak = 3e-3, .warm_up = 10};
   CLI::App* command =
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
   add_job_flags(*command, flags->job);
@@ -199,6 +200,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(positive)
       ->capture_default_str();
   command->add_option("--order", o.mesh.order, "axes from neighbours to the farthest")
+      ->capture_default_str();
+  command->add_option("--algo", o.mesh.algorithm, "of collectives: auto or an algorithm's name")
       ->capture_default_str();
   command->add_option("--schedule", o.schedule, "of the pipeline")
       ->check(CLI::IsMember(train::pipeline_schedule_names()))
