@@ -52,7 +52,7 @@ MeshShape with_groups(MeshShape shape, int zero) {
 
 template <class T>
 Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
-    : world_(world), options_(options), text_(text) {
+    : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check_shape(options.model, options.mesh.tensor, options.mesh.pipeline * options.chunks,
               options.micro_batch, options.sequence_parallel, options.vocab_parallel);
@@ -106,7 +106,7 @@ void Trainer<T>::load_batches() {
     if (!stage->first() && !stage->last()) continue;
     for (int m = 0; m < micro_batches_; ++m) {
       Batch& batch = stage->batch(m);
-      batch.gradient_scale = 1.0 / (micro_batches_ * options_.mesh.data);
+      batch.gradient_scale = loss_scale() / (micro_batches_ * options_.mesh.data);
       batch.tokens.resize(options_.micro_batch * n);
       batch.targets.resize(options_.micro_batch * n);
       const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
@@ -154,7 +154,9 @@ StepReport Trainer<T>::step() {
   mesh_->all.all_reduce(numbers.data(), numbers.size());
   for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
   report.loss /= static_cast<double>(total);
-  report.norm = std::sqrt(numbers[total]);
+  const double scaled = loss_scale();
+  report.norm = std::sqrt(numbers[total]) / scaled;
+  report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);
@@ -164,10 +166,10 @@ StepReport Trainer<T>::step() {
   const double scale =
       options_.clip > 0 && report.norm > options_.clip ? options_.clip / report.norm : 1;
   for (auto& store : stores_) {
-    if (std::isfinite(report.norm))
-      store->update(step_, report.rate, scale);
-    else
+    if (report.skipped)
       store->forget_gradients();
+    else
+      store->update(step_, report.rate, scale / scaled);
   }
   report.sent = plus(minus(reduced, begin), minus(bytes_sent(world_, mesh_->shape), agreed));
   report.sent_forward = forward_bytes_;

@@ -27,6 +27,7 @@ struct TrainOptions {
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   bool vocab_parallel = true;
   double clip = 1;  // norm of the gradient; 0: no limit
+  double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
 };
 
@@ -37,6 +38,7 @@ std::string describe(const TrainOptions& options);
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
+  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
@@ -81,6 +83,8 @@ class Trainer {
   AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;
   int step_ = 0;
+  LossScaler scaler_;
+  double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };
 
 // Text that a model goes on with after `prompt`, by its whole weights (Trainer::collect).

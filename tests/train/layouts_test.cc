@@ -210,6 +210,27 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
   refused(o, "--order dp,dp,pp");
 }
 
+// A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then
+// the curve is that without scaling (a power of two changes no digit).
+TEST(Layouts, LossScaling) {
+  TrainOptions o = layout(2, 1, 1);
+  const Result one = train<float>(o, 5);
+  o.loss_scale = 0x1p125;
+  set_operator_threads(1);
+  const Text data = text();
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const StepReport r = trainer.step();
+    EXPECT_TRUE(r.skipped);
+    int skipped = 1;
+    while (trainer.step().skipped) ASSERT_LT(++skipped, 60);
+    EXPECT_GT(skipped, 1);
+  });
+  o.loss_scale = 0x1p10;
+  const Result scaled = train<float>(o, 5);
+  EXPECT_EQ(one.losses, scaled.losses);
+}
+
 // A rank with another batch size is named, on every rank, and nobody waits.
 TEST(Layouts, RanksThatDifferAreNamed) {
   const Text data = text();
