@@ -7,11 +7,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "coll/trace.h"
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "perf/session.h"
@@ -147,6 +149,10 @@ int run_gpt(World& world, const TrainFlags& flags) {
                100 * r.bubble, resident_bytes() / 1e6);
     std::fflush(stdout);
   }
+  if (!flags.trace.empty())
+    train::write_pipeline_trace(file_of_rank(std::filesystem::path(flags.trace).replace_extension(".pipeline.json"), world.rank()), world.rank(),
+                                trainer.pipeline().schedule().shape,
+                                trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (speaks)
@@ -314,7 +320,7 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
-  command->add_option("--micro-batches", flags->micro_batches, "for --explain");
+  command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(
       [flags, dp, &exit_code] { exit_code = train_command(*flags, dp->count() > 0); });
 }

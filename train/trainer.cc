@@ -36,6 +36,17 @@ void agree(World& world, const std::string& mine) {
   }
 }
 
+// What every rank finds out by itself.
+void check(const TrainOptions& o, Rank me) {
+  try {
+    check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch,
+                o.sequence_parallel, o.vocab_parallel);
+    coordinates(o.mesh, me);
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+}
+
 AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
   return {a.data - b.data, a.tensor - b.tensor, a.pipeline - b.pipeline, a.other - b.other};
 }
@@ -54,8 +65,7 @@ template <class T>
 Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
-  check_shape(options.model, options.mesh.tensor, options.mesh.pipeline * options.chunks,
-              options.micro_batch, options.sequence_parallel, options.vocab_parallel);
+  check(options, world.rank());
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)
@@ -81,10 +91,15 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   }
   std::vector<Stage<T>*> stages;
   for (auto& stage : stages_) stages.push_back(stage.get());
-  runtime_ = std::make_unique<PipelineRuntime<T>>(
-      make_pipeline_schedule(options.schedule,
-                             {options.mesh.pipeline, micro_batches_, options.chunks}),
-      mesh_->pipeline.comm(), std::move(stages));
+  PipelineSchedule schedule;
+  try {
+    schedule = make_pipeline_schedule(options.schedule,
+                                      {options.mesh.pipeline, micro_batches_, options.chunks});
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+  runtime_ = std::make_unique<PipelineRuntime<T>>(std::move(schedule), mesh_->pipeline.comm(),
+                                                  std::move(stages));
   runtime_->on_action = [this](const PipelineAction& action, bool before) {
     if (action.op != PipeOp::kForward) return;
     if (before)

@@ -120,6 +120,8 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-n 3 --tp 3", "--heads 4 with --tp 3");
   refuses("-n 4 --dp 3", "but the job has 4 ranks");
   refuses("--restart 2", "--save FOLDER");
+  refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
+  refuses("-n 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");
 }
 
