@@ -31,7 +31,7 @@ using train::TrainOptions;
 struct TrainFlags {
   JobFlags job;
   TrainOptions options;
-  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel";
+  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
   std::string log, trace, prompt = "\n", bucket = "4M";
   int steps = 300, sample = 200, stages = 0, micro_batches = 0;
   double temperature = 0.8;
@@ -88,6 +88,7 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"gradients_total_s", r.gradient_seconds},
           {"gradients_exposed_s", r.exposed_seconds},
           {"bubble", r.bubble},
+          {"straggler", {{"rank", r.straggler}, {"ratio", r.straggler_ratio}}},
           {"sent", to_json(r.sent)},
           {"memory", memory}};
 }
@@ -197,6 +198,7 @@ int train_command(TrainFlags& flags, bool dp_given) {
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
+  o.seed_style = flags.tp_style == "seed";
   o.optimizer.adam = flags.optimizer == "adamw";
   o.rate.steps = flags.steps;
   o.rate.floor = o.rate.peak / 10;
@@ -288,6 +290,9 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
   command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")
       ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
+      ->capture_default_str();
+  command->add_option("--tp-style", flags->tp_style, "megatron, or seed: gathers Q, K and results")
+      ->check(CLI::IsMember({"megatron", "seed"}))
       ->capture_default_str();
   command->add_option("--optimizer", flags->optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <sstream>
 
 #include "coll/metrics.h"
@@ -13,11 +15,11 @@ std::string describe(const TrainOptions& o) {
   return fmt::format(
       "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
       "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
-      "deterministic {} recompute {} sequence {} vocab-parallel {} adam {} decay {} clip {} seed {}",
+      "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} clip {} seed {}",
       o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
       o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
       o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
-      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.optimizer.adam,
+      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style, o.optimizer.adam,
       o.optimizer.decay, o.clip, o.seed);
 }
 
@@ -42,6 +44,8 @@ void check(const TrainOptions& o, Rank me) {
     check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch,
                 o.sequence_parallel, o.vocab_parallel);
     coordinates(o.mesh, me);
+    if (o.seed_style && o.sequence_parallel)
+      throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -74,7 +78,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   micro_batches_ = static_cast<int>(options.batch / together);
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
-                             options.vocab_parallel};
+                             options.seed_style, options.vocab_parallel};
   const DataParallelOptions data{options.zero,          options.bucket_bytes,
                                  options.overlap,       options.deterministic,
                                  micro_batches_,        parallel.sequence};
@@ -158,7 +162,8 @@ StepReport Trainer<T>::step() {
 
   // The losses of all micro-batches by their number, then the sum of squares: each from one rank.
   const auto total = static_cast<std::size_t>(micro_batches_ * options_.mesh.data);
-  std::vector<double> numbers(total + 1, 0.0);
+  std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
+  double* busy = numbers.data() + total + 1;  // seconds of each rank
   for (std::size_t c = 0; c < stages_.size(); ++c) {
     if (mesh_->replica.rank() == 0) numbers[total] += stores_[c]->squares();
     if (!stages_[c]->last() || mesh_->tensor.rank() != 0) continue;
@@ -166,9 +171,16 @@ StepReport Trainer<T>::step() {
       numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
           stages_[c]->batch(m).loss;
   }
+  const auto waited_so_far = waited();
+  busy[world_.rank()] = now_seconds() - start - (waited_so_far[0] - waited_before[0]) -
+                        (waited_so_far[1] - waited_before[1]) -
+                        (waited_so_far[3] - waited_before[3]);
   mesh_->all.all_reduce(numbers.data(), numbers.size());
   for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
   report.loss /= static_cast<double>(total);
+  const double* slowest = std::max_element(busy, busy + world_.size());
+  report.straggler = static_cast<Rank>(slowest - busy);
+  report.straggler_ratio = *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
   const double scaled = loss_scale();
   report.norm = std::sqrt(numbers[total]) / scaled;
   report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);

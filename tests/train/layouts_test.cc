@@ -139,6 +139,12 @@ TEST(Layouts, OtherWays) {
   o = layout(1, 4, 1);
   o.vocab_parallel = false;
   expect_curve(o);
+  o.seed_style = true;
+  expect_curve(o);
+  o = layout(2, 2, 2);
+  o.seed_style = true;
+  o.zero = 2;
+  expect_curve(o);
   o = layout(2, 2, 2);
   o.mesh.order = "pp,dp,tp";
   o.overlap = false;
@@ -215,7 +221,7 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
 TEST(Layouts, LossScaling) {
   TrainOptions o = layout(2, 1, 1);
   const Result one = train<float>(o, 5);
-  o.loss_scale = 0x1p125;
+  o.loss_scale = 0x1p134;
   set_operator_threads(1);
   const Text data = text();
   testing::run_ranks(testing::places({2}), {}, [&](World& world) {

@@ -112,6 +112,22 @@ TEST(ByteLedger, TensorParallel) {
     }
 }
 
+// The source documents' form: 8 (t-1)/t bsh forward where the other has 4.
+TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
+  for (const bool seed : {false, true}) {
+    TrainOptions o = layout(1, 4, 1);
+    o.seed_style = seed;
+    const Bytes t = 4, row = bsh(o) / o.model.width;
+    const Bytes ends = 2 * (t - 1) * (bsh(o) + 3 * row) / t;
+    step(o, [&](const StepReport& r, auto&) {
+      EXPECT_EQ(r.sent_forward.tensor,
+                (seed ? 8 : 4) * (t - 1) * o.model.layers * bsh(o) / t + ends);
+      EXPECT_EQ(r.sent.tensor - r.sent_forward.tensor,
+                (seed ? 8 : 4) * (t - 1) * o.model.layers * bsh(o) / t + 2 * (t - 1) * bsh(o) / t);
+    });
+  }
+}
+
 // The same bytes, and those of the norms, biases and positions that each rank has seen in part.
 TEST(ByteLedger, SequenceParallel) {
   TrainOptions o = layout(1, 4, 1);
