@@ -193,7 +193,7 @@ void DataParallel<T>::send_unit(int unit) {
 
 template <class T>
 void DataParallel<T>::launch(const Bucket& bucket) {
-  if (travels_.empty()) since_ = now_seconds();
+  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
   Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, mesh_.shard.size() == 1};
   if (options_.zero >= 2) {
     t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
@@ -241,7 +241,7 @@ void DataParallel<T>::poll() {
   while (!travels_.empty() && advance(travels_.front(), false)) {
     arrived(travels_.front());
     travels_.pop_front();
-    if (travels_.empty()) total_ += now_seconds() - since_;
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
   }
 }
 
@@ -271,9 +271,9 @@ void DataParallel<T>::finish() {
     advance(travels_.front(), true);
     arrived(travels_.front());
     travels_.pop_front();
-    if (travels_.empty()) total_ += now_seconds() - since_;
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
   }
-  exposed_ += now_seconds() - start;
+  if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
 }
 
 template <class T>

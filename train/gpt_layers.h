@@ -27,6 +27,7 @@ struct GptShape {
 struct GptParallel {
   Axis* tensor;                 // must outlive the layers
   bool sequence = false;        // sequence parallel
+  bool seed_style = false;      // gather Q, K and every result (gpt_block_seed.cc)
   bool vocab_parallel = true;   // else every rank has the whole embedding and head
 };
 
@@ -63,6 +64,9 @@ std::unique_ptr<Layer<T>> make_embedding(const GptShape& shape, GptParallel para
 template <class T>
 std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel, Index number,
                                      std::vector<Parameter<T>>& list);
+template <class T>
+std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel,
+                                          Index number, std::vector<Parameter<T>>& list);
 // Final norm, logits, loss. tied_to: where the embedding is in the list, -1 if it is elsewhere.
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,

@@ -17,7 +17,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
-    layers_.push_back(make_block<T>(shape, parallel, b, parameters_));
+    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
+                                          : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
   if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
   if (shape.tied && options.stages > 1 && (first() || last()))

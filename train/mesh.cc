@@ -55,6 +55,15 @@ Mesh::Mesh(World& world, const MeshShape& s)
   replica = Axis(data.comm().split(at.data % group, at.data));
   const bool is_end = shape.pipeline > 1 && (first_stage() || last_stage());
   ends = Axis(pipeline.comm().split(is_end ? 0 : Communicator::kNoColor, at.pipeline));
+  if (shape.algorithm == "auto") return;
+  for (Axis* axis : {&data, &tensor, &shard, &replica, &ends}) {
+    if (axis->size() == 1) continue;
+    axis->comm().set_algorithm(Collective::kAllReduce, shape.algorithm);
+    for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
+        axis->comm().set_algorithm(c, shape.algorithm);
+      } catch (const Error&) {  // it has none of that name
+      }
+  }
 }
 
 AxisBytes bytes_sent(const World& world, const MeshShape& shape) {

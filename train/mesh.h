@@ -16,6 +16,8 @@ struct MeshShape {
   // Ranks that share the state of the data-parallel axis between them (ZeRO; MiCS, arXiv
   // 2205.00119, where less than all); 0: all of the axis.
   int shard = 0;
+  // Of all-reduces, and of the other collectives where they have one of that name.
+  std::string algorithm = "auto";
 
   int ranks() const { return data * tensor * pipeline; }
 };

@@ -8,14 +8,14 @@
 #include <sstream>
 #include <vector>
 
-#include "topo/status.h"
+#include "perf/session.h"
 
 namespace weft::train {
 namespace {
 
 std::string read_whole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(fmt::format("--data {}: cannot be read", path));
+  if (!in) throw UsageError(fmt::format("--data {}: cannot be read", path));
   std::ostringstream all;
   all << in.rdbuf();
   return std::move(all).str();
@@ -43,7 +43,7 @@ Text Text::load(const std::string& path) {
   if (fs::exists(docs))
     for (const auto& f : fs::recursive_directory_iterator(docs))
       if (f.path().extension() == ".md") files.push_back(f.path().string());
-  if (files.empty()) throw Error("no text to train on: pass --data FILE");
+  if (files.empty()) throw UsageError("no text to train on: pass --data FILE");
   std::sort(files.begin(), files.end());
   std::string all;
   for (const auto& f : files) all += read_whole(f);
@@ -53,7 +53,7 @@ Text Text::load(const std::string& path) {
 void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
                   Token* targets) const {
   if (bytes_.size() <= positions)
-    throw Error(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
+    throw UsageError(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
                             "longer text",
                             source_, bytes_.size(), positions));
   const std::size_t at = scramble(scramble(seed) + number) % (bytes_.size() - positions);

@@ -1,19 +1,23 @@
 // `weft train`: flags, progress, and the run of one rank.
 #include <fmt/format.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "coll/trace.h"
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "perf/session.h"
+#include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/pipeline_explain.h"
 #include "train/trainer.h"
@@ -27,12 +31,19 @@ using train::TrainOptions;
 struct TrainFlags {
   JobFlags job;
   TrainOptions options;
-  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel";
+  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
   std::string log, trace, prompt = "\n", bucket = "4M";
-  int steps = 100, sample = 200, stages = 0, micro_batches = 0;
+  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
+  std::string save, kill;
+  int save_every = 100, keep = 2, restarts = 0;
+  bool resume = false, elastic = false;
 };
+
+// Set by the process that starts a job again, for its ranks.
+constexpr char kRestarted[] = "WEFT_TRAIN_RESTART";
+bool restarted() { return std::getenv(kRestarted) != nullptr; }
 
 // Ranks of a machine share its cores; a rank that is bound has its share already.
 int operator_threads(const World& world) {
@@ -77,8 +88,15 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"gradients_total_s", r.gradient_seconds},
           {"gradients_exposed_s", r.exposed_seconds},
           {"bubble", r.bubble},
+          {"straggler", {{"rank", r.straggler}, {"ratio", r.straggler_ratio}}},
           {"sent", to_json(r.sent)},
           {"memory", memory}};
+}
+
+// --kill rank:step, in the first life of the job.
+void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
+  if (flags.kill.empty() || restarted()) return;
+  if (flags.kill == fmt::format("{}:{}", rank, step)) raise(SIGKILL);
 }
 
 template <class T>
@@ -102,9 +120,24 @@ int run_gpt(World& world, const TrainFlags& flags) {
     log.open(flags.log, std::ios::app);
     if (!log) throw Error(fmt::format("--log {}: cannot be written", flags.log));
   }
+  Communicator checkpoint = trainer.mesh().all.comm().duplicate();
+  if (flags.resume || restarted()) {
+    if (train::committed_checkpoints(flags.save).empty()) {
+      if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
+    } else {
+      const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
+      trainer.set_steps_done(loaded.step);
+      trainer.restored();
+      if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
+    }
+  }
   double shown = 0;
   while (trainer.steps_done() < flags.steps) {
+    die_on_purpose(flags, world.rank(), trainer.steps_done() + 1);
     const train::StepReport r = trainer.step();
+    if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
+      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
+                             {{"options", train::describe(options)}}, {.keep = flags.keep});
     if (!speaks) continue;
     const double rate = tokens / r.seconds;
     if (log) log << to_json(r, rate).dump() << std::endl;
@@ -117,6 +150,10 @@ int run_gpt(World& world, const TrainFlags& flags) {
                100 * r.bubble, resident_bytes() / 1e6);
     std::fflush(stdout);
   }
+  if (!flags.trace.empty())
+    train::write_pipeline_trace(file_of_rank(std::filesystem::path(flags.trace).replace_extension(".pipeline.json"), world.rank()), world.rank(),
+                                trainer.pipeline().schedule().shape,
+                                trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (speaks)
@@ -132,8 +169,22 @@ void complete(TrainFlags& flags, bool dp_given) {
   const int others = mesh.tensor * mesh.pipeline;
   int ranks = flags.job.ranks;
   if (launched()) ranks = job_from_environment().size;
+  if (flags.elastic && restarted() && launched()) {  // fewer than the command line says
+    flags.job.ranks = 0;
+    mesh.data = ranks / others;
+    return;
+  }
   if (!dp_given && ranks > 0) mesh.data = std::max(1, ranks / others);
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
+}
+
+// The next smaller number of replicas that the batch divides by.
+void fewer_replicas(TrainFlags& flags) {
+  auto& o = flags.options;
+  int dp = o.mesh.data - 1;
+  while (dp > 1 && o.batch % (o.micro_batch * static_cast<train::Index>(dp)) != 0) --dp;
+  o.mesh.data = std::max(dp, 1);
+  flags.job.ranks = o.mesh.ranks();
 }
 
 int train_command(TrainFlags& flags, bool dp_given) {
@@ -147,14 +198,28 @@ int train_command(TrainFlags& flags, bool dp_given) {
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
+  o.seed_style = flags.tp_style == "seed";
   o.optimizer.adam = flags.optimizer == "adamw";
   o.rate.steps = flags.steps;
   o.rate.floor = o.rate.peak / 10;
   if (o.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
-  return run_job("train", flags.job, [&](World& world) {
-    return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
-  });
+  if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
+    throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
+  const auto run = [&] {
+    return run_job("train", flags.job, [&](World& world) {
+      return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+    });
+  };
+  int code = run();
+  for (int again = 1; code == kExitCritical && again <= flags.restarts && !launched(); ++again) {
+    if (flags.elastic) fewer_replicas(flags);
+    fmt::print(stderr, "weft train: the job failed; start {} of {} again, with {} ranks\n", again,
+               flags.restarts, flags.job.ranks);
+    setenv(kRestarted, std::to_string(again).c_str(), 1);
+    code = run();
+  }
+  return code;
 }
 
 }  // namespace
@@ -162,8 +227,10 @@ int train_command(TrainFlags& flags, bool dp_given) {
 void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   auto& o = flags->options;
+  o.rate = {.peak = 3e-3, .warm_up = 10};
   CLI::App* command =
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
+  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_job_flags(*command, flags->job);
   const auto positive = CLI::PositiveNumber;
   command->add_option("--model", flags->model, "gpt: a byte-level transformer")
@@ -200,6 +267,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--order", o.mesh.order, "axes from neighbours to the farthest")
       ->capture_default_str();
+  command->add_option("--algo", o.mesh.algorithm, "of collectives: auto or an algorithm's name")
+      ->capture_default_str();
   command->add_option("--schedule", o.schedule, "of the pipeline")
       ->check(CLI::IsMember(train::pipeline_schedule_names()))
       ->capture_default_str();
@@ -222,6 +291,9 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")
       ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
       ->capture_default_str();
+  command->add_option("--tp-style", flags->tp_style, "megatron, or seed: gathers Q, K and results")
+      ->check(CLI::IsMember({"megatron", "seed"}))
+      ->capture_default_str();
   command->add_option("--optimizer", flags->optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
@@ -237,9 +309,23 @@ void add_train(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--prompt", flags->prompt, "what the sample begins with");
   command->add_option("--temperature", flags->temperature)->check(positive)->capture_default_str();
+  command->add_option("--save", flags->save, "folder of checkpoints");
+  command->add_option("--save-every", flags->save_every, "steps")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--keep", flags->keep, "checkpoints that are kept")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_flag("--resume", flags->resume, "go on from the newest checkpoint, of any layout");
+  command->add_option("--restart", flags->restarts, "start a job that failed again, so many times")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--elastic", flags->elastic, "restart with a smaller --dp");
+  command->add_option("--kill", flags->kill, "rank:step, for tests: that rank kills itself then");
+  command->add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
-  command->add_option("--micro-batches", flags->micro_batches, "for --explain");
+  command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(
       [flags, dp, &exit_code] { exit_code = train_command(*flags, dp->count() > 0); });
 }

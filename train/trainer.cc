@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <sstream>
 
 #include "coll/metrics.h"
@@ -13,11 +15,11 @@ std::string describe(const TrainOptions& o) {
   return fmt::format(
       "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
       "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
-      "deterministic {} recompute {} sequence {} vocab-parallel {} adam {} decay {} clip {} seed {}",
+      "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} clip {} seed {}",
       o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
       o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
       o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
-      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.optimizer.adam,
+      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style, o.optimizer.adam,
       o.optimizer.decay, o.clip, o.seed);
 }
 
@@ -33,6 +35,19 @@ void agree(World& world, const std::string& mine) {
     while (a >> name >> x && b >> name >> y && x == y) continue;
     throw UsageError(fmt::format("rank {} has {} {}, rank 0 has {}; give every rank the same "
                                  "options and data", r, name, y, x));
+  }
+}
+
+// What every rank finds out by itself.
+void check(const TrainOptions& o, Rank me) {
+  try {
+    check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch,
+                o.sequence_parallel, o.vocab_parallel);
+    coordinates(o.mesh, me);
+    if (o.seed_style && o.sequence_parallel)
+      throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
+  } catch (const Error& e) {
+    throw UsageError(e.what());
   }
 }
 
@@ -52,10 +67,9 @@ MeshShape with_groups(MeshShape shape, int zero) {
 
 template <class T>
 Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
-    : world_(world), options_(options), text_(text) {
+    : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
-  check_shape(options.model, options.mesh.tensor, options.mesh.pipeline * options.chunks,
-              options.micro_batch, options.sequence_parallel, options.vocab_parallel);
+  check(options, world.rank());
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)
@@ -64,7 +78,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   micro_batches_ = static_cast<int>(options.batch / together);
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
-                             options.vocab_parallel};
+                             options.seed_style, options.vocab_parallel};
   const DataParallelOptions data{options.zero,          options.bucket_bytes,
                                  options.overlap,       options.deterministic,
                                  micro_batches_,        parallel.sequence};
@@ -81,10 +95,15 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   }
   std::vector<Stage<T>*> stages;
   for (auto& stage : stages_) stages.push_back(stage.get());
-  runtime_ = std::make_unique<PipelineRuntime<T>>(
-      make_pipeline_schedule(options.schedule,
-                             {options.mesh.pipeline, micro_batches_, options.chunks}),
-      mesh_->pipeline.comm(), std::move(stages));
+  PipelineSchedule schedule;
+  try {
+    schedule = make_pipeline_schedule(options.schedule,
+                                      {options.mesh.pipeline, micro_batches_, options.chunks});
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
+  runtime_ = std::make_unique<PipelineRuntime<T>>(std::move(schedule), mesh_->pipeline.comm(),
+                                                  std::move(stages));
   runtime_->on_action = [this](const PipelineAction& action, bool before) {
     if (action.op != PipeOp::kForward) return;
     if (before)
@@ -106,7 +125,7 @@ void Trainer<T>::load_batches() {
     if (!stage->first() && !stage->last()) continue;
     for (int m = 0; m < micro_batches_; ++m) {
       Batch& batch = stage->batch(m);
-      batch.gradient_scale = 1.0 / (micro_batches_ * options_.mesh.data);
+      batch.gradient_scale = loss_scale() / (micro_batches_ * options_.mesh.data);
       batch.tokens.resize(options_.micro_batch * n);
       batch.targets.resize(options_.micro_batch * n);
       const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
@@ -143,7 +162,8 @@ StepReport Trainer<T>::step() {
 
   // The losses of all micro-batches by their number, then the sum of squares: each from one rank.
   const auto total = static_cast<std::size_t>(micro_batches_ * options_.mesh.data);
-  std::vector<double> numbers(total + 1, 0.0);
+  std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
+  double* busy = numbers.data() + total + 1;  // seconds of each rank
   for (std::size_t c = 0; c < stages_.size(); ++c) {
     if (mesh_->replica.rank() == 0) numbers[total] += stores_[c]->squares();
     if (!stages_[c]->last() || mesh_->tensor.rank() != 0) continue;
@@ -151,10 +171,19 @@ StepReport Trainer<T>::step() {
       numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
           stages_[c]->batch(m).loss;
   }
+  const auto waited_so_far = waited();
+  busy[world_.rank()] = now_seconds() - start - (waited_so_far[0] - waited_before[0]) -
+                        (waited_so_far[1] - waited_before[1]) -
+                        (waited_so_far[3] - waited_before[3]);
   mesh_->all.all_reduce(numbers.data(), numbers.size());
   for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
   report.loss /= static_cast<double>(total);
-  report.norm = std::sqrt(numbers[total]);
+  const double* slowest = std::max_element(busy, busy + world_.size());
+  report.straggler = static_cast<Rank>(slowest - busy);
+  report.straggler_ratio = *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
+  const double scaled = loss_scale();
+  report.norm = std::sqrt(numbers[total]) / scaled;
+  report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);
@@ -164,10 +193,10 @@ StepReport Trainer<T>::step() {
   const double scale =
       options_.clip > 0 && report.norm > options_.clip ? options_.clip / report.norm : 1;
   for (auto& store : stores_) {
-    if (std::isfinite(report.norm))
-      store->update(step_, report.rate, scale);
-    else
+    if (report.skipped)
       store->forget_gradients();
+    else
+      store->update(step_, report.rate, scale / scaled);
   }
   report.sent = plus(minus(reduced, begin), minus(bytes_sent(world_, mesh_->shape), agreed));
   report.sent_forward = forward_bytes_;

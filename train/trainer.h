@@ -25,8 +25,9 @@ struct TrainOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
-  bool vocab_parallel = true;
+  bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
   double clip = 1;  // norm of the gradient; 0: no limit
+  double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
 };
 
@@ -37,8 +38,12 @@ std::string describe(const TrainOptions& options);
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
+  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
+  // Of all ranks: who computed longest between waits, and how much longer than their mean.
+  Rank straggler = 0;
+  double straggler_ratio = 1;
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
   std::size_t peak_activations = 0;                      // bytes
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
@@ -81,6 +86,8 @@ class Trainer {
   AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;
   int step_ = 0;
+  LossScaler scaler_;
+  double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };
 
 // Text that a model goes on with after `prompt`, by its whole weights (Trainer::collect).

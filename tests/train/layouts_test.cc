@@ -139,6 +139,12 @@ TEST(Layouts, OtherWays) {
   o = layout(1, 4, 1);
   o.vocab_parallel = false;
   expect_curve(o);
+  o.seed_style = true;
+  expect_curve(o);
+  o = layout(2, 2, 2);
+  o.seed_style = true;
+  o.zero = 2;
+  expect_curve(o);
   o = layout(2, 2, 2);
   o.mesh.order = "pp,dp,tp";
   o.overlap = false;
@@ -208,6 +214,27 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
   o = small();
   o.mesh.order = "dp,dp,pp";
   refused(o, "--order dp,dp,pp");
+}
+
+// A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then
+// the curve is that without scaling (a power of two changes no digit).
+TEST(Layouts, LossScaling) {
+  TrainOptions o = layout(2, 1, 1);
+  const Result one = train<float>(o, 5);
+  o.loss_scale = 0x1p134;
+  set_operator_threads(1);
+  const Text data = text();
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const StepReport r = trainer.step();
+    EXPECT_TRUE(r.skipped);
+    int skipped = 1;
+    while (trainer.step().skipped) ASSERT_LT(++skipped, 60);
+    EXPECT_GT(skipped, 1);
+  });
+  o.loss_scale = 0x1p10;
+  const Result scaled = train<float>(o, 5);
+  EXPECT_EQ(one.losses, scaled.losses);
 }
 
 // A rank with another batch size is named, on every rank, and nobody waits.
