@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/pipeline_explain.h"
+#include "train/spiral.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -39,6 +40,7 @@ struct TrainFlags {
   std::string save, kill;
   int save_every = 100, keep = 2, restarts = 0;
   bool resume = false, elastic = false;
+  train::SpiralOptions spiral;
 };
 
 // Set by the process that starts a job again, for its ranks.
@@ -163,6 +165,29 @@ int run_gpt(World& world, const TrainFlags& flags) {
   return kExitOk;
 }
 
+int run_spiral(World& world, const TrainFlags& flags, int iterations) {
+  train::SpiralOptions options = flags.spiral;
+  options.iterations = iterations;
+  options.algorithm = flags.options.mesh.algorithm;
+  options.seed = flags.options.seed;
+  options.report_every = std::max(1, iterations / 10);
+  const train::SpiralResult result = train::run_spiral(world.world(), options);
+  if (world.rank() == 0) fmt::print("{}", train::to_text(result, options));
+  return kExitOk;
+}
+
+// OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
+// unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
+void prefer_wide_products() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw"))
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#endif
+}
+
 // The sizes of the mesh and of the job, each from the other where one is not given.
 void complete(TrainFlags& flags, bool dp_given) {
   auto& mesh = flags.options.mesh;
@@ -187,7 +212,7 @@ void fewer_replicas(TrainFlags& flags) {
   flags.job.ranks = o.mesh.ranks();
 }
 
-int train_command(TrainFlags& flags, bool dp_given) {
+int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
@@ -195,6 +220,11 @@ int train_command(TrainFlags& flags, bool dp_given) {
                          flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
     return kExitOk;
   }
+  prefer_wide_products();
+  if (flags.model == "spiral")
+    return run_job("train", flags.job, [&](World& world) {
+      return run_spiral(world, flags, steps_given ? flags.steps : 10000);
+    });
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
@@ -233,14 +263,24 @@ void add_train(CLI::App& app, int& exit_code) {
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_job_flags(*command, flags->job);
   const auto positive = CLI::PositiveNumber;
-  command->add_option("--model", flags->model, "gpt: a byte-level transformer")
-      ->check(CLI::IsMember({"gpt"}))
+  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network, fp64")
+      ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command->add_option("--data", flags->data, "text to train on (default: one that is there)");
   command->add_option("--type", flags->type, "float or double")
       ->check(CLI::IsMember({"float", "double"}))
       ->capture_default_str();
-  command->add_option("--steps", flags->steps)->check(positive)->capture_default_str();
+  auto* steps = command->add_option("--steps", flags->steps, "(spiral: 10000)")
+                    ->check(positive)
+                    ->capture_default_str();
+  command->add_option("--sync", flags->spiral.sync, "spiral: how ranks agree")
+      ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
+      ->capture_default_str();
+  command->add_option("--staleness", flags->spiral.staleness, "ps-async: iterations ahead at most")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--straggler-us", flags->spiral.straggler_us,
+                      "spiral: the last worker takes so much longer per iteration");
   command->add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
       ->capture_default_str();
@@ -327,7 +367,7 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
   command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(
-      [flags, dp, &exit_code] { exit_code = train_command(*flags, dp->count() > 0); });
+      [flags, dp, steps, &exit_code] { exit_code = train_command(*flags, dp->count() > 0, steps->count() > 0); });
 }
 
 }  // namespace weft
