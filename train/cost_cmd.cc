@@ -1,7 +1,78 @@
+// weft cost: the energy and the price of a run, and of having to repeat a part of it.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "topo/status.h"
 #include "train/commands.h"
+#include "train/model_facts.h"
 
 namespace weft {
+namespace {
 
-void add_cost(CLI::App&, int&) {}
+struct Arguments {
+  std::int64_t gpus = 50000;
+  double watts = 350, days = 60, price = 0.10, overhead = 1, checkpoint_min = 60;
+  bool json = false;
+};
+
+int cost(const Arguments& a) {
+  if (a.gpus < 1 || !(a.watts > 0) || !(a.days > 0) || !(a.price >= 0) || !(a.overhead >= 1) ||
+      !(a.checkpoint_min > 0))
+    throw Error(
+        fmt::format("weft cost: --gpus {}, --watts {}, --days {}, --checkpoint-min {} must "
+                    "be positive, --price {} not negative, --overhead {} at least 1",
+                    a.gpus, a.watts, a.days, a.checkpoint_min, a.price, a.overhead));
+  const double megawatt = static_cast<double>(a.gpus) * a.watts * a.overhead / 1e6;
+  const double hours = 24 * a.days, megawatt_hours = megawatt * hours;
+  const double dollars = megawatt_hours * 1e3 * a.price, hour = dollars / hours;
+  // Failures come at any time: half an interval is lost.
+  const double lost = hour * a.checkpoint_min / 60 / 2;
+  if (a.json) {
+    const nlohmann::json j = {{"schema", "weft.cost/1"},
+                              {"gpus", a.gpus},
+                              {"power_mw", megawatt},
+                              {"hours", hours},
+                              {"energy_mwh", megawatt_hours},
+                              {"price_usd", dollars},
+                              {"hour_usd", hour},
+                              {"restart_usd", lost}};
+    std::printf("%s\n", j.dump(2).c_str());
+    return 0;
+  }
+  const auto whole = [](double v) {
+    return train::with_commas(static_cast<std::int64_t>(v + 0.5));
+  };
+  fmt::print("power     {:.4g} MW ({} GPUs x {:.4g} W{})\n", megawatt, train::with_commas(a.gpus),
+             a.watts, a.overhead > 1 ? fmt::format(" x {:.3g} for the building", a.overhead) : "");
+  fmt::print("time      {:.4g} days = {} hours\n", a.days, whole(hours));
+  fmt::print("energy    {} MWh\n", whole(megawatt_hours));
+  fmt::print("price     {} $ = {:.2f} M$ at {:.2f} $/kWh; an hour costs {} $\n", whole(dollars),
+             dollars / 1e6, a.price, whole(hour));
+  fmt::print(
+      "a restart from the last checkpoint, one every {:.4g} min, repeats {:.4g} min on "
+      "average: {} $;\n          from the beginning at the end: all of it\n",
+      a.checkpoint_min, a.checkpoint_min / 2, whole(lost));
+  return 0;
+}
+
+}  // namespace
+
+void add_cost(CLI::App& app, int& exit_code) {
+  auto* c = app.add_subcommand("cost", "Energy and price of a training run");
+  const auto a = std::make_shared<Arguments>();
+  c->add_option("--gpus", a->gpus, "GPUs")->capture_default_str();
+  c->add_option("--watts", a->watts, "Of one under load")->capture_default_str();
+  c->add_option("--days", a->days, "The run takes")->capture_default_str();
+  c->add_option("--price", a->price, "$ per kWh")->capture_default_str();
+  c->add_option("--overhead", a->overhead, "Power of the building per power of the GPUs (PUE)")
+      ->capture_default_str();
+  c->add_option("--checkpoint-min", a->checkpoint_min, "Minutes between checkpoints")
+      ->capture_default_str();
+  c->add_flag("--json", a->json, "JSON");
+  c->callback([a, &exit_code] { exit_code = cost(*a); });
+}
 
 }  // namespace weft

@@ -1,7 +1,78 @@
+// weft plan: layouts for a model and a cluster, ranked.
+#include <cstdio>
+#include <memory>
+
+#include "topo/status.h"
 #include "train/commands.h"
+#include "train/pipeline_schedule.h"
+#include "train/plan.h"
 
 namespace weft {
+namespace {
 
-void add_plan(CLI::App&, int&) {}
+constexpr int kNothingFits = 1;  // exit code, as a warning has it
+
+struct Arguments {
+  std::string model, params, memory = "80G";
+  int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
+  train::Cluster cluster;
+  train::Wanted wanted;
+  bool json = false;
+};
+
+int plan(Arguments a) {
+  if (a.model.empty() == a.params.empty())
+    throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
+  train::ModelShape model = a.model.empty()
+                                ? train::model_of_size(train::parse_amount("--params", a.params),
+                                                       a.layers, a.hidden, a.heads, a.sequence)
+                                : train::known_model(a.model);
+  model.vocabulary = a.vocabulary;
+  a.cluster.gpu_memory = train::parse_amount("--gpu-memory", a.memory);
+  if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
+    throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
+  if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
+  const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
+  std::fputs((a.json ? train::to_json(plan, a.rows) : train::to_text(plan, a.rows)).c_str(),
+             stdout);
+  return plan.layouts.empty() ? kNothingFits : 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto* c = app.add_subcommand("plan", "Memory, layouts and step times of a model on a cluster");
+  const auto a = std::make_shared<Arguments>();
+  c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
+  c->add_option("--layers", a->layers, "With --params: layers");
+  c->add_option("--hidden", a->hidden, "With --params: hidden size");
+  c->add_option("--heads", a->heads, "With --params: heads");
+  c->add_option("--vocabulary", a->vocabulary, "Words")->capture_default_str();
+  c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
+      ->capture_default_str();
+  c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
+  c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "Of a high-speed domain")
+      ->capture_default_str();
+  c->add_option("--gpu-memory", a->memory, "Of a GPU (80G, 80GiB)")->capture_default_str();
+  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "Dense peak in bf16")->capture_default_str();
+  c->add_option("--efficiency", a->cluster.efficiency, "Share of it that products reach")
+      ->capture_default_str();
+  c->add_option("--domain-gbytes", a->cluster.domain_GBps, "GB/s per GPU inside a host")
+      ->capture_default_str();
+  c->add_option("--rail-gbytes", a->cluster.rail_GBps, "GB/s per GPU between hosts")
+      ->capture_default_str();
+  c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
+      ->capture_default_str();
+  c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)");
+  c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)");
+  c->add_option("--pp", a->wanted.pp, "Pipeline stages (0: any)");
+  c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)");
+  c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
+  c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
+  c->add_option("--rows", a->rows, "Layouts to show")->capture_default_str();
+  c->add_flag("--json", a->json, "JSON");
+  c->callback([a, &exit_code] { exit_code = plan(*a); });
+}
 
 }  // namespace weft

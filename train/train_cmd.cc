@@ -1,7 +1,373 @@
+// `weft train`: flags, progress, and the run of one rank.
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "coll/trace.h"
+#include "perf/commands.h"
+#include "perf/local_job.h"
+#include "perf/session.h"
+#include "train/checkpoint.h"
 #include "train/commands.h"
+#include "train/pipeline_explain.h"
+#include "train/spiral.h"
+#include "train/trainer.h"
 
 namespace weft {
+namespace {
 
-void add_train(CLI::App&, int&) {}
+using train::Trainer;
+using train::TrainOptions;
+
+struct TrainFlags {
+  JobFlags job;
+  TrainOptions options;
+  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
+  std::string log, trace, prompt = "\n", bucket = "4M";
+  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
+  double temperature = 0.8;
+  bool explain = false;
+  std::string save, kill;
+  int save_every = 100, keep = 2, restarts = 0;
+  bool resume = false, elastic = false;
+  train::SpiralOptions spiral;
+};
+
+// Set by the process that starts a job again, for its ranks.
+constexpr char kRestarted[] = "WEFT_TRAIN_RESTART";
+bool restarted() { return std::getenv(kRestarted) != nullptr; }
+
+// Ranks of a machine share its cores; a rank that is bound has its share already.
+int operator_threads(const World& world) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  const int allowed = CPU_COUNT(&mask), cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (allowed < cores) return allowed;
+  int here = 0;
+  const Topology& t = world.topology();
+  for (Rank r = 0; r < t.nranks(); ++r)
+    here += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
+  return std::max(1, allowed / here);
+}
+
+double resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+nlohmann::json to_json(const train::AxisBytes& b) {
+  return {{"data", b.data}, {"tensor", b.tensor}, {"pipeline", b.pipeline}, {"other", b.other}};
+}
+
+nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
+  nlohmann::json memory;
+  const auto& ledger = train::MemoryLedger::of_this_rank();
+  for (int u = 0; u < train::kUses; ++u)
+    memory[train::name(static_cast<train::Use>(u))] = ledger.peak[static_cast<std::size_t>(u)];
+  memory["peak"] = ledger.peak_total;
+  memory["resident"] = resident_bytes();
+  return {{"step", r.step},
+          {"loss", r.loss},
+          {"gradient_norm", r.norm},
+          {"rate", r.rate},
+          {"seconds", r.seconds},
+          {"tokens_per_s", tokens_per_s},
+          {"communication_share", r.communication_share()},
+          {"tensor_s", r.tensor_seconds},
+          {"pipeline_s", r.pipeline_seconds},
+          {"gradients_total_s", r.gradient_seconds},
+          {"gradients_exposed_s", r.exposed_seconds},
+          {"bubble", r.bubble},
+          {"straggler", {{"rank", r.straggler}, {"ratio", r.straggler_ratio}}},
+          {"sent", to_json(r.sent)},
+          {"memory", memory}};
+}
+
+// --kill rank:step, in the first life of the job.
+void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
+  if (flags.kill.empty() || restarted()) return;
+  if (flags.kill == fmt::format("{}:{}", rank, step)) raise(SIGKILL);
+}
+
+template <class T>
+int run_gpt(World& world, const TrainFlags& flags) {
+  train::set_operator_threads(operator_threads(world));
+  const train::Text text = train::Text::load(flags.data);
+  TrainOptions options = flags.options;
+  const bool speaks = world.rank() == 0;
+  Trainer<T> trainer(world, options, text);
+  const auto& mesh = options.mesh;
+  const double tokens = static_cast<double>(options.batch * options.model.positions);
+  if (speaks)
+    fmt::print("# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
+               "{} samples a step in micro-batches of {}\n"
+               "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
+               static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
+               text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
+               options.batch, options.micro_batch);
+  std::ofstream log;
+  if (speaks && !flags.log.empty()) {
+    log.open(flags.log, std::ios::app);
+    if (!log) throw Error(fmt::format("--log {}: cannot be written", flags.log));
+  }
+  Communicator checkpoint = trainer.mesh().all.comm().duplicate();
+  if (flags.resume || restarted()) {
+    if (train::committed_checkpoints(flags.save).empty()) {
+      if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
+    } else {
+      const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
+      trainer.set_steps_done(loaded.step);
+      trainer.restored();
+      if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
+    }
+  }
+  double shown = 0;
+  while (trainer.steps_done() < flags.steps) {
+    die_on_purpose(flags, world.rank(), trainer.steps_done() + 1);
+    const train::StepReport r = trainer.step();
+    if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
+      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
+                             {{"options", train::describe(options)}}, {.keep = flags.keep});
+    if (!speaks) continue;
+    const double rate = tokens / r.seconds;
+    if (log) log << to_json(r, rate).dump() << std::endl;
+    const double now = train::now_seconds();
+    if (r.step > 3 && r.step < flags.steps && now - shown < 1) continue;
+    shown = now;
+    fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
+               r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
+               r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
+               100 * r.bubble, resident_bytes() / 1e6);
+    std::fflush(stdout);
+  }
+  if (!flags.trace.empty())
+    train::write_pipeline_trace(file_of_rank(std::filesystem::path(flags.trace).replace_extension(".pipeline.json"), world.rank()), world.rank(),
+                                trainer.pipeline().schedule().shape,
+                                trainer.pipeline().last().records);
+  if (flags.sample > 0) {
+    const auto weights = trainer.collect();
+    if (speaks)
+      fmt::print("# sample:\n{}\n", train::generate<T>(options.model, weights, flags.prompt,
+                                                       flags.sample, flags.temperature, 1));
+  }
+  return kExitOk;
+}
+
+int run_spiral(World& world, const TrainFlags& flags, int iterations) {
+  train::SpiralOptions options = flags.spiral;
+  options.iterations = iterations;
+  options.algorithm = flags.options.mesh.algorithm;
+  options.seed = flags.options.seed;
+  options.report_every = std::max(1, iterations / 10);
+  const train::SpiralResult result = train::run_spiral(world.world(), options);
+  if (world.rank() == 0) fmt::print("{}", train::to_text(result, options));
+  return kExitOk;
+}
+
+// OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
+// unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
+void prefer_wide_products() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw"))
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#endif
+}
+
+// The sizes of the mesh and of the job, each from the other where one is not given.
+void complete(TrainFlags& flags, bool dp_given) {
+  auto& mesh = flags.options.mesh;
+  const int others = mesh.tensor * mesh.pipeline;
+  int ranks = flags.job.ranks;
+  if (launched()) ranks = job_from_environment().size;
+  if (flags.elastic && restarted() && launched()) {  // fewer than the command line says
+    flags.job.ranks = 0;
+    mesh.data = ranks / others;
+    return;
+  }
+  if (!dp_given && ranks > 0) mesh.data = std::max(1, ranks / others);
+  if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
+}
+
+// The next smaller number of replicas that the batch divides by.
+void fewer_replicas(TrainFlags& flags) {
+  auto& o = flags.options;
+  int dp = o.mesh.data - 1;
+  while (dp > 1 && o.batch % (o.micro_batch * static_cast<train::Index>(dp)) != 0) --dp;
+  o.mesh.data = std::max(dp, 1);
+  flags.job.ranks = o.mesh.ranks();
+}
+
+int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
+  if (flags.explain) {
+    const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
+    const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
+    fmt::print("{}", train::explain_pipeline(train::make_pipeline_schedule(
+                         flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
+    return kExitOk;
+  }
+  prefer_wide_products();
+  if (flags.model == "spiral")
+    return run_job("train", flags.job, [&](World& world) {
+      return run_spiral(world, flags, steps_given ? flags.steps : 10000);
+    });
+  complete(flags, dp_given);
+  auto& o = flags.options;
+  o.vocab_parallel = flags.embed == "vocab-parallel";
+  o.seed_style = flags.tp_style == "seed";
+  o.optimizer.adam = flags.optimizer == "adamw";
+  o.rate.steps = flags.steps;
+  o.rate.floor = o.rate.peak / 10;
+  if (o.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
+  if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
+  if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
+    throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
+  const auto run = [&] {
+    return run_job("train", flags.job, [&](World& world) {
+      return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+    });
+  };
+  int code = run();
+  for (int again = 1; code == kExitCritical && again <= flags.restarts && !launched(); ++again) {
+    if (flags.elastic) fewer_replicas(flags);
+    fmt::print(stderr, "weft train: the job failed; start {} of {} again, with {} ranks\n", again,
+               flags.restarts, flags.job.ranks);
+    setenv(kRestarted, std::to_string(again).c_str(), 1);
+    code = run();
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<TrainFlags>();
+  auto& o = flags->options;
+  o.rate = {.peak = 3e-3, .warm_up = 10};
+  CLI::App* command =
+      app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
+  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_job_flags(*command, flags->job);
+  const auto positive = CLI::PositiveNumber;
+  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network, fp64")
+      ->check(CLI::IsMember({"gpt", "spiral"}))
+      ->capture_default_str();
+  command->add_option("--data", flags->data, "text to train on (default: one that is there)");
+  command->add_option("--type", flags->type, "float or double")
+      ->check(CLI::IsMember({"float", "double"}))
+      ->capture_default_str();
+  auto* steps = command->add_option("--steps", flags->steps, "(spiral: 10000)")
+                    ->check(positive)
+                    ->capture_default_str();
+  command->add_option("--sync", flags->spiral.sync, "spiral: how ranks agree")
+      ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
+      ->capture_default_str();
+  command->add_option("--staleness", flags->spiral.staleness, "ps-async: iterations ahead at most")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--straggler-us", flags->spiral.straggler_us,
+                      "spiral: the last worker takes so much longer per iteration");
+  command->add_option("--batch", o.batch, "samples per step, over all ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--micro-batch", o.micro_batch, "samples that pass the model together")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--vocabulary", o.model.vocabulary, "at least 256")
+      ->check(CLI::Range(256, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--positions", o.model.positions, "bytes of a sample")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--width", o.model.width)->check(positive)->capture_default_str();
+  command->add_option("--heads", o.model.heads)->check(positive)->capture_default_str();
+  command->add_option("--layers", o.model.layers)->check(positive)->capture_default_str();
+  command->add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
+  auto* dp = command->add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
+                 ->check(positive);
+  command->add_option("--tp", o.mesh.tensor, "tensor parallel ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--pp", o.mesh.pipeline, "pipeline parallel ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--order", o.mesh.order, "axes from neighbours to the farthest")
+      ->capture_default_str();
+  command->add_option("--algo", o.mesh.algorithm, "of collectives: auto or an algorithm's name")
+      ->capture_default_str();
+  command->add_option("--schedule", o.schedule, "of the pipeline")
+      ->check(CLI::IsMember(train::pipeline_schedule_names()))
+      ->capture_default_str();
+  command->add_option("--chunks", o.chunks, "stages of a pipeline rank (interleaved)")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--zero", o.zero, "0: all state on every replica; 1, 2, 3: split")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  command->add_option("--shard-group", o.mesh.shard, "replicas that split the state (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--bucket-bytes", o.bucket_bytes, "of gradients that travel together")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
+  command->add_flag("--deterministic", o.deterministic, "the same bits for every --dp (ZeRO 0)");
+  command->add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
+  command->add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
+  command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")
+      ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
+      ->capture_default_str();
+  command->add_option("--tp-style", flags->tp_style, "megatron, or seed: gathers Q, K and results")
+      ->check(CLI::IsMember({"megatron", "seed"}))
+      ->capture_default_str();
+  command->add_option("--optimizer", flags->optimizer)
+      ->check(CLI::IsMember({"adamw", "sgd"}))
+      ->capture_default_str();
+  command->add_option("--lr", o.rate.peak, "learning rate")->check(positive)->capture_default_str();
+  command->add_option("--warm-up", o.rate.warm_up, "steps")->capture_default_str();
+  command->add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
+      ->capture_default_str();
+  command->add_option("--seed", o.seed)->capture_default_str();
+  command->add_option("--log", flags->log, "JSON lines, one per step, are added to this file");
+  command->add_option("--trace", flags->trace, "Perfetto trace of every rank's communication");
+  command->add_option("--sample", flags->sample, "bytes to write at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--prompt", flags->prompt, "what the sample begins with");
+  command->add_option("--temperature", flags->temperature)->check(positive)->capture_default_str();
+  command->add_option("--save", flags->save, "folder of checkpoints");
+  command->add_option("--save-every", flags->save_every, "steps")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--keep", flags->keep, "checkpoints that are kept")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_flag("--resume", flags->resume, "go on from the newest checkpoint, of any layout");
+  command->add_option("--restart", flags->restarts, "start a job that failed again, so many times")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--elastic", flags->elastic, "restart with a smaller --dp");
+  command->add_option("--kill", flags->kill, "rank:step, for tests: that rank kills itself then");
+  command->add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
+  command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
+  command->add_option("--microbatches", flags->micro_batches, "for --explain");
+  command->callback(
+      [flags, dp, steps, &exit_code] { exit_code = train_command(*flags, dp->count() > 0, steps->count() > 0); });
+}
 
 }  // namespace weft

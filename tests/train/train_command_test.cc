@@ -1,0 +1,129 @@
+// `weft train` on real processes: layouts, launchers, death and resumption.
+// labels: multiproc
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "support/shell.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainCommand : public ::testing::Test {
+ protected:
+  TrainCommand() {
+    char name[] = "/tmp/weft-train-XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~TrainCommand() override { fs::remove_all(folder_); }
+
+  std::string command(const std::string& flags) const {
+    return fmt::format("{} train --type double --steps 12 --batch 8 --width 32 --layers 2 "
+                       "--positions 16 --sample 0 {}",
+                       WEFT_BINARY, flags);
+  }
+  // Step -> loss, the last one where a step was done again.
+  std::map<int, double> losses(const std::string& flags, const std::string& before = "") {
+    const std::string log = folder_ + fmt::format("/log{}", ++logs_);
+    output_ = run(before + command(flags + " --log " + log));
+    EXPECT_EQ(output_.exit_code, 0) << output_.text;
+    std::map<int, double> all;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+      const auto step = nlohmann::json::parse(line);
+      all[step["step"]] = step["loss"];
+    }
+    return all;
+  }
+  static void expect_near(const std::map<int, double>& a, const std::map<int, double>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [step, loss] : a) EXPECT_NEAR(b.at(step) / loss, 1, 1e-10) << step;
+  }
+
+  std::string folder_;
+  int logs_ = 0;
+  Output output_;
+};
+
+TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
+  const auto one = losses("");
+  ASSERT_EQ(one.size(), 12u);
+  EXPECT_LT(one.at(12), one.at(1) - 0.3);
+  expect_near(one, losses("-n 8 --dp 2 --tp 2 --pp 2"));
+  expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
+}
+
+TEST_F(TrainCommand, UnderMpirun) {
+  if (run("command -v mpirun").exit_code != 0)
+    GTEST_SKIP() << "missing capability: mpirun (openmpi-bin)";
+  const auto one = losses("");
+  expect_near(one, losses("--tp 2", "mpirun --allow-run-as-root --oversubscribe -n 4 "));
+}
+
+TEST_F(TrainCommand, SamplesTextAtTheEnd) {
+  const Output out = run(command("--sample 40 --prompt hello"));
+  EXPECT_EQ(out.exit_code, 0);
+  EXPECT_NE(out.text.find("# sample:\nhello"), std::string::npos) << out.text;
+}
+
+// Kill -9 of a rank: the job says so, starts again from its checkpoint, and the curve is the same
+// bits as without.
+TEST_F(TrainCommand, GoesOnAfterARankWasKilled) {
+  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic";
+  const auto whole = losses(layout);
+  const auto broken = losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ +
+                             "/save");
+  EXPECT_NE(output_.text.find("killed by signal 9"), std::string::npos) << output_.text;
+  EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
+  EXPECT_EQ(whole, broken);
+}
+
+TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
+  const auto whole = losses("-n 4 --dp 4");
+  const auto broken = losses("-n 4 --dp 4 --zero 2 --elastic --restart 1 --save-every 3 "
+                             "--kill 1:8 --save " + folder_ + "/save");
+  EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
+  expect_near(whole, broken);
+}
+
+// A checkpoint of one layout goes on in others.
+TEST_F(TrainCommand, ResumesInAnotherLayout) {
+  const auto whole = losses("");
+  const std::string save = " --save-every 6 --save " + folder_ + "/save";
+  run(command("-n 4 --dp 2 --tp 2 --zero 3 --kill 0:7" + save));
+  for (const char* layout : {"-n 4 --pp 2 --tp 2", "-n 2 --dp 2 --zero 2", "-n 1"}) {
+    fs::copy(folder_ + "/save", folder_ + "/copy", fs::copy_options::recursive);
+    const auto rest = losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ +
+                             "/copy");
+    ASSERT_EQ(rest.size(), 6u) << output_.text;
+    for (const auto& [step, loss] : rest)
+      EXPECT_NEAR(loss / whole.at(step), 1, 1e-10) << layout << " step " << step;
+    fs::remove_all(folder_ + "/copy");
+  }
+}
+
+TEST_F(TrainCommand, RefusesWhatCannotBe) {
+  const auto refuses = [&](const std::string& flags, const char* why) {
+    const Output out = run(command(flags));
+    EXPECT_EQ(out.exit_code, 4) << out.text;
+    EXPECT_NE(out.text.find(why), std::string::npos) << out.text;
+  };
+  refuses("-n 2 --dp 2 --batch 7", "--batch 7 is no multiple");
+  refuses("-n 3 --tp 3", "--heads 4 with --tp 3");
+  refuses("-n 4 --dp 3", "but the job has 4 ranks");
+  refuses("--restart 2", "--save FOLDER");
+  refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
+  refuses("-n 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
+  refuses("--data /nowhere", "--data /nowhere: cannot be read");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,62 @@
+// Axis: this rank's group along one axis of the mesh (data, tensor, pipeline ...), with the time
+// spent waiting for it. A group of one rank costs nothing and sends nothing.
+#pragma once
+
+#include <chrono>
+#include <utility>
+
+#include "coll/communicator.h"
+#include "perf/session.h"
+#include "train/tensor.h"
+
+namespace weft::train {
+
+inline double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Failures are thrown as JobFailed.
+class Axis {
+ public:
+  Axis() = default;  // this rank alone
+  explicit Axis(Communicator comm) : comm_(std::move(comm)) {
+    if (comm_) size_ = comm_.size(), rank_ = comm_.rank();
+  }
+  int size() const { return size_; }
+  int rank() const { return rank_; }
+  Communicator& comm() { return comm_; }
+
+  template <class T>
+  void all_reduce(T* x, std::size_t count, Reduction op = RedOp::kSum) {
+    run([&] { return comm_.all_reduce(x, x, count, kDType<T>, op); });
+  }
+  // all: size() blocks of `count`, of which this rank's is there already.
+  template <class T>
+  void all_gather(T* all, std::size_t count) {
+    run([&] { return comm_.all_gather(all + me() * count, all, count, kDType<T>); });
+  }
+  // all: size() blocks of `count`; this rank's block becomes the sum.
+  template <class T>
+  void reduce_scatter(T* all, std::size_t count) {
+    run([&] {
+      return comm_.reduce_scatter(all, all + me() * count, count, kDType<T>, RedOp::kSum);
+    });
+  }
+  // Calls what returns a Status, and counts the time.
+  template <class Call>
+  void run(Call call) {
+    if (size_ == 1) return;
+    const double start = now_seconds();
+    require(call());
+    seconds_ += now_seconds() - start;
+  }
+  double seconds() const { return seconds_; }
+
+ private:
+  std::size_t me() const { return static_cast<std::size_t>(rank_); }
+  Communicator comm_;
+  int size_ = 1, rank_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace weft::train

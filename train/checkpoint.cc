@@ -1,0 +1,331 @@
+#include "train/checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "topo/log.h"
+#include "train/checkpoint_files.h"
+#include "train/checkpoint_index.h"
+#include "transport/checked.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kSchema = "weft.checkpoint/1";
+
+// What every rank says, in the order of ranks.
+std::vector<std::string> all_gather_text(Communicator& comm, const std::string& mine) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  std::uint64_t size = mine.size();
+  std::vector<std::uint64_t> sizes(n);
+  comm.all_gather(&size, sizes.data(), 1, DType::kUInt64).check();
+  const std::vector<std::size_t> counts(sizes.begin(), sizes.end());
+  std::string all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}), ' ');
+  comm.all_gather_v(mine.data(), all.data(), Blocks(counts), DType::kUInt8).check();
+  std::vector<std::string> texts;
+  for (std::size_t r = 0, at = 0; r < n; at += counts[r], ++r)
+    texts.push_back(all.substr(at, counts[r]));
+  return texts;
+}
+
+// Every rank calls this with what went wrong on it, or nothing. Throws the first on all.
+void agree_that_it_worked(Communicator& comm, const std::string& fault) {
+  const auto faults = all_gather_text(comm, fault);
+  for (std::size_t r = 0; r < faults.size(); ++r)
+    if (!faults[r].empty()) throw Error(fmt::format("{} (rank {})", faults[r], r));
+}
+template <class F>
+std::string fault_of(F f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+template <class T>
+constexpr const char* kTypeName = sizeof(T) == 8 ? "float64" : "float32";
+
+// The manifest, when there is a commit that fits it.
+json read_committed(const std::string& path) {
+  const std::string commit = read_whole(path + "/commit");
+  const std::string text = read_whole(path + "/manifest.json");
+  if (commit != hex(crc32c(text.data(), text.size())))
+    throw Error(
+        fmt::format("checkpoint: {}/manifest.json is not the one that was committed; load "
+                    "another step",
+                    path));
+  json manifest = json::parse(text, nullptr, false);
+  if (manifest.is_discarded() || manifest.value("schema", "") != kSchema)
+    throw Error(fmt::format("checkpoint: {}/manifest.json has not the schema {}", path, kSchema));
+  return manifest;
+}
+
+// Folders named step-N or step-N.K, by (N, K).
+std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const std::string& folder) {
+  std::vector<std::pair<std::pair<long, long>, std::string>> all;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    long step = 0, again = 0;
+    if (std::sscanf(entry.path().filename().c_str(), "step-%ld.%ld", &step, &again) >= 1)
+      all.push_back({{step, again}, entry.path()});
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+bool committed(const std::string& path) {
+  return fault_of([&] { read_committed(path); }).empty();
+}
+
+// A folder of this step that is not there yet: an interrupted save may have left one, and a resumed
+// job comes by the same step again.
+std::string new_folder(const std::string& folder, int step) {
+  fs::create_directories(folder);
+  for (int again = 0;; ++again) {
+    const std::string path =
+        fmt::format("{}/step-{:08}{}", folder, step, again ? fmt::format(".{}", again) : "");
+    if (fs::create_directory(path)) return path;
+  }
+}
+
+// The commit goes first: a checkpoint that is removed by half is none.
+void remove_old(const std::string& folder, const std::string& newest, int keep) {
+  auto all = step_folders(folder);
+  int kept = 0;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    const bool good = it->second == newest || committed(it->second);
+    if (good && kept < std::max(1, keep)) {
+      ++kept;
+      continue;
+    }
+    std::error_code ignored;
+    fs::remove(it->second + "/commit", ignored);
+    fs::remove_all(it->second, ignored);
+    if (ignored) log().warn("checkpoint: cannot remove {}: {}", it->second, ignored.message());
+  }
+}
+
+template <class T>
+std::vector<IndexEntry> index_of(const std::vector<Piece<T>>& pieces) {
+  std::vector<IndexEntry> entries;
+  for (const Piece<T>& p : pieces) entries.push_back({p.logical, p.begin, p.count, "", 0, 0});
+  return entries;
+}
+
+json to_json(const std::vector<IndexEntry>& entries) {
+  json list = json::array();
+  for (const IndexEntry& e : entries) list.push_back(to_json(e));
+  return list;
+}
+
+std::vector<IndexEntry> entries_from(const json& list) {
+  std::vector<IndexEntry> entries;
+  for (const json& j : list) entries.push_back(entry_from_json(j));
+  return entries;
+}
+
+// Numbers of one stored piece, read once and checked.
+template <class T>
+class Source {
+ public:
+  Source(const std::string& path, const IndexEntry& entry, bool wide)
+      : path_(path), entry_(entry), wide_(wide) {}
+  void copy(std::size_t from, std::size_t count, T* to) {
+    if (bytes_.empty()) read();
+    if (wide_ == (sizeof(T) == 8))
+      std::memcpy(to, bytes_.data() + from * sizeof(T), count * sizeof(T));
+    else if (wide_)
+      convert<double>(from, count, to);
+    else
+      convert<float>(from, count, to);
+  }
+
+ private:
+  void read() {
+    const std::string file = path_ + "/" + entry_.file;
+    bytes_ = read_part(file, entry_.offset, entry_.count * (wide_ ? 8 : 4));
+    if (const auto crc = crc32c(bytes_.data(), bytes_.size()); crc != entry_.crc)
+      throw Error(
+          fmt::format("checkpoint: {} is damaged: tensor '{}' at byte {} has crc32c {}, not "
+                      "{}; load another step",
+                      file, entry_.logical.name, entry_.offset, hex(crc), hex(entry_.crc)));
+  }
+  template <class S>
+  void convert(std::size_t from, std::size_t count, T* to) const {
+    for (std::size_t i = 0; i < count; ++i) {
+      S value;
+      std::memcpy(&value, bytes_.data() + (from + i) * sizeof(S), sizeof(S));
+      to[i] = static_cast<T>(value);
+    }
+  }
+  const std::string& path_;
+  const IndexEntry& entry_;
+  bool wide_;
+  std::vector<std::byte> bytes_;
+};
+
+template <class T>
+void fill(const std::string& path, const json& manifest, const std::vector<Piece<T>>& pieces) {
+  const auto entries = entries_from(manifest.at("pieces"));
+  const bool wide = manifest.at("type") == "float64";
+  std::map<std::string, std::vector<const IndexEntry*>> stored;
+  for (const IndexEntry& e : entries) stored[e.logical.name].push_back(&e);
+  std::map<std::string, std::vector<const Piece<T>*>> wanted;  // each tensor is read once
+  for (const Piece<T>& p : pieces)
+    if (p.count > 0) wanted[p.logical.name].push_back(&p);
+  for (const auto& [name, parts] : wanted) {
+    const auto found = stored.find(name);
+    if (found == stored.end())
+      throw Error(fmt::format(
+          "checkpoint: {} has no tensor '{}': was it written by the same model?", path, name));
+    std::vector<Source<T>> sources;
+    for (const IndexEntry* e : found->second) sources.emplace_back(path, *e, wide);
+    for (const Piece<T>* p : parts) {
+      if (p->logical.shape != found->second[0]->logical.shape)
+        throw Error(fmt::format("checkpoint: tensor '{}' is {} in {}, but {} in this model", name,
+                                fmt::join(found->second[0]->logical.shape, " x "), path,
+                                fmt::join(p->logical.shape, " x ")));
+      for (const Extent& e : find_extents(p->logical, p->begin, p->count, found->second))
+        sources[e.source].copy(e.from, e.count, p->data + e.to);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> committed_checkpoints(const std::string& folder) {
+  std::vector<std::string> all;
+  for (const auto& [step, path] : step_folders(folder))
+    if (committed(path)) all.push_back(path);
+  return all;
+}
+
+template <class T>
+Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
+                           const std::vector<Piece<T>>& pieces, const json& extra,
+                           const CheckpointOptions& options) {
+  const auto point = [&](const char* name) {
+    if (options.at_point) options.at_point(name);
+  };
+  const bool root = comm.rank() == 0;
+  const auto me = static_cast<std::size_t>(comm.rank());
+
+  // Who writes what, and where to.
+  std::string path;
+  const std::string unable = fault_of([&] {
+    if (root) path = new_folder(folder, step);
+  });
+  agree_that_it_worked(comm, unable);
+  path = all_gather_text(comm, path)[0];
+  point("folder");
+  std::vector<std::vector<IndexEntry>> of_rank;
+  for (const std::string& text : all_gather_text(comm, to_json(index_of(pieces)).dump()))
+    of_rank.push_back(entries_from(json::parse(text)));
+  const auto writes = share_out(of_rank);
+
+  // This rank's pieces, one after the other.
+  std::vector<IndexEntry> written;
+  std::string fault = fault_of([&] {
+    std::vector<std::span<const std::byte>> parts;
+    std::uint64_t offset = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!writes[me][i]) continue;
+      const auto bytes = std::as_bytes(std::span(pieces[i].data, pieces[i].count));
+      IndexEntry e = of_rank[me][i];
+      e.file = fmt::format("rank-{:05}.shard", me);
+      e.offset = offset;
+      e.crc = crc32c(bytes.data(), bytes.size());
+      offset += bytes.size();
+      parts.push_back(bytes);
+      written.push_back(e);
+    }
+    point("before shard");
+    if (!parts.empty()) write_whole(path + fmt::format("/rank-{:05}.shard", me), parts);
+    point("shard");
+  });
+  agree_that_it_worked(comm, fault);
+
+  const auto texts = all_gather_text(comm, to_json(written).dump());
+  fault = fault_of([&] {
+    if (!root) return;
+    std::vector<IndexEntry> all;
+    for (const std::string& text : texts)
+      for (IndexEntry& e : entries_from(json::parse(text))) all.push_back(std::move(e));
+    require_whole(all);
+    const json manifest = {{"schema", kSchema},    {"step", step},           {"type", kTypeName<T>},
+                           {"ranks", comm.size()}, {"pieces", to_json(all)}, {"extra", extra}};
+    const std::string text = manifest.dump(1);
+    write_whole(path + "/manifest.json", text);
+    point("manifest");
+    write_whole(path + "/commit", hex(crc32c(text.data(), text.size())));
+    point("commit");
+    remove_old(folder, path, options.keep);
+  });
+  agree_that_it_worked(comm, fault);
+  point("end");
+  return {step, extra, path};
+}
+
+template <class T>
+Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
+                           const std::vector<Piece<T>>& pieces, int step) {
+  // Rank 0 chooses; all have to see the same file.
+  Checkpoint chosen;
+  std::string fault = fault_of([&] {
+    if (comm.rank() != 0) return;
+    for (const std::string& path : committed_checkpoints(folder)) {
+      long number = 0;
+      std::sscanf(fs::path(path).filename().c_str(), "step-%ld", &number);
+      if (step < 0 || number == step) chosen.path = path;
+    }
+    if (chosen.path.empty())
+      throw Error(
+          fmt::format("checkpoint: no committed checkpoint{} in {}: was its save "
+                      "interrupted?",
+                      step < 0 ? "" : fmt::format(" of step {}", step), folder));
+  });
+  agree_that_it_worked(comm, fault);
+  chosen.path = all_gather_text(comm, chosen.path)[0];
+
+  std::string commit;
+  fault = fault_of([&] {
+    const json manifest = read_committed(chosen.path);
+    commit = read_whole(chosen.path + "/commit");
+    chosen.step = manifest.at("step");
+    chosen.extra = manifest.value("extra", json());
+    fill(chosen.path, manifest, pieces);
+  });
+  agree_that_it_worked(comm, fault);
+  const auto commits = all_gather_text(comm, commit);
+  for (std::size_t r = 0; r < commits.size(); ++r)
+    if (commits[r] != commits[0])
+      throw Error(
+          fmt::format("checkpoint: rank {} sees another {} than rank 0: is the folder on a "
+                      "file system that all hosts share?",
+                      r, chosen.path));
+  return chosen;
+}
+
+template Checkpoint save_checkpoint(Communicator, const std::string&, int,
+                                    const std::vector<Piece<float>>&, const json&,
+                                    const CheckpointOptions&);
+template Checkpoint save_checkpoint(Communicator, const std::string&, int,
+                                    const std::vector<Piece<double>>&, const json&,
+                                    const CheckpointOptions&);
+template Checkpoint load_checkpoint(Communicator, const std::string&,
+                                    const std::vector<Piece<float>>&, int);
+template Checkpoint load_checkpoint(Communicator, const std::string&,
+                                    const std::vector<Piece<double>>&, int);
+
+}  // namespace weft::train

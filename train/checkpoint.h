@@ -1,0 +1,53 @@
+// Checkpoints: logical tensors in shards, written by all ranks at once, read into any other layout.
+//
+//   FOLDER/step-00000100/rank-00000.shard ...   numbers, piece after piece, of each rank that wrote
+//   FOLDER/step-00000100/manifest.json          tensors, and where each piece of them is, with
+//   crc32c FOLDER/step-00000100/commit                 crc32c of the manifest; written last
+//
+// Every file is written beside its name, synced and renamed. A checkpoint without a commit that
+// fits is none: whatever interrupts a save, what loads is the one before. What several ranks have
+// alike is written by one of them. Knows no model and no optimizer.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "train/stage.h"
+
+namespace weft::train {
+
+struct CheckpointOptions {
+  int keep = 2;  // newest committed ones; older ones, and what was interrupted, are removed
+  // For tests: called at each point of a save where a rank may die.
+  std::function<void(const char* point)> at_point = {};
+};
+
+struct Checkpoint {
+  int step = 0;
+  nlohmann::json extra;  // what the trainer put in
+  std::string path;      // its folder
+};
+
+// Writes the pieces of all ranks as the checkpoint of this step. A collective call; the folder is
+// the same file system for all ranks. Throws Error on every rank, with the first cause, when it
+// could not be written or when the pieces of all ranks do not make whole tensors.
+template <class T>
+Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
+                           const std::vector<Piece<T>>& pieces, const nlohmann::json& extra = {},
+                           const CheckpointOptions& options = {});
+
+// Fills the pieces of all ranks from the newest checkpoint there, or from that of one step (step >=
+// 0), whatever the number and layout of ranks that wrote it; float and double convert. A collective
+// call. Throws Error on every rank: nothing to load, a file that is missing, short or damaged, a
+// tensor that is missing or has another shape.
+template <class T>
+Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
+                           const std::vector<Piece<T>>& pieces, int step = -1);
+
+// Folders of committed checkpoints, oldest first. One that is not intact does not count.
+std::vector<std::string> committed_checkpoints(const std::string& folder);
+
+}  // namespace weft::train

@@ -1,0 +1,23 @@
+// Files that are there as a whole or not at all, for checkpoints. Throw Error with the path, what
+// the system said, and what to do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::train {
+
+// Writes path.tmp, syncs it, renames it to path and syncs the folder.
+void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
+void write_whole(const std::string& path, const std::string& text);
+std::string read_whole(const std::string& path);
+// `bytes` bytes at `offset`; says so when the file is shorter.
+std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);
+
+// "c0ffee12"
+std::string hex(std::uint32_t value);
+
+}  // namespace weft::train

@@ -1,0 +1,378 @@
+#include "train/data_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "train/operators.h"
+
+namespace weft::train {
+
+template <class T>
+DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
+                              const OptimizerOptions& optimizer)
+    : stage_(stage),
+      mesh_(mesh),
+      options_(options),
+      optimizer_(optimizer),
+      state_(stage.units().size()) {
+  const std::size_t whole = stage.flat_count(), own = part(whole);
+  make_buckets(std::max<std::size_t>(options.bucket_bytes / sizeof(T), 1));
+  weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
+  gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
+                                : Tensor<T>::zeros(own, Use::kRemoteGradients);
+  if (options.deterministic && options.zero == 0)
+    sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
+  if (optimizer.adam || optimizer.momentum != 0)
+    moment1_ = Tensor<T>::zeros(own, Use::kOptimizer);
+  if (optimizer.adam) moment2_ = Tensor<T>::zeros(own, Use::kOptimizer);
+  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
+    const std::size_t begin = stage.units()[static_cast<std::size_t>(u)].begin;
+    stage.bind(u, options.zero < 3 ? weights_.data() + begin : nullptr,
+               options.zero < 2 ? gradients_.data() + begin : nullptr);
+  }
+  stage.set_store(this);
+}
+
+template <class T>
+DataParallel<T>::~DataParallel() {
+  stage_.set_store(nullptr);
+}
+
+// From the end, as the backward pass goes. The shared unit's are apart: they wait for its twin.
+template <class T>
+void DataParallel<T>::make_buckets(std::size_t most) {
+  const auto s = static_cast<std::size_t>(mesh_.shard.size());
+  most = std::max(most / s * s, s);
+  const auto& units = stage_.units();
+  for (int u = static_cast<int>(units.size()) - 1; u >= 0; --u) {
+    const Unit& unit = units[static_cast<std::size_t>(u)];
+    if (options_.zero >= 2) {
+      buckets_.push_back({unit.begin, unit.end, u});
+      continue;
+    }
+    const int shared = stage_.shared_unit();
+    std::size_t end = unit.end;
+    if (!buckets_.empty() && u != shared && buckets_.back().unit != shared) {
+      // Fills up the bucket of the units before.
+      Bucket& open = buckets_.back();
+      const std::size_t more = std::min(most - std::min(open.count(), most), end - unit.begin);
+      open.begin -= more;
+      if (more > 0) open.unit = u;
+      end -= more;
+    }
+    for (; end > unit.begin; end -= std::min(most, end - unit.begin))
+      buckets_.push_back({end - std::min(most, end - unit.begin), end, u});
+  }
+}
+
+template <class T>
+void DataParallel<T>::fill(
+    const std::function<T(const Parameter<T>&, std::size_t)>& value) {
+  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
+    const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
+    Tensor<T> whole;
+    if (options_.zero == 3) {
+      whole = Tensor<T>::zeros(unit.end - unit.begin, Use::kWorkspace);
+      stage_.bind(u, whole.data(), nullptr);
+    }
+    for (std::size_t i = unit.first; i < unit.last; ++i) {
+      Parameter<T>& p = stage_.parameters()[i];
+      for (std::size_t k = 0; k < p.logical.count(); ++k) p.value[k] = value(p, k);
+    }
+    if (options_.zero == 3) {
+      const std::size_t n = part(whole.count());
+      std::copy_n(whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n,
+                  weights_.data() + part(unit.begin));
+    }
+  }
+}
+
+namespace {
+
+std::uint64_t scramble(std::uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+double unit_interval(std::uint64_t x) {  // (0, 1]
+  return (static_cast<double>(x >> 11) + 1) / 9007199254740992.0;
+}
+
+}  // namespace
+
+template <class T>
+void DataParallel<T>::initialise(std::uint64_t seed) {
+  fill([seed](const Parameter<T>& p, std::size_t k) {
+    if (p.deviation == 0) return static_cast<T>(p.ones ? 1 : 0);
+    std::uint64_t key = seed;
+    for (const char c : p.logical.name) key = scramble(key ^ static_cast<unsigned char>(c));
+    const std::uint64_t a = scramble(key + 2 * p.logical.logical_index(k)), b = scramble(a);
+    return static_cast<T>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
+                          std::cos(2 * std::numbers::pi * unit_interval(b)));
+  });
+}
+
+template <class T>
+void DataParallel<T>::gather_unit(int unit, T* whole) {
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  const std::size_t n = part(u.end - u.begin);
+  std::copy_n(weights_.data() + part(u.begin), n,
+              whole + static_cast<std::size_t>(mesh_.shard.rank()) * n);
+  mesh_.shard.all_gather(whole, n);
+}
+
+template <class T>
+void DataParallel<T>::want_weights(int unit) {
+  poll();
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero < 3 || s.wanted++ > 0) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  s.weights = Tensor<T>(u.end - u.begin, Use::kWeights);
+  gather_unit(unit, s.weights.data());
+  stage_.bind(unit, s.weights.data(), nullptr);
+}
+
+template <class T>
+void DataParallel<T>::release_weights(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero == 3 && --s.wanted == 0) s.weights = {};
+}
+
+template <class T>
+void DataParallel<T>::want_gradients(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero < 2 || !s.gradients.empty()) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  s.gradients = Tensor<T>::zeros(u.end - u.begin, Use::kGradients);
+  stage_.bind(unit, nullptr, s.gradients.data());
+}
+
+template <class T>
+void DataParallel<T>::gradients_done(int unit) {
+  poll();
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  ++s.done;
+  if (!sums_.empty()) {
+    if (unit == 0) reduce_in_order();
+    return;
+  }
+  if (unit == stage_.shared_unit() || !options_.overlap) return;  // finish() sends it
+  if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
+}
+
+// The same sum for every number of replicas: micro-batches are dealt out in turn, so that replica
+// r has number r, r + n, r + 2n, ...; after each, the sum so far goes on with the gradients of n
+// more in the order of ranks. It rides on replica 0's (weft adds in the order of ranks).
+template <class T>
+void DataParallel<T>::reduce_in_order() {
+  if (mesh_.data.rank() == 0) add(gradients_.data(), sums_.data(), sums_.count());
+  mesh_.data.all_reduce(gradients_.data(), gradients_.count());
+  std::copy_n(gradients_.data(), sums_.count(), sums_.data());
+  gradients_.fill_zero();
+}
+
+// With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
+template <class T>
+void DataParallel<T>::sum_partial(int unit) {
+  if (!options_.sequence_parallel) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  for (std::size_t i = u.first; i < u.last; ++i) {
+    Parameter<T>& p = stage_.parameters()[i];
+    if (p.logical.shard.of == 1) mesh_.tensor.all_reduce(p.gradient, p.logical.count());
+  }
+}
+
+template <class T>
+void DataParallel<T>::send_unit(int unit) {
+  sum_partial(unit);
+  for (const Bucket& b : buckets_)
+    if (b.unit == unit) launch(b);
+}
+
+template <class T>
+void DataParallel<T>::launch(const Bucket& bucket) {
+  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
+  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, mesh_.shard.size() == 1};
+  if (options_.zero >= 2) {
+    t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
+    t.data = t.own.data();
+  }
+  if (mesh_.shard.size() > 1) {
+    const std::size_t n = part(bucket.count());
+    t.handle = mesh_.shard.comm().reduce_scatter_async(
+        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
+        RedOp::kSum);
+  } else if (mesh_.replica.size() > 1) {
+    t.handle = mesh_.replica.comm().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
+                                                     RedOp::kSum);
+  }
+  travels_.push_back(std::move(t));
+  poll();
+}
+
+// True when it is there.
+template <class T>
+bool DataParallel<T>::advance(Travel& t, bool wait) {
+  if (mesh_.data.size() == 1) return true;
+  for (;;) {
+    if (!wait && !t.handle.test()) return false;
+    require(t.handle.wait());
+    if (t.scattered || mesh_.replica.size() == 1) return true;
+    t.scattered = true;
+    const std::size_t n = part(t.bucket->count());
+    T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
+    t.handle = mesh_.replica.comm().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+  }
+}
+
+template <class T>
+void DataParallel<T>::arrived(Travel& t) {
+  if (options_.zero < 2) return;  // in place
+  const std::size_t n = part(t.bucket->count());
+  add(gradients_.data() + part(t.bucket->begin),
+      t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
+}
+
+// In the order of their launch on every rank: second halves must not overtake each other.
+template <class T>
+void DataParallel<T>::poll() {
+  while (!travels_.empty() && advance(travels_.front(), false)) {
+    arrived(travels_.front());
+    travels_.pop_front();
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
+  }
+}
+
+template <class T>
+void DataParallel<T>::finish() {
+  if (!sums_.empty()) {
+    std::copy_n(sums_.data(), sums_.count(), gradients_.data());
+    sums_.fill_zero();
+  }
+  const int shared = stage_.shared_unit();
+  if (shared >= 0) {
+    const Unit& u = stage_.units()[static_cast<std::size_t>(shared)];
+    for (std::size_t i = u.first; i < u.last; ++i) {
+      const Parameter<T>& p = stage_.parameters()[i];
+      if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
+    }
+  }
+  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
+    if (!sums_.empty())
+      sum_partial(u);
+    else if (u == shared || !options_.overlap)
+      send_unit(u);
+    state_[static_cast<std::size_t>(u)].done = 0;
+  }
+  const double start = now_seconds();
+  while (!travels_.empty()) {
+    advance(travels_.front(), true);
+    arrived(travels_.front());
+    travels_.pop_front();
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
+  }
+  if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
+}
+
+template <class T>
+void DataParallel<T>::each_piece(
+    const std::function<void(const Parameter<T>&, std::size_t, std::size_t, std::size_t)>& call)
+    const {
+  for (const Bucket& b : buckets_) {
+    const std::size_t begin = mine(b), end = begin + part(b.count());
+    for (const Parameter<T>& p : stage_.parameters()) {
+      const std::size_t first = std::max(begin, p.offset);
+      const std::size_t last = std::min(end, p.offset + p.logical.count());
+      if (first < last) call(p, first - p.offset, last - first, part(b.begin) + (first - begin));
+    }
+  }
+}
+
+template <class T>
+T* DataParallel<T>::part_weights(std::size_t stored, std::size_t flat) {
+  return weights_.data() + (options_.zero == 3 ? stored : flat);
+}
+template <class T>
+T* DataParallel<T>::part_gradients(std::size_t stored, std::size_t flat) {
+  return gradients_.data() + (options_.zero >= 2 ? stored : flat);
+}
+
+template <class T>
+double DataParallel<T>::squares() const {
+  double sum = 0;
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
+    sum += sum_of_squares(
+        gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
+  });
+  return sum;
+}
+
+template <class T>
+void DataParallel<T>::update(int step, double rate, double scale) {
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    T* w = part_weights(stored, p.offset + first);
+    const T* g = part_gradients(stored, p.offset + first);
+    const double decay = p.decays ? optimizer_.decay : 0;
+    T* m = moment1_.empty() ? nullptr : moment1_.data() + stored;
+    if (optimizer_.adam)
+      adamw(w, m, moment2_.data() + stored, g, n,
+            {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
+            static_cast<T>(scale));
+    else
+      sgd(w, m, g, n, rate, optimizer_.momentum, decay, static_cast<T>(scale));
+  });
+  share_weights();
+  forget_gradients();
+}
+
+template <class T>
+void DataParallel<T>::forget_gradients() {
+  gradients_.fill_zero();
+}
+
+template <class T>
+void DataParallel<T>::share_weights() {
+  if (options_.zero == 3) return;
+  const double start = now_seconds();
+  for (const Bucket& b : buckets_)
+    mesh_.shard.all_gather(weights_.data() + b.begin, part(b.count()));
+  const double took = mesh_.shard.size() > 1 ? now_seconds() - start : 0;
+  exposed_ += took;
+  total_ += took;
+}
+
+template <class T>
+std::vector<Piece<T>> DataParallel<T>::pieces() {
+  std::vector<Piece<T>> all;
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    const bool duplicate = p.tied_copy || mesh_.replica.rank() != 0 ||
+                           (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0);
+    const auto piece = [&](const char* suffix, T* data) {
+      Piece<T> x{p.logical, first, n, data, duplicate};
+      x.logical.name += suffix;
+      all.push_back(std::move(x));
+    };
+    piece("", part_weights(stored, p.offset + first));
+    if (!moment1_.empty()) piece("/m", moment1_.data() + stored);
+    if (!moment2_.empty()) piece("/v", moment2_.data() + stored);
+  });
+  return all;
+}
+
+template <class T>
+void DataParallel<T>::visit(const std::function<void(const Parameter<T>&)>& see) {
+  for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
+    const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
+    want_weights(u);
+    for (std::size_t i = unit.first; i < unit.last; ++i) see(stage_.parameters()[i]);
+    release_weights(u);
+  }
+}
+
+template class DataParallel<float>;
+template class DataParallel<double>;
+
+}  // namespace weft::train

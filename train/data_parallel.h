@@ -1,0 +1,134 @@
+// Data parallelism: where the weights, gradients and optimizer state of a stage are, and how
+// gradients become sums over all replicas while the backward pass still runs.
+//
+//   ZeRO  weights   gradients  optimizer    sent per step (n ranks, Psi parameters, one micro-batch)
+//   0     all       all        all          all-reduce                    2 (n-1)/n Psi
+//   1     all       all        1/s          reduce-scatter, all-gather    2 (n-1)/n Psi
+//   2     all       1/s        1/s          the same, per micro-batch
+//   3     1/s       1/s        1/s          + all-gathers of weights      3 (n-1)/n Psi
+//
+// (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups (MiCS);
+// each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups of one.
+//
+// Gradients travel in buckets: pieces of the flat buffer, at most so many bytes, from its end, as
+// the backward pass fills it from there.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "train/gpt_stage.h"
+#include "train/mesh.h"
+
+namespace weft::train {
+
+struct OptimizerOptions {
+  bool adam = true;  // else SGD
+  double rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1, momentum = 0.9;
+};
+
+struct DataParallelOptions {
+  int zero = 0;
+  std::size_t bucket_bytes = 4u << 20;
+  bool overlap = true;
+  // The sum over micro-batches has one order, whatever the number of replicas: see reduce_in_order.
+  bool deterministic = false;
+  int micro_batches = 1;  // of this replica, per step
+  bool sequence_parallel = false;
+};
+
+template <class T>
+class DataParallel : public WeightStore {
+ public:
+  // stage and mesh must outlive it; the stage's flat buffer is a multiple of mesh.shard.size().
+  DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
+               const OptimizerOptions& optimizer);
+  ~DataParallel() override;
+
+  // Every element from the seed, its tensor's name and its place in the logical tensor: the same
+  // model in every layout.
+  void initialise(std::uint64_t seed);
+  // Calls fill(logical, index) for every element here; it returns the value.
+  void fill(const std::function<T(const Parameter<T>&, std::size_t)>& value);
+
+  void want_weights(int unit) override;
+  void release_weights(int unit) override;
+  void want_gradients(int unit) override;
+  void gradients_done(int unit) override;
+  // Moves what is under way. Called between operators.
+  void poll();
+
+  // After the last micro-batch: waits until this rank's part of the gradients is the sum over all
+  // replicas.
+  void finish();
+  // Sum of squares of this rank's part; elements that several ranks have count on one of them.
+  double squares() const;
+  // One step of the optimizer (from 1) with gradients times `scale`; then every rank has the
+  // weights it needs, and gradients are zero.
+  void update(int step, double rate, double scale);
+  void forget_gradients();  // instead of update()
+
+  // This rank's part of weights and optimizer state.
+  std::vector<Piece<T>> pieces();
+  // After pieces were read: every rank gets the weights it needs.
+  void share_weights();
+  // Calls see(parameter) with all weights in place, unit by unit.
+  void visit(const std::function<void(const Parameter<T>&)>& see);
+
+  double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
+  double total_seconds() const { return total_; }      // gradients were on the way
+  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes(); }
+
+ private:
+  struct Bucket {
+    std::size_t begin, end;  // in the flat buffer
+    int unit;                // ready when the gradients of this unit are
+    std::size_t count() const { return end - begin; }
+  };
+  struct Travel {  // a bucket under way
+    const Bucket* bucket;
+    T* data;
+    Tensor<T> own;  // its memory, where the bucket has no place of its own
+    Handle handle;
+    bool scattered = false;
+  };
+
+  void make_buckets(std::size_t most);
+  void launch(const Bucket& bucket);
+  bool advance(Travel& travel, bool wait);
+  void arrived(Travel& travel);
+  void send_unit(int unit);
+  void reduce_in_order();
+  void sum_partial(int unit);
+  void gather_unit(int unit, T* whole);
+  std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
+  // Where this rank's part of the bucket begins in the flat buffer.
+  std::size_t mine(const Bucket& b) const {
+    return b.begin + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.count());
+  }
+  // For every parameter in this rank's part: call(parameter, first element, count, where in the
+  // part's own storage).
+  void each_piece(const std::function<void(const Parameter<T>&, std::size_t, std::size_t,
+                                           std::size_t)>& call) const;
+  T* part_weights(std::size_t stored, std::size_t flat);
+  T* part_gradients(std::size_t stored, std::size_t flat);
+
+  GptStage<T>& stage_;
+  Mesh& mesh_;
+  const DataParallelOptions options_;
+  const OptimizerOptions optimizer_;
+  std::vector<Bucket> buckets_;  // from the end of the flat buffer
+  Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
+  Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
+  Tensor<T> moment1_, moment2_;        // of this rank's part
+  struct UnitState {
+    Tensor<T> weights, gradients;  // while needed, where not kept whole
+    int wanted = 0, done = 0;
+  };
+  std::vector<UnitState> state_;
+  std::deque<Travel> travels_;
+  double exposed_ = 0, total_ = 0, since_ = 0;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,190 @@
+#include "train/gpt_stage.h"
+
+namespace weft::train {
+
+BlockRange blocks_of(Index layers, int stage, int stages) {
+  const Index s = static_cast<Index>(stage), p = static_cast<Index>(stages);
+  const Index each = layers / p, more = layers % p;
+  const Index first = s * each + std::min(s, more);
+  return {first, first + each + (s < more ? 1 : 0)};
+}
+
+template <class T>
+GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options& options)
+    : shape_(shape),
+      options_(options),
+      boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
+  const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
+  if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
+  for (Index b = blocks.first; b < blocks.last; ++b)
+    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
+                                          : make_block<T>(shape, parallel, b, parameters_));
+  const int tied_to = shape.tied && first() ? 0 : -1;
+  if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
+  if (shape.tied && options.stages > 1 && (first() || last()))
+    shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
+
+  std::size_t offset = 0;
+  for (const auto& layer : layers_) {
+    Unit unit{layer->first, layer->last, offset, 0};
+    for (std::size_t i = layer->first; i < layer->last; ++i) {
+      parameters_[i].offset = offset;
+      offset += parameters_[i].logical.count();
+    }
+    offset = (offset + options.multiple - 1) / options.multiple * options.multiple;
+    unit.end = offset;
+    units_.push_back(unit);
+  }
+}
+
+template <class T>
+void GptStage<T>::bind(int unit, T* weights, T* gradients) {
+  const Unit& u = units_[static_cast<std::size_t>(unit)];
+  for (std::size_t i = u.first; i < u.last; ++i) {
+    Parameter<T>& p = parameters_[i];
+    if (weights != nullptr) p.value = weights + (p.offset - u.begin);
+    if (gradients != nullptr) p.gradient = gradients + (p.offset - u.begin);
+  }
+}
+
+template <class T>
+typename GptStage<T>::MicroBatch& GptStage<T>::at(int microbatch) {
+  const auto m = static_cast<std::size_t>(microbatch);
+  while (micro_batches_.size() <= m) {
+    micro_batches_.push_back(std::make_unique<MicroBatch>());
+    micro_batches_.back()->batch.samples = options_.samples;
+    micro_batches_.back()->kept.resize(layers_.size());
+    micro_batches_.back()->inputs.resize(layers_.size());
+  }
+  return *micro_batches_[m];
+}
+
+template <class T>
+Batch& GptStage<T>::batch(int microbatch) {
+  return at(microbatch).batch;
+}
+
+template <class T>
+bool GptStage<T>::recomputes(int unit) const {
+  const int n = static_cast<int>(layers_.size());
+  return options_.recompute && !(first() && unit == 0) && !(last() && unit == n - 1);
+}
+template <class T>
+bool GptStage<T>::ties(int unit) const {
+  return shape_.tied && first() && last() && unit == static_cast<int>(layers_.size()) - 1;
+}
+
+template <class T>
+void GptStage<T>::forward(int microbatch, const T* input, T* output) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> x;
+  if (!first()) {
+    x = Tensor<T>(boundary_, Use::kActivations);
+    std::memcpy(x.data(), input, x.bytes());
+  }
+  for (int unit = 0; unit < static_cast<int>(layers_.size()); ++unit) {
+    const auto u = static_cast<std::size_t>(unit);
+    store_->want_weights(unit);
+    if (ties(unit)) store_->want_weights(0);
+    if (recomputes(unit)) {
+      m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
+      std::memcpy(m.inputs[u].data(), x.data(), x.bytes());
+      Kept<T> forgotten;
+      x = layers_[u]->forward(std::move(x), m.batch, forgotten);
+    } else {
+      x = layers_[u]->forward(std::move(x), m.batch, m.kept[u]);
+    }
+    // The head's weights stay: its backward pass is next, at least in the last stage of 1F1B.
+    if (last() && u + 1 == layers_.size()) continue;
+    store_->release_weights(unit);
+  }
+  if (!last()) std::memcpy(output, x.data(), x.bytes());
+}
+
+template <class T>
+Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad) {
+  const auto u = static_cast<std::size_t>(unit);
+  const bool is_head = last() && u + 1 == layers_.size(), is_embedding = first() && unit == 0;
+  if (!is_head && !is_embedding) store_->want_weights(unit);
+  store_->want_gradients(unit);
+  if (ties(unit)) store_->want_gradients(0);
+  if (recomputes(unit)) layers_[u]->forward(std::move(m.inputs[u]), m.batch, m.kept[u]);
+  grad = layers_[u]->backward_input(std::move(grad), m.batch, m.kept[u]);
+  if (!is_embedding) store_->release_weights(unit);
+  if (ties(unit)) store_->release_weights(0);
+  return grad;
+}
+
+template <class T>
+void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
+  const auto u = static_cast<std::size_t>(unit);
+  store_->want_gradients(unit);
+  if (ties(unit)) store_->want_gradients(0);
+  layers_[u]->backward_weight(m.batch, m.kept[u]);
+  store_->gradients_done(unit);
+}
+
+namespace {
+template <class T>
+Tensor<T> arrived(const T* grad, std::size_t count) {
+  if (count == 0) return {};
+  Tensor<T> t(count, Use::kErrors);
+  std::memcpy(t.data(), grad, t.bytes());
+  return t;
+}
+}  // namespace
+
+template <class T>
+void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_input) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> grad = arrived(grad_output, output_count());
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
+    grad = unit_backward_input(unit, m, std::move(grad));
+  if (!first()) std::memcpy(grad_input, grad.data(), grad.bytes());
+}
+
+template <class T>
+void GptStage<T>::backward_weight(int microbatch) {
+  MicroBatch& m = at(microbatch);
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
+    unit_backward_weight(unit, m);
+}
+
+template <class T>
+void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> grad = arrived(grad_output, output_count());
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
+    grad = unit_backward_input(unit, m, std::move(grad));
+    unit_backward_weight(unit, m);
+  }
+  if (!first()) std::memcpy(grad_input, grad.data(), grad.bytes());
+}
+
+template <class T>
+std::size_t GptStage<T>::activation_bytes(int microbatch) const {
+  const auto m = static_cast<std::size_t>(microbatch);
+  if (m >= micro_batches_.size()) return 0;
+  std::size_t bytes = 0;
+  for (const auto& kept : micro_batches_[m]->kept)
+    for (const auto& tensor : kept) bytes += tensor.bytes();
+  for (const auto& tensor : micro_batches_[m]->inputs) bytes += tensor.bytes();
+  return bytes;
+}
+
+template <class T>
+Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
+  Batch batch{.samples = 1, .tokens = tokens, .targets = {}};
+  batch.tokens.resize(shape_.positions, 0);
+  Tensor<T> x;
+  for (std::size_t u = 0; u + 1 < layers_.size(); ++u) {
+    Kept<T> forgotten;
+    x = layers_[u]->forward(std::move(x), batch, forgotten);
+  }
+  return head_logits(*layers_.back(), x, shape_.positions);
+}
+
+template class GptStage<float>;
+template class GptStage<double>;
+
+}  // namespace weft::train

@@ -1,0 +1,53 @@
+// What the tensors of one rank hold, by what it is for: now, and at most.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace weft::train {
+
+// The categories of docs/training.md. W, z and y, E, local and remote gradients, delta w.
+enum class Use {
+  kWeights,
+  kActivations,      // kept from the forward to the backward pass
+  kErrors,           // gradients of activations
+  kGradients,        // of this rank's own samples
+  kRemoteGradients,  // sums that arrived from other ranks
+  kOptimizer,        // moments, master weights
+  kWorkspace         // gone at the end of an operator
+};
+inline constexpr int kUses = 7;
+inline const char* name(Use use) {
+  constexpr const char* kNames[] = {"weights",          "activations", "errors",   "gradients",
+                                    "remote_gradients", "optimizer",   "workspace"};
+  return kNames[static_cast<int>(use)];
+}
+
+// Of one rank: ranks that are threads have one each (of_this_rank()).
+struct MemoryLedger {
+  std::array<std::size_t, kUses> now{}, peak{};
+  std::size_t total = 0, peak_total = 0;
+
+  void add(Use use, std::size_t bytes) {
+    const auto u = static_cast<std::size_t>(use);
+    now[u] += bytes;
+    peak[u] = std::max(peak[u], now[u]);
+    total += bytes;
+    peak_total = std::max(peak_total, total);
+  }
+  void remove(Use use, std::size_t bytes) {
+    now[static_cast<std::size_t>(use)] -= bytes;
+    total -= bytes;
+  }
+  void forget_peaks() {
+    peak = now;
+    peak_total = total;
+  }
+  static MemoryLedger& of_this_rank() {
+    thread_local MemoryLedger ledger;
+    return ledger;
+  }
+};
+
+}  // namespace weft::train

@@ -1,0 +1,84 @@
+#include "train/mesh.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "coll/metrics.h"
+
+namespace weft::train {
+
+Coordinates coordinates(const MeshShape& shape, Rank rank) {
+  Coordinates c{-1, -1, -1};
+  std::istringstream order(shape.order);
+  int rest = rank;
+  for (std::string axis; std::getline(order, axis, ',');) {
+    int* to = axis == "dp" ? &c.data : axis == "tp" ? &c.tensor : axis == "pp" ? &c.pipeline
+                                                                               : nullptr;
+    if (to == nullptr || *to != -1) break;
+    const int size = to == &c.data ? shape.data : to == &c.tensor ? shape.tensor : shape.pipeline;
+    *to = rest % size;
+    rest /= size;
+  }
+  if (c.data < 0 || c.tensor < 0 || c.pipeline < 0)
+    throw Error(fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp",
+                            shape.order));
+  return c;
+}
+
+namespace {
+
+const MeshShape& checked(const MeshShape& shape, const World& world) {
+  if (shape.ranks() != world.size())
+    throw UsageError(fmt::format("--dp {} x --tp {} x --pp {} = {}, but the job has {} ranks; "
+                                 "start it with -n {}, or change one of them",
+                                 shape.data, shape.tensor, shape.pipeline, shape.ranks(),
+                                 world.size(), shape.ranks()));
+  const int s = shape.shard;
+  if (s > 0 && shape.data % s != 0)
+    throw UsageError(fmt::format("--shard-group {} with --dp {}: choose a divisor of {}", s,
+                                 shape.data, shape.data));
+  return shape;
+}
+
+}  // namespace
+
+Mesh::Mesh(World& world, const MeshShape& s)
+    : shape(checked(s, world)), at(coordinates(s, world.rank())) {
+  Communicator job = world.world();
+  all = Axis(job.duplicate());
+  data = Axis(job.split(at.tensor * shape.pipeline + at.pipeline, at.data));
+  tensor = Axis(job.split(at.data * shape.pipeline + at.pipeline, at.tensor));
+  pipeline = Axis(job.split(at.data * shape.tensor + at.tensor, at.pipeline));
+  const int group = shape.shard == 0 ? shape.data : shape.shard;
+  shard = Axis(data.comm().split(at.data / group, at.data));
+  replica = Axis(data.comm().split(at.data % group, at.data));
+  const bool is_end = shape.pipeline > 1 && (first_stage() || last_stage());
+  ends = Axis(pipeline.comm().split(is_end ? 0 : Communicator::kNoColor, at.pipeline));
+  if (shape.algorithm == "auto") return;
+  for (Axis* axis : {&data, &tensor, &shard, &replica, &ends}) {
+    if (axis->size() == 1) continue;
+    axis->comm().set_algorithm(Collective::kAllReduce, shape.algorithm);
+    for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
+        axis->comm().set_algorithm(c, shape.algorithm);
+      } catch (const Error&) {  // it has none of that name
+      }
+  }
+}
+
+AxisBytes bytes_sent(const World& world, const MeshShape& shape) {
+  AxisBytes sum;
+  const Coordinates me = coordinates(shape, world.rank());
+  for (const Metrics::Traffic& t : world.metrics().traffic) {
+    const Coordinates peer = coordinates(shape, t.peer);
+    const bool d = peer.data != me.data, tp = peer.tensor != me.tensor,
+               p = peer.pipeline != me.pipeline;
+    (d && !tp && !p   ? sum.data
+     : tp && !d && !p ? sum.tensor
+     : p && !d && !tp ? sum.pipeline
+                      : sum.other) += t.bytes_sent;
+  }
+  return sum;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,72 @@
+#include "train/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "perf/session.h"
+
+namespace weft::train {
+namespace {
+
+std::string read_whole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError(fmt::format("--data {}: cannot be read", path));
+  std::ostringstream all;
+  all << in.rdbuf();
+  return std::move(all).str();
+}
+
+std::uint64_t scramble(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Text::Text(std::string bytes, std::string source)
+    : bytes_(std::move(bytes)), source_(std::move(source)) {}
+
+Text Text::load(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!path.empty()) return Text(read_whole(path), path);
+  const std::string license = "/usr/share/common-licenses/GPL-3";  // on every Debian
+  if (fs::exists(license)) return Text(read_whole(license), license);
+  std::vector<std::string> files;
+  const fs::path docs = fs::path(WEFT_SOURCE_DIR) / "docs";
+  if (fs::exists(docs))
+    for (const auto& f : fs::recursive_directory_iterator(docs))
+      if (f.path().extension() == ".md") files.push_back(f.path().string());
+  if (files.empty()) throw UsageError("no text to train on: pass --data FILE");
+  std::sort(files.begin(), files.end());
+  std::string all;
+  for (const auto& f : files) all += read_whole(f);
+  return Text(std::move(all), docs.string());
+}
+
+void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
+                  Token* targets) const {
+  if (bytes_.size() <= positions)
+    throw UsageError(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
+                            "longer text",
+                            source_, bytes_.size(), positions));
+  const std::size_t at = scramble(scramble(seed) + number) % (bytes_.size() - positions);
+  for (Index i = 0; i < positions; ++i) {
+    tokens[i] = static_cast<unsigned char>(bytes_[at + i]);
+    targets[i] = static_cast<unsigned char>(bytes_[at + i + 1]);
+  }
+}
+
+std::uint64_t Text::fingerprint() const {
+  std::uint64_t hash = bytes_.size();
+  for (const char c : bytes_) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace weft::train
