@@ -41,10 +41,11 @@ PairDeadline::PairDeadline(const PairOptions& options, Job& job, std::string wha
     : options_(options), job_(job), what_(std::move(what)) {}
 
 void PairDeadline::idle() {
-  if (++idle_ % kLooks != 0) return;
+  // Who sleeps between two looks has the time to look at the clock.
+  if (++idle_ % kLooks != 0 && !options_.events) return;
   if (job_.failed()) throw Error(job_.failure().to_string());
   const double now = now_s();
-  if (idle_ == kLooks) since_ = now;
+  if (since_ == 0) since_ = now;
   if (now - since_ > options_.timeout_s)
     throw Error(
         fmt::format("{}: nothing has moved for {} s (--timeout): is the link up, and does "

@@ -33,7 +33,7 @@ class RateMeter {
 class PairDeadline {
  public:
   PairDeadline(const PairOptions& options, Job& job, std::string what);
-  void moved() { idle_ = 0; }
+  void moved() { since_ = 0; }
   void idle();  // call where a look found nothing
 
  private:
@@ -41,7 +41,7 @@ class PairDeadline {
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
-  double since_ = 0;
+  double since_ = 0;  // the first look that found nothing; 0: none so far
 };
 
 struct StreamResult {

@@ -68,15 +68,15 @@ class VerbsPair final : public PairLink {
     if (most_bytes > device_.max_message())
       throw Error(fmt::format("-s {}: {} takes messages of at most {} bytes", most_bytes,
                               device_.where(), device_.max_message()));
-    if (o_.op == "send" && o_.validate && o_.gpu < 0)
+    if (send_ && o_.validate && o_.gpu < 0)
       slots_ = static_cast<int>(std::clamp<std::size_t>(kCheckedBytes / stride_, 8, kRecvDepth));
     recv_depth_ = slots_ > 1 ? slots_ : kRecvDepth;
     depth_ = std::min({o_.depth, recv_depth_, device_.limits().max_qp_wr});
     allocate();
     VerbsQpOptions q;
     q.send_depth = depth_;
-    q.recv_depth = o_.op == "send" ? recv_depth_ : 1;
-    q.inline_bytes = o_.op == "read" ? 0 : o_.inline_or_default();
+    q.recv_depth = send_ ? recv_depth_ : 1;
+    q.inline_bytes = read_ ? 0 : o_.inline_or_default();
     q.reads = std::min(
         {kReadsUnderWay, device_.limits().max_qp_rd_atom, device_.limits().max_qp_init_rd_atom});
     inline_bytes_ = q.inline_bytes;
@@ -108,7 +108,7 @@ class VerbsPair final : public PairLink {
   }
 
   std::string path() const override { return path_; }
-  bool one_sided() const override { return o_.op == "read" || (o_.op == "write" && !latency_); }
+  bool one_sided() const override { return read_ || (!send_ && !latency_); }
 
   void prepare(const PairRole& role) override {
     bytes_ = role.bytes;
@@ -123,7 +123,7 @@ class VerbsPair final : public PairLink {
     for (int q = 0; q < o_.qps; ++q) fill_pattern(at(source(q)), bytes_, key_ ^ bytes_);
     std::memset(host_.get() + target(0, 0), 0, stride_ * static_cast<std::size_t>(o_.qps * slots_));
     if (mirror_) mirror_->upload();
-    if (o_.op != "send") return;
+    if (!send_) return;
     // Receives of the test before are still there: each takes a message of any of the sizes.
     for (int q = 0; q < o_.qps; ++q) {
       for (int i = queues_[static_cast<std::size_t>(q)].receives; i < recv_depth_; ++i)
@@ -158,7 +158,7 @@ class VerbsPair final : public PairLink {
   PairProgress poll() override {
     PairProgress progress;
     progress.sent = poll_sends();
-    if (o_.op == "send" && receives_) {
+    if (send_ && receives_) {
       progress.arrived = poll_recvs();
       progress.ended = ended_ == o_.qps;
     }
@@ -166,23 +166,18 @@ class VerbsPair final : public PairLink {
   }
 
   void ping(std::uint64_t turn) override {
-    if (o_.op != "read") *last_byte(source(0)) = stamp(turn);
-    const auto end = Clock::now() + std::chrono::seconds(o_.timeout_s);
-    while (queues_[0].out >= depth_) {
-      if (poll_sends() == 0 && Clock::now() > end)
-        throw Error(fmt::format("{}: {} messages without a completion for {} s", path_,
-                                queues_[0].out, o_.timeout_s));
-    }
+    if (!read_) *last_byte(source(0)) = stamp(turn);
+    if (queues_[0].out >= depth_) wait_for_room();
     reads_done_ = 0;
     post_to(0, 1, false);
   }
 
   bool arrived(std::uint64_t turn) override {
-    if (o_.op == "read") {
+    if (read_) {
       reads_done_ += poll_sends();
       return reads_done_ > 0;
     }
-    if (o_.op == "send") {
+    if (send_) {
       if (arrived_ < turn) poll_recvs();
       if (queues_[0].out >= moderation_) poll_sends();
       return arrived_ >= turn;
@@ -214,10 +209,10 @@ class VerbsPair final : public PairLink {
 
   std::string check() override {
     if (!o_.validate || !wrong_.empty()) return wrong_;
-    if (o_.op == "send" && !mirror_) return wrong_;  // each message was compared
-    const bool mine = o_.op == "read" ? sent_any_ : receives_;
+    if (send_ && !mirror_) return wrong_;  // each message was compared
+    const bool mine = read_ ? sent_any_ : receives_;
     if (!mine && !(latency_ && mirror_)) return wrong_;
-    if (latency_ && o_.op != "read" && !mirror_) return wrong_;  // each turn was compared
+    if (latency_ && !read_ && !mirror_) return wrong_;  // each turn was compared
     if (mirror_) mirror_->download();
     for (int q = 0; q < o_.qps && wrong_.empty(); ++q)
       wrong_ = compare_pattern(at(target(q, 0)), bytes_, their_key_ ^ bytes_);
@@ -269,16 +264,24 @@ class VerbsPair final : public PairLink {
     }
   }
 
+  void wait_for_room() {
+    const auto end = Clock::now() + std::chrono::seconds(o_.timeout_s);
+    while (queues_[0].out >= depth_) {
+      if (poll_sends() == 0 && Clock::now() > end)
+        throw Error(fmt::format("{}: {} messages without a completion for {} s", path_,
+                                queues_[0].out, o_.timeout_s));
+    }
+  }
+
   void post_to(int number, int n, bool last) {
     Queue& queue = queues_[static_cast<std::size_t>(number)];
     if (wrs_.size() < static_cast<std::size_t>(n)) wrs_.resize(static_cast<std::size_t>(n));
     ibv_sge piece{};
-    const bool read = o_.op == "read";
     piece.addr =
-        reinterpret_cast<std::uint64_t>(registered_) + (read ? target(number, 0) : source(number));
+        reinterpret_cast<std::uint64_t>(registered_) + (read_ ? target(number, 0) : source(number));
     piece.length = static_cast<std::uint32_t>(bytes_);
     piece.lkey = memory_->lkey();
-    const bool fits = !read && bytes_ <= static_cast<std::size_t>(inline_bytes_);
+    const bool fits = !read_ && bytes_ <= static_cast<std::size_t>(inline_bytes_);
     for (int i = 0; i < n; ++i) {
       ibv_send_wr& wr = wrs_[static_cast<std::size_t>(i)];
       wr = {};
@@ -286,7 +289,7 @@ class VerbsPair final : public PairLink {
       wr.num_sge = 1;
       wr.next = i + 1 < n ? &wrs_[static_cast<std::size_t>(i + 1)] : nullptr;
       ++queue.unsignalled;
-      const bool signal = last || (latency_ && read) || queue.unsignalled >= moderation_;
+      const bool signal = last || (latency_ && read_) || queue.unsignalled >= moderation_;
       if (signal) wr.send_flags |= IBV_SEND_SIGNALED;
       if (fits) wr.send_flags |= IBV_SEND_INLINE;
       if (signal) {
@@ -294,12 +297,12 @@ class VerbsPair final : public PairLink {
                    static_cast<std::uint32_t>(queue.unsignalled);
         queue.unsignalled = 0;
       }
-      if (o_.op == "send") {
+      if (send_) {
         wr.opcode = last ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
       } else {
-        wr.opcode = read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        wr.opcode = read_ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
         // Both ends have the same flags, so the same layout.
-        wr.wr.rdma.remote_addr = their_address_ + (read ? source(number) : target(number, 0));
+        wr.wr.rdma.remote_addr = their_address_ + (read_ ? source(number) : target(number, 0));
         wr.wr.rdma.rkey = their_rkey_;
       }
     }
@@ -397,6 +400,7 @@ class VerbsPair final : public PairLink {
   }
 
   const PairOptions o_;
+  const bool send_ = o_.op == "send", read_ = o_.op == "read";
   VerbsDevice device_;
   std::size_t stride_;
   VerbsCq sends_, recvs_;

@@ -3,7 +3,7 @@
 //
 // A comment in the line above a block says what is special about it:
 //   <!-- not run: reason -->   left alone
-//   <!-- needs: netlab -->     skipped where this machine has none (netlab, mpirun)
+//   <!-- needs: netlab -->     skipped where this machine has none (netlab, softroce, mpirun)
 //   <!-- file: PATH -->        the block is that file of the source tree, or a part of it
 //
 // labels: multiproc lab
@@ -65,7 +65,7 @@ std::vector<Block> blocks_of(const std::string& page) {
 }
 
 std::vector<Block> all_blocks() {
-  std::vector<std::string> pages{"README.md"};
+  std::vector<std::string> pages{"README.md", "docs/lab.md"};
   for (const auto& entry : fs::directory_iterator(kSource / "docs/tutorials"))
     if (entry.path().extension() == ".md")
       pages.push_back("docs/tutorials/" + entry.path().filename().string());
@@ -83,6 +83,10 @@ std::string missing(const Block& block) {
     const Output check = run((kSource / "tests/lab/netlab").string() + " check");
     return check.exit_code == 0 ? "" : "network namespaces (root): " + check.text;
   }
+  if (block.argument == "softroce") {
+    const Output check = run((kSource / "tests/lab/softroce").string() + " check");
+    return check.exit_code == 0 ? "" : "the Soft-RoCE guest: " + check.text;
+  }
   if (block.argument == "mpirun") {
 #if !WEFT_HAVE_PMIX
     return "PMIx, which this build was configured without";
@@ -91,7 +95,7 @@ std::string missing(const Block& block) {
     return version.text.find("Open MPI") != std::string::npos ? "" : "mpirun of Open MPI";
   }
   ADD_FAILURE() << block.page << ":" << block.line << ": needs '" << block.argument
-                << "', which is not one of netlab, mpirun";
+                << "', which is not one of netlab, softroce, mpirun";
   return "";
 }
 
