@@ -74,16 +74,21 @@ Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_n
                       name(a.collective), a.name, why)};
 }
 
-// Large messages use all rails of a rank: with fewer ranks than rails that is several. Both ends go
-// by the lower rank, as for the rail of a pair.
+// Large messages use all rails of a rank: those that are as near as its own, or, with fewer ranks
+// than rails, its share of them. Both ends go by the lower rank, as for the rail of a pair.
 std::vector<int> Core::stripes(Rank peer, int home) const {
   const Rank low = std::min<Rank>(job->rank(), peer);
   const int nlocal = static_cast<int>(topology->ranks_of(topology->host(low)).size());
   const int n = topology->nrails();
-  if (nlocal >= n) return {home};
+  const auto& nics = topology->place(low).rails;
   std::vector<int> mine;
-  for (int r = 0; r < n; ++r)
-    if (r * nlocal / n == topology->local(low)) mine.push_back(r);
+  for (int i = 0; i < n; ++i) {
+    const int r = (home + i) % n;
+    const bool near = nics[static_cast<std::size_t>(r)].numa_node ==
+                      nics[static_cast<std::size_t>(home)].numa_node;
+    if (near || r == home || (nlocal < n && r * nlocal / n == topology->local(low)))
+      mine.push_back(r);
+  }
   return mine;
 }
 

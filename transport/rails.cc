@@ -45,7 +45,6 @@ Rails::State::Peer& Rails::State::peer(Rank rank) {
     p = std::make_unique<Peer>();
     p->lanes.resize(inner.size());
     p->paths.resize(inner.size());
-    p->help.resize(inner.size());
     known.push_back(rank);
     for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
     p->in = p->out;
@@ -133,8 +132,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
   if (message && !slot.reported) ++l.open;
   if (slot.use == Use::kSend && large(slot.t)) {
     slot.timed = true;
-    timed(slot.t.peer, l, 0, true);
-    p.help[slot.home].used = true;
+    timed(l, 0, true);
   }
   Transfer t = slot.t;
   t.id = static_cast<std::uint64_t>(s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits) << 32;
@@ -157,7 +155,7 @@ void Rails::State::unplace(Slot& slot) {
   Lane& l = lane(slot.t.peer, slot.rail);
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported && l.open > 0) --l.open;
-  if (slot.timed) timed(slot.t.peer, l, slot.acked ? slot.t.bytes : 0, false);
+  if (slot.timed) timed(l, slot.acked ? slot.t.bytes : 0, false);
   slot.timed = false;
   slot.busy = false;
   slot.rail = -1;
@@ -291,7 +289,7 @@ void Rails::State::finish_send(std::uint32_t s) {
   --retained;
   const bool counts = large(slot.t);
   free(s);
-  if (counts && ++p.large % options.balance_every == 0) balance(rank);
+  if (counts && ++p.large % options.balance_every == 0) spread(rank, false);
 }
 
 // ---- progress ------------------------------------------------------------------------------

@@ -37,9 +37,8 @@ struct RailsOptions {
   std::int64_t probe_us = 50'000;     // a lane that is out is asked so often
   std::int64_t back_us = 100'000;     // and stays out at least so long
   std::int64_t repeat_us = 20'000;    // a note without an answer is sent again
-  // After so many large messages to a peer the measured rates are looked at; a rail that is not in
-  // use is tried again after so many.
-  std::uint64_t balance_every = 32, try_every = 1024;
+  std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
+  std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
   int polls_per_look = 16;            // polls without a completion until time is looked at
   // The rails that large messages with a peer go over from the start, for each face; the same at
   // both ends. Empty, or not given: that of the face.

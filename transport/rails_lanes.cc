@@ -199,10 +199,9 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
   const auto is_up = [&](int r) {
     return p.lanes[static_cast<std::size_t>(r)].is == Lane::Is::kUp;
   };
-  const Peer::Help& help = p.help[static_cast<std::size_t>(home)];
   std::vector<int> rails = stripes(rank, home);
   std::erase_if(rails, [&](int r) { return !is_up(r); });
-  if (rails.empty() || help.on) {
+  if (rails.empty()) {
     rails.clear();
     for (int i = 0; i < nrails(); ++i)  // its own first
       if (const int r = (home + i) % nrails(); is_up(r)) rails.push_back(r);
@@ -227,8 +226,6 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
     const auto own = std::ranges::find(table, static_cast<std::uint8_t>(rails[0]));
     if (own != table.end()) std::swap(*own, table[0]);
   }
-  if (help.trying >= 0 && is_up(help.trying) && !help.on)
-    table[kBuckets / 2] = static_cast<std::uint8_t>(help.trying);
   return table;
 }
 
@@ -254,8 +251,7 @@ void Rails::State::spread(Rank rank, bool always) {
   if (always) place_waiting(rank);
 }
 
-void Rails::State::timed(Rank rank, Lane& l, std::size_t bytes, bool begins) {
-  constexpr std::uint64_t kWindow = std::uint64_t{256} << 10;  // bytes of a measurement
+void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {
   if (begins) {
     if (l.open_large++ == 0) l.busy_since = paths->now_us();
     return;
@@ -263,50 +259,14 @@ void Rails::State::timed(Rank rank, Lane& l, std::size_t bytes, bool begins) {
   l.bytes += bytes;
   if (l.open_large == 0) return;
   const bool last = --l.open_large == 0;
-  if (!last && l.bytes < kWindow) return;
+  if (!last && l.bytes < options.measure_bytes) return;
   const std::int64_t now = paths->now_us();
   l.busy_us += now - std::exchange(l.busy_since, now);
-  if (l.bytes < kWindow || l.busy_us <= 0) return;
+  if (l.bytes < options.measure_bytes || l.busy_us <= 0) return;
   const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
   l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
   l.bytes = 0;
   l.busy_us = 0;
-  l.measured_at = peer(rank).large;
-}
-
-// Where a rail is slower than another one could be, that one helps. (What this rank can have of
-// another rail is less than all of it: others use it, too. So the bar is well below 1.)
-void Rails::State::balance(Rank rank) {
-  constexpr double kSlow = 0.6, kWell = 0.85;
-  Peer& p = peer(rank);
-  bool look = false;
-  for (int home = 0; home < nrails(); ++home) {
-    Peer::Help& help = p.help[static_cast<std::size_t>(home)];
-    if (!help.used) continue;
-    look = true;
-    if (stripes(rank, home).size() > 1) continue;
-    const Lane& own = p.lanes[static_cast<std::size_t>(home)];
-    double best = 0;
-    int stale = -1;
-    for (int r = 0; r < nrails(); ++r) {
-      const Lane& l = p.lanes[static_cast<std::size_t>(r)];
-      if (r == home || l.is != Lane::Is::kUp) continue;
-      best = std::max(best, l.rate);
-      if (stale < 0 && (l.rate == 0 || p.large - l.measured_at > options.try_every)) stale = r;
-    }
-    if (own.rate == 0 || own.is != Lane::Is::kUp) continue;
-    const bool change = help.on ? own.rate > kWell * best : own.rate < kSlow * best;
-    help.votes = change ? help.votes + 1 : 0;
-    if (help.votes >= 2) {
-      help.on = !help.on;
-      help.votes = 0;
-      log().info("weft: rank {}: rail {} to rank {} at {:.0f} MB/s {}", me, home, rank, own.rate,
-                 help.on ? fmt::format("is helped by the others ({:.0f} MB/s)", best)
-                         : std::string("needs no help any more"));
-    }
-    help.trying = help.on ? -1 : stale;
-  }
-  if (look) spread(rank, false);
 }
 
 std::string Rails::describe(Rank rank) const {

@@ -87,7 +87,6 @@ struct Rails::State {
     std::int64_t busy_since = 0, busy_us = 0;
     std::uint64_t bytes = 0;
     double rate = 0;  // bytes per us, smoothed; 0: not known
-    std::uint64_t measured_at = 0;  // Peer::large then
   };
 
   struct Path {
@@ -109,13 +108,6 @@ struct Rails::State {
     std::vector<Table> out, in;                              // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
-    // By home, where large messages go over that rail alone: whether the others help it as it is
-    // slow, how many looks in a row said otherwise, and a rail that is tried (-1: none).
-    struct Help {
-      bool used = false, on = false;
-      int votes = 0, trying = -1;
-    };
-    std::vector<Help> help;
     std::int64_t pinged = 0;
     int deaf = 0;  // pings since anything was answered
     std::deque<Note> notes;
@@ -178,8 +170,7 @@ struct Rails::State {
   void try_open(Rank rank, int rail, std::int64_t now);
   void spread(Rank rank, bool always);
   Table table_for(const Peer& p, Rank rank, int home) const;
-  void timed(Rank rank, Lane& lane, std::size_t bytes, bool begins);
-  void balance(Rank rank);
+  void timed(Lane& lane, std::size_t bytes, bool begins);
   std::vector<int> stripes(Rank rank, int home) const;
   bool others_up(const Peer& p, int rail) const;
 

@@ -287,7 +287,7 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
     const int hosts = 2 + static_cast<int>(shape() % 2), ppn = 1 + static_cast<int>(shape() % 2);
     for (int h = 0; h < hosts; ++h) s.host_of_rank.insert(s.host_of_rank.end(), ppn, h);
     if (shape() % 2) s.options.stripes = [&](Rank, int) { return std::vector<int>{0, 1}; };
-    if (shape() % 2) s.options.balance_every = 2, s.options.try_every = 6;
+    if (shape() % 2) s.options.balance_every = 2, s.options.measure_bytes = 1;
     Job job(s);
     job.rails().set_datagram_loss(static_cast<int>(shape() % 3) * 100);
     traffic(job, s, 300, 3e6);
@@ -312,7 +312,7 @@ TEST_P(RailsDown, NothingIsLostWhateverTheMoments) {
   }
   EXPECT_GT(out, 500) << "too quiet to prove anything";
   EXPECT_GT(back, 300);
-  EXPECT_GT(moves, 3 * out) << "also while all is well";
+  EXPECT_GT(moves, out + back) << "also while all is well";
 }
 
 TEST_P(RailsDown, ARunRepeatsByItsSeed) {
