@@ -30,7 +30,7 @@ TrainOptions small() {
   o.model = {.vocabulary = 264, .positions = 8, .width = 48, .heads = 24, .layers = 8};
   o.batch = 24;
   o.micro_batch = 1;
-  o.rate = {.peak = 1e-2, .warm_up = 4};
+  o.rate = {.peak = 3e-3, .warm_up = 4};
   o.bucket_bytes = 20000;
   return o;
 }
@@ -62,6 +62,7 @@ void expect_same(const Result& one, const Result& other, double tolerance, const
   for (std::size_t i = 0; i < one.losses.size(); ++i)
     worst = std::max(worst, std::abs(one.losses[i] - other.losses[i]) / std::abs(one.losses[i]));
   EXPECT_LE(worst, tolerance) << what;
+  fmt::print("{}: {:.2g}\n", what, worst);
   ASSERT_EQ(one.weights.size(), other.weights.size()) << what;
 }
 
@@ -89,7 +90,8 @@ std::string name(const TrainOptions& o) {
   return fmt::format("dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}",
                      o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule,
                      o.chunks, o.zero, o.mesh.shard, o.sequence_parallel ? " sequence" : "",
-                     o.vocab_parallel ? "" : " replicated");
+                     fmt::format("{}{}", o.vocab_parallel ? "" : " replicated",
+                                 o.seed_style ? " seed" : ""));
 }
 void expect_curve(const TrainOptions& o, int steps = 20) {
   Result one = alone();
@@ -159,10 +161,17 @@ TEST(Layouts, UntiedHead) {
   expect_same(train<double>(one, 20), train<double>(eight, 20), 1e-10, name(eight));
 }
 
+// By SGD with momentum: AdamW divides by what is rounding only where a gradient is zero, as that of
+// a key's bias, and such weights walk at random (2e-5 after these 50 steps).
 TEST(Layouts, Fp32) {
-  const Result one = train<float>(small(), kSteps);
+  TrainOptions alone = small();
+  alone.optimizer.adam = false;
+  alone.rate.peak = 0.1;
+  const Result one = train<float>(alone, kSteps);
   for (const auto& [dp, tp, pp] : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}}) {
-    const TrainOptions o = layout(dp, tp, pp);
+    TrainOptions o = layout(dp, tp, pp);
+    o.optimizer = alone.optimizer;
+    o.rate = alone.rate;
     expect_same(one, train<float>(o, kSteps), 1e-5, name(o));
   }
 }
