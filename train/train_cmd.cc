@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/pipeline_explain.h"
+#include "train/spiral_cmd.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -31,6 +32,7 @@ using train::TrainOptions;
 struct TrainFlags {
   JobFlags job;
   TrainOptions options;
+  SpiralFlags spiral;
   std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
   std::string log, trace, prompt = "\n", bucket = "4M";
   int steps = 300, sample = 200, stages = 0, micro_batches = 0;
@@ -195,6 +197,9 @@ int train_command(TrainFlags& flags, bool dp_given) {
                          flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
     return kExitOk;
   }
+  if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
+  flags.spiral.options.algorithm = flags.options.mesh.algorithm;
+  if (flags.model == "spiral") return run_spiral_command(flags.job, flags.spiral, flags.log);
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
@@ -232,9 +237,10 @@ void add_train(CLI::App& app, int& exit_code) {
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_job_flags(*command, flags->job);
+  add_spiral_flags(*command, flags->spiral);
   const auto positive = CLI::PositiveNumber;
-  command->add_option("--model", flags->model, "gpt: a byte-level transformer")
-      ->check(CLI::IsMember({"gpt"}))
+  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network")
+      ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command->add_option("--data", flags->data, "text to train on (default: one that is there)");
   command->add_option("--type", flags->type, "float or double")
