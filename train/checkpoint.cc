@@ -158,7 +158,7 @@ class Source {
     if (const auto crc = crc32c(bytes_.data(), bytes_.size()); crc != entry_.crc)
       throw Error(
           fmt::format("checkpoint: {} is damaged: tensor '{}' at byte {} has crc32c {}, not "
-                      "{}; load another step",
+                      "{}; remove its folder to go on from the one before",
                       file, entry_.logical.name, entry_.offset, hex(crc), hex(entry_.crc)));
   }
   template <class S>
