@@ -85,6 +85,7 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"seconds", r.seconds},
           {"tokens_per_s", tokens_per_s},
           {"communication_share", r.communication_share()},
+          {"offloaded_bytes", r.offloaded},
           {"tensor_s", r.tensor_seconds},
           {"pipeline_s", r.pipeline_seconds},
           {"gradients_total_s", r.gradient_seconds},
@@ -292,6 +293,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
   command->add_flag("--deterministic", o.deterministic, "the same bits for every --dp (ZeRO 0)");
+  command->add_option("--offload", o.offload,
+                      "folder where activations and optimizer state wait, not in memory");
   command->add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
   command->add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
   command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")
