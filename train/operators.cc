@@ -8,6 +8,16 @@
 
 #include "train/tensor.h"
 
+// Loops are compiled twice, for processors with wide vectors and for all others; the loader picks.
+// No product and sum are fused, but sums have other lanes: bits may differ between processors.
+// Sanitizers do not stand the picking.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WEFT_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WEFT_WIDE
+#endif
+
 namespace weft::train {
 namespace {
 
@@ -103,7 +113,7 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
 }
 
 template <class T>
-void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, Index rows,
+WEFT_WIDE void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias, Index rows,
                 Index width) {
   const T n = static_cast<T>(width);
   for (Index r = 0; r < rows; ++r, x += width, y += width) {
@@ -122,7 +132,7 @@ void layer_norm(T* y, T* mean, T* rstd, const T* x, const T* gain, const T* bias
 }
 
 template <class T>
-void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
+WEFT_WIDE void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, const T* x,
                      const T* mean, const T* rstd, const T* gain, Index rows, Index width) {
   const T n = static_cast<T>(width);
   for (Index r = 0; r < rows; ++r, x += width, grad_x += width, grad_y += width) {
@@ -147,7 +157,7 @@ void layer_norm_grad(T* grad_x, T* grad_gain, T* grad_bias, const T* grad_y, con
 }
 
 template <class T>
-void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) {
+WEFT_WIDE void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, stride = 3 * s.width();
   const T factor = 1 / std::sqrt(static_cast<T>(d));
   for (Index b = 0; b < s.batch; ++b)
@@ -168,7 +178,7 @@ void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) 
 }
 
 template <class T>
-void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
+WEFT_WIDE void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
                     const AttentionShape& s) {
   const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
   const T factor = 1 / std::sqrt(static_cast<T>(d));
@@ -196,7 +206,7 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, cons
 }
 
 template <class T>
-void gelu(T* y, const T* x, Index count) {
+WEFT_WIDE void gelu(T* y, const T* x, Index count) {
 #pragma omp simd
   for (Index i = 0; i < count; ++i) {
     const T v = x[i], u = T(kGeluScale) * (v + T(kGeluCube) * v * v * v);
@@ -205,7 +215,7 @@ void gelu(T* y, const T* x, Index count) {
 }
 
 template <class T>
-void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
+WEFT_WIDE void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
 #pragma omp simd
   for (Index i = 0; i < count; ++i) {
     const T v = x[i], u = T(kGeluScale) * (v + T(kGeluCube) * v * v * v);
@@ -237,12 +247,12 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
 }
 
 template <class T>
-void row_maximum(T* maximum, const T* logits, Index rows, Index n) {
+WEFT_WIDE void row_maximum(T* maximum, const T* logits, Index rows, Index n) {
   for (Index r = 0; r < rows; ++r) maximum[r] = maximum_of(logits + r * n, n);
 }
 
 template <class T>
-void row_exp(T* logits, T* sum, T* target, const T* maximum, const Token* targets, Index first,
+WEFT_WIDE void row_exp(T* logits, T* sum, T* target, const T* maximum, const Token* targets, Index first,
              Index n, Index rows) {
   for (Index r = 0; r < rows; ++r) {
     T* row = logits + r * n;
@@ -253,7 +263,7 @@ void row_exp(T* logits, T* sum, T* target, const T* maximum, const Token* target
 }
 
 template <class T>
-void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index first, Index n,
+WEFT_WIDE void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index first, Index n,
                         Index rows, T factor) {
   for (Index r = 0; r < rows; ++r) {
     T* row = logits + r * n;
@@ -264,19 +274,19 @@ void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index fir
 }
 
 template <class T>
-void add(T* to, const T* from, Index count) {
+WEFT_WIDE void add(T* to, const T* from, Index count) {
 #pragma omp simd
   for (Index i = 0; i < count; ++i) to[i] += from[i];
 }
 
 template <class T>
-void scale(T* x, T factor, Index count) {
+WEFT_WIDE void scale(T* x, T factor, Index count) {
 #pragma omp simd
   for (Index i = 0; i < count; ++i) x[i] *= factor;
 }
 
 template <class T>
-double sum_of_squares(const T* x, Index count) {
+WEFT_WIDE double sum_of_squares(const T* x, Index count) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (Index i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
@@ -284,7 +294,7 @@ double sum_of_squares(const T* x, Index count) {
 }
 
 template <class T>
-void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale) {
+WEFT_WIDE void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale) {
   const T b1 = static_cast<T>(how.beta1), b2 = static_cast<T>(how.beta2);
   const T step = static_cast<T>(how.rate / (1 - std::pow(how.beta1, how.step)));
   const T second = static_cast<T>(1 / std::sqrt(1 - std::pow(how.beta2, how.step)));
@@ -299,7 +309,7 @@ void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T
 }
 
 template <class T>
-void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
+WEFT_WIDE void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
          double decay, T gradient_scale) {
   const T r = static_cast<T>(rate), mu = static_cast<T>(momentum), d = static_cast<T>(decay);
   if (momentum == 0) {

@@ -42,10 +42,6 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
       ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--iterations", o.iterations)
-      ->check(positive)
-      ->capture_default_str()
-      ->group(group);
   command.add_option("--staleness", o.staleness, "iterations a worker may be ahead (ps-async)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()

@@ -166,6 +166,18 @@ int run_gpt(World& world, const TrainFlags& flags) {
   return kExitOk;
 }
 
+// OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
+// unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
+void prefer_wide_products() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw"))
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#endif
+}
+
 // The sizes of the mesh and of the job, each from the other where one is not given.
 void complete(TrainFlags& flags, bool dp_given) {
   auto& mesh = flags.options.mesh;
@@ -190,7 +202,7 @@ void fewer_replicas(TrainFlags& flags) {
   flags.job.ranks = o.mesh.ranks();
 }
 
-int train_command(TrainFlags& flags, bool dp_given) {
+int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
@@ -199,8 +211,12 @@ int train_command(TrainFlags& flags, bool dp_given) {
     return kExitOk;
   }
   if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
-  flags.spiral.options.algorithm = flags.options.mesh.algorithm;
-  if (flags.model == "spiral") return run_spiral_command(flags.job, flags.spiral, flags.log);
+  prefer_wide_products();
+  if (flags.model == "spiral") {
+    flags.spiral.options.algorithm = flags.options.mesh.algorithm;
+    if (steps_given) flags.spiral.options.iterations = flags.steps;
+    return run_spiral_command(flags.job, flags.spiral, flags.log);
+  }
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
@@ -240,14 +256,16 @@ void add_train(CLI::App& app, int& exit_code) {
   add_job_flags(*command, flags->job);
   add_spiral_flags(*command, flags->spiral);
   const auto positive = CLI::PositiveNumber;
-  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network")
+  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network, fp64")
       ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command->add_option("--data", flags->data, "text to train on (default: one that is there)");
   command->add_option("--type", flags->type, "float or double")
       ->check(CLI::IsMember({"float", "double"}))
       ->capture_default_str();
-  command->add_option("--steps", flags->steps)->check(positive)->capture_default_str();
+  auto* steps = command->add_option("--steps", flags->steps, "steps; of the spiral 10000, if not said")
+                    ->check(positive)
+                    ->capture_default_str();
   command->add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
       ->capture_default_str();
@@ -336,7 +354,7 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
   command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(
-      [flags, dp, &exit_code] { exit_code = train_command(*flags, dp->count() > 0); });
+      [flags, dp, steps, &exit_code] { exit_code = train_command(*flags, dp->count() > 0, steps->count() > 0); });
 }
 
 }  // namespace weft

@@ -23,7 +23,7 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   std::filesystem::remove(log);
   for (const char* how : {"-n 1", "-n 2 --algo ring", "-n 4 --hosts 2 --algo hierarchical",
                           "-n 4 --algo halving_doubling", "--sync ps", "--sync ps -n 5"}) {
-    const Output o = train(std::string("--model spiral --iterations 500 --log ") + log + " " + how);
+    const Output o = train(std::string("--model spiral --steps 500 --log ") + log + " " + how);
     EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
   }
   std::ifstream file(log);
@@ -40,7 +40,7 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
 
 TEST(SpiralCommand, SaysHowStaleGradientsWere) {
   const Output o = train(
-      "--model spiral --iterations 300 --sync ps-async --staleness 2 --straggler-us 300 -n 4");
+      "--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -n 4");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("server: 900 updates"));
   EXPECT_THAT(o.text, HasSubstr("staleness   0"));
