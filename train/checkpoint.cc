@@ -62,8 +62,8 @@ json read_committed(const std::string& path) {
   const std::string text = read_whole(path + "/manifest.json");
   if (commit != hex(crc32c(text.data(), text.size())))
     throw Error(
-        fmt::format("checkpoint: {}/manifest.json is not the one that was committed; load "
-                    "another step",
+        fmt::format("checkpoint: {}/manifest.json is not the one that was committed; remove "
+                    "its folder to go on from the one before",
                     path));
   json manifest = json::parse(text, nullptr, false);
   if (manifest.is_discarded() || manifest.value("schema", "") != kSchema)
@@ -158,7 +158,7 @@ class Source {
     if (const auto crc = crc32c(bytes_.data(), bytes_.size()); crc != entry_.crc)
       throw Error(
           fmt::format("checkpoint: {} is damaged: tensor '{}' at byte {} has crc32c {}, not "
-                      "{}; load another step",
+                      "{}; remove its folder to go on from the one before",
                       file, entry_.logical.name, entry_.offset, hex(crc), hex(entry_.crc)));
   }
   template <class S>

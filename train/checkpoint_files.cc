@@ -88,7 +88,7 @@ std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, 
     if (n == 0)
       throw Error(
           fmt::format("checkpoint: {} is cut off: {} bytes at {} are wanted, {} are there; "
-                      "load another step",
+                      "remove its folder to go on from the one before",
                       path, bytes, offset, done));
     done += static_cast<std::size_t>(n);
   }

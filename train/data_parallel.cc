@@ -26,6 +26,8 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   if (optimizer.adam || optimizer.momentum != 0)
     moment1_ = Tensor<T>::zeros(own, Use::kOptimizer);
   if (optimizer.adam) moment2_ = Tensor<T>::zeros(own, Use::kOptimizer);
+  if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
+  send_state_away();
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
     const std::size_t begin = stage.units()[static_cast<std::size_t>(u)].begin;
     stage.bind(u, options.zero < 3 ? weights_.data() + begin : nullptr,
@@ -311,7 +313,27 @@ double DataParallel<T>::squares() const {
 }
 
 template <class T>
+void DataParallel<T>::send_state_away() {
+  if (!offload_ || moment1_.empty()) return;
+  std::vector<Tensor<T>> state;
+  state.push_back(std::move(moment1_));
+  state.push_back(std::move(moment2_));
+  offload_->put(0, state);
+}
+
+template <class T>
+void DataParallel<T>::bring_state_back() {
+  if (!offload_) return;
+  std::vector<Tensor<T>> state;
+  offload_->get(0, state);
+  if (state.empty()) return;  // is here
+  moment1_ = std::move(state[0]);
+  moment2_ = std::move(state[1]);
+}
+
+template <class T>
 void DataParallel<T>::update(int step, double rate, double scale) {
+  bring_state_back();
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     T* w = part_weights(stored, p.offset + first);
     const T* g = part_gradients(stored, p.offset + first);
@@ -324,6 +346,7 @@ void DataParallel<T>::update(int step, double rate, double scale) {
     else
       sgd(w, m, g, n, rate, optimizer_.momentum, decay, static_cast<T>(scale));
   });
+  send_state_away();
   share_weights();
   forget_gradients();
 }
@@ -346,6 +369,7 @@ void DataParallel<T>::share_weights() {
 
 template <class T>
 std::vector<Piece<T>> DataParallel<T>::pieces() {
+  bring_state_back();  // stays until the next update
   std::vector<Piece<T>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     const bool duplicate = p.tied_copy || mesh_.replica.rank() != 0 ||

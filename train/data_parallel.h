@@ -16,10 +16,13 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "train/gpt_stage.h"
 #include "train/mesh.h"
+#include "train/offload.h"
 
 namespace weft::train {
 
@@ -36,6 +39,7 @@ struct DataParallelOptions {
   bool deterministic = false;
   int micro_batches = 1;  // of this replica, per step
   bool sequence_parallel = false;
+  std::string offload;  // folder where the optimizer's state waits for the next step; empty: memory
 };
 
 template <class T>
@@ -78,6 +82,7 @@ class DataParallel : public WeightStore {
 
   double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
   double total_seconds() const { return total_; }      // gradients were on the way
+  std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
   std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes(); }
 
  private:
@@ -122,6 +127,9 @@ class DataParallel : public WeightStore {
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
   Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
   Tensor<T> moment1_, moment2_;        // of this rank's part
+  std::unique_ptr<Offload<T>> offload_;
+  void send_state_away();
+  void bring_state_back();
   struct UnitState {
     Tensor<T> weights, gradients;  // while needed, where not kept whole
     int wanted = 0, done = 0;

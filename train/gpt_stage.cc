@@ -14,6 +14,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
     : shape_(shape),
       options_(options),
       boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
+  if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
   const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
@@ -97,8 +98,32 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     // The head's weights stay: its backward pass is next, at least in the last stage of 1F1B.
     if (last() && u + 1 == layers_.size()) continue;
     store_->release_weights(unit);
+    send_away(microbatch, unit);
   }
   if (!last()) std::memcpy(output, x.data(), x.bytes());
+}
+
+// What a unit keeps, or its input where the rest is computed again.
+template <class T>
+void GptStage<T>::send_away(int microbatch, int unit) {
+  if (!offload_) return;
+  MicroBatch& m = at(microbatch);
+  const auto u = static_cast<std::size_t>(unit);
+  const auto key = static_cast<std::uint64_t>(microbatch) * layers_.size() + u;
+  if (recomputes(unit)) m.kept[u].push_back(std::move(m.inputs[u]));
+  offload_->put(key, m.kept[u]);
+}
+
+template <class T>
+void GptStage<T>::bring_back(int microbatch, int unit) {
+  if (!offload_) return;
+  MicroBatch& m = at(microbatch);
+  const auto u = static_cast<std::size_t>(unit);
+  offload_->get(static_cast<std::uint64_t>(microbatch) * layers_.size() + u, m.kept[u]);
+  if (recomputes(unit)) {
+    m.inputs[u] = std::move(m.kept[u].front());
+    m.kept[u].clear();
+  }
 }
 
 template <class T>
@@ -138,8 +163,10 @@ template <class T>
 void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_input) {
   MicroBatch& m = at(microbatch);
   Tensor<T> grad = arrived(grad_output, output_count());
-  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
+    bring_back(microbatch, unit);
     grad = unit_backward_input(unit, m, std::move(grad));
+  }
   if (!first()) std::memcpy(grad_input, grad.data(), grad.bytes());
 }
 
@@ -155,6 +182,7 @@ void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) 
   MicroBatch& m = at(microbatch);
   Tensor<T> grad = arrived(grad_output, output_count());
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
+    bring_back(microbatch, unit);
     grad = unit_backward_input(unit, m, std::move(grad));
     unit_backward_weight(unit, m);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "train/gpt_layers.h"
+#include "train/offload.h"
 
 namespace weft::train {
 
@@ -34,6 +35,7 @@ class GptStage : public Stage<T> {
     Index samples = 1;       // of a micro-batch
     bool recompute = false;  // keep only the inputs of blocks (activation checkpointing)
     std::size_t multiple = 1;
+    std::string offload;  // folder where activations wait for their backward pass; empty: memory
   };
   GptStage(const GptShape& shape, GptParallel parallel, const Options& options);
 
@@ -58,6 +60,7 @@ class GptStage : public Stage<T> {
   void backward(int microbatch, const T* grad_output, T* grad_input) override;
   std::vector<Parameter<T>>& parameters() override { return parameters_; }
   std::size_t activation_bytes(int microbatch) const override;
+  std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
   // Of a stage that is the whole model on one rank: logits at every position of one sample.
   Tensor<T> logits(const std::vector<Token>& tokens);
@@ -71,6 +74,8 @@ class GptStage : public Stage<T> {
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;
   bool ties(int unit) const;  // the head here uses the embedding here
+  void send_away(int microbatch, int unit);
+  void bring_back(int microbatch, int unit);
   Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad);
   void unit_backward_weight(int unit, MicroBatch& m);
 
@@ -82,6 +87,7 @@ class GptStage : public Stage<T> {
   std::vector<Unit> units_;
   int shared_unit_ = -1;
   WeightStore* store_ = nullptr;
+  std::unique_ptr<Offload<T>> offload_;
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 

@@ -183,9 +183,22 @@ std::string advise(const Plan& plan) {
   const double state = plan.model.stated() * kStateBytes, room = plan.cluster.gpu_memory;
   const std::string size = fmt::format("the model's state takes {:.4g} GB, a GPU has {:.4g} GB",
                                        state / 1e9, room / 1e9);
-  if (plan.layouts.empty())
+  if (plan.layouts.empty()) {
+    Wanted free;
+    free.batch = plan.wanted.batch;
+    if (plan.wanted != free) {  // what is fixed may be the reason
+      const Plan other = make_plan(plan.model, plan.cluster, free);
+      if (!other.layouts.empty()) {
+        const Layout& l = other.layouts.front();
+        return fmt::format(
+            "{}: what is asked for does not fit; tp {} x pp {} x dp {} with ZeRO {} "
+            "does: {:.1f} GB per GPU, {:.1f} ms per step",
+            size, l.tp, l.pp, l.dp, l.zero, l.memory() / 1e9, 1e3 * l.step_s);
+      }
+    }
     return fmt::format("{}: nothing fits {} GPUs; take more GPUs, or offload the optimizer", size,
                        plan.cluster.gpus);
+  }
   const Layout& best = plan.layouts.front();
   std::vector<std::string> how;
   if (best.dp > 1) how.push_back(best.zero > 0 ? "sharded data parallelism" : "data parallelism");

@@ -26,6 +26,7 @@ struct Wanted {
   int batch = 512;  // sequences per step, over all ranks
   int tp = 0, pp = 0, dp = 0, microbatch = 0, zero = -1;
   std::string schedule;  // empty: any
+  bool operator==(const Wanted&) const = default;
 };
 
 struct Layout {

@@ -212,12 +212,13 @@ struct Worker {
 };
 
 // Applies the sum of all workers' gradients, and remembers the curve.
+// Where it is one worker's only, of `parts`, its loss stands for all.
 void apply(const SpiralOptions& o, const SpiralData& data, SpiralNet& net, int iteration,
-           std::span<double> gradient, SpiralResult& result) {
+           std::span<double> gradient, int parts, SpiralResult& result) {
   const double penalty = net.add_regularisation(gradient.first(net.size()));
   const bool show = o.report_every > 0 && iteration % o.report_every == 0;
   const bool last = iteration + 1 == o.iterations;
-  const double loss = gradient.back() + penalty;
+  const double loss = (gradient.back() + penalty) * parts;
   if (show) result.curve.push_back({iteration, loss, net.accuracy(data)});
   net.update(gradient.first(net.size()));
   if (last) result.curve.push_back({o.iterations, loss, net.accuracy(data)});
@@ -244,7 +245,7 @@ SpiralResult run_spiral(Communicator comm, const SpiralOptions& o) {
                       DType::kFloat64, RedOp::kSum)
           .check();
       result.waited_s += now_s() - from;
-      apply(o, worker.data, net, i, worker.gradient, result);
+      apply(o, worker.data, net, i, worker.gradient, 1, result);
     }
   } else {
     ServerOptions options;
@@ -253,6 +254,7 @@ SpiralResult run_spiral(Communicator comm, const SpiralOptions& o) {
     options.staleness = o.staleness;
     if (comm.rank() == 0) {
       int updates = 0;
+      const int parts = options.asynchronous ? result.workers : 1;
       // An asynchronous update has one worker's part of the gradient: as many per iteration as
       // there are workers. The regularisation is spread over them in the same way.
       SpiralOptions each = o;
@@ -264,7 +266,7 @@ SpiralResult run_spiral(Communicator comm, const SpiralOptions& o) {
       serving.weights = net.weights;
       result.server =
           serve(comm, options, net.size() + 1, serving.weights, [&](std::span<double> gradient) {
-            apply(each, worker.data, serving, updates++, gradient, result);
+            apply(each, worker.data, serving, updates++, gradient, parts, result);
           });
       net.weights = serving.weights;
     } else {

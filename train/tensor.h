@@ -43,6 +43,7 @@ class Tensor {
   const T* data() const { return data_.get(); }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * sizeof(T); }
+  Use use() const { return use_; }
   bool empty() const { return data_ == nullptr; }
   T& operator[](std::size_t i) { return data_[i]; }
   const T& operator[](std::size_t i) const { return data_[i]; }

@@ -20,7 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/pipeline_explain.h"
-#include "train/spiral.h"
+#include "train/spiral_cmd.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -32,6 +32,7 @@ using train::TrainOptions;
 struct TrainFlags {
   JobFlags job;
   TrainOptions options;
+  SpiralFlags spiral;
   std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
   std::string log, trace, prompt = "\n", bucket = "4M";
   int steps = 300, sample = 200, stages = 0, micro_batches = 0;
@@ -40,7 +41,6 @@ struct TrainFlags {
   std::string save, kill;
   int save_every = 100, keep = 2, restarts = 0;
   bool resume = false, elastic = false;
-  train::SpiralOptions spiral;
 };
 
 // Set by the process that starts a job again, for its ranks.
@@ -85,6 +85,7 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"seconds", r.seconds},
           {"tokens_per_s", tokens_per_s},
           {"communication_share", r.communication_share()},
+          {"offloaded_bytes", r.offloaded},
           {"tensor_s", r.tensor_seconds},
           {"pipeline_s", r.pipeline_seconds},
           {"gradients_total_s", r.gradient_seconds},
@@ -165,17 +166,6 @@ int run_gpt(World& world, const TrainFlags& flags) {
   return kExitOk;
 }
 
-int run_spiral(World& world, const TrainFlags& flags, int iterations) {
-  train::SpiralOptions options = flags.spiral;
-  options.iterations = iterations;
-  options.algorithm = flags.options.mesh.algorithm;
-  options.seed = flags.options.seed;
-  options.report_every = std::max(1, iterations / 10);
-  const train::SpiralResult result = train::run_spiral(world.world(), options);
-  if (world.rank() == 0) fmt::print("{}", train::to_text(result, options));
-  return kExitOk;
-}
-
 // OpenBLAS up to 0.3.21 takes new AMD processors for old ones and leaves half of their vectors
 // unused; the ranks that are started from here load it anew. An own OPENBLAS_CORETYPE stays.
 void prefer_wide_products() {
@@ -220,11 +210,13 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
                          flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
     return kExitOk;
   }
+  if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
   prefer_wide_products();
-  if (flags.model == "spiral")
-    return run_job("train", flags.job, [&](World& world) {
-      return run_spiral(world, flags, steps_given ? flags.steps : 10000);
-    });
+  if (flags.model == "spiral") {
+    flags.spiral.options.algorithm = flags.options.mesh.algorithm;
+    if (steps_given) flags.spiral.options.iterations = flags.steps;
+    return run_spiral_command(flags.job, flags.spiral, flags.log);
+  }
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
@@ -262,6 +254,7 @@ void add_train(CLI::App& app, int& exit_code) {
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
   command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_job_flags(*command, flags->job);
+  add_spiral_flags(*command, flags->spiral);
   const auto positive = CLI::PositiveNumber;
   command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network, fp64")
       ->check(CLI::IsMember({"gpt", "spiral"}))
@@ -270,17 +263,9 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--type", flags->type, "float or double")
       ->check(CLI::IsMember({"float", "double"}))
       ->capture_default_str();
-  auto* steps = command->add_option("--steps", flags->steps, "(spiral: 10000)")
+  auto* steps = command->add_option("--steps", flags->steps, "steps; of the spiral 10000, if not said")
                     ->check(positive)
                     ->capture_default_str();
-  command->add_option("--sync", flags->spiral.sync, "spiral: how ranks agree")
-      ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
-      ->capture_default_str();
-  command->add_option("--staleness", flags->spiral.staleness, "ps-async: iterations ahead at most")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--straggler-us", flags->spiral.straggler_us,
-                      "spiral: the last worker takes so much longer per iteration");
   command->add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
       ->capture_default_str();
@@ -326,6 +311,8 @@ void add_train(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
   command->add_flag("--deterministic", o.deterministic, "the same bits for every --dp (ZeRO 0)");
+  command->add_option("--offload", o.offload,
+                      "folder where activations and optimizer state wait, not in memory");
   command->add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
   command->add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
   command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")

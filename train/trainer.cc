@@ -81,14 +81,16 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                              options.seed_style, options.vocab_parallel};
   const DataParallelOptions data{options.zero,          options.bucket_bytes,
                                  options.overlap,       options.deterministic,
-                                 micro_batches_,        parallel.sequence};
+                                 micro_batches_,        parallel.sequence,
+                                 options.offload};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,
         typename GptStage<T>::Options{c * options.mesh.pipeline + mesh_->at.pipeline,
                                       options.chunks * options.mesh.pipeline, options.micro_batch,
                                       options.recompute,
-                                      static_cast<std::size_t>(mesh_->shard.size())}));
+                                      static_cast<std::size_t>(mesh_->shard.size()),
+                                      options.offload}));
     stores_.push_back(
         std::make_unique<DataParallel<T>>(*stages_.back(), *mesh_, data, options.optimizer));
     stores_.back()->initialise(options.seed);
@@ -205,6 +207,9 @@ StepReport Trainer<T>::step() {
   report.pipeline_seconds = waited_after[1] - waited_before[1];
   report.gradient_seconds = waited_after[2] - waited_before[2];
   report.exposed_seconds = waited_after[3] - waited_before[3];
+  for (const auto& stage : stages_) report.offloaded += stage->offloaded_bytes();
+  for (const auto& store : stores_) report.offloaded += store->offloaded_bytes();
+  report.offloaded -= std::exchange(offloaded_, report.offloaded);
   report.seconds = now_seconds() - start;
   return report;
 }

@@ -26,6 +26,7 @@ struct TrainOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
+  std::string offload;  // folder where activations and optimizer state wait; empty: memory
   double clip = 1;  // norm of the gradient; 0: no limit
   double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
@@ -46,6 +47,7 @@ struct StepReport {
   double straggler_ratio = 1;
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
   std::size_t peak_activations = 0;                      // bytes
+  std::uint64_t offloaded = 0;  // bytes written to and read from files
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
@@ -85,6 +87,7 @@ class Trainer {
   std::unique_ptr<PipelineRuntime<T>> runtime_;
   AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;
+  std::uint64_t offloaded_ = 0;  // bytes, since the start
   int step_ = 0;
   LossScaler scaler_;
   double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
