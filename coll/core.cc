@@ -41,6 +41,11 @@ Operation* Core::take() {
   op->moved = false;
   op->stall = {};
   op->look_after = kLookAfter;
+  return op;
+}
+
+// From now on it has transfers.
+void Core::enlist(Operation* op) {
   // The table stays half empty, so that an id with a free place is near; it grows with what is
   // under way, and everybody keeps its id.
   if (active.size() * 2 >= by_id.size()) {
@@ -49,7 +54,8 @@ Operation* Core::take() {
   }
   while (by_id[next_id % by_id.size()]) ++next_id;
   op->id = next_id++;
-  return op;
+  by_id[op->id % by_id.size()] = op;
+  active.push_back(op);
 }
 
 void Core::give_back(Operation* op) {
@@ -67,21 +73,49 @@ void Core::finish(Operation* op, const Status& status) {
   if (detached) give_back(op);
 }
 
+namespace {
+
+bool may_start(const GroupState& g) {
+  return g.running.empty() || g.next.front()->start - g.running.front()->start < kWindow;
+}
+
+}  // namespace
+
 void Core::start_plan(Operation* op, const Plan& plan) {
+  GroupState& g = *op->group;
   op->kind = Operation::Kind::kPlan;
+  op->plan = &plan;
+  op->start = g.starts++;
+  g.next.push_back(op);
+  while (!g.next.empty() && may_start(g)) launch(g.next.front());
+}
+
+void Core::end_plan(Operation* op) {
+  GroupState& g = *op->group;
+  std::erase(g.running, op);
+  for (Operation* waits : g.next) waits->moved = true;
+  while (!g.next.empty() && may_start(g)) launch(g.next.front());
+}
+
+void Core::launch(Operation* op) {
+  GroupState& g = *op->group;
+  g.next.pop_front();
+  g.running.push_back(op);
+  const Plan& plan = *op->plan;
+  op->moved = true;  // it did not stand still: it had no turn
+  enlist(op);
   op->call.id_high = op->id;
-  by_id[op->id % by_id.size()] = op;
-  active.push_back(op);
   for (const Node& n : plan.nodes) link_used[n.link] = true;
   const std::size_t total = op->call.total_bytes;
   op->call.streaming = total >= tuning.streaming_bytes;
   watch->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
-    op->group->remember(op->call.tag, op->run.head());
-    finish(op, {});
+    g.remember(op->call.tag, op->run.head());
     std::erase(active, op);
     by_id[op->id % by_id.size()] = nullptr;
+    std::erase(g.running, op);
+    finish(op, {});
   }
 }
 
@@ -100,6 +134,7 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   t.head = &op->call.head;
   t.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
           (counter++ & ((std::uint64_t{1} << kMessageBit) - 1));
+  enlist(op);
   t.id = static_cast<std::uint64_t>(op->id) << 32;
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;
@@ -107,8 +142,6 @@ void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes
   op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, counter - 1);
   watch->starting(*op, bytes);
-  by_id[op->id % by_id.size()] = op;
-  active.push_back(op);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
   link_used[link] = true;
   links[link]->post({&t, 1});
@@ -190,7 +223,10 @@ bool Core::progress() {
     active.pop_back();
     GroupState& g = *op->group;
     const bool collective = op->kind == Operation::Kind::kPlan;
-    if (collective) g.remember(op->call.tag, op->run.head());
+    if (collective) {
+      g.remember(op->call.tag, op->run.head());
+      end_plan(op);
+    }
     finish(op, {});
     if (collective && fail_on_leftover(g)) return true;
   }
@@ -228,13 +264,18 @@ void Core::fail(const Status& status) {
   failure = job->failed() ? job->failure() : status;
   // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the process
   // where a connection closes while it is made from both sides: let them hear of it first.
-  if (status.code() == Code::kMismatch && first_rail_link >= 0)
-    std::this_thread::sleep_for(kHeard);
+  if (status.code() == Code::kMismatch && first_rail_link >= 0) std::this_thread::sleep_for(kHeard);
   broken.store(true);
   for (Operation* op : active) {
     for (Transport* link : links) link->cancel(op->id);
     finish(op, failure);
     by_id[op->id % by_id.size()] = nullptr;
+  }
+  for (Operation* op : active) {
+    std::deque<Operation*> next;
+    next.swap(op->group->next);
+    op->group->running.clear();
+    for (Operation* waits : next) finish(waits, failure);
   }
   active.clear();
   for (GroupState* g : boards_busy)

@@ -48,6 +48,10 @@ enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGro
 // and so on.
 inline constexpr std::chrono::milliseconds kLookAfter{20};
 
+// Collectives of one communicator under way at once. More wait: they would use up the cells and
+// slots that the first ones need to end, and a link is busy with fewer.
+inline constexpr std::uint64_t kWindow = 8;
+
 // A collective, or one point-to-point message, under way.
 struct Operation {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
@@ -66,6 +70,8 @@ struct Operation {
   int messages_left = 0;            // kMessage
   bool sends = false;               // kMessage
   std::size_t bytes = 0;            // kMessage
+  const Plan* plan = nullptr;       // kPlan
+  std::uint64_t start = 0;          // kPlan: its number among those of its group
   bool over = false;
   Status status;
   bool moved = false;  // since check_deadline() looked
@@ -116,7 +122,11 @@ struct GroupState {
   bool one_machine = false;      // every pair talks through shm
   std::unique_ptr<Board> board;  // where there is one
   std::uint32_t board_round = 0;
-  std::deque<Operation*> board_queue;       // the first one is published, the others wait
+  std::deque<Operation*> board_queue;  // the first one is published, the others wait
+  // Collectives by schedules: those that run, in order, and those that wait until the first of
+  // these is less than kWindow behind.
+  std::deque<Operation*> running, next;
+  std::uint64_t starts = 0;
   std::uint64_t sequence = 0;               // of collectives
   std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
   std::array<Past, 16> past;
@@ -172,7 +182,10 @@ struct Core : std::enable_shared_from_this<Core> {
   Operation* take();  // a fresh operation
   void give_back(Operation* op);
   void finish(Operation* op, const Status& status);  // it is over
-  void start_plan(Operation* op, const Plan& plan);
+  void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
+  void enlist(Operation* op);
+  void launch(Operation* op);
+  void end_plan(Operation* op);  // it is over: others may start
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
   std::string rail_name(int link) const {

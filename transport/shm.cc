@@ -88,6 +88,7 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
     p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
     p.log.resize(kRing);
+    p.kept.cells.resize(kRing);
     peers_.push_back(std::move(p));
   }
   // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.

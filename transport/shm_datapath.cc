@@ -22,7 +22,8 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
 // starves for cells or slots because of messages that nobody asked for yet.
 constexpr std::size_t kEarlyKept = 8;
 
-// So often, in messages of a peer, early ones are looked for that have kept their cells for as long.
+// So often, in messages of a peer, early ones are looked for that have kept their cells for as
+// long.
 constexpr std::uint32_t kRoomEvery = kRing / 4;
 
 }  // namespace
@@ -224,7 +225,8 @@ void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
     }
     return;
   }
-  if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment) {
+  if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment ||
+      !keep(p, cell)) {
     p.early.push_back(spilled(p, cell));
   } else {
     p.early.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
@@ -327,10 +329,11 @@ void ShmTransport::deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) 
   if (const Code code = agree(p, t, c.sign, head_of(p, cell), bytes); code != Code::kOk) {
     release_cell(p, cell);
     complete(t.id, nullptr, 0, code);
-  } else if (c.kind == Kind::kCma) {
+  } else if (const bool read = c.kind == Kind::kCma; read || !keep(p, cell)) {
     int index;
     std::byte* memory = bounce(bytes, index);
-    Code code = read_memory(p, c, memory) ? Code::kOk : Code::kPeerFailed;
+    if (!read) std::memcpy(memory, bytes_of(p, c), bytes);
+    Code code = !read || read_memory(p, c, memory) ? Code::kOk : Code::kPeerFailed;
     if (code == Code::kOk && revoked(p, c)) code = Code::kAborted;
     release_cell(p, cell);
     complete(t.id, memory, kBounceToken | static_cast<unsigned>(index), code);
@@ -354,7 +357,26 @@ bool ShmTransport::release(std::uint64_t token) noexcept {
   return kept;
 }
 
+// Receivers together never keep all slots of a class: what a view waits for (the same part from
+// other ranks) may need one. Where a share is used up the bytes are copied out at once.
+bool ShmTransport::keep(Peer& p, std::uint32_t cell) noexcept {
+  const Cell& c = p.in[cell % kRing];
+  std::int8_t& kept = p.kept.cells[cell % kRing];
+  if (c.kind != Kind::kSlot || kept) return true;
+  int size = 0;
+  while (size + 1 < kSlotClasses && c.at.bytes > kSlots[size].bytes) ++size;
+  const int others = std::max(1, static_cast<int>(peers_.size()) - 1);
+  if (p.kept.slots[size] >= kSlots[size].count / others) return false;
+  ++p.kept.slots[size];
+  kept = static_cast<std::int8_t>(size + 1);
+  return true;
+}
+
 void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
+  if (std::int8_t& kept = p.kept.cells[cell % kRing]) {
+    --p.kept.slots[kept - 1];
+    kept = 0;
+  }
   p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_relaxed);
   p.acks_out->total.store(++p.released, std::memory_order_release);
 }

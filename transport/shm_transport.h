@@ -49,6 +49,12 @@ class ShmTransport final : public Transport {
     Transfer transfer;
     std::size_t received = 0;  // of a message in fragments
   };
+  // Of what a peer sent, how many of its slots are kept here, by class: lent to users as views, or
+  // waiting for their receives.
+  struct Kept {
+    int slots[kSlotClasses] = {};
+    std::vector<std::int8_t> cells;  // [kRing]: the class of the slot that is kept, plus 1
+  };
   // A message that came before its receive: still in its cell, or copied out (spilled).
   struct Early {
     std::uint64_t tag;
@@ -84,6 +90,7 @@ class ShmTransport final : public Transport {
     std::uint32_t seen = 0, released = 0;
     std::vector<Posted> posted;
     std::vector<Early> early;
+    Kept kept;
     std::string error;
     Head disputed;  // what it sent where something else was expected
   };
@@ -114,6 +121,8 @@ class ShmTransport final : public Transport {
   bool read_memory(Peer& p, const Cell& cell, void* to) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
+  // Whether the slot of this cell, if it has one, may be kept for a while.
+  bool keep(Peer& p, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
                 Code code = Code::kOk) noexcept;
   int take_slot(std::size_t bytes) noexcept;
