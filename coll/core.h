@@ -240,7 +240,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // rails_setup.cc. Whether the rail contract lets this run; the same on all ranks.
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
-  std::vector<int> stripes(Rank peer, int home) const;
+  std::vector<int> stripes(Rank me, Rank peer, int home) const;
   void settle_rails() noexcept;  // nobody needs what this rank has sent any more
 
   Status deadline_status(Operation* op);

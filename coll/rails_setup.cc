@@ -31,13 +31,14 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
     return;
   }
   RailsOptions o;
-  o.stripes = [this](Rank peer, int home) { return stripes(peer, home); };
+  // Also while the World ends, when the job is somebody else's.
+  const Rank me = job->rank();
+  o.stripes = [this, me](Rank peer, int home) { return stripes(me, peer, home); };
   const int n = static_cast<int>(inner.size());
   rails = std::make_unique<Rails>(std::move(inner), std::move(paths), job->rank(), job->size(), o);
-  rails->on_event([this](const RailEvent& e) {
+  rails->on_event([this, me](const RailEvent& e) {
     watch->rail_event(e);
     if (!e.first) return;
-    const Rank me = job->rank();
     const auto device = [&](Rank r) {
       return topology->place(r).rails[static_cast<std::size_t>(e.rail)].name;
     };
@@ -76,8 +77,8 @@ Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_n
 
 // Large messages use all rails of a rank: those that are as near as its own, or, with fewer ranks
 // than rails, its share of them. Both ends go by the lower rank, as for the rail of a pair.
-std::vector<int> Core::stripes(Rank peer, int home) const {
-  const Rank low = std::min<Rank>(job->rank(), peer);
+std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
+  const Rank low = std::min(me, peer);
   const int nlocal = static_cast<int>(topology->ranks_of(topology->host(low)).size());
   const int n = topology->nrails();
   const auto& nics = topology->place(low).rails;

@@ -35,7 +35,8 @@ class GptStage : public Stage<T> {
     Index samples = 1;       // of a micro-batch
     bool recompute = false;  // keep only the inputs of blocks (activation checkpointing)
     std::size_t multiple = 1;
-    std::string offload;  // folder where activations wait for their backward pass; empty: memory
+    std::string offload =
+        {};  // folder where activations wait for their backward pass; empty: memory
   };
   GptStage(const GptShape& shape, GptParallel parallel, const Options& options);
 

@@ -44,7 +44,9 @@ int rounds() {
 // A rank: collectives of changing sizes until `file` is there, each result checked. All ranks stop
 // at the same one, as rank 0 says.
 int rank_main(const std::string& file) try {
-  auto world = weft::World::from_environment();
+  weft::WorldOptions options;
+  options.failover = true;
+  auto world = weft::World::from_environment(options);
   weft::Communicator all = world->world();
   const int n = world->size();
   const std::vector<std::size_t> counts = {1, 200, 5'000, 60'000, 500'000, 1'000'000};

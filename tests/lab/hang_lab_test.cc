@@ -26,11 +26,11 @@ TEST(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
   const std::string lab = fmt::format("hang{}", getpid());
   Output job;
   std::thread running([&] {
-    job =
-        run(fmt::format("timeout 100 {0} lab netlab --name {1} --hosts 2 --ppn 2 --rails 2 "
-                        "--grace 10 -- {0} perf all_reduce -b 2M -e 2M -i 1000000 "
-                        "--timeout-ms 4000",
-                        WEFT_BINARY, lab));
+    job = run(fmt::format(
+        "WEFT_FAILOVER=0 timeout 100 {0} lab netlab --name {1} --hosts 2 --ppn 2 --rails 2 "
+        "--grace 10 -- {0} perf all_reduce -b 2M -e 2M -i 1000000 "
+        "--timeout-ms 4000",
+        WEFT_BINARY, lab));
   });
   // Once the job is well under way.
   bool runs = false;
