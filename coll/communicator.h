@@ -29,9 +29,9 @@ struct Operation;   // one collective under way
 struct Call;        // its arguments
 
 struct WorldOptions {
-  // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every rank
-  // is a verbs device that is up, else ucx. "shm", "ucx" and "verbs" use that one
-  // for every pair; shm then needs all ranks on one machine.
+  // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every
+  // rank is a verbs device that is up, else ucx. "shm", "ucx" and "verbs" use that one for every
+  // pair; shm then needs all ranks on one machine.
   std::string transport = "auto";
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
@@ -40,17 +40,17 @@ struct WorldOptions {
   // Every message is checked end to end (crc32c), and sent again where it arrived changed; all
   // ranks alike. What it costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
   bool integrity = false;
-  // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes over
-  // the others, and it is taken back when it returns (docs/decisions/0018). The same on every rank.
-  // Otherwise a failure of a rail fails the job. WEFT_FAILOVER=1. Off by default: about one job in
-  // ten on emulated rails still hangs with it.
+  // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes
+  // over the others, and it is taken back when it returns (docs/decisions/0018). The same on every
+  // rank. Otherwise a failure of a rail fails the job. WEFT_FAILOVER=1. Off by default: about one
+  // job in ten on emulated rails still hangs with it.
   bool failover = false;
   // Schedules in which a step leaves its rail (coll/rail_contract.h). "auto": none is picked where
   // another one can do it, and one that was asked for by name is refused. "never": every one is
   // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
-  std::string fault;     // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
-  double rail_gbps = 0;  // declared rate of a rail; 0: measured
+  std::string fault = {};  // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
+  double rail_gbps = 0;    // declared rate of a rail; 0: measured
   // Results of reductions are the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1 sets it.
   bool deterministic = false;

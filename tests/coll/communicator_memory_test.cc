@@ -93,8 +93,9 @@ TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
       Communicator c = i % 2 ? comm.duplicate() : comm.split((comm.rank() + i) % 2);
       use(c, i % 100 ? 2 : 20000);
       const std::int32_t lost = i;  // that nobody receives
-      if (c.size() > 1 && i % 10 == 1)
+      if (c.size() > 1 && i % 10 == 1) {
         ASSERT_TRUE(c.send(&lost, 1, DType::kInt32, (c.rank() + 1) % c.size()).ok());
+      }
     }
     all.arrive_and_wait();
     if (comm.rank() == 0) after = resident_bytes();
