@@ -17,8 +17,7 @@
 #include <thread>
 #include <vector>
 
-// The weft program is no library: its parts are compiled into their test.
-#include "perf/local_job.cc"
+#include "perf/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {
