@@ -37,6 +37,10 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   // A view lends memory of the transport, which ends with a rail; and what is staged is read by
   // peers at a time that nobody knows once a rail has failed.
   caps.views = false;
+  // A rank may go and do something else, without polling, once its sends are complete. So a message
+  // may only go where a move decides if its send completes with the receipt: else the peer might
+  // wait on the old rail for a note that nobody repeats.
+  options.spread_bytes = std::max(options.spread_bytes, options.copied_bytes);
 }
 
 Rails::State::Peer& Rails::State::peer(Rank rank) {
@@ -94,7 +98,7 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
       place(s, in_rail(p, slot));
       continue;
     }
-    if (t.buffered || t.bytes <= options.copied_bytes) {
+    if (copied(t)) {
       slot.copy.resize(t.bytes);
       if (t.bytes) std::memcpy(slot.copy.data(), t.data, t.bytes);
       slot.t.data = slot.copy.data();
@@ -102,8 +106,6 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
         slot.head = *t.head;
         slot.t.head = &slot.head;
       }
-      slot.reported = true;
-      complete(slot, Code::kOk);
     }
     p.sends[t.tag] = s;
     ++retained;
@@ -279,6 +281,15 @@ void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {
   if (!slot.busy) finish_send(s);
 }
 
+// The caller of a copied send is done with it; the copy is kept until its receipt.
+void Rails::State::report(Slot& slot) {
+  slot.reported = true;
+  if (slot.rail < 0) return;
+  expect_no_more(slot);
+  Lane& l = lane(slot.t.peer, slot.rail);
+  if (l.open > 0) --l.open;
+}
+
 void Rails::State::finish_send(std::uint32_t s) {
   Slot& slot = slots[s];
   const Rank rank = slot.t.peer;
@@ -325,7 +336,13 @@ void Rails::State::handle(int rail, const Completion& c) {
   }
   switch (slot.use) {
     case Use::kSend:
-      if (slot.acked) finish_send(s);
+      if (slot.acked) {
+        finish_send(s);
+      } else if (copied(slot.t) && !slot.reported) {
+        // Not earlier: what the transport has not sent yet needs this rank's polls.
+        complete(slot, Code::kOk);
+        report(slot);
+      }
       break;
     case Use::kRecv:
       l.untold.push_back(slot.t.tag);
@@ -399,6 +416,10 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
         slot.t.id >> 32 != id_high)
       continue;
+    if (slot.use == Use::kSend && copied(slot.t)) {  // may still go, it needs nothing of the caller
+      report(slot);
+      continue;
+    }
     if (slot.busy)
       inner[static_cast<std::size_t>(slot.rail)]->cancel(
           s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits);

@@ -231,6 +231,12 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
 
 void Rails::State::spread(Rank rank, bool always) {
   Peer& p = peer(rank);
+  // One move at a time. Were a second one under way, a message sent by it could meet a receive that
+  // the first one, heard late, then takes away half filled.
+  if (p.moves_out > 0) {
+    p.spread_again = p.spread_again || always;
+    return;
+  }
   bool changed = false;
   for (int home = 0; home < nrails(); ++home) {
     const Table table = table_for(p, rank, home);

@@ -108,6 +108,7 @@ void Rails::State::hear(const Datagram& d) {
       p.moves_out -= p.notes.front().move;
       p.notes.pop_front();
       if (!p.notes.empty()) send_note(d.from, paths->now_us());
+      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, true);
       break;
     default:
       break;
@@ -143,7 +144,7 @@ void Rails::State::say_move(Rank rank) {
   std::size_t tags = 0;
   for (const auto& [tag, s] : p.sends) {
     const Slot& slot = slots[s];
-    if (slot.rail < 0 || slot.rail == out_rail(p, slot)) continue;
+    if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) continue;
     put(body, tag);
     put(body, static_cast<std::uint8_t>(slot.rail));
     if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);

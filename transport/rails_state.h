@@ -112,6 +112,7 @@ struct Rails::State {
     int deaf = 0;  // pings since anything was answered
     std::deque<Note> notes;
     int moves_out = 0;  // among the notes
+    bool spread_again = false;  // once there are none
     std::uint32_t next_note = 0, next_heard = 0;
     std::int64_t noted = 0;  // when the first one was sent last
   };
@@ -140,10 +141,12 @@ struct Rails::State {
   }
   void handle(int rail, const Completion& c);
   void acknowledged(Rank rank, std::uint64_t tag);
+  void report(Slot& slot);
   void finish_send(std::uint32_t s);
   void complete(const Slot& slot, Code code) {
     faces[slot.home].done.push_back({.id = slot.t.id, .code = code});
   }
+  bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
   // Any function of what both ends know is right. This one suits tags that count, in their low
   // bits or in those from the 14th on: neighbours are spread evenly.
