@@ -1,6 +1,7 @@
 // weft launch: what the ranks are given, how their ends are reported, and that none stays behind.
 // labels: multiproc
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
