@@ -42,8 +42,7 @@ struct WorldOptions {
   bool integrity = false;
   // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes
   // over the others, and it is taken back when it returns (docs/decisions/0018). The same on every
-  // rank. Otherwise a failure of a rail fails the job. WEFT_FAILOVER=1. Off by default: about one
-  // job in ten on emulated rails still hangs with it.
+  // rank. Otherwise a failure of a rail fails the job. WEFT_FAILOVER=1.
   bool failover = false;
   // Schedules in which a step leaves its rail (coll/rail_contract.h). "auto": none is picked where
   // another one can do it, and one that was asked for by name is refused. "never": every one is
