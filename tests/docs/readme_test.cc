@@ -136,7 +136,8 @@ TEST_P(Page, BlockIsTrue) {
   const std::string environment =
       "export PATH=" + folder.path() +
       ":$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-      "OMPI_MCA_rmaps_base_oversubscribe=1";
+      "OMPI_MCA_rmaps_base_oversubscribe=1 WEFT_PROFILE=" +
+      folder.path() + "/profile.json";
   // libpmix leaks a few bytes when it starts: not for us to report, in a build with ASan.
   const std::string leaks =
       block.argument == "mpirun" ? "export ASAN_OPTIONS=detect_leaks=0\n" : "";
