@@ -41,9 +41,9 @@ struct WorldOptions {
   // ranks alike. What it costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
   bool integrity = false;
   // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes
-  // over the others, and it is taken back when it returns (docs/decisions/0018). The same on every
-  // rank. Otherwise a failure of a rail fails the job. WEFT_FAILOVER=1.
-  bool failover = false;
+  // over the others, and it is taken back when it returns (docs/decisions/0018). Where this is
+  // false, a failure of a rail fails the job. The same on every rank. WEFT_FAILOVER=0.
+  bool failover = true;
   // Schedules in which a step leaves its rail (coll/rail_contract.h). "auto": none is picked where
   // another one can do it, and one that was asked for by name is refused. "never": every one is
   // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.

@@ -270,7 +270,11 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
   if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
-  if (const char* text = std::getenv("WEFT_FAILOVER")) o.failover = std::string_view(text) == "1";
+  if (const char* text = std::getenv("WEFT_FAILOVER")) {
+    if (std::string_view(text) != "0" && std::string_view(text) != "1")
+      throw Error(fmt::format("WEFT_FAILOVER={} is neither 0 nor 1", text));
+    o.failover = std::string_view(text) == "1";
+  }
   if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
     if (std::string_view(text) != "0" && std::string_view(text) != "1")
       throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));

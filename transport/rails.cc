@@ -235,17 +235,25 @@ void Rails::State::send_receipt(Rank rank, int rail) {
     slot.t.tag = own_bit | l.told_to++;
     slot.t.data = slot.copy.data();
     slot.t.bytes = sizeof receipt;
+    if (l.untold.empty()) slot.then.swap(l.withheld);
     place(s, rail);
     ++counters.receipts;
   } while (!l.untold.empty());
 }
 
-void Rails::State::send_urgent_receipts() {
-  if (urgent.empty()) return;
+bool Rails::State::send_urgent_receipts() {
+  if (urgent.empty()) return false;
   for (const auto& [rank, rail] : urgent)
     if (lane(rank, rail).urgent) send_receipt(rank, rail);
   urgent.clear();
   flush_posts();
+  return true;
+}
+
+void Rails::State::hand_out(std::vector<std::pair<int, Completion>>& completions) {
+  for (const auto& [home, c] : completions)
+    faces[static_cast<std::size_t>(home)].done.push_back(c);
+  completions.clear();
 }
 
 void Rails::State::receipt_came(const Slot& slot) {
@@ -346,11 +354,14 @@ void Rails::State::handle(int rail, const Completion& c) {
       break;
     case Use::kRecv:
       l.untold.push_back(slot.t.tag);
-      if (slot.t.bytes > options.copied_bytes && !l.urgent) {
-        l.urgent = true;
-        urgent.emplace_back(rank, rail);
+      if (copied(slot.t)) {
+        complete(slot, Code::kOk);
+      } else {
+        // The sender waits for the receipt, and who has all that it wants may not poll again for
+        // long: so it has it when its transport has sent the receipt.
+        l.withheld.push_back({slot.home, {.id = slot.t.id}});
+        if (!std::exchange(l.urgent, true)) urgent.emplace_back(rank, rail);
       }
-      complete(slot, Code::kOk);
       unplace(slot);
       free(s);
       if (l.untold.size() >= Receipt::kTags) {
@@ -359,6 +370,8 @@ void Rails::State::handle(int rail, const Completion& c) {
       }
       break;
     case Use::kReceiptOut:
+      hand_out(slot.then);
+      slot.rail = -1;
       free(s);
       break;
     case Use::kReceiptIn:
@@ -374,25 +387,27 @@ void Rails::State::handle(int rail, const Completion& c) {
 
 void Rails::State::progress() noexcept {
   ++polls;
-  bool any = false;
+  bool any = false, again = true;
   std::array<Completion, 32> batch_done;
-  for (int r = 0; r < nrails(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
-    const std::size_t n = inner[static_cast<std::size_t>(r)]->poll(batch_done);
-    any = any || n != 0;
-    for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
-  }
-  while (!failed.empty()) {
-    const std::vector<Failed> now = std::exchange(failed, {});
-    for (const Failed& f : now)
-      if (lane(f.rank, f.rail).generation == f.generation)
-        take_out(f.rank, f.rail, f.cause, true);
+  while (std::exchange(again, false)) {
+    for (int r = 0; r < nrails(); ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
+      const std::size_t n = inner[at]->poll(batch_done);
+      any = any || n != 0;
+      for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
+    }
+    while (!failed.empty()) {
+      const std::vector<Failed> now = std::exchange(failed, {});
+      for (const Failed& f : now)
+        if (lane(f.rank, f.rail).generation == f.generation)
+          take_out(f.rank, f.rail, f.cause, true);
+    }
+    // At once, not when there is time, as senders wait for it. Most are sent when they are posted:
+    // then what was withheld for them is found now.
+    again = send_urgent_receipts();
   }
   idle = any ? 0 : idle + 1;
-  // At once, not when there is time: who gets its last message now may not poll again for long,
-  // and its peer waits for the receipt.
-  send_urgent_receipts();
   if (attention || idle % options.polls_per_look == options.polls_per_look - 1 || polls % 256 == 0)
     look(true);
 }
@@ -430,6 +445,12 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     }
     free(s);
   }
+  const auto given_up = [=](const std::pair<int, Completion>& c) {
+    return c.second.id >> 32 == id_high;
+  };
+  for (Slot& slot : slots) std::erase_if(slot.then, given_up);
+  for (const Rank rank : known)
+    for (Lane& l : peer(rank).lanes) std::erase_if(l.withheld, given_up);
   for (Face& face : faces) {
     const auto waiting = face.done.begin() + static_cast<std::ptrdiff_t>(face.handed);
     face.done.erase(std::remove_if(waiting, face.done.end(),

@@ -122,6 +122,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
     if (slot.use == Use::kFree || slot.t.peer != rank || slot.rail != rail) continue;
     unplace(slot);
     if (slot.use == Use::kReceiptIn || slot.use == Use::kReceiptOut) {
+      hand_out(slot.then);
       free(s);
     } else if (slot.use == Use::kSend) {
       if (slot.acked)
@@ -130,6 +131,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
         slot.hold = static_cast<std::int8_t>(rail);
     }
   }
+  hand_out(l.withheld);
   l.open = 0;
   say_down(rank, rail);
   ++counters.taken_out;

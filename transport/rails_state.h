@@ -52,6 +52,7 @@ struct Rails::State {
     Transfer t;                // as the caller gave it; `data` may point to `copy`
     Head head;
     std::vector<std::byte> copy;
+    std::vector<std::pair<int, Completion>> then;  // kReceiptOut: what completes with it, by face
   };
 
   struct Lane {
@@ -76,6 +77,7 @@ struct Rails::State {
     // Of what came here: not yet told, and told but perhaps not heard.
     std::vector<std::uint64_t> untold;
     bool urgent = false;  // somebody waits for an untold one
+    std::vector<std::pair<int, Completion>> withheld;  // of long ones among the untold
     std::deque<std::vector<std::uint64_t>> told;
     std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
     // Receipts of the peer.
@@ -161,7 +163,8 @@ struct Rails::State {
   void post_receipt_receive(Rank rank, int rail);
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail);
-  void send_urgent_receipts();
+  bool send_urgent_receipts();  // whether there were any
+  void hand_out(std::vector<std::pair<int, Completion>>& completions);
 
   // ---- rails_lanes.cc: lanes
   void look(bool datagrams);
