@@ -351,6 +351,16 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
   g.forced[static_cast<std::size_t>(collective)] = found;
 }
 
+std::vector<std::string> Communicator::algorithms(Collective collective) const {
+  GroupState& g = state();
+  const std::lock_guard lock(g.core->mutex);
+  std::vector<std::string> names;
+  for (const Algorithm& a : weft::algorithms())
+    if (a.collective == collective && a.applies(g.shape) && g.core->check_rails(g, a, 0, true).ok())
+      names.emplace_back(a.name);
+  return names;
+}
+
 void Communicator::set_deterministic(bool deterministic) {
   const std::lock_guard lock(state().core->mutex);
   state_->shape.deterministic = deterministic;

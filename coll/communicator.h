@@ -232,6 +232,10 @@ class Communicator {
   // "auto" or the name of an algorithm; applies to the calls that follow. Throws Error listing
   // the algorithms there are when `collective` has none of that name.
   void set_algorithm(Collective collective, std::string_view name);
+  // Those that set_algorithm() takes here, besides "auto": they work for these ranks and hosts, and
+  // keep to their rails where they have to (WorldOptions::cross_rail). Of a collective with a root:
+  // for root 0.
+  std::vector<std::string> algorithms(Collective collective) const;
   // For the calls that follow, on every rank alike (WorldOptions::deterministic is where it
   // starts).
   void set_deterministic(bool deterministic);

@@ -79,7 +79,6 @@ Row Tune::measure(const Case& what) {
   Exercise exercise(comm_, what, *memory_);
   exercise.prepare();
   exercise.prepare_to_time();
-  const Shape shape = shape_of(world_.topology(), world_.rank(), what.root);
 
   struct Entry {
     std::string name;
@@ -87,8 +86,7 @@ Row Tune::measure(const Case& what) {
     std::vector<double> us;
   };
   std::vector<Entry> entries;
-  for (const Algorithm& a : algorithms())
-    if (a.collective == c && a.applies(shape)) entries.push_back({std::string(a.name), 0, {}});
+  for (const std::string& algorithm : comm_.algorithms(c)) entries.push_back({algorithm, 0, {}});
   for (int round = 0; round < flags_.rounds; ++round) {
     double best = 0;
     for (Entry& e : entries) {

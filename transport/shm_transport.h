@@ -1,4 +1,4 @@
-// The shm transport's state; shm.cc sets it up, shm_datapath.cc moves the bytes.
+// The shm transport's state; shm.cc sets it up, shm_send.cc, shm_receive.cc and shm_progress.cc move the bytes.
 #pragma once
 
 #include <memory>

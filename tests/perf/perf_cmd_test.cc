@@ -123,6 +123,26 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   EXPECT_EQ(parsed["rank"], 4);
 }
 
+// `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on.
+TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
+  const std::string folder = testing::TempDir() + fmt::format("tune_rails_{}", getpid());
+  std::filesystem::create_directory(folder);
+  setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
+  const std::string report = folder + "/tune.json";
+  const Outcome run = weft(
+      "tune -n 4 --hosts 2 --rails 2 -b 64K -e 64K --rounds 1 --budget-ms 1 --timeout-ms 60000 "
+      "--json " +
+      report);
+  setenv("WEFT_PROFILE", "off", 1);
+  ASSERT_EQ(run.code, 0) << run.output;
+  std::ifstream file(report);
+  const auto json = nlohmann::json::parse(file);
+  ASSERT_EQ(json["rows"].size(), 1u);
+  EXPECT_FALSE(json["rows"][0]["fixed_us"].contains("direct")) << json;
+  EXPECT_TRUE(json["rows"][0]["fixed_us"].contains("hierarchical")) << json;
+  std::filesystem::remove_all(folder);
+}
+
 TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   std::string folder = testing::TempDir() + "tuneXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
