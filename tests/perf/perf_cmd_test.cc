@@ -1,8 +1,10 @@
 // The commands themselves, as processes: their reports, and how they answer what cannot be.
 // labels: multiproc
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
