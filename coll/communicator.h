@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "coll/types.h"
+#include "topo/counters.h"
 #include "topo/status.h"
 #include "topo/topology.h"
 #include "transport/memory.h"
@@ -44,6 +45,11 @@ struct WorldOptions {
   // over the others, and it is taken back when it returns (docs/decisions/0018). Where this is
   // false, a failure of a rail fails the job. The same on every rank. WEFT_FAILOVER=0.
   bool failover = true;
+  // Look at the counters of the rails' ports around operations: a rank's own error, and a warning
+  // (WEFT_LOG=warn) about an operation that took longer than `slow`, say which of those that count
+  // trouble have moved, and by how much (docs/debugging.md). WEFT_COUNTERS=1, WEFT_SLOW_MS.
+  bool counters = false;
+  std::chrono::milliseconds slow{1000};
   // Schedules in which a step leaves its rail (coll/rail_contract.h). "auto": none is picked where
   // another one can do it, and one that was asked for by name is refused. "never": every one is
   // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
@@ -277,6 +283,9 @@ class World {
   const Topology& topology() const;
   Job& job();
   Metrics metrics() const;  // counters since the World was made
+  // What the ports of this rank's rails have counted so far, by rail (topo/counters.h): read it
+  // before and after something and tell the difference. Connections of TCP are this process's own.
+  std::vector<CounterSnapshot> rail_counters() const;
 
   // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
   // first 200 characters). From any thread, also in a signal handler, while the World lives. It

@@ -257,8 +257,9 @@ bool Core::progress() {
   return moved;
 }
 
-void Core::fail(const Status& status) {
+void Core::fail(const Status& why) {
   if (broken.load()) return;
+  const Status status = watch->with_counters(why);
   // The others hear of it before they see our connections go, and all of us name the same rank.
   job->report(status);
   failure = job->failed() ? job->failure() : status;

@@ -199,7 +199,7 @@ struct Core : std::enable_shared_from_this<Core> {
   const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
                        bool in_place);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
-  void fail(const Status& status);
+  void fail(const Status& why);
   // The same for an error of a transport, whose cause may be another rank than the peer.
   void fail_after_verdict(const Status& suspicion);
 

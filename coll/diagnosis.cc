@@ -253,9 +253,19 @@ class Judge {
     find({Cause::kLink,
           a.rank,
           b.rank,
-          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}", link,
-                      hosts, a.rank, full_title(op), b.rank),
+          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}", link,
+                      hosts, a.rank, full_title(op), b.rank, counted(link, a, b)),
           {to.rank}});
+  }
+
+  // What the ports at both ends say about it; empty where they say nothing.
+  static std::string counted(const std::string& link, const Testimony& a, const Testimony& b) {
+    const std::string rail = link.substr(0, link.find(" (")) + " host ";
+    std::string text;
+    for (const Testimony* t : {&a, &b})
+      for (const std::string& line : t->counters)
+        if (line.starts_with(rail)) text += fmt::format("; {}", line);
+    return text;
   }
 
   static std::string dead(const Testimony& t) {

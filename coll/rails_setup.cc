@@ -36,7 +36,11 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   o.stripes = [this, me](Rank peer, int home) { return stripes(me, peer, home); };
   const int n = static_cast<int>(inner.size());
   rails = std::make_unique<Rails>(std::move(inner), std::move(paths), job->rank(), job->size(), o);
-  rails->on_event([this, me](const RailEvent& e) {
+  const auto counted = [this](int rail) {
+    const std::string line = watch->ports().trouble(rail);
+    return line.empty() ? line : fmt::format(" ({})", line);
+  };
+  rails->on_event([this, me, counted](const RailEvent& e) {
     watch->rail_event(e);
     if (!e.first) return;
     const auto device = [&](Rank r) {
@@ -49,8 +53,9 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
     else
       log().warn(
           "weft: rank {}: rail {} ({} on host {}, to {} on host {}, rank {}) is taken out: {}; "
-          "what was under way goes over the others",
-          me, e.rail, device(me), host(me), device(e.peer), host(e.peer), e.peer, e.cause);
+          "what was under way goes over the others{}",
+          me, e.rail, device(me), host(me), device(e.peer), host(e.peer), e.peer, e.cause,
+          counted(e.rail));
   });
   inner.clear();
   for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));

@@ -134,6 +134,7 @@ std::string encode(const Testimony& t) {
             {"waits_s", t.waits_s},
             {"begun", t.begun},
             {"links", t.links},
+            {"counters", t.counters},
             {"operations", json::array()}};
   for (const OperationReport& o : t.operations) j["operations"].push_back(to_json(o));
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -153,6 +154,7 @@ Testimony testimony_from(const json& j) {
   t.waits_s = j.at("waits_s");
   t.begun = j.at("begun");
   t.links = j.at("links").get<std::vector<std::string>>();
+  t.counters = j.at("counters").get<std::vector<std::string>>();
   for (const json& o : j.at("operations")) t.operations.push_back(operation_from(o));
   return t;
 }

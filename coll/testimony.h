@@ -71,6 +71,9 @@ struct Testimony {
   double waits_s = 0;  // it has been waiting in weft, without progress, for so long; 0: it is not
   std::uint64_t begun = 0;                  // operations, ever
   std::vector<std::string> links;           // "shm", "rail 0 (eth0)"
+  // Signs of trouble that this host's ports have counted (port_counters.h), by rail; of a rank's
+  // own testimony.
+  std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"
   std::vector<OperationReport> operations;  // the last ones, oldest first
 
   bool stopped() const { return state == 'T' || state == 't'; }

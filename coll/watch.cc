@@ -26,6 +26,7 @@ constexpr std::chrono::milliseconds kInquiry{1500}, kSilence{100};
 constexpr std::size_t kMostText = 690;
 
 constexpr std::chrono::seconds kMetricsPeriod{5};
+constexpr std::chrono::milliseconds kMarkPeriod{100};
 constexpr std::uint64_t kTimedFirst = 64, kTimedOf = 16;
 
 std::uint64_t exact_ns() {
@@ -69,7 +70,9 @@ Watch::Watch(Core& core)
       job_(core.job.get()),
       metrics_file_(own_file("WEFT_METRICS", job_->rank())),
       recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
-      counters_(job_->rank(), job_->size(), link_names(core)) {
+      counters_(job_->rank(), job_->size(), link_names(core)),
+      ports_(core.first_rail_link >= 0 ? core.topology->place(job_->rank()) : Place{},
+             core.topology->host_name(core.topology->host(job_->rank()))) {
   job_->set_witness(this);
   if (!recorder_.any_traces()) return;
   const Rank me = job_->rank();
@@ -143,7 +146,38 @@ void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
   op.algorithm = op.kind == Operation::Kind::kPlan ? op.group->last : nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
-  op.began_ns = op.trial || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+  const bool ports = core_.options.counters;
+  if (ports) mark_ports();
+  op.began_ns =
+      op.trial || ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+}
+
+// At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
+// millisecond, and small operations share one.
+void Watch::mark_ports() {
+  const auto now = std::chrono::steady_clock::now();
+  if (core_.active.size() > 1 || now - marked_at_ < kMarkPeriod) return;
+  marked_at_ = now;
+  ports_.mark();
+}
+
+void Watch::slow(const Operation& op, std::chrono::nanoseconds took) const {
+  std::string counted = ports_.all_trouble();
+  if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
+  log().warn("weft: rank {}: {} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
+             op.kind == Operation::Kind::kMessage ? op.bytes : op.call.total_bytes,
+             std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
+}
+
+Status Watch::with_counters(const Status& failure) const {
+  const bool about_ports = failure.code() == Code::kPeerFailed ||
+                           failure.code() == Code::kTimeout || failure.code() == Code::kTransport;
+  if (!core_.options.counters || !about_ports) return failure;
+  std::string text = failure.message();
+  for (const std::string& line : ports_.trouble())
+    if (text.find(line.substr(0, line.find(':') + 1)) == std::string::npos)  // a verdict's
+      text += fmt::format("; {}", line);
+  return {failure.code(), text.substr(0, kMostText), failure.rank()};
 }
 
 void Watch::end(Operation& op) noexcept {
@@ -154,6 +188,10 @@ void Watch::end(Operation& op) noexcept {
     trace_->forget_transfers(op.id);
   }
   if (!ok) return counters_.calls[static_cast<std::size_t>(op.collective)].failures.add();
+  if (core_.options.counters && op.began_ns) {
+    const std::chrono::nanoseconds took(exact_ns() - op.began_ns);
+    if (took > core_.options.slow) slow(op, took);
+  }
   if (op.kind == Operation::Kind::kPlan) {
     for (const Run::Traffic& t : op.run.traffic()) {
       Counters::Traffic& to = counters_.traffic(t.link, t.peer);
@@ -194,7 +232,12 @@ void Watch::end_stall() noexcept {
 
 // ---- for others ----------------------------------------------------------------------------
 
-std::string Watch::testimony() { return encode(recorder_.own_and_mute()); }
+std::string Watch::testimony() {
+  std::vector<Testimony> all = recorder_.own_and_mute();
+  for (Testimony& t : all)
+    if (t.own) t.counters = ports_.trouble();
+  return encode(all);
+}
 
 bool Watch::asked() {
   const book::Page& page = recorder_.page();

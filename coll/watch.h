@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coll/counters.h"
+#include "coll/port_counters.h"
 #include "coll/recorder.h"
 #include "coll/trace.h"
 #include "coll/types.h"
@@ -61,6 +62,10 @@ class Watch final : public Witness {
 
   // Thread-safe.
   Metrics metrics() const { return counters_.read(); }
+  const PortCounters& ports() const { return ports_; }
+
+  // The failure with what the ports counted meanwhile, where that is asked for and says anything.
+  Status with_counters(const Status& failure) const;
 
   // On all ranks at the same time; does nothing unless there are traces.
   void align_clocks();
@@ -80,6 +85,8 @@ class Watch final : public Witness {
 
  private:
   void survey();
+  void mark_ports();
+  void slow(const Operation& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;
   void write_metrics() const noexcept;
   static std::size_t group_size(const GroupState& g);
@@ -90,8 +97,9 @@ class Watch final : public Witness {
   std::unique_ptr<Trace> trace_;
   Recorder recorder_;
   Counters counters_;
+  PortCounters ports_;
   std::uint64_t timed_ = 0;
-  std::chrono::steady_clock::time_point stalled_at_{}, metrics_at_{};
+  std::chrono::steady_clock::time_point stalled_at_{}, metrics_at_{}, marked_at_{};
   Fd answer_;  // the last one given to an outsider
 };
 

@@ -275,6 +275,13 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
       throw Error(fmt::format("WEFT_FAILOVER={} is neither 0 nor 1", text));
     o.failover = std::string_view(text) == "1";
   }
+  if (const char* text = std::getenv("WEFT_COUNTERS")) {
+    if (std::string_view(text) != "0" && std::string_view(text) != "1")
+      throw Error(fmt::format("WEFT_COUNTERS={} is neither 0 nor 1", text));
+    o.counters = std::string_view(text) == "1";
+  }
+  o.slow = std::chrono::milliseconds(
+      environment_number("WEFT_SLOW_MS", static_cast<long>(o.slow.count())));
   if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
     if (std::string_view(text) != "0" && std::string_view(text) != "1")
       throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));
@@ -302,6 +309,7 @@ Rank World::rank() const { return core().job->rank(); }
 int World::size() const { return core().job->size(); }
 const Topology& World::topology() const { return *core().topology; }
 Metrics World::metrics() const { return core().watch->metrics(); }
+std::vector<CounterSnapshot> World::rail_counters() const { return core().watch->ports().read(); }
 Job& World::job() { return *core().job; }
 void World::abort(const char* reason) noexcept {
   if (core_->job) core_->job->abort(reason);

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -161,7 +162,12 @@ void print_rank(const Testimony& t) {
 void print(const FoundJob& job, const Examined& e, bool bad) {
   fmt::print("job {:016x}: {} ranks{}\n", job.id, e.evidence.size,
              e.reached ? "" : "; its control plane does not answer: only what this host shows");
-  for (const Testimony& t : e.evidence.ranks) print_rank(t);
+  std::set<std::string> counters;  // ranks of a host say the same of its ports
+  for (const Testimony& t : e.evidence.ranks) {
+    print_rank(t);
+    counters.insert(t.counters.begin(), t.counters.end());
+  }
+  for (const std::string& line : counters) fmt::print("  {}\n", line);
   for (const Rank r : e.evidence.silent) fmt::print("  rank {:<4} does not answer\n", r);
   const Diagnosis& d = e.diagnosis;
   if (d.cause == Cause::kNone) {

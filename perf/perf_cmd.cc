@@ -136,6 +136,7 @@ int PerfRun::run() {
   if (report_.hosts > 1 && report_.rail.gbps <= 0 && plan_.collective != Collective::kBarrier)
     report_.rail = measure_rails(world_, comm_);
 
+  const std::vector<CounterSnapshot> ports = world_.rail_counters();
   const bool quiet = !speaks() || flags_.json == "-";
   if (!quiet) fmt::print("{}{}", header(report_), table_.header());
   std::uint64_t wrong = 0;
@@ -155,6 +156,7 @@ int PerfRun::run() {
         std::fflush(stdout);
       }
     }
+  report_.counts = count_rails(world_, ports);
   if (!quiet) fmt::print("{}", footer(report_));
   return wrong == 0 ? kExitOk : kExitCritical;
 }

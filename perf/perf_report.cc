@@ -26,6 +26,18 @@ std::string bound_in_words(const PerfReport& report) {
                            report.rail.gbps);
 }
 
+std::string verdict(const PerfReport& report) {
+  std::uint64_t wrong = 0, checked = 0;
+  for (const PerfRow& row : report.rows) {
+    wrong += row.wrong.value_or(0);
+    checked += row.wrong.has_value();
+  }
+  if (wrong > 0)
+    return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
+  if (checked == 0) return "# results were not checked\n";
+  return fmt::format("# all results exact\n");
+}
+
 }  // namespace
 
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
@@ -91,15 +103,9 @@ std::string text(const Table& table, const PerfReport& report, const PerfRow& ro
 }
 
 std::string footer(const PerfReport& report) {
-  std::uint64_t wrong = 0, checked = 0;
-  for (const PerfRow& row : report.rows) {
-    wrong += row.wrong.value_or(0);
-    checked += row.wrong.has_value();
-  }
-  if (wrong > 0)
-    return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
-  if (checked == 0) return "# results were not checked\n";
-  return fmt::format("# all results exact\n");
+  std::string ports;
+  for (const std::string& line : trouble(report.counts)) ports += fmt::format("# {}\n", line);
+  return ports + verdict(report);
 }
 
 nlohmann::ordered_json to_json(const PerfReport& report) {
@@ -137,6 +143,7 @@ nlohmann::ordered_json to_json(const PerfReport& report) {
     if (row.wrong) r["wrong"] = *row.wrong;
     json["rows"].push_back(std::move(r));
   }
+  if (!report.counts.empty()) json["ports"] = to_json(report.counts);
   if (!report.failure.ok()) {
     json["error"] = {{"code", name(report.failure.code())}, {"message", report.failure.message()}};
     if (report.failure.rank() != kNoRank) json["error"]["rank"] = report.failure.rank();

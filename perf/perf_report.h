@@ -9,6 +9,7 @@
 
 #include "coll/types.h"
 #include "perf/bound.h"
+#include "perf/rail_counts.h"
 #include "perf/stats.h"
 #include "perf/table.h"
 #include "topo/status.h"
@@ -38,6 +39,7 @@ struct PerfReport {
   bool in_place = false, back_to_back = false;
   RailRate rail;
   std::vector<PerfRow> rows;
+  std::vector<RailCount> counts;  // of the ports, during all of it
   Status failure;
 };
 

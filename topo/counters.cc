@@ -1,5 +1,6 @@
 #include "topo/counters.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -93,6 +95,26 @@ CounterSnapshot read_tcp_counters(int socket) {
           {"tcp.lost", info.tcpi_lost},
           {"tcp.reordering", info.tcpi_reordering},
           {"tcp.rtt_us", info.tcpi_rtt}};
+}
+
+CounterSnapshot read_connections(const std::string& address) {
+  CounterSnapshot all{{"tcp.retransmits", 0}};
+  for (const std::string& name : sysfs::list("/proc/self/fd")) {
+    const int fd = std::atoi(name.c_str());
+    sockaddr_storage here{};
+    socklen_t bytes = sizeof here;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &bytes) != 0) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const void* number = nullptr;
+    if (here.ss_family == AF_INET) number = &reinterpret_cast<sockaddr_in*>(&here)->sin_addr;
+    if (here.ss_family == AF_INET6) number = &reinterpret_cast<sockaddr_in6*>(&here)->sin6_addr;
+    if (!number || !inet_ntop(here.ss_family, number, text.data(), text.size())) continue;
+    if (address != text.data()) continue;
+    const CounterSnapshot one = read_tcp_counters(fd);  // nothing where it is not TCP
+    if (const auto it = one.find("tcp.retransmits"); it != one.end())
+      all["tcp.retransmits"] += it->second;
+  }
+  return all;
 }
 
 std::vector<CounterDelta> difference(const CounterSnapshot& before, const CounterSnapshot& after) {

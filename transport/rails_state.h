@@ -1,5 +1,6 @@
-// The inside of Rails (rails.h). rails.cc moves messages, rails_lanes.cc takes lanes out and back,
-// rails_notes.cc is what the two ends of a pair tell each other.
+// The inside of Rails (rails.h). rails.cc moves messages, rails_receipts.cc says which have come,
+// rails_lanes.cc takes lanes out and back, rails_notes.cc is what the two ends of a pair tell each
+// other, rails_face.cc what others see.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ static_assert(sizeof(Receipt) == 248);
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr int kIndexBits = 20;  // of a slot in the upper half of an id below
-  static constexpr int kBuckets = 32;    // messages are spread by these
+  static constexpr int kBuckets = 64;    // messages are spread by these
   static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
 
   using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
@@ -84,9 +85,14 @@ struct Rails::State {
     std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
     std::uint64_t heard = 0;  // bit i: number heard_all_below + i
 
-    // The time that large messages took: `open_large` at once, since `busy_since`.
+    // How fast large messages go. Those under way form a row until there is none. Between the first
+    // receipt of a row and the last one the lane is never idle: `bytes` in `busy_us`.
     std::uint32_t open_large = 0;
-    std::int64_t busy_since = 0, busy_us = 0;
+    std::int64_t row_since = 0, heard_at = 0;
+    std::uint64_t heard_poll = 0;  // all that is heard in one poll came at one time
+    bool first_of_row = true;
+    bool full = false;  // there were such rows since the last look at the rates
+    std::int64_t busy_us = 0;
     std::uint64_t bytes = 0;
     double rate = 0;  // bytes per us, smoothed; 0: not known
   };
@@ -142,9 +148,6 @@ struct Rails::State {
     if (std::exchange(slot.expects, false)) --expected[static_cast<std::size_t>(slot.rail)];
   }
   void handle(int rail, const Completion& c);
-  void acknowledged(Rank rank, std::uint64_t tag);
-  void report(Slot& slot);
-  void finish_send(std::uint32_t s);
   void complete(const Slot& slot, Code code) {
     faces[slot.home].done.push_back({.id = slot.t.id, .code = code});
   }
@@ -159,12 +162,17 @@ struct Rails::State {
     return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
   }
   int in_rail(Peer& p, Slot& slot);
+
+  // ---- rails_receipts.cc: receipts
   void start(Rank rank, int rail);
   void post_receipt_receive(Rank rank, int rail);
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail);
   bool send_urgent_receipts();  // whether there were any
   void hand_out(std::vector<std::pair<int, Completion>>& completions);
+  void acknowledged(Rank rank, std::uint64_t tag);
+  void report(Slot& slot);
+  void finish_send(std::uint32_t s);
 
   // ---- rails_lanes.cc: lanes
   void look(bool datagrams);
@@ -176,6 +184,8 @@ struct Rails::State {
   void try_open(Rank rank, int rail, std::int64_t now);
   void spread(Rank rank, bool always);
   Table table_for(const Peer& p, Rank rank, int home) const;
+  double time_of(const Peer& p, const Table& table) const;
+  void look_at_rates(Peer& p);
   void timed(Lane& lane, std::size_t bytes, bool begins);
   std::vector<int> stripes(Rank rank, int home) const;
   bool others_up(const Peer& p, int rail) const;

@@ -1,0 +1,52 @@
+#include "coll/port_counters.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace weft {
+
+CounterSnapshot read_rail(const Nic& rail) {
+  CounterSnapshot counters = read_counters(rail);
+  if (rail.rdma) return counters;
+  counters.erase("tcp.retransmits");
+  counters.merge(read_connections(rail.address));
+  return counters;
+}
+
+PortCounters::PortCounters(const Place& place, std::string host)
+    : rails_(place.rails), host_(std::move(host)) {
+  mark();
+}
+
+std::vector<CounterSnapshot> PortCounters::read() const {
+  std::vector<CounterSnapshot> all;
+  for (const Nic& rail : rails_) all.push_back(read_rail(rail));
+  return all;
+}
+
+void PortCounters::mark() {
+  std::vector<CounterSnapshot> now = read();
+  const std::lock_guard lock(mutex_);
+  mark_ = std::move(now);
+}
+
+std::string PortCounters::trouble(int rail) const {
+  const auto r = static_cast<std::size_t>(rail);
+  const CounterSnapshot now = read_rail(rails_[r]);
+  const std::lock_guard lock(mutex_);
+  return evidence(rail, host_, signs_of_trouble(difference(mark_[r], now)));
+}
+
+std::vector<std::string> PortCounters::trouble() const {
+  std::vector<std::string> lines;
+  for (int r = 0; r < static_cast<int>(rails_.size()); ++r)
+    if (std::string line = trouble(r); !line.empty()) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::string PortCounters::all_trouble() const {
+  return fmt::format("{}", fmt::join(trouble(), "; "));
+}
+
+}  // namespace weft

@@ -1,0 +1,102 @@
+// Counters as evidence, on real interfaces: what a rail lost is told by reports, by slow operations
+// and by verdicts, with rail and host. Needs root.
+// labels: lab
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "support/shell.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
+
+class CountersInTheLab : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Output check = run(kScript + " check");
+    if (check.exit_code != 0)
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+    lab_ = fmt::format("count{}", getpid());
+    json_ = std::filesystem::temp_directory_path() / (lab_ + ".json");
+  }
+  void TearDown() override {
+    if (lab_.empty()) return;
+    std::filesystem::remove(json_);
+    run(kScript + " down --lab " + lab_ + " 2>/dev/null");
+  }
+  Output job(const std::string& environment, const std::string& options, const std::string& command) {
+    return run(fmt::format("{} timeout 200 {} lab netlab --name {} --hosts 2 --ppn 1 --rails 2 {} -- {} {}",
+                           environment, WEFT_BINARY, lab_, options, WEFT_BINARY, command));
+  }
+  nlohmann::json report() const { return nlohmann::json::parse(std::ifstream(json_)); }
+  // A rail's switch is silent from now on, or not.
+  void rail_1(const char* to) {
+    const Output o = run(fmt::format("ip -n weft-{}-sw link set br1 {}", lab_, to));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+  }
+  // Once rank 0 has done that much.
+  bool runs() {
+    for (int i = 0; i < 600; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const auto jobs = nlohmann::json::parse(run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text,
+                                              nullptr, false);
+      if (!jobs.is_array()) continue;
+      for (const auto& one : jobs)
+        for (const auto& rank : one["ranks"])
+          if (rank["host"] == "h2" && one["size"] == 2 && rank["begun"] > 200) return true;
+    }
+    return false;
+  }
+
+  std::string lab_;
+  std::filesystem::path json_;
+};
+
+TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
+  const Output o = job("", "--rate 200mbit",
+                       fmt::format("perf all_reduce -b 4M -e 4M -i 10 --json {}", json_.string()));
+  ASSERT_EQ(o.exit_code, 0) << o.text;
+  const auto ports = report()["ports"];
+  ASSERT_EQ(ports.size(), 4u) << ports.dump(1);
+  for (const auto& port : ports)
+    EXPECT_GT(port["counters"]["net.tx_bytes"].get<std::int64_t>(), 10'000'000) << port.dump(1);
+  EXPECT_EQ(ports[3]["rail"], 1);
+  EXPECT_EQ(ports[3]["host"], "h2");
+}
+
+TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
+  Output o;
+  std::thread running([&] {
+    o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn", "--rate 200mbit",
+            fmt::format("perf all_reduce -b 1M -e 1M -i 1000 --json {}", json_.string()));
+  });
+  EXPECT_TRUE(runs()) << "the job does not run";
+  rail_1("down");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  rail_1("up");
+  running.join();
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, ContainsRegex("all_reduce of 1048576 bytes took [0-9]+ ms: .*"
+                                    "rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
+  EXPECT_THAT(o.text, ContainsRegex("# rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
+  std::string trouble;
+  for (const auto& port : report()["ports"])
+    if (port["rail"] == 1) trouble += port.value("trouble", "");
+  EXPECT_THAT(trouble, ContainsRegex("tcp.retransmits \\+[0-9]"));
+}
+
+}  // namespace
+}  // namespace weft
