@@ -157,18 +157,33 @@ void VerbsTransport::set_up(const Nic& rail, int nranks) {
       peer.lanes.push_back(&lane);
       lane.staging = arena_.get() + lane.index * slots * slot_bytes_;
       lane.ring = lane.staging + half;
-      lane.slot_request.resize(slots);
-      VerbsQpOptions options;
-      options.send_depth = settings_.send_depth;
-      options.recv_depth = recv_depth;
-      options.inline_bytes = settings_.inline_bytes;
-      if (settings_.qps > 1) options.flow_label = flow_label(rank_, peer.rank, k);
-      lane.qp = std::make_unique<VerbsQp>(*device_, *cq_, *cq_, options);
-      inline_bytes_ = lane.qp->inline_bytes();
-      lane.receives = recv_depth;
-      give_receives_back(lane);
+      begin(lane);
     }
   }
+}
+
+// A queue pair, ready to be connected, at the beginning of its rings.
+void VerbsTransport::begin(Lane& lane) {
+  const Peer& peer = *lane.peer;
+  VerbsQpOptions options;
+  options.send_depth = settings_.send_depth;
+  options.recv_depth = VerbsRecvCredits::recv_depth(settings_.slots, settings_.windows);
+  options.inline_bytes = settings_.inline_bytes;
+  if (settings_.qps > 1) {
+    const auto k = std::find(peer.lanes.begin(), peer.lanes.end(), &lane) - peer.lanes.begin();
+    options.flow_label = flow_label(rank_, peer.rank, static_cast<int>(k));
+  }
+  lane.qp = std::make_unique<VerbsQp>(*device_, *cq_, *cq_, options);
+  inline_bytes_ = lane.qp->inline_bytes();
+  ++lane.life;
+  lane.send_credits = VerbsSendCredits(settings_.slots);
+  lane.recv_credits = VerbsRecvCredits(settings_.slots);
+  lane.posted = lane.done = lane.signalled = 0;
+  lane.slot_request.assign(static_cast<std::size_t>(settings_.slots), 0);
+  lane.chained = 0;
+  lane.payload = false;
+  lane.receives = options.recv_depth;
+  give_receives_back(lane);
 }
 
 std::string VerbsTransport::greeting(int nranks) const {

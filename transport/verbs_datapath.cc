@@ -18,7 +18,17 @@ namespace {
 constexpr int kReapAtOnce = 32;
 constexpr int kReapsPerPoll = 4;
 constexpr int kReceivesAtOnce = 8;  // given back to the device together
+
+// What a completion says of itself: send or receive, the lane and its life, and of a send the
+// lower half of its number. A queue pair that is gone may have left completions behind.
 constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
+constexpr int kLaneBits = 20, kLifeBits = 11;
+static_assert(1 + kLaneBits + kLifeBits == 32);
+
+constexpr std::uint64_t request_id(std::uint32_t lane, std::uint32_t life, std::uint32_t number) {
+  return std::uint64_t{life & ((1u << kLifeBits) - 1)} << (32 + kLaneBits) |
+         std::uint64_t{lane} << 32 | number;
+}
 
 // Codes that say: no answer from the other end. The others are a device's word about a request.
 bool peer_is_silent(ibv_wc_status status) {
@@ -139,8 +149,8 @@ ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t byt
   lane.pieces[i] = {reinterpret_cast<std::uint64_t>(data), static_cast<std::uint32_t>(bytes), lkey};
   ibv_send_wr& request = lane.chain[i];
   request = {};
-  request.wr_id = kIsSend | static_cast<std::uint64_t>(lane.index) << 32 |
-                  static_cast<std::uint32_t>(lane.posted);
+  request.wr_id =
+      kIsSend | request_id(lane.index, lane.life, static_cast<std::uint32_t>(lane.posted));
   request.sg_list = &lane.pieces[i];
   request.num_sge = bytes ? 1 : 0;
   request.opcode = IBV_WR_RDMA_WRITE;
@@ -181,7 +191,7 @@ void VerbsTransport::give_receives_back(Lane& lane) {
     ibv_recv_wr requests[kReceivesAtOnce] = {};
     const int n = std::min(lane.receives, kReceivesAtOnce);
     for (int i = 0; i < n; ++i) {
-      requests[i].wr_id = static_cast<std::uint64_t>(lane.index) << 32;
+      requests[i].wr_id = request_id(lane.index, lane.life, 0);
       requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;
     }
     lane.receives -= n;
@@ -229,8 +239,9 @@ std::size_t VerbsTransport::reap() noexcept {
 }
 
 void VerbsTransport::on_completion(const ibv_wc& completion) {
-  Lane& lane = lanes_[completion.wr_id >> 32 & 0x7fffffff];
-  if (!lane.qp) return;  // of a queue pair given up
+  Lane& lane = lanes_[completion.wr_id >> 32 & ((1u << kLaneBits) - 1)];
+  const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
+  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a queue pair given up
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
     const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
     fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
@@ -305,6 +316,7 @@ bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
 Caps VerbsTransport::caps() const {
   Caps caps;
   caps.name = "verbs";
+  caps.recoverable = true;
   caps.inline_bytes = static_cast<std::size_t>(
       std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));
   return caps;

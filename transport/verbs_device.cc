@@ -172,8 +172,8 @@ void VerbsDevice::open_port() {
                          limits_.phys_port_cnt));
     return port.state == IBV_PORT_ACTIVE;
   };
-  if (settings_.port > 0) {
-    port_number_ = settings_.port;
+  if (settings_.port > 0) port_number_ = settings_.port;
+  if (port_number_ > 0) {
     query(port_number_);
   } else {
     for (int number = 1; number <= limits_.phys_port_cnt && port_number_ == 0; ++number)

@@ -48,6 +48,9 @@ class VerbsDevice {
   ibv_pd* domain() const { return domain_; }
   int port_number() const { return port_number_; }
   const VerbsPort& port() const { return port_; }
+  // Looks at the port again: a link that was down may have come back with other addresses. Throws
+  // Error where it is down.
+  void refresh() { open_port(); }
   const ibv_device_attr& limits() const { return limits_; }
   std::size_t max_message() const { return max_message_; }
   double rate_gbps() const { return rate_gbps_; }  // of the port, as its driver says; 0: unknown

@@ -14,12 +14,20 @@ void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcep
   if (!peer.failure.ok()) return;
   peer.failure = Status(code, fmt::format("{}: {}: {}", peer.where, where_, why), peer.rank);
   log().debug("verbs: rank {}: {}", rank_, peer.failure.to_string());
+  end_all(peer, code, true);
+}
+
+// `told`: the transfers complete with the code; otherwise they are forgotten.
+void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
+  const auto end = [&](std::uint64_t id) {
+    if (told) complete(id, code);
+  };
   for (Lane* lane : peer.lanes) {
     if (!lane->qp) continue;
     lane->qp->stop();
     lane->qp.reset();
     for (const Queued& message : lane->queue)
-      if (message.front.what == VerbsMessage::kData) complete(message.id, code);
+      if (message.front.what == VerbsMessage::kData) end(message.id);
     lane->queue.clear();
     lane->writing.clear();
     lane->writes.clear();
@@ -28,16 +36,16 @@ void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcep
   }
   std::erase_if(long_sends_, [&](const auto& item) {
     if (item.second.peer != peer.rank) return false;
-    complete(item.second.transfer.id, code);
+    end(item.second.transfer.id);
     return true;
   });
-  for (const auto& [tag, transfer] : peer.wanted) complete(transfer.id, code);
+  for (const auto& [tag, transfer] : peer.wanted) end(transfer.id);
   peer.wanted.clear();
-  for (const Waiting& waiting : peer.waiting) complete(waiting.transfer.id, code);
+  for (const Waiting& waiting : peer.waiting) end(waiting.transfer.id);
   peer.waiting.clear();
   for (Window& window : peer.windows) {
     if (!window.used) continue;
-    complete(window.transfer.id, code);
+    end(window.transfer.id);
     window = {};
   }
   peer.windows_used = 0;

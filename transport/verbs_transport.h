@@ -1,6 +1,6 @@
 // The class behind make_verbs_transport. Set-up is in verbs.cc, the datapath (queue pairs, slots,
-// completions) in verbs_datapath.cc, matching and long messages in verbs_matching.cc, and giving up
-// in verbs_failure.cc.
+// completions) in verbs_datapath.cc, matching and long messages in verbs_matching.cc, giving up in
+// verbs_failure.cc, and beginning anew in verbs_sever.cc.
 #pragma once
 
 #include <array>
@@ -37,6 +37,9 @@ class VerbsTransport final : public Transport {
   Caps caps() const override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
+  void sever(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool meet(Rank peer, std::string_view theirs) noexcept override;
   bool disputed(Rank peer, Head& theirs) const noexcept override;
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
@@ -63,6 +66,7 @@ class VerbsTransport final : public Transport {
   struct Lane {
     Peer* peer = nullptr;
     std::uint32_t index = 0;  // in lanes_
+    std::uint32_t life = 0;   // which queue pair it has: rises when a lane begins anew
     std::unique_ptr<VerbsQp> qp;  // null once given up
     VerbsSendCredits send_credits;
     VerbsRecvCredits recv_credits;
@@ -127,6 +131,7 @@ class VerbsTransport final : public Transport {
 
   // verbs.cc
   void set_up(const Nic& rail, int nranks);
+  void begin(Lane& lane);
   std::string greeting(int nranks) const;
   void connect(Rank rank, const std::string& greeting);
   void release_all() noexcept;
@@ -169,6 +174,7 @@ class VerbsTransport final : public Transport {
 
   // verbs_failure.cc
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
+  void end_all(Peer& peer, Code code, bool told) noexcept;
   bool take_back(Peer& peer, std::uint32_t number);
 
   Rank rank_;

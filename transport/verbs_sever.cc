@@ -1,0 +1,91 @@
+// The end of a connection of the verbs transport, and a new beginning: see Transport::sever().
+//
+// A connection is a peer's queue pairs. Once they are destroyed, no device reads from or writes to
+// any memory on their behalf, and what the peer has under way is dropped where it arrives. The
+// slots, their registration, the completion queue and the other peers' connections stay.
+#include <cstring>
+
+#include "topo/log.h"
+#include "transport/verbs_transport.h"
+
+namespace weft {
+namespace {
+
+// What the peer must know; its port and the names of the queue pairs follow.
+struct Invitation {
+  std::uint64_t rings = 0;  // where the slots begin that it fills
+  std::uint32_t key = 0;
+  std::uint32_t port_bytes = 0;
+};
+
+}  // namespace
+
+void VerbsTransport::sever(Rank rank) noexcept {
+  Peer* peer = peer_of(rank);
+  if (!peer) return;
+  end_all(*peer, Code::kAborted, false);
+  peer->unclaimed.clear();
+  if (peer->failure.ok())
+    peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
+}
+
+std::string VerbsTransport::reopen(Rank rank) noexcept {
+  Peer* peer = peer_of(rank);
+  if (!peer) return {};
+  try {
+    device_->refresh();
+    end_all(*peer, Code::kAborted, false);  // an attempt before this one
+    // Room in the completion queue for the new queue pairs: what the old ones left is dropped.
+    for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {
+    }
+    for (Lane* lane : peer->lanes) begin(*lane);
+    const std::string port = device_->port().encode();
+    Invitation invitation;
+    invitation.rings = reinterpret_cast<std::uint64_t>(peer->lanes.front()->ring);
+    invitation.key = arena_memory_->rkey();
+    invitation.port_bytes = static_cast<std::uint32_t>(port.size());
+    std::string text(reinterpret_cast<const char*>(&invitation), sizeof invitation);
+    text += port;
+    for (const Lane* lane : peer->lanes) {
+      const VerbsQpName name = lane->qp->name();
+      text.append(reinterpret_cast<const char*>(&name), sizeof name);
+    }
+    return text;
+  } catch (const std::exception& e) {
+    log().debug("verbs: rank {}: {} cannot be opened yet: {}", rank_, peer->where, e.what());
+    end_all(*peer, Code::kAborted, false);
+    return {};
+  }
+}
+
+bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
+  Peer* peer = peer_of(rank);
+  Invitation invitation;
+  if (!peer || peer->lanes.empty() || theirs.size() < sizeof invitation) return false;
+  std::memcpy(&invitation, theirs.data(), sizeof invitation);
+  const std::size_t names = sizeof invitation + invitation.port_bytes;
+  if (theirs.size() != names + peer->lanes.size() * sizeof(VerbsQpName)) return false;
+  try {
+    const VerbsPath path = verbs_path(
+        *device_, VerbsPort::decode(theirs.substr(sizeof invitation, invitation.port_bytes)));
+    for (std::size_t k = 0; k < peer->lanes.size(); ++k) {
+      Lane& lane = *peer->lanes[k];
+      if (!lane.qp) return false;
+      VerbsQpName name;
+      std::memcpy(&name, theirs.data() + names + k * sizeof name, sizeof name);
+      lane.remote_ring =
+          invitation.rings + k * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
+      lane.remote_key = invitation.key;
+      lane.qp->connect(path, name);
+    }
+  } catch (const std::exception& e) {
+    log().debug("verbs: rank {}: {} cannot be met: {}", rank_, peer->where, e.what());
+    end_all(*peer, Code::kAborted, false);
+    return false;
+  }
+  peer->failure = {};
+  peer->note = {};
+  return true;
+}
+
+}  // namespace weft
