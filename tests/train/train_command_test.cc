@@ -1,4 +1,4 @@
-// `weft train` on real processes: layouts, launchers, death and resumption.
+// `weft train` on real processes: layouts, death and resumption.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -31,9 +31,9 @@ class TrainCommand : public ::testing::Test {
                        WEFT_BINARY, flags);
   }
   // Step -> loss, the last one where a step was done again.
-  std::map<int, double> losses(const std::string& flags, const std::string& before = "") {
+  std::map<int, double> losses(const std::string& flags) {
     const std::string log = folder_ + fmt::format("/log{}", ++logs_);
-    output_ = run(before + command(flags + " --log " + log));
+    output_ = run(command(flags + " --log " + log));
     EXPECT_EQ(output_.exit_code, 0) << output_.text;
     std::map<int, double> all;
     std::ifstream in(log);
@@ -59,13 +59,6 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   EXPECT_LT(one.at(12), one.at(1) - 0.3);
   expect_near(one, losses("-n 8 --dp 2 --tp 2 --pp 2"));
   expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
-}
-
-TEST_F(TrainCommand, UnderMpirun) {
-  if (run("command -v mpirun").exit_code != 0)
-    GTEST_SKIP() << "missing capability: mpirun (openmpi-bin)";
-  const auto one = losses("");
-  expect_near(one, losses("--tp 2", "mpirun --allow-run-as-root --oversubscribe -n 4 "));
 }
 
 TEST_F(TrainCommand, SamplesTextAtTheEnd) {
