@@ -80,7 +80,9 @@ void DataParallel<T>::fill(
     }
     for (std::size_t i = unit.first; i < unit.last; ++i) {
       Parameter<T>& p = stage_.parameters()[i];
-      for (std::size_t k = 0; k < p.logical.count(); ++k) p.value[k] = value(p, k);
+      in_ranges(p.logical.count(), 8192, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) p.value[k] = value(p, k);
+      });
     }
     if (options_.zero == 3) {
       const std::size_t n = part(whole.count());

@@ -56,7 +56,7 @@ class DataParallel : public WeightStore {
   // Every element from the seed, its tensor's name and its place in the logical tensor: the same
   // model in every layout.
   void initialise(std::uint64_t seed);
-  // Calls fill(logical, index) for every element here; it returns the value.
+  // value(parameter, index) for every element here, on all of this rank's threads.
   void fill(const std::function<T(const Parameter<T>&, std::size_t)>& value);
 
   void expect_weights(int unit) override;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "train/pipeline_checker.h"
 
@@ -236,34 +235,6 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
   comm.all_reduce(&busy, &busy, 1, DType::kInt64, RedOp::kSum).check();
   return 1 - static_cast<double>(busy) /
                  (static_cast<double>(comm.size()) * static_cast<double>(ends[0] + ends[1]));
-}
-
-void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) throw Error(fmt::format("cannot write the trace {}: does its folder exist?", path));
-  fmt::print(file,
-             "{{\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":"
-             "{{\"name\":\"rank {0}\"}}}}",
-             rank);
-  for (int chunk = 0; chunk < shape.chunks; ++chunk)
-    fmt::print(file,
-               ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{"
-               "\"name\":\"stage {}\"}}}}",
-               rank, chunk, chunk * shape.ranks + rank % shape.ranks);
-  for (const PipelineRecord& r : records)
-    fmt::print(file,
-               ",\n{{\"ph\":\"X\",\"cat\":\"pipeline\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":"
-               "{:.3f},\"name\":\"{}\",\"args\":{{\"microbatch\":{},\"stage\":{}}}}}",
-               rank, r.action.stage / shape.ranks, static_cast<double>(r.begin_ns) / 1e3,
-               static_cast<double>(r.end_ns - r.begin_ns) / 1e3, describe(r.action, shape),
-               r.action.microbatch, r.action.stage);
-  fmt::print(
-      file,
-      "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\",\"rank\":{},"
-      "\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
-      rank);
-  std::fclose(file);
 }
 
 template class PipelineRuntime<float>;

@@ -90,9 +90,4 @@ class PipelineRuntime {
 // clock. A collective call.
 double measured_bubble(const PipelineRun& run, Communicator comm);
 
-// F, B and W of this rank as Chrome trace events (schema weft.trace/1, so that `weft trace merge`
-// joins those of all ranks). Throws Error where it cannot be written.
-void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records);
-
 }  // namespace weft::train

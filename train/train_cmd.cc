@@ -20,6 +20,7 @@
 #include "train/checkpoint.h"
 #include "train/commands.h"
 #include "train/pipeline_explain.h"
+#include "train/pipeline_trace.h"
 #include "train/spiral_cmd.h"
 #include "train/trainer.h"
 
@@ -38,6 +39,7 @@ struct TrainFlags {
   int steps = 300, sample = 200, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
+  std::string of;
   std::string save, kill;
   int save_every = 100, keep = 2, restarts = 0;
   bool resume = false, elastic = false;
@@ -65,6 +67,11 @@ double resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+// "run.json" -> "run.pipeline.json"
+std::string pipeline_file(const std::string& trace) {
+  return std::filesystem::path(trace).replace_extension(".pipeline.json");
 }
 
 nlohmann::json to_json(const train::AxisBytes& b) {
@@ -156,8 +163,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
     std::fflush(stdout);
   }
   if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(std::filesystem::path(flags.trace).replace_extension(".pipeline.json"), world.rank()), world.rank(),
-                                trainer.pipeline().schedule().shape,
+    train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
+                                world.rank(), trainer.pipeline().schedule().shape,
                                 trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
@@ -208,8 +215,10 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
-    fmt::print("{}", train::explain_pipeline(train::make_pipeline_schedule(
-                         flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
+    auto schedule = train::make_pipeline_schedule(flags.options.schedule,
+                                                  {stages, micro_batches, flags.options.chunks});
+    if (!flags.of.empty()) schedule = train::schedule_of_trace(pipeline_file(flags.of), schedule);
+    fmt::print("{}", train::explain_pipeline(schedule));
     return kExitOk;
   }
   if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
@@ -353,6 +362,7 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
+  command->add_option("--of", flags->of, "with --explain: what a run really did, by its --trace");
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
   command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(

@@ -61,6 +61,25 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
 }
 
+// The table of the schedule, and that of what four ranks really did, are the same.
+TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
+  const std::string trace = folder_ + "/run.json";
+  losses("-n 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
+  const std::string explain = std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
+  const Output planned = run(explain + " --microbatches 4");
+  const Output done = run(explain + " --microbatches 4 --of " + trace);
+  EXPECT_EQ(done.exit_code, 0) << done.text;
+  EXPECT_EQ(done.text, planned.text);
+  EXPECT_NE(done.text.find("active %: 25/50/75/100/75/50/75/100/75/50/25"), std::string::npos);
+  // A trace of something else is not taken for it.
+  const Output other = run(explain + " --microbatches 5 --of " + trace);
+  EXPECT_EQ(other.exit_code, 4) << other.text;
+  EXPECT_NE(other.text.find("12 F, B and W are in it, 15 in the schedule"), std::string::npos)
+      << other.text;
+  std::ofstream(folder_ + "/run.pipeline.rank2.json") << "{}";
+  EXPECT_EQ(run(explain + " --microbatches 4 --of " + trace).exit_code, 4);
+}
+
 TEST_F(TrainCommand, SamplesTextAtTheEnd) {
   const Output out = run(command("--sample 40 --prompt hello"));
   EXPECT_EQ(out.exit_code, 0);
