@@ -17,9 +17,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define WEFT_HD __host__ __device__ __forceinline__
-#define WEFT_UNROLL _Pragma("unroll")
 #else
 #define WEFT_HD inline
+#endif
+#ifdef __CUDA_ARCH__  // the pass for the processor does not know it
+#define WEFT_UNROLL _Pragma("unroll")
+#else
 #define WEFT_UNROLL
 #endif
 
