@@ -1,5 +1,6 @@
 // The body of the reduction kernel, for both the GPU and the processor: thread `thread` of
-// `threads` does its share. Included by device_kernels.cu and device_kernels.cc only.
+// `threads` does its share. The codecs of elements are
+// the trainer's too (train/device_kernel.h).
 //
 //   | head, by elements | vectors of 16 bytes, kUnroll per thread and turn | tail, by elements |
 //

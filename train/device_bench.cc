@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -65,7 +66,7 @@ void bench_kernels(const KernelBench& b) {
   fmt::print("# {}, bf16, {} rows of {}; peak {} GB/s and {} TFLOP/s{}\n", gpu, b.rows, b.width,
              peaks.gb_per_s, peaks.tflops,
              peaks.gb_per_s > 0 ? "" : " (not known: --peak-gbs, --peak-tflops)");
-  const Index n = b.rows * b.width, samples = b.rows / b.positions;
+  const Index n = b.rows * b.width, positions = std::min(b.positions, b.rows);
   const auto mb = [](Index elements) { return 2.0 * static_cast<double>(elements); };
   auto x = filled<T>(4 * n), y = filled<T>(4 * n), z = filled<T>(4 * n);
   auto gain = filled<T>(4 * b.width), bias = filled<T>(4 * b.width);
@@ -107,7 +108,7 @@ void bench_kernels(const KernelBench& b) {
     table.row("cross_entropy", mb(2 * b.rows * b.vocabulary), 0, [&] { loss.fused(1e-4); });
   }
   {
-    const Index parameters = 12 * b.width * b.width * 12;
+    const Index parameters = b.rows * 5184;  // by default those of the blocks of the 124M model
     auto weights = filled<T>(parameters), gradient = filled<T>(parameters);
     auto master = filled<W>(parameters), m = filled<W>(parameters);
     auto v = Tensor<W>::zeros(parameters, Use::kWorkspace);
@@ -120,8 +121,8 @@ void bench_kernels(const KernelBench& b) {
     table.row("sum of squares", mb(parameters), 0,
               [&] { sum.add(gradient.data(), parameters); });
   }
-  if (samples > 0) {
-    const AttentionShape s{samples, b.positions, b.heads, b.width / b.heads};
+  {
+    const AttentionShape s{b.rows / positions, positions, b.heads, b.width / b.heads};
     const Index p = s.batch * s.heads * s.positions * s.positions;
     Tensor<T> kept(p, Use::kWorkspace);
     // Two products of 2 T T d each, four for the gradient; without the causal mask.
