@@ -21,7 +21,7 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
   gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
                                 : Tensor<T>::zeros(own, Use::kRemoteGradients);
-  if (options.deterministic && options.zero == 0)
+  if (options.deterministic && options.zero < 2)
     sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
   if (optimizer.adam || optimizer.momentum != 0)
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
@@ -129,169 +129,6 @@ void DataParallel<T>::initialise(std::uint64_t seed) {
 }
 
 template <class T>
-void DataParallel<T>::gather_unit(int unit, T* whole) {
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  const std::size_t n = part(u.end - u.begin);
-  copy(whole + static_cast<std::size_t>(mesh_.shard.rank()) * n, weights_.data() + part(u.begin),
-       n);
-  mesh_.shard.all_gather(whole, n);
-}
-
-template <class T>
-void DataParallel<T>::want_weights(int unit) {
-  poll();
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero < 3 || s.wanted++ > 0) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  s.weights = Tensor<T>(u.end - u.begin, Use::kWeights);
-  gather_unit(unit, s.weights.data());
-  stage_.bind(unit, s.weights.data(), nullptr);
-}
-
-template <class T>
-void DataParallel<T>::release_weights(int unit) {
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero == 3 && --s.wanted == 0) s.weights = {};
-}
-
-template <class T>
-void DataParallel<T>::want_gradients(int unit) {
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero < 2 || !s.gradients.empty()) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  s.gradients = Tensor<T>::zeros(u.end - u.begin, Use::kGradients);
-  stage_.bind(unit, nullptr, s.gradients.data());
-}
-
-template <class T>
-void DataParallel<T>::gradients_done(int unit) {
-  poll();
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  ++s.done;
-  if (!sums_.empty()) {
-    if (unit == 0) reduce_in_order();
-    return;
-  }
-  if (unit == stage_.shared_unit() || !options_.overlap) return;  // finish() sends it
-  if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
-}
-
-// The same sum for every number of replicas: micro-batches are dealt out in turn, so that replica
-// r has number r, r + n, r + 2n, ...; after each, the sum so far goes on with the gradients of n
-// more in the order of ranks. It rides on replica 0's (weft adds in the order of ranks).
-template <class T>
-void DataParallel<T>::reduce_in_order() {
-  if (mesh_.data.rank() == 0) add(gradients_.data(), sums_.data(), sums_.count());
-  mesh_.data.all_reduce(gradients_.data(), gradients_.count());
-  copy(sums_.data(), gradients_.data(), sums_.count());
-  gradients_.fill_zero();
-}
-
-// With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
-template <class T>
-void DataParallel<T>::sum_partial(int unit) {
-  if (!options_.sequence_parallel) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  for (std::size_t i = u.first; i < u.last; ++i) {
-    Parameter<T>& p = stage_.parameters()[i];
-    if (p.logical.shard.of == 1) mesh_.tensor.all_reduce(p.gradient, p.logical.count());
-  }
-}
-
-template <class T>
-void DataParallel<T>::send_unit(int unit) {
-  sum_partial(unit);
-  for (const Bucket& b : buckets_)
-    if (b.unit == unit) launch(b);
-}
-
-template <class T>
-void DataParallel<T>::launch(const Bucket& bucket) {
-  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
-  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, mesh_.shard.size() == 1};
-  if (options_.zero >= 2) {
-    t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
-    t.data = t.own.data();
-  }
-  if (mesh_.shard.size() > 1) {
-    const std::size_t n = part(bucket.count());
-    t.handle = mesh_.shard.beside<T>().reduce_scatter_async(
-        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
-        RedOp::kSum);
-  } else if (mesh_.replica.size() > 1) {
-    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
-                                                          RedOp::kSum);
-  }
-  travels_.push_back(std::move(t));
-  poll();
-}
-
-// True when it is there.
-template <class T>
-bool DataParallel<T>::advance(Travel& t, bool wait) {
-  if (mesh_.data.size() == 1) return true;
-  for (;;) {
-    if (!wait && !t.handle.test()) return false;
-    require(t.handle.wait());
-    if (t.scattered || mesh_.replica.size() == 1) return true;
-    t.scattered = true;
-    const std::size_t n = part(t.bucket->count());
-    T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-    t.handle = mesh_.replica.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
-  }
-}
-
-template <class T>
-void DataParallel<T>::arrived(Travel& t) {
-  if (options_.zero < 2) return;  // in place
-  const std::size_t n = part(t.bucket->count());
-  add(gradients_.data() + part(t.bucket->begin),
-      t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
-}
-
-// In the order of their launch on every rank: second halves must not overtake each other.
-template <class T>
-void DataParallel<T>::poll() {
-  while (!travels_.empty() && advance(travels_.front(), false)) {
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
-  }
-}
-
-template <class T>
-void DataParallel<T>::finish() {
-  if (!sums_.empty()) {
-    copy(gradients_.data(), sums_.data(), sums_.count());
-    sums_.fill_zero();
-  }
-  const int shared = stage_.shared_unit();
-  if (shared >= 0) {
-    const Unit& u = stage_.units()[static_cast<std::size_t>(shared)];
-    for (std::size_t i = u.first; i < u.last; ++i) {
-      const Parameter<T>& p = stage_.parameters()[i];
-      if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
-    }
-  }
-  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
-    if (!sums_.empty())
-      sum_partial(u);
-    else if (u == shared || !options_.overlap)
-      send_unit(u);
-    state_[static_cast<std::size_t>(u)].done = 0;
-  }
-  if constexpr (kOnDevice<T>) wait_for_device();  // until here it computed
-  const double start = now_seconds();
-  while (!travels_.empty()) {
-    advance(travels_.front(), true);
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
-  }
-  if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
-}
-
-template <class T>
 void DataParallel<T>::each_piece(
     const std::function<void(const Parameter<T>&, std::size_t, std::size_t, std::size_t)>& call)
     const {
@@ -314,14 +151,35 @@ T* DataParallel<T>::part_gradients(std::size_t stored, std::size_t flat) {
   return gradients_.data() + (options_.zero >= 2 ? stored : flat);
 }
 
+// What counts in the norm: an element that several ranks have counts on one of them.
+template <class T>
+void DataParallel<T>::each_gradient(const std::function<void(const T*, std::size_t)>& see) const {
+  if (mesh_.replica.rank() != 0) return;
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
+    see(gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
+  });
+}
+
 template <class T>
 double DataParallel<T>::squares() const {
   SquareSum<T> sum;
-  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-    if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
-    sum.add(gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
-  });
+  each_gradient([&](const T* x, std::size_t n) { sum.add(x, n); });
   return sum.value();
+}
+
+template <class T>
+double DataParallel<T>::largest() const {
+  double most = 0;
+  if constexpr (!kOnDevice<T>)  // where the deterministic mode is refused
+    each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
+  return most;
+}
+
+template <class T>
+void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
+  if constexpr (!kOnDevice<T>)
+    each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
 }
 
 template <class T>

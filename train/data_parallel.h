@@ -9,6 +9,7 @@
 //
 // (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups (MiCS);
 // each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups of one.
+// With stage 3, the weights of the next unit are gathered while this one computes.
 //
 // Gradients travel in buckets: pieces of the flat buffer, at most so many bytes, from its end, as
 // the backward pass fills it from there.
@@ -17,9 +18,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "train/exact_sum.h"
 #include "train/gpt_stage.h"
 #include "train/mesh.h"
 #include "train/offload.h"
@@ -56,6 +59,7 @@ class DataParallel : public WeightStore {
   // Calls fill(logical, index) for every element here; it returns the value.
   void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
+  void expect_weights(int unit) override;
   void want_weights(int unit) override;
   void release_weights(int unit) override;
   void want_gradients(int unit) override;
@@ -68,6 +72,9 @@ class DataParallel : public WeightStore {
   void finish();
   // Sum of squares of this rank's part; elements that several ranks have count on one of them.
   double squares() const;
+  // The same in two steps with the same bits wherever the parts are cut (deterministic mode).
+  double largest() const;
+  void add_squares(ExactSum& sum, int shift) const;
   // One step of the optimizer (from 1) with gradients times `scale`; then every rank has the
   // weights it needs, and gradients are zero.
   void update(int step, double rate, double scale);
@@ -96,6 +103,7 @@ class DataParallel : public WeightStore {
     const Bucket* bucket;
     T* data;
     Tensor<T> own;  // its memory, where the bucket has no place of its own
+    Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
     Handle handle;
     bool scattered = false;
   };
@@ -107,9 +115,10 @@ class DataParallel : public WeightStore {
   void send_unit(int unit);
   void reduce_in_order();
   void sum_partial(int unit);
-  void gather_unit(int unit, T* whole);
+  void fetch(int unit);
   void share_weights();
   void set_master();  // from the weights
+  void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
   // Where this rank's part of the bucket begins in the flat buffer.
   std::size_t mine(const Bucket& b) const {
@@ -142,6 +151,8 @@ class DataParallel : public WeightStore {
   struct UnitState {
     Tensor<T> weights, gradients;  // while needed, where not kept whole
     int wanted = 0, done = 0;
+    std::optional<Handle> fetch;  // of the weights
+    double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;
   std::deque<Travel> travels_;

@@ -85,6 +85,16 @@ bool GptStage<T>::ties(int unit) const {
   return shape_.tied && first() && last() && unit == static_cast<int>(layers_.size()) - 1;
 }
 
+// What the pass needs after this unit. The head keeps its weights from its forward to its backward
+// pass; the embedding's backward pass needs none.
+template <class T>
+void GptStage<T>::expect_after(int unit, bool backward) {
+  const int next = backward ? unit - 1 : unit + 1, end = static_cast<int>(layers_.size());
+  if (next < 0 || next >= end || (backward && first() && next == 0)) return;
+  store_->expect_weights(next);
+  if (!backward && ties(next)) store_->expect_weights(0);
+}
+
 template <class T>
 void GptStage<T>::forward(int microbatch, const T* input, T* output) {
   MicroBatch& m = at(microbatch);
@@ -97,6 +107,7 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     const auto u = static_cast<std::size_t>(unit);
     store_->want_weights(unit);
     if (ties(unit)) store_->want_weights(0);
+    expect_after(unit, false);
     if (recomputes(unit)) {
       m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
       copy(m.inputs[u].data(), x.data(), x.count());
@@ -141,6 +152,7 @@ Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> gr
   const auto u = static_cast<std::size_t>(unit);
   const bool is_head = last() && u + 1 == layers_.size(), is_embedding = first() && unit == 0;
   if (!is_head && !is_embedding) store_->want_weights(unit);
+  expect_after(unit, true);
   store_->want_gradients(unit);
   if (ties(unit)) store_->want_gradients(0);
   if (recomputes(unit)) layers_[u]->forward(std::move(m.inputs[u]), m.batch, m.kept[u]);

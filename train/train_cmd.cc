@@ -165,6 +165,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
       const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
       trainer.set_steps_done(loaded.step);
       trainer.restored();
+      for (const std::string& why : loaded.left_out)
+        if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
   }

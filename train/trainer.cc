@@ -46,6 +46,16 @@ void check(const TrainOptions& o, Rank me) {
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
+    if (o.deterministic && o.zero >= 2) {
+      if (o.mesh.shard != 0 && o.mesh.shard != o.mesh.data)
+        throw Error(fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
+                                "depend on the groups; leave one out", o.zero, o.mesh.shard));
+      // Its gradient waits for its twin on the other stage, all micro-batches together.
+      if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
+        throw Error(fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
+                                "would depend on --dp; use --untied or --zero 1", o.zero,
+                                o.mesh.pipeline));
+    }
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -152,6 +162,23 @@ void Trainer<T>::load_batches() {
   }
 }
 
+// The sum of squares of all gradients, with the same bits in every layout.
+template <class T>
+double Trainer<T>::exact_squares() {
+  double largest = 0;
+  for (const auto& store : stores_) largest = std::max(largest, store->largest());
+  mesh_->all.all_reduce(&largest, 1, RedOp::kMax);
+  if (largest == 0 || !std::isfinite(largest)) return largest;
+  const int shift = ExactSum::shift(largest);
+  ExactSum sum;
+  for (const auto& store : stores_) store->add_squares(sum, shift);
+  std::int64_t both[] = {sum.high, sum.low};
+  mesh_->all.run([&] {
+    return mesh_->all.comm().all_reduce(both, both, 2, DType::kInt64, RedOp::kSum);
+  });
+  return ExactSum{both[0], both[1]}.value(shift);
+}
+
 template <class T>
 StepReport Trainer<T>::step() {
   StepReport report;
@@ -179,7 +206,7 @@ StepReport Trainer<T>::step() {
   std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
   double* busy = numbers.data() + total + 1;  // seconds of each rank
   for (std::size_t c = 0; c < stages_.size(); ++c) {
-    if (mesh_->replica.rank() == 0) numbers[total] += stores_[c]->squares();
+    if (!options_.deterministic) numbers[total] += stores_[c]->squares();
     if (!stages_[c]->last() || mesh_->tensor.rank() != 0) continue;
     for (int m = 0; m < micro_batches_; ++m)
       numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
@@ -196,6 +223,7 @@ StepReport Trainer<T>::step() {
   report.straggler = static_cast<Rank>(slowest - busy);
   report.straggler_ratio = *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
   const double scaled = loss_scale();
+  if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
   report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());

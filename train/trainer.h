@@ -77,6 +77,7 @@ class Trainer {
 
  private:
   void load_batches();
+  double exact_squares();
   World& world_;
   const TrainOptions options_;
   const Text& text_;
