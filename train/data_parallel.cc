@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "train/operators.h"
+#include "train/device_operators.h"
 
 namespace weft::train {
 
@@ -24,9 +24,10 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   if (options.deterministic && options.zero < 2)
     sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
   if (optimizer.adam || optimizer.momentum != 0)
-    moment1_ = Tensor<T>::zeros(own, Use::kOptimizer);
-  if (optimizer.adam) moment2_ = Tensor<T>::zeros(own, Use::kOptimizer);
-  if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
+    moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
   send_state_away();
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
     const std::size_t begin = stage.units()[static_cast<std::size_t>(u)].begin;
@@ -70,7 +71,7 @@ void DataParallel<T>::make_buckets(std::size_t most) {
 
 template <class T>
 void DataParallel<T>::fill(
-    const std::function<T(const Parameter<T>&, std::size_t)>& value) {
+    const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value) {
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
     const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
     Tensor<T> whole;
@@ -80,16 +81,27 @@ void DataParallel<T>::fill(
     }
     for (std::size_t i = unit.first; i < unit.last; ++i) {
       Parameter<T>& p = stage_.parameters()[i];
-      in_ranges(p.logical.count(), 8192, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t k = begin; k < end; ++k) p.value[k] = value(p, k);
+      std::vector<HostOf<T>> values(p.logical.count());
+      in_ranges(values.size(), 8192, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) values[k] = value(p, k);
       });
+      from_host(p.value, values.data(), values.size());
     }
     if (options_.zero == 3) {
       const std::size_t n = part(whole.count());
-      std::copy_n(whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n,
-                  weights_.data() + part(unit.begin));
+      copy(weights_.data() + part(unit.begin),
+           whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
     }
   }
+  set_master();
+}
+
+template <class T>
+void DataParallel<T>::set_master() {
+  if constexpr (kHasMaster<T>)
+    each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+      widen(master_.data() + stored, part_weights(stored, p.offset + first), n);
+    });
 }
 
 namespace {
@@ -109,11 +121,11 @@ double unit_interval(std::uint64_t x) {  // (0, 1]
 template <class T>
 void DataParallel<T>::initialise(std::uint64_t seed) {
   fill([seed](const Parameter<T>& p, std::size_t k) {
-    if (p.deviation == 0) return static_cast<T>(p.ones ? 1 : 0);
+    if (p.deviation == 0) return static_cast<HostOf<T>>(p.ones ? 1 : 0);
     std::uint64_t key = seed;
     for (const char c : p.logical.name) key = scramble(key ^ static_cast<unsigned char>(c));
     const std::uint64_t a = scramble(key + 2 * p.logical.logical_index(k)), b = scramble(a);
-    return static_cast<T>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
+    return static_cast<HostOf<T>>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
                           std::cos(2 * std::numbers::pi * unit_interval(b)));
   });
 }
@@ -153,27 +165,29 @@ void DataParallel<T>::each_gradient(const std::function<void(const T*, std::size
 
 template <class T>
 double DataParallel<T>::squares() const {
-  double sum = 0;
-  each_gradient([&](const T* x, std::size_t n) { sum += sum_of_squares(x, n); });
-  return sum;
+  SquareSum<T> sum;
+  each_gradient([&](const T* x, std::size_t n) { sum.add(x, n); });
+  return sum.value();
 }
 
 template <class T>
 double DataParallel<T>::largest() const {
   double most = 0;
-  each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
+  if constexpr (!kOnDevice<T>)  // where the deterministic mode is refused
+    each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
   return most;
 }
 
 template <class T>
 void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
-  each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
+  if constexpr (!kOnDevice<T>)
+    each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
 }
 
 template <class T>
 void DataParallel<T>::send_state_away() {
   if (!offload_ || moment1_.empty()) return;
-  std::vector<Tensor<T>> state;
+  std::vector<Tensor<Wide<T>>> state;
   state.push_back(std::move(moment1_));
   state.push_back(std::move(moment2_));
   offload_->put(0, state);
@@ -182,7 +196,7 @@ void DataParallel<T>::send_state_away() {
 template <class T>
 void DataParallel<T>::bring_state_back() {
   if (!offload_) return;
-  std::vector<Tensor<T>> state;
+  std::vector<Tensor<Wide<T>>> state;
   offload_->get(0, state);
   if (state.empty()) return;  // is here
   moment1_ = std::move(state[0]);
@@ -196,13 +210,14 @@ void DataParallel<T>::update(int step, double rate, double scale) {
     T* w = part_weights(stored, p.offset + first);
     const T* g = part_gradients(stored, p.offset + first);
     const double decay = p.decays ? optimizer_.decay : 0;
-    T* m = moment1_.empty() ? nullptr : moment1_.data() + stored;
-    if (optimizer_.adam)
-      adamw(w, m, moment2_.data() + stored, g, n,
-            {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
-            static_cast<T>(scale));
-    else
-      sgd(w, m, g, n, rate, optimizer_.momentum, decay, static_cast<T>(scale));
+    const auto place = [&](Tensor<Wide<T>>& state) {
+      return state.empty() ? nullptr : state.data() + stored;
+    };
+    update_weights(w, place(master_), place(moment1_), place(moment2_), g, n,
+                   {optimizer_.adam,
+                    {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
+                    optimizer_.momentum,
+                    scale});
   });
   send_state_away();
   share_weights();
@@ -226,22 +241,47 @@ void DataParallel<T>::share_weights() {
 }
 
 template <class T>
-std::vector<Piece<T>> DataParallel<T>::pieces() {
+std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
   bring_state_back();  // stays until the next update
-  std::vector<Piece<T>> all;
+  copies_.clear();
+  std::vector<Piece<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     const bool duplicate = p.tied_copy || mesh_.replica.rank() != 0 ||
                            (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0);
-    const auto piece = [&](const char* suffix, T* data) {
-      Piece<T> x{p.logical, first, n, data, duplicate};
+    const auto piece = [&]<class X>(const char* suffix, X* data) {
+      HostOf<T>* here = nullptr;
+      if constexpr (kOnDevice<T>) {
+        copies_.push_back(std::make_unique<Copy>());
+        copies_.back()->host.resize(n);
+        copies_.back()->put_back = [data, n](const HostOf<T>* from) { from_host(data, from, n); };
+        here = copies_.back()->host.data();
+        to_host(here, data, n);
+      } else {
+        here = data;
+      }
+      Piece<HostOf<T>> x{p.logical, first, n, here, duplicate};
       x.logical.name += suffix;
       all.push_back(std::move(x));
     };
-    piece("", part_weights(stored, p.offset + first));
+    if (kHasMaster<T>)
+      piece("", master_.data() + stored);
+    else
+      piece("", part_weights(stored, p.offset + first));
     if (!moment1_.empty()) piece("/m", moment1_.data() + stored);
     if (!moment2_.empty()) piece("/v", moment2_.data() + stored);
   });
   return all;
+}
+
+template <class T>
+void DataParallel<T>::restored() {
+  for (const auto& copy : copies_) copy->put_back(copy->host.data());
+  copies_.clear();
+  if constexpr (kHasMaster<T>)
+    each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+      narrow(part_weights(stored, p.offset + first), master_.data() + stored, n);
+    });
+  share_weights();
 }
 
 template <class T>
@@ -256,5 +296,7 @@ void DataParallel<T>::visit(const std::function<void(const Parameter<T>&)>& see)
 
 template class DataParallel<float>;
 template class DataParallel<double>;
+#define WEFT_DATA_PARALLEL(E) template class DataParallel<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_DATA_PARALLEL)
 
 }  // namespace weft::train

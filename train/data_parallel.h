@@ -57,7 +57,7 @@ class DataParallel : public WeightStore {
   // model in every layout.
   void initialise(std::uint64_t seed);
   // value(parameter, index) for every element here, on all of this rank's threads.
-  void fill(const std::function<T(const Parameter<T>&, std::size_t)>& value);
+  void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
   void expect_weights(int unit) override;
   void want_weights(int unit) override;
@@ -80,17 +80,18 @@ class DataParallel : public WeightStore {
   void update(int step, double rate, double scale);
   void forget_gradients();  // instead of update()
 
-  // This rank's part of weights and optimizer state.
-  std::vector<Piece<T>> pieces();
+  // This rank's part of weights and optimizer state; of a device, copies in host memory, and the
+  // master weights where there are such.
+  std::vector<Piece<HostOf<T>>> pieces();
   // After pieces were read: every rank gets the weights it needs.
-  void share_weights();
+  void restored();
   // Calls see(parameter) with all weights in place, unit by unit.
   void visit(const std::function<void(const Parameter<T>&)>& see);
 
   double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
   double total_seconds() const { return total_; }      // gradients were on the way
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
-  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes(); }
+  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes() + master_.bytes(); }
 
  private:
   struct Bucket {
@@ -115,6 +116,8 @@ class DataParallel : public WeightStore {
   void reduce_in_order();
   void sum_partial(int unit);
   void fetch(int unit);
+  void share_weights();
+  void set_master();  // from the weights
   void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
   // Where this rank's part of the bucket begins in the flat buffer.
@@ -135,8 +138,14 @@ class DataParallel : public WeightStore {
   std::vector<Bucket> buckets_;  // from the end of the flat buffer
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
   Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
-  Tensor<T> moment1_, moment2_;        // of this rank's part
-  std::unique_ptr<Offload<T>> offload_;
+  Tensor<Wide<T>> moment1_, moment2_;  // of this rank's part
+  Tensor<Wide<T>> master_;             // its weights in all digits, where T has fewer
+  struct Copy {                        // of a piece, in host memory
+    std::vector<HostOf<T>> host;
+    std::function<void(const HostOf<T>*)> put_back;
+  };
+  std::vector<std::unique_ptr<Copy>> copies_;
+  std::unique_ptr<Offload<Wide<T>>> offload_;
   void send_state_away();
   void bring_state_back();
   struct UnitState {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "train/data_parallel.h"
-#include "train/operators.h"
+#include "train/device_operators.h"
 
 namespace weft::train {
 
@@ -14,12 +14,12 @@ void DataParallel<T>::fetch(int unit) {
   const std::size_t n = part(u.end - u.begin);
   s.weights = Tensor<T>(u.end - u.begin, Use::kWeights);
   T* mine = s.weights.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-  std::copy_n(weights_.data() + part(u.begin), n, mine);
+  copy(mine, weights_.data() + part(u.begin), n);
   if (mesh_.shard.size() == 1) return;
   s.since = now_seconds();
   s.arrived = 0;
   s.fetch.emplace(
-      mesh_.shard.comm().all_gather_async(mine, s.weights.data(), n, kDType<T>));
+      mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
 }
 
 template <class T>
@@ -81,7 +81,7 @@ template <class T>
 void DataParallel<T>::reduce_in_order() {
   if (mesh_.data.rank() == 0) add(gradients_.data(), sums_.data(), sums_.count());
   mesh_.data.all_reduce(gradients_.data(), gradients_.count());
-  std::copy_n(gradients_.data(), sums_.count(), sums_.data());
+  copy(sums_.data(), gradients_.data(), sums_.count());
   gradients_.fill_zero();
 }
 
@@ -114,14 +114,14 @@ void DataParallel<T>::launch(const Bucket& bucket) {
   const std::size_t n = part(bucket.count());
   if (mesh_.shard.size() > 1 && options_.deterministic) {
     t.blocks = Tensor<T>(bucket.count(), Use::kRemoteGradients);
-    t.handle = mesh_.shard.comm().all_to_all_async(t.data, t.blocks.data(), n, kDType<T>);
+    t.handle = mesh_.shard.beside<T>().all_to_all_async(t.data, t.blocks.data(), n, kDType<T>);
   } else if (mesh_.shard.size() > 1) {
-    t.handle = mesh_.shard.comm().reduce_scatter_async(
+    t.handle = mesh_.shard.beside<T>().reduce_scatter_async(
         t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
         RedOp::kSum);
   } else if (mesh_.replica.size() > 1) {
-    t.handle = mesh_.replica.comm().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
-                                                     RedOp::kSum);
+    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
+                                                          RedOp::kSum);
   }
   travels_.push_back(std::move(t));
   poll();
@@ -138,7 +138,7 @@ bool DataParallel<T>::advance(Travel& t, bool wait) {
     t.scattered = true;
     const std::size_t n = part(t.bucket->count());
     T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-    t.handle = mesh_.replica.comm().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+    t.handle = mesh_.replica.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
   }
 }
 
@@ -167,7 +167,7 @@ void DataParallel<T>::poll() {
 template <class T>
 void DataParallel<T>::finish() {
   if (!sums_.empty()) {
-    std::copy_n(sums_.data(), sums_.count(), gradients_.data());
+    copy(gradients_.data(), sums_.data(), sums_.count());
     sums_.fill_zero();
   }
   const int shared = stage_.shared_unit();
@@ -185,6 +185,7 @@ void DataParallel<T>::finish() {
       send_unit(u);
     state_[static_cast<std::size_t>(u)].done = 0;
   }
+  if constexpr (kOnDevice<T>) wait_for_device();  // until here it computed
   const double start = now_seconds();
   while (!travels_.empty()) {
     advance(travels_.front(), true);
@@ -196,19 +197,17 @@ void DataParallel<T>::finish() {
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.
-template void DataParallel<float>::expect_weights(int);
-template void DataParallel<float>::want_weights(int);
-template void DataParallel<float>::release_weights(int);
-template void DataParallel<float>::want_gradients(int);
-template void DataParallel<float>::gradients_done(int);
-template void DataParallel<float>::poll();
-template void DataParallel<float>::finish();
-template void DataParallel<double>::expect_weights(int);
-template void DataParallel<double>::want_weights(int);
-template void DataParallel<double>::release_weights(int);
-template void DataParallel<double>::want_gradients(int);
-template void DataParallel<double>::gradients_done(int);
-template void DataParallel<double>::poll();
-template void DataParallel<double>::finish();
+#define WEFT_TRAVEL(T)                                    \
+  template void DataParallel<T>::expect_weights(int);     \
+  template void DataParallel<T>::want_weights(int);       \
+  template void DataParallel<T>::release_weights(int);    \
+  template void DataParallel<T>::want_gradients(int);     \
+  template void DataParallel<T>::gradients_done(int);     \
+  template void DataParallel<T>::poll();                  \
+  template void DataParallel<T>::finish();
+WEFT_TRAVEL(float)
+WEFT_TRAVEL(double)
+#define WEFT_TRAVEL_ON_DEVICE(E) WEFT_TRAVEL(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_TRAVEL_ON_DEVICE)
 
 }  // namespace weft::train

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "train/device_operators.h"
 #include "train/gpt_regions.h"
 
 namespace weft::train {
@@ -116,8 +117,7 @@ class Block : public Layer<T> {
                          kept[static_cast<Index>(input)].data(), rows, in, out);
       if (!bias_here) {
         const Index local = local_rows(shape_, regions_.parallel, batch.samples);
-        const T* mine = g + regions_.offset(local * out);
-        for (Index r = 0; r < local; ++r) add(gradient(at + 1), mine + r * out, out);
+        add_columns(gradient(at + 1), g + regions_.offset(local * out), local, out);
       }
     };
     weight(kShrink, kGradShrink, kActive, 4 * part(), h());
@@ -149,10 +149,10 @@ class Block : public Layer<T> {
   // normal: all rows; x: this rank's.
   void norm(Tensor<T>& normal, const Tensor<T>& x, int mean, int gain, Kept<T>& kept, Index local) {
     const auto m = static_cast<Index>(mean);
-    kept[m] = Tensor<T>(local, Use::kActivations);
-    kept[m + 1] = Tensor<T>(local, Use::kActivations);
-    layer_norm(normal.data() + regions_.offset(local * h()), kept[m].data(), kept[m + 1].data(),
-               x.data(), value(gain), value(gain + 1), local, h());
+    kept[m] = Tensor<T>(wide_room<T>(local), Use::kActivations);
+    kept[m + 1] = Tensor<T>(wide_room<T>(local), Use::kActivations);
+    layer_norm(normal.data() + regions_.offset(local * h()), as_wide(kept[m].data()),
+               as_wide(kept[m + 1].data()), x.data(), value(gain), value(gain + 1), local, h());
     regions_.gather(normal.data(), normal.count());
   }
   // x + what the region gives: the sum over the ranks of in w^T, and the bias once.
@@ -162,10 +162,8 @@ class Block : public Layer<T> {
     linear<T>(whole.data(), in.data(), value(weight), nullptr, rows, in_width, h());
     regions_.sum(whole.data(), whole.count());
     Tensor<T> out(x.count(), Use::kActivations);
-    const T* mine = whole.data() + regions_.offset(x.count());
-    const T* bias = value(weight + 1);
-    for (Index i = 0; i < x.count(); i += h())
-      for (Index k = 0; k < h(); ++k) out[i + k] = x[i + k] + mine[i + k] + bias[k];
+    add_residual(out.data(), x.data(), whole.data() + regions_.offset(x.count()), value(weight + 1),
+                 x.count() / h(), h());
     return out;
   }
   // Adds to `grad` what comes back through the region that began with a norm of x.
@@ -177,8 +175,8 @@ class Block : public Layer<T> {
     const auto m = static_cast<Index>(mean);
     layer_norm_grad(grad.data(), gradient(gain), gradient(gain + 1),
                     whole.data() + regions_.offset(grad.count()),
-                    kept[static_cast<Index>(x)].data(), kept[m].data(), kept[m + 1].data(),
-                    value(gain), grad.count() / h(), h());
+                    kept[static_cast<Index>(x)].data(), as_wide(kept[m].data()),
+                    as_wide(kept[m + 1].data()), value(gain), grad.count() / h(), h());
   }
 
   const GptShape shape_;
@@ -197,5 +195,10 @@ template std::unique_ptr<Layer<float>> make_block(const GptShape&, GptParallel, 
                                                   std::vector<Parameter<float>>&);
 template std::unique_ptr<Layer<double>> make_block(const GptShape&, GptParallel, Index,
                                                    std::vector<Parameter<double>>&);
+
+#define WEFT_BLOCK(E)                                                                    \
+  template std::unique_ptr<Layer<OnDevice<E>>> make_block(const GptShape&, GptParallel, Index, \
+                                                          std::vector<Parameter<OnDevice<E>>>&);
+WEFT_DEVICE_ELEMENTS(WEFT_BLOCK)
 
 }  // namespace weft::train

@@ -15,7 +15,7 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
   // They are wanted next, and may be fetched already.
-  virtual void expect_weights(int unit) = 0;
+  virtual void expect_weights(int) {}
   virtual void want_weights(int unit) = 0;
   virtual void release_weights(int unit) = 0;
   virtual void want_gradients(int unit) = 0;

@@ -115,7 +115,7 @@ void PipelineRuntime<T>::post_receives(std::size_t from) {
     const PipelineAction& a = mine[next_receive_];
     if (!receives(a.op)) continue;
     const Use use = a.op == PipeOp::kRecvActivation ? Use::kActivations : Use::kErrors;
-    Receive r{a, Tensor<T>(message_count(a), use), {}};
+    Receive r{a, Parcel<T>(message_count(a), use), {}};
     r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(a));
     posted_.push_back(std::move(r));
   }
@@ -127,13 +127,13 @@ void PipelineRuntime<T>::receive(const PipelineAction& a) {
   posted_.pop_front();
   r.handle.wait().check();
   auto& to = a.op == PipeOp::kRecvActivation ? activations_in_ : gradients_in_;
-  to.emplace(Key{a.stage, a.microbatch}, std::move(r.data));
+  to.emplace(Key{a.stage, a.microbatch}, r.data.open());
 }
 
 template <class T>
 void PipelineRuntime<T>::send(const PipelineAction& a) {
   auto& from = a.op == PipeOp::kSendActivation ? activations_out_ : gradients_out_;
-  Send s{take(from, a.stage, a.microbatch), {}};
+  Send s{Parcel<T>(take(from, a.stage, a.microbatch)), {}};
   run_.bytes_sent += s.data.bytes();
   ++run_.messages_sent;
   s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, schedule_.peer(a));
@@ -184,6 +184,9 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
     default:
       s.backward_weight(a.microbatch);
   }
+  // Alone, the host runs ahead of a device; else what it measures has to be over.
+  if constexpr (kOnDevice<T>)
+    if (!alone) wait_for_device();
   const std::int64_t end = now_ns();
   run_.compute_ns += end - begin;
   run_.records.push_back({a, begin, end});
@@ -239,5 +242,7 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
 
 template class PipelineRuntime<float>;
 template class PipelineRuntime<double>;
+#define WEFT_RUNTIME(E) template class PipelineRuntime<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_RUNTIME)
 
 }  // namespace weft::train

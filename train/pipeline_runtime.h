@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coll/communicator.h"
+#include "train/parcel.h"
 #include "train/pipeline_schedule.h"
 #include "train/stage.h"
 
@@ -58,11 +59,11 @@ class PipelineRuntime {
   using Key = std::pair<int, int>;  // stage, micro-batch
   struct Receive {
     PipelineAction action;
-    Tensor<T> data;
+    Parcel<T> data;
     Handle handle;
   };
   struct Send {
-    Tensor<T> data;
+    Parcel<T> data;
     Handle handle;
   };
   void agree() const;

@@ -61,6 +61,17 @@ void check(const TrainOptions& o, Rank me) {
   }
 }
 
+// What the device backend does not have.
+void check_on_device(const TrainOptions& o) {
+  const auto refuse = [](bool given, const char* flag) {
+    if (given)
+      throw UsageError(fmt::format("{} with --backend cuda: not built; use --backend cpu", flag));
+  };
+  refuse(o.seed_style, "--tp-style seed");
+  refuse(!o.offload.empty(), "--offload");
+  refuse(o.deterministic, "--deterministic");
+}
+
 AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
   return {a.data - b.data, a.tensor - b.tensor, a.pipeline - b.pipeline, a.other - b.other};
 }
@@ -80,6 +91,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check(options, world.rank());
+  if constexpr (kOnDevice<T>) check_on_device(options);
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)
@@ -243,8 +255,8 @@ StepReport Trainer<T>::step() {
 }
 
 template <class T>
-std::vector<Piece<T>> Trainer<T>::pieces() {
-  std::vector<Piece<T>> all;
+std::vector<Piece<HostOf<T>>> Trainer<T>::pieces() {
+  std::vector<Piece<HostOf<T>>> all;
   for (auto& store : stores_)
     for (auto& piece : store->pieces()) all.push_back(std::move(piece));
   return all;
@@ -252,14 +264,15 @@ std::vector<Piece<T>> Trainer<T>::pieces() {
 
 template <class T>
 void Trainer<T>::restored() {
-  for (auto& store : stores_) store->share_weights();
+  for (auto& store : stores_) store->restored();
 }
 
 // One replica sends its parts to rank 0, tensor by tensor, after saying what they are.
 template <class T>
-std::map<std::string, std::vector<T>> Trainer<T>::collect() {
+std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
+  using H = HostOf<T>;
   std::string list;
-  std::vector<T> mine;
+  std::vector<H> mine;
   for (auto& store : stores_)
     store->visit([&](const Parameter<T>& p) {
       if (mesh_->at.data != 0) return;
@@ -267,14 +280,15 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
       for (const std::size_t s : p.logical.shape) list += fmt::format(" {}", s);
       list += fmt::format(" / {} {} {}\n", p.logical.shard.dim, p.logical.shard.index,
                           p.logical.shard.of);
-      mine.insert(mine.end(), p.value, p.value + p.logical.count());
+      mine.resize(mine.size() + p.logical.count());
+      to_host(mine.data() + mine.size() - p.logical.count(), p.value, p.logical.count());
     });
-  std::map<std::string, std::vector<T>> whole;
+  std::map<std::string, std::vector<H>> whole;
   const auto lists = world_.job().all_gather(list);
   for (Rank r = 0; r < world_.size(); ++r) {
     if (lists[static_cast<std::size_t>(r)].empty()) continue;
     if (world_.rank() == r && r != 0)
-      require(mesh_->all.comm().send(mine.data(), mine.size(), kDType<T>, 0));
+      require(mesh_->all.comm().send(mine.data(), mine.size(), kDType<H>, 0));
     if (world_.rank() != 0) continue;
     std::vector<Logical> parts;
     std::size_t count = 0;
@@ -288,12 +302,12 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
       count += l.count();
       parts.push_back(std::move(l));
     }
-    std::vector<T> theirs(count);
+    std::vector<H> theirs(count);
     if (r != 0)
-      require(mesh_->all.comm().recv(theirs.data(), count, kDType<T>, r));
+      require(mesh_->all.comm().recv(theirs.data(), count, kDType<H>, r));
     else
       theirs = mine;
-    const T* at = theirs.data();
+    const H* at = theirs.data();
     for (const Logical& l : parts) {
       auto& tensor = whole[l.name];
       tensor.resize(l.logical_count());
@@ -305,5 +319,7 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
 
 template class Trainer<float>;
 template class Trainer<double>;
+#define WEFT_TRAINER(E) template class Trainer<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_TRAINER)
 
 }  // namespace weft::train

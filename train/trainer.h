@@ -70,10 +70,10 @@ class Trainer {
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
-  std::vector<Piece<T>> pieces();
+  std::vector<Piece<HostOf<T>>> pieces();
   void restored();
   // On rank 0 every logical tensor, whole; on the others nothing. Like a collective.
-  std::map<std::string, std::vector<T>> collect();
+  std::map<std::string, std::vector<HostOf<T>>> collect();
 
  private:
   void load_batches();
