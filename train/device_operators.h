@@ -57,8 +57,10 @@ void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* g
 // out = x + y + bias in each row.
 template <class T>
 void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width) {
-  for (Index i = 0; i < rows * width; i += width)
-    for (Index k = 0; k < width; ++k) out[i + k] = x[i + k] + y[i + k] + bias[k];
+  in_ranges(rows, 1 + 16384 / width, [=](Index begin, Index end) {
+    for (Index i = begin * width; i < end * width; i += width)
+      for (Index k = 0; k < width; ++k) out[i + k] = x[i + k] + y[i + k] + bias[k];
+  });
 }
 template <DeviceElement T>
 void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width);
@@ -66,7 +68,7 @@ void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Ind
 // Adds every row of x to `to`.
 template <class T>
 void add_columns(T* to, const T* x, Index rows, Index width) {
-  for (Index r = 0; r < rows; ++r) add(to, x + r * width, width);
+  add_rows(to, x, rows, width);
 }
 template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width);
