@@ -1,8 +1,10 @@
 #include "train/parallel.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace weft::train {
@@ -10,6 +12,21 @@ namespace {
 
 std::atomic<int> g_threads{1};
 thread_local bool t_inside = false;  // a piece: pieces of a piece are a loop
+thread_local std::function<void()> t_between;
+thread_local std::chrono::steady_clock::time_point t_last;
+
+// A link of 10 GB/s moves a slice in less; a call of poll() takes a few us.
+constexpr std::chrono::microseconds kBetween{300};
+
+void between_pieces() {
+  if (!t_between) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - t_last < kBetween) return;
+  auto f = std::exchange(t_between, nullptr);
+  f();  // in the middle of a round its own pieces are a loop, as t_inside says
+  t_between = std::move(f);
+  t_last = std::chrono::steady_clock::now();
+}
 
 void pause() {
 #if defined(__x86_64__)
@@ -60,6 +77,7 @@ class Team {
       const std::uint64_t pieces = ticket >> 32, piece = ticket & 0xffffffff;
       if (piece >= pieces) break;
       (*f_)(piece, worker);
+      if (worker == 0) between_pieces();
       if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == pieces) done_.notify_one();
     }
     t_inside = false;
@@ -94,13 +112,18 @@ Team& team(int threads) {
 
 }  // namespace
 
+void set_between_pieces(std::function<void()> f) { t_between = std::move(f); }
+
 void set_operator_threads(int threads) { g_threads = std::max(1, threads); }
 int operator_threads() { return g_threads; }
 
 void in_pieces(std::size_t pieces, const std::function<void(std::size_t, std::size_t)>& f) {
   const int threads = operator_threads();
   if (threads == 1 || pieces <= 1 || t_inside) {
-    for (std::size_t i = 0; i < pieces; ++i) f(i, 0);
+    for (std::size_t i = 0; i < pieces; ++i) {
+      f(i, 0);
+      between_pieces();
+    }
     return;
   }
   team(threads).run(pieces, f);

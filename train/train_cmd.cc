@@ -1,5 +1,6 @@
 // `weft train`: flags, progress, and the run of one rank.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -130,6 +132,12 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"memory", memory}};
 }
 
+// Tensors of a step come and go; pages that the system took back would be cleared again each time.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
 // --kill rank:step, in the first life of the job.
 void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
   if (flags.kill.empty() || restarted()) return;
@@ -146,6 +154,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
       fmt::print("# {} on {}\n", flags.type, context.device().describe(context.gpu()));
   }
   train::set_operator_threads(operator_threads(world));
+  if constexpr (!train::kOnDevice<T>) keep_freed_memory();
   const train::Text text = train::Text::load(flags.data);
   TrainOptions options = flags.options;
   const bool speaks = world.rank() == 0;

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <sstream>
 
 #include "coll/metrics.h"
+#include "train/parallel.h"
 
 namespace weft::train {
 
@@ -78,6 +80,19 @@ AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
 AxisBytes plus(const AxisBytes& a, const AxisBytes& b) {
   return {a.data + b.data, a.tensor + b.tensor, a.pipeline + b.pipeline, a.other + b.other};
 }
+
+// While it lives, gradients move on between the pieces of operators too, not only between units.
+struct PollBetweenPieces {
+  explicit PollBetweenPieces(std::function<void()> poll) {
+    set_between_pieces([poll = std::move(poll)] {
+      try {
+        poll();
+      } catch (const std::exception&) {  // the next poll between units says it again
+      }
+    });
+  }
+  ~PollBetweenPieces() { set_between_pieces(nullptr); }
+};
 
 MeshShape with_groups(MeshShape shape, int zero) {
   if (zero == 0) shape.shard = 1;
@@ -195,7 +210,12 @@ StepReport Trainer<T>::step() {
   const AxisBytes begin = bytes_sent(world_, mesh_->shape);
   forward_bytes_ = {};
   load_batches();
-  const PipelineRun& run = runtime_->run();
+  const PipelineRun& run = [&]() -> const PipelineRun& {
+    const PollBetweenPieces polls([this] {
+      for (auto& store : stores_) store->poll();
+    });
+    return runtime_->run();
+  }();
   pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
   report.peak_activations = run.peak_activation_bytes;
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
