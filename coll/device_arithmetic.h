@@ -1,5 +1,6 @@
 // The body of the reduction kernel, for both the GPU and the processor: thread `thread` of
-// `threads` does its share. Included by device_kernels.cu and device_kernels.cc only.
+// `threads` does its share. The codecs of elements are
+// the trainer's too (train/device_kernel.h).
 //
 //   | head, by elements | vectors of 16 bytes, kUnroll per thread and turn | tail, by elements |
 //
@@ -17,9 +18,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define WEFT_HD __host__ __device__ __forceinline__
-#define WEFT_UNROLL _Pragma("unroll")
 #else
 #define WEFT_HD inline
+#endif
+#ifdef __CUDA_ARCH__  // the pass for the processor does not know it
+#define WEFT_UNROLL _Pragma("unroll")
+#else
 #define WEFT_UNROLL
 #endif
 

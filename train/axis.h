@@ -1,5 +1,6 @@
 // Axis: this rank's group along one axis of the mesh (data, tensor, pipeline ...), with the time
-// spent waiting for it. A group of one rank costs nothing and sends nothing.
+// spent waiting for it. A group of one rank costs nothing and sends nothing. On memory of a device
+// nobody waits: calls take their place among the operators.
 #pragma once
 
 #include <chrono>
@@ -25,21 +26,32 @@ class Axis {
   int size() const { return size_; }
   int rank() const { return rank_; }
   Communicator& comm() { return comm_; }
+  // For calls on memory of T: on a device in the order of the operators, or beside those to come.
+  template <class T>
+  Communicator in_order() const {
+    if constexpr (kOnDevice<T>) return comm_.on(compute_stream());
+    return comm_;
+  }
+  template <class T>
+  Communicator beside() const {
+    if constexpr (kOnDevice<T>) return comm_.on(stream_beside_compute());
+    return comm_;
+  }
 
   template <class T>
   void all_reduce(T* x, std::size_t count, Reduction op = RedOp::kSum) {
-    run([&] { return comm_.all_reduce(x, x, count, kDType<T>, op); });
+    run([&] { return in_order<T>().all_reduce(x, x, count, kDType<T>, op); });
   }
   // all: size() blocks of `count`, of which this rank's is there already.
   template <class T>
   void all_gather(T* all, std::size_t count) {
-    run([&] { return comm_.all_gather(all + me() * count, all, count, kDType<T>); });
+    run([&] { return in_order<T>().all_gather(all + me() * count, all, count, kDType<T>); });
   }
   // all: size() blocks of `count`; this rank's block becomes the sum.
   template <class T>
   void reduce_scatter(T* all, std::size_t count) {
     run([&] {
-      return comm_.reduce_scatter(all, all + me() * count, count, kDType<T>, RedOp::kSum);
+      return in_order<T>().reduce_scatter(all, all + me() * count, count, kDType<T>, RedOp::kSum);
     });
   }
   // Calls what returns a Status, and counts the time.

@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include "topo/log.h"
 #include "train/checkpoint_files.h"
@@ -37,11 +38,15 @@ std::vector<std::string> all_gather_text(Communicator& comm, const std::string& 
   return texts;
 }
 
-// Every rank calls this with what went wrong on it, or nothing. Throws the first on all.
-void agree_that_it_worked(Communicator& comm, const std::string& fault) {
+// Every rank calls this with what went wrong on it, or nothing. The first, with its rank.
+std::string first_fault(Communicator& comm, const std::string& fault) {
   const auto faults = all_gather_text(comm, fault);
   for (std::size_t r = 0; r < faults.size(); ++r)
-    if (!faults[r].empty()) throw Error(fmt::format("{} (rank {})", faults[r], r));
+    if (!faults[r].empty()) return fmt::format("{} (rank {})", faults[r], r);
+  return "";
+}
+void agree_that_it_worked(Communicator& comm, const std::string& fault) {
+  if (const std::string first = first_fault(comm, fault); !first.empty()) throw Error(first);
 }
 template <class F>
 std::string fault_of(F f) {
@@ -61,10 +66,8 @@ json read_committed(const std::string& path) {
   const std::string commit = read_whole(path + "/commit");
   const std::string text = read_whole(path + "/manifest.json");
   if (commit != hex(crc32c(text.data(), text.size())))
-    throw Error(
-        fmt::format("checkpoint: {}/manifest.json is not the one that was committed; remove "
-                    "its folder to go on from the one before",
-                    path));
+    throw Damaged(fmt::format("checkpoint: {}/manifest.json is not the one that was committed",
+                              path));
   json manifest = json::parse(text, nullptr, false);
   if (manifest.is_discarded() || manifest.value("schema", "") != kSchema)
     throw Error(fmt::format("checkpoint: {}/manifest.json has not the schema {}", path, kSchema));
@@ -156,9 +159,8 @@ class Source {
     const std::string file = path_ + "/" + entry_.file;
     bytes_ = read_part(file, entry_.offset, entry_.count * (wide_ ? 8 : 4));
     if (const auto crc = crc32c(bytes_.data(), bytes_.size()); crc != entry_.crc)
-      throw Error(
-          fmt::format("checkpoint: {} is damaged: tensor '{}' at byte {} has crc32c {}, not "
-                      "{}; remove its folder to go on from the one before",
+      throw Damaged(
+          fmt::format("checkpoint: {} is damaged: tensor '{}' at byte {} has crc32c {}, not {}",
                       file, entry_.logical.name, entry_.offset, hex(crc), hex(entry_.crc)));
   }
   template <class S>
@@ -277,44 +279,82 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
   return {step, extra, path};
 }
 
+namespace {
+
+// Folders to load from, as rank 0 sees them: the newest first. left_out: those that were committed
+// and are no more what they were.
+std::vector<std::string> choices(const std::string& folder, int step,
+                                 std::vector<std::string>& left_out) {
+  std::vector<std::string> all;
+  const auto folders = step_folders(folder);
+  for (auto it = folders.rbegin(); it != folders.rend(); ++it) {
+    if (step >= 0 && it->first.first != step) continue;
+    const std::string fault = fault_of([&] { read_committed(it->second); });
+    if (fault.empty())
+      all.push_back(it->second);
+    else if (fs::exists(it->second + "/commit"))
+      left_out.push_back(fault);
+  }
+  if (all.empty())
+    throw Error(
+        fmt::format("checkpoint: no committed checkpoint{} in {}: was its save interrupted?",
+                    step < 0 ? "" : fmt::format(" of step {}", step), folder));
+  return all;
+}
+
+// What one rank found in a checkpoint.
+struct Attempt {
+  std::string damage, fault, commit;
+};
+template <class T>
+Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces) {
+  Attempt a;
+  a.fault = fault_of([&] {
+    try {
+      const json manifest = read_committed(c.path);
+      a.commit = read_whole(c.path + "/commit");
+      c.step = manifest.at("step");
+      c.extra = manifest.value("extra", json());
+      fill(c.path, manifest, pieces);
+    } catch (const Damaged& e) {
+      a.damage = e.what();
+    }
+  });
+  return a;
+}
+
+}  // namespace
+
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<Piece<T>>& pieces, int step) {
-  // Rank 0 chooses; all have to see the same file.
+  // Rank 0 chooses; all have to see the same files.
   Checkpoint chosen;
-  std::string fault = fault_of([&] {
-    if (comm.rank() != 0) return;
-    for (const std::string& path : committed_checkpoints(folder)) {
-      long number = 0;
-      std::sscanf(fs::path(path).filename().c_str(), "step-%ld", &number);
-      if (step < 0 || number == step) chosen.path = path;
+  std::string list;
+  const std::string unable = fault_of([&] {
+    if (comm.rank() == 0)
+      list = fmt::format("{}", fmt::join(choices(folder, step, chosen.left_out), "\n"));
+  });
+  agree_that_it_worked(comm, unable);
+  std::istringstream paths(all_gather_text(comm, list)[0]);
+  while (std::getline(paths, chosen.path)) {
+    const Attempt mine = attempt(chosen, pieces);
+    agree_that_it_worked(comm, mine.fault);
+    const std::string damage = first_fault(comm, mine.damage);
+    if (!damage.empty()) {  // what was read of it is overwritten by the next
+      chosen.left_out.push_back(damage);
+      continue;
     }
-    if (chosen.path.empty())
-      throw Error(
-          fmt::format("checkpoint: no committed checkpoint{} in {}: was its save "
-                      "interrupted?",
-                      step < 0 ? "" : fmt::format(" of step {}", step), folder));
-  });
-  agree_that_it_worked(comm, fault);
-  chosen.path = all_gather_text(comm, chosen.path)[0];
-
-  std::string commit;
-  fault = fault_of([&] {
-    const json manifest = read_committed(chosen.path);
-    commit = read_whole(chosen.path + "/commit");
-    chosen.step = manifest.at("step");
-    chosen.extra = manifest.value("extra", json());
-    fill(chosen.path, manifest, pieces);
-  });
-  agree_that_it_worked(comm, fault);
-  const auto commits = all_gather_text(comm, commit);
-  for (std::size_t r = 0; r < commits.size(); ++r)
-    if (commits[r] != commits[0])
-      throw Error(
-          fmt::format("checkpoint: rank {} sees another {} than rank 0: is the folder on a "
-                      "file system that all hosts share?",
-                      r, chosen.path));
-  return chosen;
+    const auto commits = all_gather_text(comm, mine.commit);
+    for (std::size_t r = 0; r < commits.size(); ++r)
+      if (commits[r] != commits[0])
+        throw Error(
+            fmt::format("checkpoint: rank {} sees another {} than rank 0: is the folder on a "
+                        "file system that all hosts share?",
+                        r, chosen.path));
+    return chosen;
+  }
+  throw Error(chosen.left_out.back() + "; no older checkpoint is whole");
 }
 
 template Checkpoint save_checkpoint(Communicator, const std::string&, int,

@@ -1,8 +1,8 @@
 // Checkpoints: logical tensors in shards, written by all ranks at once, read into any other layout.
 //
 //   FOLDER/step-00000100/rank-00000.shard ...   numbers, piece after piece, of each rank that wrote
-//   FOLDER/step-00000100/manifest.json          tensors, and where each piece of them is, with
-//   crc32c FOLDER/step-00000100/commit                 crc32c of the manifest; written last
+//   FOLDER/step-00000100/manifest.json          tensors, and where each piece is, with crc32c
+//   FOLDER/step-00000100/commit                 crc32c of the manifest; written last
 //
 // Every file is written beside its name, synced and renamed. A checkpoint without a commit that
 // fits is none: whatever interrupts a save, what loads is the one before. What several ranks have
@@ -29,6 +29,8 @@ struct Checkpoint {
   int step = 0;
   nlohmann::json extra;  // what the trainer put in
   std::string path;      // its folder
+  // Loading: newer ones that were left out, and what is wrong with each. On rank 0.
+  std::vector<std::string> left_out = {};
 };
 
 // Writes the pieces of all ranks as the checkpoint of this step. A collective call; the folder is
@@ -40,9 +42,10 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
                            const CheckpointOptions& options = {});
 
 // Fills the pieces of all ranks from the newest checkpoint there, or from that of one step (step >=
-// 0), whatever the number and layout of ranks that wrote it; float and double convert. A collective
-// call. Throws Error on every rank: nothing to load, a file that is missing, short or damaged, a
-// tensor that is missing or has another shape.
+// 0), whatever the number and layout of ranks that wrote it; float and double convert. A file that
+// is missing, short or damaged is named in left_out, and the checkpoint before it is taken. A
+// collective call. Throws Error on every rank: nothing whole to load, a tensor that is missing or has
+// another shape.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<Piece<T>>& pieces, int step = -1);

@@ -9,14 +9,15 @@
 #include <cstring>
 #include <filesystem>
 
-#include "topo/status.h"
-
 namespace weft::train {
 namespace {
 
 class File {
  public:
-  File(const std::string& path, int flags) : path_(path), fd_(open(path.c_str(), flags, 0644)) {
+  File(const std::string& path, int flags)
+      : path_(path),
+        reads_((flags & (O_WRONLY | O_DIRECTORY)) == 0),
+        fd_(open(path.c_str(), flags, 0644)) {
     if (fd_ < 0) fail("open", "does the folder exist, and may this user use it?");
   }
   ~File() {
@@ -29,12 +30,15 @@ class File {
     if (fsync(fd_) != 0) fail("sync", "is the disk full or failing?");
   }
   [[noreturn]] void fail(const char* what, const char* hint) const {
-    throw Error(
-        fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(errno), hint));
+    const std::string text =
+        fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(errno), hint);
+    if (reads_) throw Damaged(text);
+    throw Error(text);
   }
 
  private:
   std::string path_;
+  bool reads_;
   int fd_;
 };
 
@@ -86,10 +90,9 @@ std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, 
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) file.fail("read", "is the disk failing?");
     if (n == 0)
-      throw Error(
-          fmt::format("checkpoint: {} is cut off: {} bytes at {} are wanted, {} are there; "
-                      "remove its folder to go on from the one before",
-                      path, bytes, offset, done));
+      throw Damaged(
+          fmt::format("checkpoint: {} is cut off: {} bytes at {} are wanted, {} are there", path,
+                      bytes, offset, done));
     done += static_cast<std::size_t>(n);
   }
   return data;

@@ -8,13 +8,21 @@
 #include <string>
 #include <vector>
 
+#include "topo/status.h"
+
 namespace weft::train {
+
+// Bytes that are missing or not what was written.
+struct Damaged : Error {
+  using Error::Error;
+};
 
 // Writes path.tmp, syncs it, renames it to path and syncs the folder.
 void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_whole(const std::string& path, const std::string& text);
+// Reading throws Damaged where the file is missing, shorter than that, or cannot be read.
 std::string read_whole(const std::string& path);
-// `bytes` bytes at `offset`; says so when the file is shorter.
+// `bytes` bytes at `offset`.
 std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);
 
 // "c0ffee12"

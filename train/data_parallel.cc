@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "train/operators.h"
+#include "train/device_operators.h"
 
 namespace weft::train {
 
@@ -21,12 +21,13 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
   gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
                                 : Tensor<T>::zeros(own, Use::kRemoteGradients);
-  if (options.deterministic && options.zero == 0)
+  if (options.deterministic && options.zero < 2)
     sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
   if (optimizer.adam || optimizer.momentum != 0)
-    moment1_ = Tensor<T>::zeros(own, Use::kOptimizer);
-  if (optimizer.adam) moment2_ = Tensor<T>::zeros(own, Use::kOptimizer);
-  if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
+    moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
   send_state_away();
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
     const std::size_t begin = stage.units()[static_cast<std::size_t>(u)].begin;
@@ -70,7 +71,7 @@ void DataParallel<T>::make_buckets(std::size_t most) {
 
 template <class T>
 void DataParallel<T>::fill(
-    const std::function<T(const Parameter<T>&, std::size_t)>& value) {
+    const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value) {
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
     const Unit& unit = stage_.units()[static_cast<std::size_t>(u)];
     Tensor<T> whole;
@@ -80,14 +81,27 @@ void DataParallel<T>::fill(
     }
     for (std::size_t i = unit.first; i < unit.last; ++i) {
       Parameter<T>& p = stage_.parameters()[i];
-      for (std::size_t k = 0; k < p.logical.count(); ++k) p.value[k] = value(p, k);
+      std::vector<HostOf<T>> values(p.logical.count());
+      in_ranges(values.size(), 8192, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t k = begin; k < end; ++k) values[k] = value(p, k);
+      });
+      from_host(p.value, values.data(), values.size());
     }
     if (options_.zero == 3) {
       const std::size_t n = part(whole.count());
-      std::copy_n(whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n,
-                  weights_.data() + part(unit.begin));
+      copy(weights_.data() + part(unit.begin),
+           whole.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
     }
   }
+  set_master();
+}
+
+template <class T>
+void DataParallel<T>::set_master() {
+  if constexpr (kHasMaster<T>)
+    each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+      widen(master_.data() + stored, part_weights(stored, p.offset + first), n);
+    });
 }
 
 namespace {
@@ -107,175 +121,13 @@ double unit_interval(std::uint64_t x) {  // (0, 1]
 template <class T>
 void DataParallel<T>::initialise(std::uint64_t seed) {
   fill([seed](const Parameter<T>& p, std::size_t k) {
-    if (p.deviation == 0) return static_cast<T>(p.ones ? 1 : 0);
+    if (p.deviation == 0) return static_cast<HostOf<T>>(p.ones ? 1 : 0);
     std::uint64_t key = seed;
     for (const char c : p.logical.name) key = scramble(key ^ static_cast<unsigned char>(c));
     const std::uint64_t a = scramble(key + 2 * p.logical.logical_index(k)), b = scramble(a);
-    return static_cast<T>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
+    return static_cast<HostOf<T>>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
                           std::cos(2 * std::numbers::pi * unit_interval(b)));
   });
-}
-
-template <class T>
-void DataParallel<T>::gather_unit(int unit, T* whole) {
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  const std::size_t n = part(u.end - u.begin);
-  std::copy_n(weights_.data() + part(u.begin), n,
-              whole + static_cast<std::size_t>(mesh_.shard.rank()) * n);
-  mesh_.shard.all_gather(whole, n);
-}
-
-template <class T>
-void DataParallel<T>::want_weights(int unit) {
-  poll();
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero < 3 || s.wanted++ > 0) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  s.weights = Tensor<T>(u.end - u.begin, Use::kWeights);
-  gather_unit(unit, s.weights.data());
-  stage_.bind(unit, s.weights.data(), nullptr);
-}
-
-template <class T>
-void DataParallel<T>::release_weights(int unit) {
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero == 3 && --s.wanted == 0) s.weights = {};
-}
-
-template <class T>
-void DataParallel<T>::want_gradients(int unit) {
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  if (options_.zero < 2 || !s.gradients.empty()) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  s.gradients = Tensor<T>::zeros(u.end - u.begin, Use::kGradients);
-  stage_.bind(unit, nullptr, s.gradients.data());
-}
-
-template <class T>
-void DataParallel<T>::gradients_done(int unit) {
-  poll();
-  UnitState& s = state_[static_cast<std::size_t>(unit)];
-  ++s.done;
-  if (!sums_.empty()) {
-    if (unit == 0) reduce_in_order();
-    return;
-  }
-  if (unit == stage_.shared_unit() || !options_.overlap) return;  // finish() sends it
-  if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
-}
-
-// The same sum for every number of replicas: micro-batches are dealt out in turn, so that replica
-// r has number r, r + n, r + 2n, ...; after each, the sum so far goes on with the gradients of n
-// more in the order of ranks. It rides on replica 0's (weft adds in the order of ranks).
-template <class T>
-void DataParallel<T>::reduce_in_order() {
-  if (mesh_.data.rank() == 0) add(gradients_.data(), sums_.data(), sums_.count());
-  mesh_.data.all_reduce(gradients_.data(), gradients_.count());
-  std::copy_n(gradients_.data(), sums_.count(), sums_.data());
-  gradients_.fill_zero();
-}
-
-// With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
-template <class T>
-void DataParallel<T>::sum_partial(int unit) {
-  if (!options_.sequence_parallel) return;
-  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
-  for (std::size_t i = u.first; i < u.last; ++i) {
-    Parameter<T>& p = stage_.parameters()[i];
-    if (p.logical.shard.of == 1) mesh_.tensor.all_reduce(p.gradient, p.logical.count());
-  }
-}
-
-template <class T>
-void DataParallel<T>::send_unit(int unit) {
-  sum_partial(unit);
-  for (const Bucket& b : buckets_)
-    if (b.unit == unit) launch(b);
-}
-
-template <class T>
-void DataParallel<T>::launch(const Bucket& bucket) {
-  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
-  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, mesh_.shard.size() == 1};
-  if (options_.zero >= 2) {
-    t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
-    t.data = t.own.data();
-  }
-  if (mesh_.shard.size() > 1) {
-    const std::size_t n = part(bucket.count());
-    t.handle = mesh_.shard.comm().reduce_scatter_async(
-        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
-        RedOp::kSum);
-  } else if (mesh_.replica.size() > 1) {
-    t.handle = mesh_.replica.comm().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
-                                                     RedOp::kSum);
-  }
-  travels_.push_back(std::move(t));
-  poll();
-}
-
-// True when it is there.
-template <class T>
-bool DataParallel<T>::advance(Travel& t, bool wait) {
-  if (mesh_.data.size() == 1) return true;
-  for (;;) {
-    if (!wait && !t.handle.test()) return false;
-    require(t.handle.wait());
-    if (t.scattered || mesh_.replica.size() == 1) return true;
-    t.scattered = true;
-    const std::size_t n = part(t.bucket->count());
-    T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-    t.handle = mesh_.replica.comm().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
-  }
-}
-
-template <class T>
-void DataParallel<T>::arrived(Travel& t) {
-  if (options_.zero < 2) return;  // in place
-  const std::size_t n = part(t.bucket->count());
-  add(gradients_.data() + part(t.bucket->begin),
-      t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
-}
-
-// In the order of their launch on every rank: second halves must not overtake each other.
-template <class T>
-void DataParallel<T>::poll() {
-  while (!travels_.empty() && advance(travels_.front(), false)) {
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
-  }
-}
-
-template <class T>
-void DataParallel<T>::finish() {
-  if (!sums_.empty()) {
-    std::copy_n(sums_.data(), sums_.count(), gradients_.data());
-    sums_.fill_zero();
-  }
-  const int shared = stage_.shared_unit();
-  if (shared >= 0) {
-    const Unit& u = stage_.units()[static_cast<std::size_t>(shared)];
-    for (std::size_t i = u.first; i < u.last; ++i) {
-      const Parameter<T>& p = stage_.parameters()[i];
-      if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
-    }
-  }
-  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
-    if (!sums_.empty())
-      sum_partial(u);
-    else if (u == shared || !options_.overlap)
-      send_unit(u);
-    state_[static_cast<std::size_t>(u)].done = 0;
-  }
-  const double start = now_seconds();
-  while (!travels_.empty()) {
-    advance(travels_.front(), true);
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
-  }
-  if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
 }
 
 template <class T>
@@ -301,21 +153,41 @@ T* DataParallel<T>::part_gradients(std::size_t stored, std::size_t flat) {
   return gradients_.data() + (options_.zero >= 2 ? stored : flat);
 }
 
+// What counts in the norm: an element that several ranks have counts on one of them.
 template <class T>
-double DataParallel<T>::squares() const {
-  double sum = 0;
+void DataParallel<T>::each_gradient(const std::function<void(const T*, std::size_t)>& see) const {
+  if (mesh_.replica.rank() != 0) return;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     if (p.tied_copy || (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0)) return;
-    sum += sum_of_squares(
-        gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
+    see(gradients_.data() + (options_.zero >= 2 ? stored : p.offset + first), n);
   });
-  return sum;
+}
+
+template <class T>
+double DataParallel<T>::squares() const {
+  SquareSum<T> sum;
+  each_gradient([&](const T* x, std::size_t n) { sum.add(x, n); });
+  return sum.value();
+}
+
+template <class T>
+double DataParallel<T>::largest() const {
+  double most = 0;
+  if constexpr (!kOnDevice<T>)  // where the deterministic mode is refused
+    each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
+  return most;
+}
+
+template <class T>
+void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
+  if constexpr (!kOnDevice<T>)
+    each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
 }
 
 template <class T>
 void DataParallel<T>::send_state_away() {
   if (!offload_ || moment1_.empty()) return;
-  std::vector<Tensor<T>> state;
+  std::vector<Tensor<Wide<T>>> state;
   state.push_back(std::move(moment1_));
   state.push_back(std::move(moment2_));
   offload_->put(0, state);
@@ -324,7 +196,7 @@ void DataParallel<T>::send_state_away() {
 template <class T>
 void DataParallel<T>::bring_state_back() {
   if (!offload_) return;
-  std::vector<Tensor<T>> state;
+  std::vector<Tensor<Wide<T>>> state;
   offload_->get(0, state);
   if (state.empty()) return;  // is here
   moment1_ = std::move(state[0]);
@@ -338,13 +210,14 @@ void DataParallel<T>::update(int step, double rate, double scale) {
     T* w = part_weights(stored, p.offset + first);
     const T* g = part_gradients(stored, p.offset + first);
     const double decay = p.decays ? optimizer_.decay : 0;
-    T* m = moment1_.empty() ? nullptr : moment1_.data() + stored;
-    if (optimizer_.adam)
-      adamw(w, m, moment2_.data() + stored, g, n,
-            {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
-            static_cast<T>(scale));
-    else
-      sgd(w, m, g, n, rate, optimizer_.momentum, decay, static_cast<T>(scale));
+    const auto place = [&](Tensor<Wide<T>>& state) {
+      return state.empty() ? nullptr : state.data() + stored;
+    };
+    update_weights(w, place(master_), place(moment1_), place(moment2_), g, n,
+                   {optimizer_.adam,
+                    {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
+                    optimizer_.momentum,
+                    scale});
   });
   send_state_away();
   share_weights();
@@ -368,22 +241,47 @@ void DataParallel<T>::share_weights() {
 }
 
 template <class T>
-std::vector<Piece<T>> DataParallel<T>::pieces() {
+std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
   bring_state_back();  // stays until the next update
-  std::vector<Piece<T>> all;
+  copies_.clear();
+  std::vector<Piece<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     const bool duplicate = p.tied_copy || mesh_.replica.rank() != 0 ||
                            (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0);
-    const auto piece = [&](const char* suffix, T* data) {
-      Piece<T> x{p.logical, first, n, data, duplicate};
+    const auto piece = [&]<class X>(const char* suffix, X* data) {
+      HostOf<T>* here = nullptr;
+      if constexpr (kOnDevice<T>) {
+        copies_.push_back(std::make_unique<Copy>());
+        copies_.back()->host.resize(n);
+        copies_.back()->put_back = [data, n](const HostOf<T>* from) { from_host(data, from, n); };
+        here = copies_.back()->host.data();
+        to_host(here, data, n);
+      } else {
+        here = data;
+      }
+      Piece<HostOf<T>> x{p.logical, first, n, here, duplicate};
       x.logical.name += suffix;
       all.push_back(std::move(x));
     };
-    piece("", part_weights(stored, p.offset + first));
+    if (kHasMaster<T>)
+      piece("", master_.data() + stored);
+    else
+      piece("", part_weights(stored, p.offset + first));
     if (!moment1_.empty()) piece("/m", moment1_.data() + stored);
     if (!moment2_.empty()) piece("/v", moment2_.data() + stored);
   });
   return all;
+}
+
+template <class T>
+void DataParallel<T>::restored() {
+  for (const auto& copy : copies_) copy->put_back(copy->host.data());
+  copies_.clear();
+  if constexpr (kHasMaster<T>)
+    each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+      narrow(part_weights(stored, p.offset + first), master_.data() + stored, n);
+    });
+  share_weights();
 }
 
 template <class T>
@@ -398,5 +296,7 @@ void DataParallel<T>::visit(const std::function<void(const Parameter<T>&)>& see)
 
 template class DataParallel<float>;
 template class DataParallel<double>;
+#define WEFT_DATA_PARALLEL(E) template class DataParallel<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_DATA_PARALLEL)
 
 }  // namespace weft::train

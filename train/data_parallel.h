@@ -9,6 +9,7 @@
 //
 // (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups (MiCS);
 // each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups of one.
+// With stage 3, the weights of the next unit are gathered while this one computes.
 //
 // Gradients travel in buckets: pieces of the flat buffer, at most so many bytes, from its end, as
 // the backward pass fills it from there.
@@ -17,9 +18,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "train/exact_sum.h"
 #include "train/gpt_stage.h"
 #include "train/mesh.h"
 #include "train/offload.h"
@@ -53,9 +56,10 @@ class DataParallel : public WeightStore {
   // Every element from the seed, its tensor's name and its place in the logical tensor: the same
   // model in every layout.
   void initialise(std::uint64_t seed);
-  // Calls fill(logical, index) for every element here; it returns the value.
-  void fill(const std::function<T(const Parameter<T>&, std::size_t)>& value);
+  // value(parameter, index) for every element here, on all of this rank's threads.
+  void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
+  void expect_weights(int unit) override;
   void want_weights(int unit) override;
   void release_weights(int unit) override;
   void want_gradients(int unit) override;
@@ -68,22 +72,26 @@ class DataParallel : public WeightStore {
   void finish();
   // Sum of squares of this rank's part; elements that several ranks have count on one of them.
   double squares() const;
+  // The same in two steps with the same bits wherever the parts are cut (deterministic mode).
+  double largest() const;
+  void add_squares(ExactSum& sum, int shift) const;
   // One step of the optimizer (from 1) with gradients times `scale`; then every rank has the
   // weights it needs, and gradients are zero.
   void update(int step, double rate, double scale);
   void forget_gradients();  // instead of update()
 
-  // This rank's part of weights and optimizer state.
-  std::vector<Piece<T>> pieces();
+  // This rank's part of weights and optimizer state; of a device, copies in host memory, and the
+  // master weights where there are such.
+  std::vector<Piece<HostOf<T>>> pieces();
   // After pieces were read: every rank gets the weights it needs.
-  void share_weights();
+  void restored();
   // Calls see(parameter) with all weights in place, unit by unit.
   void visit(const std::function<void(const Parameter<T>&)>& see);
 
   double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
   double total_seconds() const { return total_; }      // gradients were on the way
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
-  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes(); }
+  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes() + master_.bytes(); }
 
  private:
   struct Bucket {
@@ -95,6 +103,7 @@ class DataParallel : public WeightStore {
     const Bucket* bucket;
     T* data;
     Tensor<T> own;  // its memory, where the bucket has no place of its own
+    Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
     Handle handle;
     bool scattered = false;
   };
@@ -106,7 +115,10 @@ class DataParallel : public WeightStore {
   void send_unit(int unit);
   void reduce_in_order();
   void sum_partial(int unit);
-  void gather_unit(int unit, T* whole);
+  void fetch(int unit);
+  void share_weights();
+  void set_master();  // from the weights
+  void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
   // Where this rank's part of the bucket begins in the flat buffer.
   std::size_t mine(const Bucket& b) const {
@@ -126,13 +138,21 @@ class DataParallel : public WeightStore {
   std::vector<Bucket> buckets_;  // from the end of the flat buffer
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
   Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
-  Tensor<T> moment1_, moment2_;        // of this rank's part
-  std::unique_ptr<Offload<T>> offload_;
+  Tensor<Wide<T>> moment1_, moment2_;  // of this rank's part
+  Tensor<Wide<T>> master_;             // its weights in all digits, where T has fewer
+  struct Copy {                        // of a piece, in host memory
+    std::vector<HostOf<T>> host;
+    std::function<void(const HostOf<T>*)> put_back;
+  };
+  std::vector<std::unique_ptr<Copy>> copies_;
+  std::unique_ptr<Offload<Wide<T>>> offload_;
   void send_state_away();
   void bring_state_back();
   struct UnitState {
     Tensor<T> weights, gradients;  // while needed, where not kept whole
     int wanted = 0, done = 0;
+    std::optional<Handle> fetch;  // of the weights
+    double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;
   std::deque<Travel> travels_;

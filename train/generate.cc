@@ -10,6 +10,7 @@ namespace {
 // Weights that are all here, always.
 class Here : public WeightStore {
  public:
+  void expect_weights(int) override {}
   void want_weights(int) override {}
   void release_weights(int) override {}
   void want_gradients(int) override {}

@@ -1,56 +1,30 @@
 // A transformer block.
-#include <fmt/format.h>
-
-#include <cmath>
-
-#include "train/gpt_regions.h"
+#include "train/gpt_block_parts.h"
 
 namespace weft::train {
 namespace {
 
 template <class T>
-class Block : public Layer<T> {
+class Block : public BlockParts<T> {
+  using Base = BlockParts<T>;
+  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm,
+      Base::norm_back, Base::part, Base::regions_, Base::shape_, Base::value;
+  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink,
+      Base::kX, Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities,
+      Base::kAttended, Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive,
+      Base::kGradShrink, Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
-      : shape_(shape), regions_{parallel}, list_(list) {
-    const int t = parallel.tensor->size(), me = parallel.tensor->rank();
-    const Index h = shape.width, d = h / shape.heads;
-    const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
-    this->first = list.size();
-    const auto name = [&](const char* part) { return fmt::format("h{}.{}", number, part); };
-    const auto vector = [&](const char* part, bool ones) {
-      list.push_back({.logical = {name(part), {h}, {}}, .ones = ones});
-    };
-    const auto matrix = [&](const char* part, std::vector<Index> s, int dim, double deviation) {
-      list.push_back({.logical = {name(part), std::move(s), {dim, me, t}},
-                      .deviation = deviation,
-                      .decays = true});
-    };
-    const auto split_bias = [&](const char* part, std::vector<Index> s, int dim) {
-      list.push_back({.logical = {name(part), std::move(s), {dim, me, t}}});
-    };
-    vector("norm1.gain", true);
-    vector("norm1.bias", false);
-    matrix("qkv.weight", {3, shape.heads, d, h}, 1, 0.02);
-    split_bias("qkv.bias", {3, shape.heads, d}, 1);
-    matrix("proj.weight", {h, h}, 1, out_deviation);
-    vector("proj.bias", false);
-    vector("norm2.gain", true);
-    vector("norm2.bias", false);
-    matrix("grow.weight", {4 * h, h}, 0, 0.02);
-    split_bias("grow.bias", {4 * h}, 0);
-    matrix("shrink.weight", {h, 4 * h}, 1, out_deviation);
-    vector("shrink.bias", false);
-    this->last = list.size();
-  }
+      : Base(shape, parallel, number, list, {1, parallel.tensor->rank(), parallel.tensor->size()},
+             {1, parallel.tensor->rank(), parallel.tensor->size()}) {}
 
   Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
     kept.resize(kPlaces);
-    const Index rows = batch.samples * shape_.positions, local = x.count() / h();
+    const Index rows = batch.samples * shape_.positions;
     const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
 
-    Tensor<T> normal = tensor(rows * h());
-    norm(normal, x, kMean1, kNorm1, kept, local);
+    Tensor<T> normal = norm(x, rows, kMean1, kNorm1, kept);
     Tensor<T> qkv = tensor(rows * 3 * part());
     linear(qkv.data(), normal.data(), value(kQkv), value(kQkv + 1), rows, h(), 3 * part());
     Tensor<T> attended = tensor(rows * part());
@@ -64,8 +38,7 @@ class Block : public Layer<T> {
     kept[kProbabilities] = std::move(probabilities);
     kept[kAttended] = std::move(attended);
 
-    normal = tensor(rows * h());
-    norm(normal, middle, kMean2, kNorm2, kept, local);
+    normal = norm(middle, rows, kMean2, kNorm2, kept);
     Tensor<T> grown = tensor(rows * 4 * part());
     linear(grown.data(), normal.data(), value(kGrow), value(kGrow + 1), rows, h(), 4 * part());
     Tensor<T> active = tensor(rows * 4 * part());
@@ -116,8 +89,7 @@ class Block : public Layer<T> {
                          kept[static_cast<Index>(input)].data(), rows, in, out);
       if (!bias_here) {
         const Index local = local_rows(shape_, regions_.parallel, batch.samples);
-        const T* mine = g + regions_.offset(local * out);
-        for (Index r = 0; r < local; ++r) add(gradient(at + 1), mine + r * out, out);
+        add_columns(gradient(at + 1), g + regions_.offset(local * out), local, out);
       }
     };
     weight(kShrink, kGradShrink, kActive, 4 * part(), h());
@@ -128,33 +100,6 @@ class Block : public Layer<T> {
   }
 
  private:
-  // Parameters, in the order of their declaration; a bias follows its weight.
-  enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
-  // Places of what is kept.
-  enum {
-    kX, kMean1, kRstd1, kNormal1, kQkvOut, kProbabilities, kAttended,
-    kMiddle, kMean2, kRstd2, kNormal2, kGrown, kActive,
-    kGradShrink, kGradGrow, kGradProj, kGradQkv, kPlaces
-  };
-
-  Index h() const { return shape_.width; }
-  Index heads() const { return shape_.heads / regions_.size(); }
-  Index part() const { return h() / regions_.size(); }
-  AttentionShape attention_shape(const Batch& batch) const {
-    return {batch.samples, shape_.positions, heads(), h() / shape_.heads};
-  }
-  T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
-  T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
-
-  // normal: all rows; x: this rank's.
-  void norm(Tensor<T>& normal, const Tensor<T>& x, int mean, int gain, Kept<T>& kept, Index local) {
-    const auto m = static_cast<Index>(mean);
-    kept[m] = Tensor<T>(local, Use::kActivations);
-    kept[m + 1] = Tensor<T>(local, Use::kActivations);
-    layer_norm(normal.data() + regions_.offset(local * h()), kept[m].data(), kept[m + 1].data(),
-               x.data(), value(gain), value(gain + 1), local, h());
-    regions_.gather(normal.data(), normal.count());
-  }
   // x + what the region gives: the sum over the ranks of in w^T, and the bias once.
   Tensor<T> region_out(const Tensor<T>& in, int weight, Index in_width, Index rows,
                        const Tensor<T>& x) {
@@ -162,28 +107,10 @@ class Block : public Layer<T> {
     linear<T>(whole.data(), in.data(), value(weight), nullptr, rows, in_width, h());
     regions_.sum(whole.data(), whole.count());
     Tensor<T> out(x.count(), Use::kActivations);
-    const T* mine = whole.data() + regions_.offset(x.count());
-    const T* bias = value(weight + 1);
-    for (Index i = 0; i < x.count(); i += h())
-      for (Index k = 0; k < h(); ++k) out[i + k] = x[i + k] + mine[i + k] + bias[k];
+    add_residual(out.data(), x.data(), whole.data() + regions_.offset(x.count()), value(weight + 1),
+                 x.count() / h(), h());
     return out;
   }
-  // Adds to `grad` what comes back through the region that began with a norm of x.
-  void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
-                 int x, int mean, int gain, Kept<T>& kept) {
-    Tensor<T> whole(rows * h(), Use::kErrors);
-    linear_grad_input(whole.data(), g.data(), value(weight), rows, h(), out_width);
-    regions_.sum(whole.data(), whole.count());
-    const auto m = static_cast<Index>(mean);
-    layer_norm_grad(grad.data(), gradient(gain), gradient(gain + 1),
-                    whole.data() + regions_.offset(grad.count()),
-                    kept[static_cast<Index>(x)].data(), kept[m].data(), kept[m + 1].data(),
-                    value(gain), grad.count() / h(), h());
-  }
-
-  const GptShape shape_;
-  Regions<T> regions_;
-  std::vector<Parameter<T>>& list_;
 };
 
 }  // namespace
@@ -197,5 +124,10 @@ template std::unique_ptr<Layer<float>> make_block(const GptShape&, GptParallel, 
                                                   std::vector<Parameter<float>>&);
 template std::unique_ptr<Layer<double>> make_block(const GptShape&, GptParallel, Index,
                                                    std::vector<Parameter<double>>&);
+
+#define WEFT_BLOCK(E)                                                                    \
+  template std::unique_ptr<Layer<OnDevice<E>>> make_block(const GptShape&, GptParallel, Index, \
+                                                          std::vector<Parameter<OnDevice<E>>>&);
+WEFT_DEVICE_ELEMENTS(WEFT_BLOCK)
 
 }  // namespace weft::train

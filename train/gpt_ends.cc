@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "topo/status.h"
+#include "train/device_operators.h"
 #include "train/gpt_regions.h"
 
 namespace weft::train {
@@ -48,20 +49,19 @@ class Embedding : public Layer<T> {
     if (regions_.parallel.vocab_parallel) regions_.sum(whole.data(), whole.count());
     const Index local = local_rows(shape_, regions_.parallel, batch.samples);
     const Index begin = regions_.offset(local);
-    for (Index r = begin; r < begin + local; ++r)
-      add(whole.data() + r * h, list_[this->first + 1].value + r % shape_.positions * h, h);
+    add_positions(whole.data() + begin * h, list_[this->first + 1].value, begin, shape_.positions,
+                  local, h);
     if (local == rows) return whole;
     Tensor<T> mine(local * h, Use::kActivations);
-    std::memcpy(mine.data(), whole.data() + begin * h, mine.bytes());
+    copy(mine.data(), whole.data() + begin * h, mine.count());
     return mine;
   }
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
     kept.resize(1);
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const Index local = grad.count() / h, begin = regions_.offset(local);
-    T* positions = list_[this->first + 1].gradient;
-    for (Index r = 0; r < local; ++r)
-      add(positions + (begin + r) % shape_.positions * h, grad.data() + r * h, h);
+    add_positions_grad(list_[this->first + 1].gradient, grad.data(), begin, shape_.positions, local,
+                       h);
     kept[0] = local == rows ? std::move(grad) : regions_.gathered(grad, rows * h);
     return {};
   }
@@ -102,26 +102,22 @@ class Head : public Layer<T> {
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
     Tensor<T> normal = tensor(rows * h);
-    kept[kMean] = tensor(local);
-    kept[kRstd] = tensor(local);
-    layer_norm(normal.data() + regions_.offset(local * h), kept[kMean].data(), kept[kRstd].data(),
-               x.data(), list_[this->first].value, list_[this->first + 1].value, local, h);
+    kept[kMean] = tensor(wide_room<T>(local));
+    kept[kRstd] = tensor(wide_room<T>(local));
+    layer_norm(normal.data() + regions_.offset(local * h), as_wide(kept[kMean].data()),
+               as_wide(kept[kRstd].data()), x.data(), list_[this->first].value,
+               list_[this->first + 1].value, local, h);
     regions_.gather(normal.data(), normal.count());
     Tensor<T> logits = tensor(rows * n);
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
 
-    // Three reductions of one number per row: maximum, sum and the target's logit.
-    Tensor<T> numbers(3 * rows, Use::kWorkspace);
-    T *maximum = numbers.data(), *sum = maximum + rows, *target = sum + rows;
-    row_maximum(maximum, logits.data(), rows, n);
-    if (spread()) regions_.parallel.tensor->all_reduce(maximum, rows, RedOp::kMax);
-    row_exp(logits.data(), sum, target, maximum, batch.targets.data(), first, n, rows);
-    if (spread()) regions_.parallel.tensor->all_reduce(sum, 2 * rows);
-    double loss = 0;
-    for (Index r = 0; r < rows; ++r) loss += static_cast<double>(std::log(sum[r]) - target[r]);
-    batch.loss = loss / static_cast<double>(rows);
-    cross_entropy_grad(logits.data(), sum, batch.targets.data(), first, n, rows,
-                       static_cast<T>(batch.gradient_scale / static_cast<double>(rows)));
+    // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
+    batch.loss = cross_entropy(
+        logits.data(), batch.targets.data(), first, n, rows, !spread() || regions_.size() == 1,
+        batch.gradient_scale / static_cast<double>(rows),
+        [&](auto* numbers, Index count, RedOp op) {
+          regions_.parallel.tensor->all_reduce(numbers, count, op);
+        });
     kept[kX] = std::move(x);
     kept[kNormal] = std::move(normal);
     kept[kGradLogits] = std::move(logits);
@@ -137,8 +133,8 @@ class Head : public Layer<T> {
     Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
     layer_norm_grad(grad.data(), list_[this->first].gradient, list_[this->first + 1].gradient,
                     whole.data() + regions_.offset(grad.count()), kept[kX].data(),
-                    kept[kMean].data(), kept[kRstd].data(), list_[this->first].value,
-                    grad.count() / h, h);
+                    as_wide(kept[kMean].data()), as_wide(kept[kRstd].data()),
+                    list_[this->first].value, grad.count() / h, h);
     kept[kX] = {};
     return grad;
   }
@@ -152,7 +148,8 @@ class Head : public Layer<T> {
   }
 
   Tensor<T> logits(const Tensor<T>& x, Index rows) {
-    Tensor<T> normal(rows * shape_.width, Use::kWorkspace), numbers(2 * rows, Use::kWorkspace);
+    Tensor<T> normal(rows * shape_.width, Use::kWorkspace);
+    Tensor<Wide<T>> numbers(2 * rows, Use::kWorkspace);
     layer_norm(normal.data(), numbers.data(), numbers.data() + rows, x.data(),
                list_[this->first].value, list_[this->first + 1].value, rows, shape_.width);
     Tensor<T> out(rows * shape_.vocabulary, Use::kWorkspace);
@@ -196,6 +193,8 @@ Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows) {
   template Tensor<T> head_logits(Layer<T>&, const Tensor<T>&, Index);
 WEFT_ENDS(float)
 WEFT_ENDS(double)
+#define WEFT_ENDS_ON_DEVICE(E) WEFT_ENDS(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_ENDS_ON_DEVICE)
 
 void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index samples,
                  bool sequence, bool vocab_parallel) {

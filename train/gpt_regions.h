@@ -29,7 +29,7 @@ struct Regions {
   // The same for the gradient on its way back into the end of a region: a copy of all rows.
   Tensor<T> gathered(const Tensor<T>& mine, Index count) const {
     Tensor<T> whole(count, Use::kErrors);
-    std::memcpy(whole.data() + offset(mine.count()), mine.data(), mine.bytes());
+    copy(whole.data() + offset(mine.count()), mine.data(), mine.count());
     gather(whole.data(), count);
     return whole;
   }

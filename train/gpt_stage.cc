@@ -9,6 +9,17 @@ BlockRange blocks_of(Index layers, int stage, int stages) {
   return {first, first + each + (s < more ? 1 : 0)};
 }
 
+namespace {
+// The seed style is the processor's only; Trainer refuses it elsewhere.
+template <class T>
+std::unique_ptr<Layer<T>> some_block(const GptShape& shape, const GptParallel& parallel, Index b,
+                                     std::vector<Parameter<T>>& list) {
+  if constexpr (!kOnDevice<T>)
+    if (parallel.seed_style) return make_seed_block<T>(shape, parallel, b, list);
+  return make_block<T>(shape, parallel, b, list);
+}
+}  // namespace
+
 template <class T>
 GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options& options)
     : shape_(shape),
@@ -18,8 +29,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
-    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
-                                          : make_block<T>(shape, parallel, b, parameters_));
+    layers_.push_back(some_block(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
   if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
   if (shape.tied && options.stages > 1 && (first() || last()))
@@ -75,21 +85,32 @@ bool GptStage<T>::ties(int unit) const {
   return shape_.tied && first() && last() && unit == static_cast<int>(layers_.size()) - 1;
 }
 
+// What the pass needs after this unit. The head keeps its weights from its forward to its backward
+// pass; the embedding's backward pass needs none.
+template <class T>
+void GptStage<T>::expect_after(int unit, bool backward) {
+  const int next = backward ? unit - 1 : unit + 1, end = static_cast<int>(layers_.size());
+  if (next < 0 || next >= end || (backward && first() && next == 0)) return;
+  store_->expect_weights(next);
+  if (!backward && ties(next)) store_->expect_weights(0);
+}
+
 template <class T>
 void GptStage<T>::forward(int microbatch, const T* input, T* output) {
   MicroBatch& m = at(microbatch);
   Tensor<T> x;
   if (!first()) {
     x = Tensor<T>(boundary_, Use::kActivations);
-    std::memcpy(x.data(), input, x.bytes());
+    copy(x.data(), input, x.count());
   }
   for (int unit = 0; unit < static_cast<int>(layers_.size()); ++unit) {
     const auto u = static_cast<std::size_t>(unit);
     store_->want_weights(unit);
     if (ties(unit)) store_->want_weights(0);
+    expect_after(unit, false);
     if (recomputes(unit)) {
       m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
-      std::memcpy(m.inputs[u].data(), x.data(), x.bytes());
+      copy(m.inputs[u].data(), x.data(), x.count());
       Kept<T> forgotten;
       x = layers_[u]->forward(std::move(x), m.batch, forgotten);
     } else {
@@ -100,7 +121,7 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     store_->release_weights(unit);
     send_away(microbatch, unit);
   }
-  if (!last()) std::memcpy(output, x.data(), x.bytes());
+  if (!last()) copy(output, x.data(), x.count());
 }
 
 // What a unit keeps, or its input where the rest is computed again.
@@ -131,6 +152,7 @@ Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> gr
   const auto u = static_cast<std::size_t>(unit);
   const bool is_head = last() && u + 1 == layers_.size(), is_embedding = first() && unit == 0;
   if (!is_head && !is_embedding) store_->want_weights(unit);
+  expect_after(unit, true);
   store_->want_gradients(unit);
   if (ties(unit)) store_->want_gradients(0);
   if (recomputes(unit)) layers_[u]->forward(std::move(m.inputs[u]), m.batch, m.kept[u]);
@@ -154,7 +176,7 @@ template <class T>
 Tensor<T> arrived(const T* grad, std::size_t count) {
   if (count == 0) return {};
   Tensor<T> t(count, Use::kErrors);
-  std::memcpy(t.data(), grad, t.bytes());
+  copy(t.data(), grad, count);
   return t;
 }
 }  // namespace
@@ -167,7 +189,7 @@ void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_i
     bring_back(microbatch, unit);
     grad = unit_backward_input(unit, m, std::move(grad));
   }
-  if (!first()) std::memcpy(grad_input, grad.data(), grad.bytes());
+  if (!first()) copy(grad_input, grad.data(), grad.count());
 }
 
 template <class T>
@@ -186,7 +208,7 @@ void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) 
     grad = unit_backward_input(unit, m, std::move(grad));
     unit_backward_weight(unit, m);
   }
-  if (!first()) std::memcpy(grad_input, grad.data(), grad.bytes());
+  if (!first()) copy(grad_input, grad.data(), grad.count());
 }
 
 template <class T>
@@ -214,5 +236,7 @@ Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
 
 template class GptStage<float>;
 template class GptStage<double>;
+#define WEFT_STAGE(E) template class GptStage<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_STAGE)
 
 }  // namespace weft::train

@@ -14,6 +14,8 @@ namespace weft::train {
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
+  // They are wanted next, and may be fetched already.
+  virtual void expect_weights(int) {}
   virtual void want_weights(int unit) = 0;
   virtual void release_weights(int unit) = 0;
   virtual void want_gradients(int unit) = 0;
@@ -75,6 +77,7 @@ class GptStage : public Stage<T> {
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;
   bool ties(int unit) const;  // the head here uses the embedding here
+  void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
   Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad);

@@ -1,5 +1,6 @@
 // The operators of the CPU backend, in fp32 and fp64: matrix products by OpenBLAS, loops for the
-// rest. They know shapes only; which rank holds which part is for layers.h.
+// rest, on the threads of parallel.h. They know shapes only; which rank holds which part is for
+// layers.h.
 //
 // Matrices are row-major. Weights are [outputs][inputs], so that a layer is y = x w^T. "Adds"
 // means that the result is added to what is there. rows = samples x positions.
@@ -8,13 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "train/parallel.h"
+
 namespace weft::train {
 
 using Token = std::int32_t;
 using Index = std::size_t;
-
-// Threads of one matrix product: n ranks on a machine share its cores.
-void set_operator_threads(int threads);
 
 // c[m][n] = alpha a b + beta c, with a or b transposed. A stride is the distance of two rows.
 template <class T>
@@ -84,6 +84,8 @@ void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index fir
 
 template <class T>
 void add(T* to, const T* from, Index count);
+template <class T>  // the rows of from[rows][width], in their order
+void add_rows(T* to, const T* from, Index rows, Index width);
 template <class T>
 void scale(T* x, T factor, Index count);
 template <class T>

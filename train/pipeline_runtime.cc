@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "train/pipeline_checker.h"
 
@@ -116,7 +115,7 @@ void PipelineRuntime<T>::post_receives(std::size_t from) {
     const PipelineAction& a = mine[next_receive_];
     if (!receives(a.op)) continue;
     const Use use = a.op == PipeOp::kRecvActivation ? Use::kActivations : Use::kErrors;
-    Receive r{a, Tensor<T>(message_count(a), use), {}};
+    Receive r{a, Parcel<T>(message_count(a), use), {}};
     r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(a));
     posted_.push_back(std::move(r));
   }
@@ -128,13 +127,13 @@ void PipelineRuntime<T>::receive(const PipelineAction& a) {
   posted_.pop_front();
   r.handle.wait().check();
   auto& to = a.op == PipeOp::kRecvActivation ? activations_in_ : gradients_in_;
-  to.emplace(Key{a.stage, a.microbatch}, std::move(r.data));
+  to.emplace(Key{a.stage, a.microbatch}, r.data.open());
 }
 
 template <class T>
 void PipelineRuntime<T>::send(const PipelineAction& a) {
   auto& from = a.op == PipeOp::kSendActivation ? activations_out_ : gradients_out_;
-  Send s{take(from, a.stage, a.microbatch), {}};
+  Send s{Parcel<T>(take(from, a.stage, a.microbatch)), {}};
   run_.bytes_sent += s.data.bytes();
   ++run_.messages_sent;
   s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, schedule_.peer(a));
@@ -185,6 +184,9 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
     default:
       s.backward_weight(a.microbatch);
   }
+  // Alone, the host runs ahead of a device; else what it measures has to be over.
+  if constexpr (kOnDevice<T>)
+    if (!alone) wait_for_device();
   const std::int64_t end = now_ns();
   run_.compute_ns += end - begin;
   run_.records.push_back({a, begin, end});
@@ -238,35 +240,9 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
                  (static_cast<double>(comm.size()) * static_cast<double>(ends[0] + ends[1]));
 }
 
-void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (!file) throw Error(fmt::format("cannot write the trace {}: does its folder exist?", path));
-  fmt::print(file,
-             "{{\"traceEvents\":[\n{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":"
-             "{{\"name\":\"rank {0}\"}}}}",
-             rank);
-  for (int chunk = 0; chunk < shape.chunks; ++chunk)
-    fmt::print(file,
-               ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{"
-               "\"name\":\"stage {}\"}}}}",
-               rank, chunk, chunk * shape.ranks + rank % shape.ranks);
-  for (const PipelineRecord& r : records)
-    fmt::print(file,
-               ",\n{{\"ph\":\"X\",\"cat\":\"pipeline\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":"
-               "{:.3f},\"name\":\"{}\",\"args\":{{\"microbatch\":{},\"stage\":{}}}}}",
-               rank, r.action.stage / shape.ranks, static_cast<double>(r.begin_ns) / 1e3,
-               static_cast<double>(r.end_ns - r.begin_ns) / 1e3, describe(r.action, shape),
-               r.action.microbatch, r.action.stage);
-  fmt::print(
-      file,
-      "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\",\"rank\":{},"
-      "\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
-      rank);
-  std::fclose(file);
-}
-
 template class PipelineRuntime<float>;
 template class PipelineRuntime<double>;
+#define WEFT_RUNTIME(E) template class PipelineRuntime<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_RUNTIME)
 
 }  // namespace weft::train

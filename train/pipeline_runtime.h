@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coll/communicator.h"
+#include "train/parcel.h"
 #include "train/pipeline_schedule.h"
 #include "train/stage.h"
 
@@ -58,11 +59,11 @@ class PipelineRuntime {
   using Key = std::pair<int, int>;  // stage, micro-batch
   struct Receive {
     PipelineAction action;
-    Tensor<T> data;
+    Parcel<T> data;
     Handle handle;
   };
   struct Send {
-    Tensor<T> data;
+    Parcel<T> data;
     Handle handle;
   };
   void agree() const;
@@ -89,10 +90,5 @@ class PipelineRuntime {
 // on every rank. Time is from the first rank's begin to the last one's end, by this machine's
 // clock. A collective call.
 double measured_bubble(const PipelineRun& run, Communicator comm);
-
-// F, B and W of this rank as Chrome trace events (schema weft.trace/1, so that `weft trace merge`
-// joins those of all ranks). Throws Error where it cannot be written.
-void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records);
 
 }  // namespace weft::train

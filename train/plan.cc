@@ -17,6 +17,12 @@ namespace weft::train {
 namespace {
 
 constexpr double kElement = 2;  // bf16: activations, gradients and weights on the wire
+// Gradients travel together in so many bytes; less makes more messages, more hides less.
+constexpr double kBucket = 25e6;
+
+// Messages one after another in a gather or reduction among n: by halving or doubling, which moves
+// no more bytes than a ring; a ring has n - 1. An all-reduce is one of each.
+double messages(double n) { return std::ceil(std::log2(std::max(1.0, n))); }
 
 // A pipeline is regular after its first micro-batches: two short simulations give the long one.
 struct PipelineFacts {
@@ -78,16 +84,20 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   const double tp_rate = (tp_inside ? c.domain_GBps : c.rail_GBps) * 1e9;
   const double ring = 2.0 * (l.tp - 1) / l.tp;  // an all-reduce, in elements per element
   const double reduces_forward = 2, reduces_backward = 2, again = l.recompute ? 2 : 0;
-  const double tp_forward = layers * reduces_forward * ring * bsh * kElement / tp_rate;
-  const double tp_backward = layers * (reduces_backward + again) * ring * bsh * kElement / tp_rate;
+  const double tp_latency =
+      layers * 2 * messages(l.tp) * (tp_inside ? c.domain_us : c.rail_us) * 1e-6;  // of one each
+  const double tp_one = layers * ring * bsh * kElement / tp_rate + tp_latency;
+  const double tp_forward = reduces_forward * tp_one;
+  const double tp_backward = (reduces_backward + again) * tp_one;
 
   const bool pp_inside = l.tp * l.dp * l.pp <= c.gpus_per_host;
   PipelineCosts costs;
   costs.forward = third + tp_forward;
   costs.backward_input = third * (l.recompute ? 2 : 1) + tp_backward;
   costs.backward_weight = third;
-  costs.transfer =
-      l.pp > 1 ? bsh * kElement / l.tp / ((pp_inside ? c.domain_GBps : c.rail_GBps) * 1e9) : 0;
+  if (l.pp > 1)
+    costs.transfer = bsh * kElement / l.tp / ((pp_inside ? c.domain_GBps : c.rail_GBps) * 1e9) +
+                     (pp_inside ? c.domain_us : c.rail_us) * 1e-6;
   const PipelineFacts facts = pipeline(l, costs);
   predict_memory(model, c, l, facts.held);
 
@@ -95,6 +105,7 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.bubble = 1 - busy / facts.time;
   l.compute_s = third * (l.recompute ? 4 : 3) * m * l.chunks;
   l.tp_s = (tp_forward + tp_backward) * m * l.chunks;
+  l.tp_latency_s = (reduces_forward + reduces_backward + again) * tp_latency * m * l.chunks;
   l.tp_bytes =
       layers * l.chunks * m * (reduces_forward + reduces_backward + again) * ring * bsh * kElement;
   // A rank in the middle sends on and back; the tensor-parallel ranks share each message.
@@ -110,7 +121,11 @@ Layout predict(const ModelShape& model, const Cluster& c, Layout l) {
   l.dp_bytes = passes * (l.dp - 1) / l.dp * parameters * kElement;
   l.dp_rail_bytes = passes * (hosts - 1) / hosts * parameters / k * kElement;
   const double inside = passes * (k - 1) / k * parameters * kElement / (c.domain_GBps * 1e9);
-  l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps * 1e9));
+  // Layer by layer with ZeRO 3, else bucket by bucket.
+  const double times = l.zero >= 3 ? passes * layers * l.chunks
+                                   : passes * std::ceil(parameters * kElement / kBucket);
+  l.dp_latency_s = times * 1e-6 * (messages(k) * c.domain_us + messages(hosts) * c.rail_us);
+  l.dp_s = std::max(inside, l.dp_rail_bytes / (c.rail_GBps * 1e9)) + l.dp_latency_s;
   // Gradients can go from the last micro-batch's backward pass on; gathers behind all computing.
   const double behind =
       l.zero >= 3 ? l.compute_s : (costs.backward_input + costs.backward_weight) * l.chunks;

@@ -18,6 +18,8 @@ struct Cluster {
   double efficiency = 0.5;   // of that, which matrix products reach
   double domain_GBps = 450;  // within the host
   double rail_GBps = 50;     // to another host
+  double domain_us = 2;      // of a message within the host, from call to arrival
+  double rail_us = 5;        // of one to another host
   double headroom = 0.08;    // of the memory: what allocators, kernels and buffers take
 };
 
@@ -44,6 +46,8 @@ struct Layout {
 
   // Seconds. What of a transfer is hidden behind computing is not in step_s.
   double step_s = 0, compute_s = 0, tp_s = 0, dp_s = 0, dp_exposed_s = 0;
+  // Of tp_s and dp_s: messages that wait for each other, whatever their size.
+  double tp_latency_s = 0, dp_latency_s = 0;
   double bubble = 0;  // share of the pipeline's time
   double mfu = 0;     // 6N + 6Lhs per token against the peak; recomputed work does not count
   double tokens_per_s = 0;

@@ -62,6 +62,12 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   c->add_option("--rail-gbytes", a->cluster.rail_GBps, "GB/s per GPU between hosts")
       ->capture_default_str();
+  c->add_option("--domain-us", a->cluster.domain_us, "Latency of a message inside a host")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
       ->capture_default_str();
   c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)");

@@ -33,11 +33,11 @@ std::string head(const Plan& plan) {
           : "");
   text += fmt::format(
       "cluster   {} GPUs, {} per host, {:.4g} GB each, {:.4g} TFLOP/s dense of which {:.0f} % are "
-      "reached;\n          {:.4g} GB/s inside a host, {:.4g} GB/s per rail (per GPU and "
-      "direction)\n"
+      "reached;\n          {:.4g} GB/s and {:.3g} us inside a host, {:.4g} GB/s and {:.3g} us per "
+      "rail (per GPU and direction)\n"
       "batch     {} sequences = {} tokens per step\n\n",
       c.gpus, c.gpus_per_host, gb(c.gpu_memory), c.gpu_tflops, 100 * c.efficiency, c.domain_GBps,
-      c.rail_GBps, plan.wanted.batch, with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
+      c.domain_us, c.rail_GBps, c.rail_us, plan.wanted.batch, with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
   text += fmt::format(
       "state of one model replica, GB (20 bytes per parameter: weights 2, gradients 2, moments 8,\n"
       "fp32 weights 4, fp32 gradients 4), per GPU where d GPUs share it\n"
@@ -111,7 +111,9 @@ std::string to_json(const Plan& plan, int rows) {
                   {"gpu_tflops", c.gpu_tflops},
                   {"efficiency", c.efficiency},
                   {"domain_GBps", c.domain_GBps},
-                  {"rail_GBps", c.rail_GBps}};
+                  {"rail_GBps", c.rail_GBps},
+                  {"domain_us", c.domain_us},
+                  {"rail_us", c.rail_us}};
   for (const int d : {1, 8, c.gpus})
     for (int zero = 0; zero <= 3; ++zero)
       j["state_bytes"][fmt::format("d{}", d)][fmt::format("zero{}", zero)] =
@@ -146,6 +148,8 @@ std::string to_json(const Plan& plan, int rows) {
                               {"dp_rail", l.dp_rail_bytes}}},
                             {"step_s", l.step_s},
                             {"dp_exposed_s", l.dp_exposed_s},
+                            {"tp_latency_s", l.tp_latency_s},
+                            {"dp_latency_s", l.dp_latency_s},
                             {"bubble", l.bubble},
                             {"mfu", l.mfu},
                             {"tokens_per_s", l.tokens_per_s}});

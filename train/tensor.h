@@ -1,5 +1,5 @@
-// Numbers in memory: an owning buffer of T that tells the ledger what it is for. Rows are
-// contiguous; whoever computes with it knows the shape.
+// Numbers in memory: an owning buffer of T that tells the ledger what it is for, on the processor
+// or in device memory as T says. Rows are contiguous; whoever computes with it knows the shape.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,10 @@
 #include <span>
 #include <utility>
 
-#include "coll/types.h"
 #include "train/memory_ledger.h"
+#include "train/place.h"
 
 namespace weft::train {
-
-template <class T>
-inline constexpr DType kDType = sizeof(T) == 8 ? DType::kFloat64 : DType::kFloat32;
 
 // Movable; must end on the thread that made it (the ledger is that thread's).
 template <class T>
@@ -22,7 +19,7 @@ class Tensor {
  public:
   Tensor() = default;
   Tensor(std::size_t count, Use use)  // not initialised
-      : data_(new T[count]), count_(count), use_(use) {
+      : data_(allocate<T>(count)), count_(count), use_(use) {
     MemoryLedger::of_this_rank().add(use_, count_ * sizeof(T));
   }
   static Tensor zeros(std::size_t count, Use use) {
@@ -48,7 +45,7 @@ class Tensor {
   T& operator[](std::size_t i) { return data_[i]; }
   const T& operator[](std::size_t i) const { return data_[i]; }
   std::span<T> span() { return {data_.get(), count_}; }
-  void fill_zero() { std::memset(data_.get(), 0, bytes()); }
+  void fill_zero() { set_zero(data_.get(), count_); }
 
  private:
   void swap(Tensor& o) {
@@ -56,7 +53,7 @@ class Tensor {
     std::swap(count_, o.count_);
     std::swap(use_, o.use_);
   }
-  std::unique_ptr<T[]> data_;
+  std::unique_ptr<T[], Free<T>> data_;
   std::size_t count_ = 0;
   Use use_ = Use::kWorkspace;
 };

@@ -1,5 +1,6 @@
 // `weft train`: flags, progress, and the run of one rank.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,8 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "coll/trace.h"
@@ -19,7 +22,11 @@
 #include "perf/session.h"
 #include "train/checkpoint.h"
 #include "train/commands.h"
+#include "train/device_bench.h"
+#include "train/device_context.h"
+#include "train/mfu.h"
 #include "train/pipeline_explain.h"
+#include "train/pipeline_trace.h"
 #include "train/spiral_cmd.h"
 #include "train/trainer.h"
 
@@ -33,14 +40,17 @@ struct TrainFlags {
   JobFlags job;
   TrainOptions options;
   SpiralFlags spiral;
-  std::string model = "gpt", data, type = "float", optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
+  std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
   std::string log, trace, prompt = "\n", bucket = "4M";
   int steps = 300, sample = 200, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
+  std::string of;
   std::string save, kill;
   int save_every = 100, keep = 2, restarts = 0;
   bool resume = false, elastic = false;
+  bool bench_kernels = false;
+  train::KernelBench bench;
 };
 
 // Set by the process that starts a job again, for its ranks.
@@ -61,10 +71,36 @@ int operator_threads(const World& world) {
   return std::max(1, allowed / here);
 }
 
+// Ranks of a machine take its GPUs in turn; several may share one.
+int gpu_of(const World& world) {
+  Device* found = device();
+  int before = 0;
+  const Topology& t = world.topology();
+  for (Rank r = 0; r < world.rank(); ++r)
+    before += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
+  return found == nullptr ? 0 : before % found->count();
+}
+
+// Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
+double peak_of_all(World& world, const TrainFlags& flags) {
+  const train::DeviceContext& context = train::DeviceContext::of_this_rank();
+  const auto all = world.job().all_gather(device()->identity(context.gpu()));
+  const std::set<std::string> gpus(all.begin(), all.end());
+  double each = flags.bench.peaks.tflops;
+  const bool half = flags.type == "bf16" || flags.type == "fp16";
+  if (each == 0 && half) each = train::gpu_peaks(device()->describe(context.gpu())).tflops;
+  return each * 1e12 * static_cast<double>(gpus.size());
+}
+
 double resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+// "run.json" -> "run.pipeline.json"
+std::string pipeline_file(const std::string& trace) {
+  return std::filesystem::path(trace).replace_extension(".pipeline.json");
 }
 
 nlohmann::json to_json(const train::AxisBytes& b) {
@@ -96,6 +132,12 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"memory", memory}};
 }
 
+// Tensors of a step come and go; pages that the system took back would be cleared again each time.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
 // --kill rank:step, in the first life of the job.
 void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
   if (flags.kill.empty() || restarted()) return;
@@ -104,7 +146,15 @@ void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
 
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
+  double peak = 0;
+  if constexpr (train::kOnDevice<T>) {
+    train::DeviceContext& context = train::DeviceContext::make(gpu_of(world));
+    peak = peak_of_all(world, flags);
+    if (world.rank() == 0)
+      fmt::print("# {} on {}\n", flags.type, context.device().describe(context.gpu()));
+  }
   train::set_operator_threads(operator_threads(world));
+  if constexpr (!train::kOnDevice<T>) keep_freed_memory();
   const train::Text text = train::Text::load(flags.data);
   TrainOptions options = flags.options;
   const bool speaks = world.rank() == 0;
@@ -131,10 +181,12 @@ int run_gpt(World& world, const TrainFlags& flags) {
       const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
       trainer.set_steps_done(loaded.step);
       trainer.restored();
+      for (const std::string& why : loaded.left_out)
+        if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
   }
-  double shown = 0;
+  double shown = 0, best = 0;
   while (trainer.steps_done() < flags.steps) {
     die_on_purpose(flags, world.rank(), trainer.steps_done() + 1);
     const train::StepReport r = trainer.step();
@@ -143,7 +195,12 @@ int run_gpt(World& world, const TrainFlags& flags) {
                              {{"options", train::describe(options)}}, {.keep = flags.keep});
     if (!speaks) continue;
     const double rate = tokens / r.seconds;
-    if (log) log << to_json(r, rate).dump() << std::endl;
+    if (log) {
+      auto line = to_json(r, rate);
+      if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
+      log << line.dump() << std::endl;
+    }
+    best = std::max(best, rate);
     const double now = train::now_seconds();
     if (r.step > 3 && r.step < flags.steps && now - shown < 1) continue;
     shown = now;
@@ -153,14 +210,19 @@ int run_gpt(World& world, const TrainFlags& flags) {
                100 * r.bubble, resident_bytes() / 1e6);
     std::fflush(stdout);
   }
+  if (speaks && peak > 0)
+    fmt::print("# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
+               "12 L d T) of {:.0f} TFLOP/s\n",
+               100 * best * train::flops_per_token(options.model) / peak, best,
+               train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
-    train::write_pipeline_trace(file_of_rank(std::filesystem::path(flags.trace).replace_extension(".pipeline.json"), world.rank()), world.rank(),
-                                trainer.pipeline().schedule().shape,
+    train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
+                                world.rank(), trainer.pipeline().schedule().shape,
                                 trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (speaks)
-      fmt::print("# sample:\n{}\n", train::generate<T>(options.model, weights, flags.prompt,
+      fmt::print("# sample:\n{}\n", train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
                                                        flags.sample, flags.temperature, 1));
   }
   return kExitOk;
@@ -202,12 +264,40 @@ void fewer_replicas(TrainFlags& flags) {
   flags.job.ranks = o.mesh.ranks();
 }
 
+// What --backend and --type are, where one of them is not said.
+void choose_backend(TrainFlags& flags) {
+  if (flags.backend == "auto") flags.backend = device() != nullptr ? "cuda" : "cpu";
+  const bool cuda = flags.backend == "cuda";
+  if (cuda && device() == nullptr)
+    throw Error(fmt::format("--backend cuda: missing {}; --backend cpu trains without one",
+                            missing_device()));
+  if (flags.type.empty()) flags.type = cuda ? "bf16" : "float";
+  const bool half = flags.type == "bf16" || flags.type == "fp16";
+  if (half && !cuda)
+    throw Error(fmt::format("--type {} needs --backend cuda: the processor computes in float and "
+                            "double", flags.type));
+  auto& o = flags.options;
+  if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
+}
+
+int run_as(World& world, const TrainFlags& flags) {
+  using namespace train;
+  if (flags.backend != "cuda")
+    return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+  if (flags.type == "double") return run_gpt<OnDevice<Fp64>>(world, flags);
+  if (flags.type == "float") return run_gpt<OnDevice<Fp32>>(world, flags);
+  if (flags.type == "bf16") return run_gpt<OnDevice<Bf16>>(world, flags);
+  return run_gpt<OnDevice<Fp16>>(world, flags);
+}
+
 int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
-    fmt::print("{}", train::explain_pipeline(train::make_pipeline_schedule(
-                         flags.options.schedule, {stages, micro_batches, flags.options.chunks})));
+    auto schedule = train::make_pipeline_schedule(flags.options.schedule,
+                                                  {stages, micro_batches, flags.options.chunks});
+    if (!flags.of.empty()) schedule = train::schedule_of_trace(pipeline_file(flags.of), schedule);
+    fmt::print("{}", train::explain_pipeline(schedule));
     return kExitOk;
   }
   if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
@@ -217,6 +307,12 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
     if (steps_given) flags.spiral.options.iterations = flags.steps;
     return run_spiral_command(flags.job, flags.spiral, flags.log);
   }
+  if (flags.bench_kernels) {
+    train::DeviceContext::make(0);
+    train::bench_kernels(flags.bench);
+    return kExitOk;
+  }
+  choose_backend(flags);
   complete(flags, dp_given);
   auto& o = flags.options;
   o.vocab_parallel = flags.embed == "vocab-parallel";
@@ -230,7 +326,7 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
     throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
   const auto run = [&] {
     return run_job("train", flags.job, [&](World& world) {
-      return flags.type == "double" ? run_gpt<double>(world, flags) : run_gpt<float>(world, flags);
+      return run_as(world, flags);
     });
   };
   int code = run();
@@ -260,9 +356,12 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command->add_option("--data", flags->data, "text to train on (default: one that is there)");
-  command->add_option("--type", flags->type, "float or double")
-      ->check(CLI::IsMember({"float", "double"}))
+  command->add_option("--backend", flags->backend, "cpu, cuda, or auto: cuda where there is a GPU")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
+  command->add_option("--type", flags->type,
+                      "float (default) or double; with cuda also bf16 (default there) and fp16")
+      ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
   auto* steps = command->add_option("--steps", flags->steps, "steps; of the spiral 10000, if not said")
                     ->check(positive)
                     ->capture_default_str();
@@ -350,7 +449,22 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--kill", flags->kill, "rank:step, for tests: that rank kills itself then");
   command->add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
       ->check(CLI::NonNegativeNumber);
+  command->add_flag("--bench-kernels", flags->bench_kernels,
+                    "time the kernels of --backend cuda; train nothing");
+  command->add_option("--bench-rows", flags->bench.rows, "of --bench-kernels: samples x positions")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--bench-repeat", flags->bench.repeat, "of --bench-kernels: times each")
+      ->check(positive)
+      ->capture_default_str();
+  command->add_option("--peak-tflops", flags->bench.peaks.tflops,
+                      "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
+      ->check(positive);
+  command->add_option("--peak-gbs", flags->bench.peaks.gb_per_s,
+                      "of a GPU's memory, for --bench-kernels (default: of its name)")
+      ->check(positive);
   command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
+  command->add_option("--of", flags->of, "with --explain: what a run really did, by its --trace");
   command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
   command->add_option("--microbatches", flags->micro_batches, "for --explain");
   command->callback(

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <sstream>
 
 #include "coll/metrics.h"
+#include "train/parallel.h"
 
 namespace weft::train {
 
@@ -46,9 +48,30 @@ void check(const TrainOptions& o, Rank me) {
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
+    if (o.deterministic && o.zero >= 2) {
+      if (o.mesh.shard != 0 && o.mesh.shard != o.mesh.data)
+        throw Error(fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
+                                "depend on the groups; leave one out", o.zero, o.mesh.shard));
+      // Its gradient waits for its twin on the other stage, all micro-batches together.
+      if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
+        throw Error(fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
+                                "would depend on --dp; use --untied or --zero 1", o.zero,
+                                o.mesh.pipeline));
+    }
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
+}
+
+// What the device backend does not have.
+void check_on_device(const TrainOptions& o) {
+  const auto refuse = [](bool given, const char* flag) {
+    if (given)
+      throw UsageError(fmt::format("{} with --backend cuda: not built; use --backend cpu", flag));
+  };
+  refuse(o.seed_style, "--tp-style seed");
+  refuse(!o.offload.empty(), "--offload");
+  refuse(o.deterministic, "--deterministic");
 }
 
 AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
@@ -57,6 +80,19 @@ AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
 AxisBytes plus(const AxisBytes& a, const AxisBytes& b) {
   return {a.data + b.data, a.tensor + b.tensor, a.pipeline + b.pipeline, a.other + b.other};
 }
+
+// While it lives, gradients move on between the pieces of operators too, not only between units.
+struct PollBetweenPieces {
+  explicit PollBetweenPieces(std::function<void()> poll) {
+    set_between_pieces([poll = std::move(poll)] {
+      try {
+        poll();
+      } catch (const std::exception&) {  // the next poll between units says it again
+      }
+    });
+  }
+  ~PollBetweenPieces() { set_between_pieces(nullptr); }
+};
 
 MeshShape with_groups(MeshShape shape, int zero) {
   if (zero == 0) shape.shard = 1;
@@ -70,6 +106,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check(options, world.rank());
+  if constexpr (kOnDevice<T>) check_on_device(options);
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)
@@ -140,6 +177,23 @@ void Trainer<T>::load_batches() {
   }
 }
 
+// The sum of squares of all gradients, with the same bits in every layout.
+template <class T>
+double Trainer<T>::exact_squares() {
+  double largest = 0;
+  for (const auto& store : stores_) largest = std::max(largest, store->largest());
+  mesh_->all.all_reduce(&largest, 1, RedOp::kMax);
+  if (largest == 0 || !std::isfinite(largest)) return largest;
+  const int shift = ExactSum::shift(largest);
+  ExactSum sum;
+  for (const auto& store : stores_) store->add_squares(sum, shift);
+  std::int64_t both[] = {sum.high, sum.low};
+  mesh_->all.run([&] {
+    return mesh_->all.comm().all_reduce(both, both, 2, DType::kInt64, RedOp::kSum);
+  });
+  return ExactSum{both[0], both[1]}.value(shift);
+}
+
 template <class T>
 StepReport Trainer<T>::step() {
   StepReport report;
@@ -156,7 +210,12 @@ StepReport Trainer<T>::step() {
   const AxisBytes begin = bytes_sent(world_, mesh_->shape);
   forward_bytes_ = {};
   load_batches();
-  const PipelineRun& run = runtime_->run();
+  const PipelineRun& run = [&]() -> const PipelineRun& {
+    const PollBetweenPieces polls([this] {
+      for (auto& store : stores_) store->poll();
+    });
+    return runtime_->run();
+  }();
   pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
   report.peak_activations = run.peak_activation_bytes;
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
@@ -167,7 +226,7 @@ StepReport Trainer<T>::step() {
   std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
   double* busy = numbers.data() + total + 1;  // seconds of each rank
   for (std::size_t c = 0; c < stages_.size(); ++c) {
-    if (mesh_->replica.rank() == 0) numbers[total] += stores_[c]->squares();
+    if (!options_.deterministic) numbers[total] += stores_[c]->squares();
     if (!stages_[c]->last() || mesh_->tensor.rank() != 0) continue;
     for (int m = 0; m < micro_batches_; ++m)
       numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
@@ -184,6 +243,7 @@ StepReport Trainer<T>::step() {
   report.straggler = static_cast<Rank>(slowest - busy);
   report.straggler_ratio = *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
   const double scaled = loss_scale();
+  if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
   report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
@@ -215,8 +275,8 @@ StepReport Trainer<T>::step() {
 }
 
 template <class T>
-std::vector<Piece<T>> Trainer<T>::pieces() {
-  std::vector<Piece<T>> all;
+std::vector<Piece<HostOf<T>>> Trainer<T>::pieces() {
+  std::vector<Piece<HostOf<T>>> all;
   for (auto& store : stores_)
     for (auto& piece : store->pieces()) all.push_back(std::move(piece));
   return all;
@@ -224,14 +284,15 @@ std::vector<Piece<T>> Trainer<T>::pieces() {
 
 template <class T>
 void Trainer<T>::restored() {
-  for (auto& store : stores_) store->share_weights();
+  for (auto& store : stores_) store->restored();
 }
 
 // One replica sends its parts to rank 0, tensor by tensor, after saying what they are.
 template <class T>
-std::map<std::string, std::vector<T>> Trainer<T>::collect() {
+std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
+  using H = HostOf<T>;
   std::string list;
-  std::vector<T> mine;
+  std::vector<H> mine;
   for (auto& store : stores_)
     store->visit([&](const Parameter<T>& p) {
       if (mesh_->at.data != 0) return;
@@ -239,14 +300,15 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
       for (const std::size_t s : p.logical.shape) list += fmt::format(" {}", s);
       list += fmt::format(" / {} {} {}\n", p.logical.shard.dim, p.logical.shard.index,
                           p.logical.shard.of);
-      mine.insert(mine.end(), p.value, p.value + p.logical.count());
+      mine.resize(mine.size() + p.logical.count());
+      to_host(mine.data() + mine.size() - p.logical.count(), p.value, p.logical.count());
     });
-  std::map<std::string, std::vector<T>> whole;
+  std::map<std::string, std::vector<H>> whole;
   const auto lists = world_.job().all_gather(list);
   for (Rank r = 0; r < world_.size(); ++r) {
     if (lists[static_cast<std::size_t>(r)].empty()) continue;
     if (world_.rank() == r && r != 0)
-      require(mesh_->all.comm().send(mine.data(), mine.size(), kDType<T>, 0));
+      require(mesh_->all.comm().send(mine.data(), mine.size(), kDType<H>, 0));
     if (world_.rank() != 0) continue;
     std::vector<Logical> parts;
     std::size_t count = 0;
@@ -260,12 +322,12 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
       count += l.count();
       parts.push_back(std::move(l));
     }
-    std::vector<T> theirs(count);
+    std::vector<H> theirs(count);
     if (r != 0)
-      require(mesh_->all.comm().recv(theirs.data(), count, kDType<T>, r));
+      require(mesh_->all.comm().recv(theirs.data(), count, kDType<H>, r));
     else
       theirs = mine;
-    const T* at = theirs.data();
+    const H* at = theirs.data();
     for (const Logical& l : parts) {
       auto& tensor = whole[l.name];
       tensor.resize(l.logical_count());
@@ -277,5 +339,7 @@ std::map<std::string, std::vector<T>> Trainer<T>::collect() {
 
 template class Trainer<float>;
 template class Trainer<double>;
+#define WEFT_TRAINER(E) template class Trainer<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_TRAINER)
 
 }  // namespace weft::train

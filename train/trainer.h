@@ -70,13 +70,14 @@ class Trainer {
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
-  std::vector<Piece<T>> pieces();
+  std::vector<Piece<HostOf<T>>> pieces();
   void restored();
   // On rank 0 every logical tensor, whole; on the others nothing. Like a collective.
-  std::map<std::string, std::vector<T>> collect();
+  std::map<std::string, std::vector<HostOf<T>>> collect();
 
  private:
   void load_batches();
+  double exact_squares();
   World& world_;
   const TrainOptions options_;
   const Text& text_;

@@ -221,6 +221,12 @@ class CudaDevice final : public Device {
     return false;
   }
 
+  void wait_event(Stream stream, Event event) override {
+    if (const cudaError_t e = cudaStreamWaitEvent(native(stream), native_event(event), 0);
+        e != cudaSuccess)
+      fail("cudaStreamWaitEvent", gpu_of(stream), e);
+  }
+
   void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override {
     if (bytes == 0) return;
     const OnGpu on(gpu);

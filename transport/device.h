@@ -81,6 +81,8 @@ class Device {
   virtual void free_event(Event event) noexcept = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual bool reached(Event event) = 0;  // true also for one that was never recorded
+  // What follows on the stream starts after what the event has recorded so far.
+  virtual void wait_event(Stream stream, Event event) = 0;
 
   // Any kinds of memory; bytes may be 0. `gpu` is the stream's.
   virtual void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) = 0;

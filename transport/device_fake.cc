@@ -293,6 +293,15 @@ bool FakeDevice::reached(Event event) {
   return e.reached.load(std::memory_order_acquire) == e.recorded.load();
 }
 
+void FakeDevice::wait_event(Stream stream, Event event) {
+  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const std::uint64_t number = e->recorded.load();
+  put(stream, [e, number] {
+    while (e->reached.load(std::memory_order_acquire) < number)
+      std::this_thread::sleep_for(std::chrono::microseconds(5));
+  });
+}
+
 void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int, Stream stream) {
   check_injected("copy");
   if (bytes == 0) return;

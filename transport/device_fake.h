@@ -39,6 +39,7 @@ class FakeDevice final : public Device {
   void free_event(Event event) noexcept override;
   void record(Event event, Stream stream) override;
   bool reached(Event event) override;
+  void wait_event(Stream stream, Event event) override;
   void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override;
   void launch(const DeviceWork& work, int gpu, Stream stream) override;
   std::atomic<std::uint32_t>* words(std::size_t count) override;

@@ -3,58 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <cmath>
 
-#include "support/ranks.h"
-#include "train/trainer.h"
+#include "support/train_runs.h"
 
 namespace weft::train {
 namespace {
-
-struct Result {
-  std::vector<double> losses;
-  std::map<std::string, std::vector<double>> weights;
-};
-
-Text text() {
-  std::string bytes;
-  for (int i = 0; i < 4000; ++i)
-    bytes += static_cast<char>('a' + (i * i / 7 + i % 13) % 26);
-  return Text(bytes, "made up");
-}
-
-TrainOptions small() {
-  TrainOptions o;
-  o.model = {.vocabulary = 264, .positions = 8, .width = 48, .heads = 24, .layers = 8};
-  o.batch = 24;
-  o.micro_batch = 1;
-  o.rate = {.peak = 3e-3, .warm_up = 4};
-  o.bucket_bytes = 20000;
-  return o;
-}
-
-template <class T>
-Result train(const TrainOptions& o, int steps, const WorldOptions& world_options = {},
-          const std::vector<int>& hosts = {}) {
-  set_operator_threads(1);
-  Result run;
-  const Text data = text();
-  const auto where = hosts.empty() ? std::vector<int>{o.mesh.ranks()} : hosts;
-  testing::run_ranks(testing::places(where), world_options, [&](World& world) {
-    Trainer<T> trainer(world, o, data);
-    for (int i = 0; i < steps; ++i) {
-      const StepReport r = trainer.step();
-      if (world.rank() == 0) run.losses.push_back(r.loss);
-    }
-    const auto weights = trainer.collect();
-    if (world.rank() == 0)
-      for (const auto& [name, values] : weights)
-        run.weights[name].assign(values.begin(), values.end());
-  });
-  return run;
-}
 
 void expect_same(const Result& one, const Result& other, double tolerance, const std::string& what) {
   ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
@@ -64,14 +19,6 @@ void expect_same(const Result& one, const Result& other, double tolerance, const
   EXPECT_LE(worst, tolerance) << what;
   fmt::print("{}: {:.2g}\n", what, worst);
   ASSERT_EQ(one.weights.size(), other.weights.size()) << what;
-}
-
-TrainOptions layout(int dp, int tp, int pp) {
-  TrainOptions o = small();
-  o.mesh.data = dp;
-  o.mesh.tensor = tp;
-  o.mesh.pipeline = pp;
-  return o;
 }
 
 constexpr int kSteps = 50;
@@ -161,40 +108,6 @@ TEST(Layouts, UntiedHead) {
   expect_same(train<double>(one, 20), train<double>(eight, 20), 1e-10, name(eight));
 }
 
-// By SGD with momentum: AdamW divides by what is rounding only where a gradient is zero, as that of
-// a key's bias, and such weights walk at random (2e-5 after these 50 steps).
-TEST(Layouts, Fp32) {
-  TrainOptions alone = small();
-  alone.optimizer.adam = false;
-  alone.rate.peak = 0.1;
-  const Result one = train<float>(alone, kSteps);
-  for (const auto& [dp, tp, pp] : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}}) {
-    TrainOptions o = layout(dp, tp, pp);
-    o.optimizer = alone.optimizer;
-    o.rate = alone.rate;
-    expect_same(one, train<float>(o, kSteps), 1e-5, name(o));
-  }
-}
-
-// The deterministic mode: the same bits for every number of replicas and every algorithm.
-TEST(Layouts, DeterministicIsBitwise) {
-  TrainOptions o = small();
-  o.deterministic = true;
-  const Result one = train<float>(o, 10);
-  for (const int dp : {2, 4, 8})
-    for (const bool hosts : {false, true}) {
-      TrainOptions many = o;
-      many.mesh.data = dp;
-      WorldOptions options;
-      options.deterministic = true;
-      std::vector<int> where{dp};
-      if (hosts) where = {dp / 2, dp / 2};
-      const Result run = train<float>(many, 10, options, where);
-      EXPECT_EQ(one.losses, run.losses) << dp;
-      EXPECT_EQ(one.weights, run.weights) << dp;
-    }
-}
-
 TEST(Layouts, OptionsThatCannotBeAreNamed) {
   const auto refused = [](const TrainOptions& o, const char* why) {
     try {
@@ -223,6 +136,9 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
   o = small();
   o.mesh.order = "dp,dp,pp";
   refused(o, "--order dp,dp,pp");
+  o = small();
+  o.deterministic = true, o.zero = 2, o.chunks = 2, o.schedule = "interleaved";
+  refused(o, "use --untied or --zero 1");
 }
 
 // A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then

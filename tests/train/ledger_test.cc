@@ -158,11 +158,11 @@ TEST(ByteLedger, Pipeline) {
   }
 }
 
-// Two hosts of two ranks, two rails: tensor parallelism inside the hosts, pipelines along a rail.
+// Three hosts of two ranks, two rails: tensor parallelism inside the hosts, pipelines along a rail.
 TEST(ByteLedger, AxesKeepToTheirLinks) {
-  TrainOptions o = layout(1, 2, 2);
+  TrainOptions o = layout(1, 2, 3);
   step(
-      o, [](const StepReport&, auto&) {}, {2, 2}, 2,
+      o, [](const StepReport&, auto&) {}, {2, 2, 2}, 2,
       [&](World& world) {
         Bytes tensor = 0, pipeline = 0;
         const Coordinates me = coordinates(o.mesh, world.rank());

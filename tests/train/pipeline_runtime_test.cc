@@ -1,7 +1,7 @@
 // labels: multiproc
 // The runtime on real processes: gradients of every schedule are those of one process bit by bit;
 // what was run is what the schedule says, in an order that its data permits.
-#include "train/pipeline_runtime.h"
+#include "train/pipeline_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -141,10 +141,32 @@ TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
   ModelShape m = known_model("gpt2");
   Cluster c;
   c.rail_GBps = c.domain_GBps = 1e9;  // messages take no time
+  c.rail_us = c.domain_us = 0;
   for (const int batches : {4, 16, 64, 1024}) {
     const Layout l = predict(m, c, layout(1, 4, 1, batches));
     EXPECT_NEAR(l.bubble, 3.0 / (batches + 3), 1e-6);
   }
+}
+
+// Messages that wait for each other: an all-reduce among 8 is 2 log2(8) of them, a gather among 8
+// in the host and 64 hosts log2(8) and log2(64).
+TEST(Predict, LatencyCountsMessagesInSequence) {
+  const ModelShape m = known_model("gpt3");  // 96 layers
+  Cluster c;
+  c.domain_us = 3;
+  c.rail_us = 7;
+  const Layout t = predict(m, c, layout(8, 4, 2, 16));
+  EXPECT_NEAR(t.tp_latency_s, 16 * 24 * 4 * (2 * 3) * 3e-6, 1e-12);
+  Layout z = layout(1, 1, 512, 3);
+  z.zero = 3;
+  z = predict(m, c, z);
+  EXPECT_NEAR(z.dp_latency_s, (2 * 3 + 1) * 96 * (3 * 3e-6 + 6 * 7e-6), 1e-12);
+  Cluster fast = c;
+  fast.domain_us = fast.rail_us = 0;
+  EXPECT_EQ(predict(m, fast, z).dp_latency_s, 0);
+  EXPECT_NEAR(z.dp_s - predict(m, fast, z).dp_s, z.dp_latency_s, 1e-12);
+  const Layout p = layout(1, 4, 1, 8);  // 8 + 3 micro-batches pass, 3 boundaries and back
+  EXPECT_GT(predict(m, c, p).step_s, predict(m, fast, p).step_s + 2 * 3 * 2.9e-6);
 }
 
 TEST(Predict, MemoryFollowsZeroTensorAndPipeline) {

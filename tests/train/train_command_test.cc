@@ -1,4 +1,4 @@
-// `weft train` on real processes: layouts, launchers, death and resumption.
+// `weft train` on real processes: layouts, death and resumption.
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -31,9 +31,9 @@ class TrainCommand : public ::testing::Test {
                        WEFT_BINARY, flags);
   }
   // Step -> loss, the last one where a step was done again.
-  std::map<int, double> losses(const std::string& flags, const std::string& before = "") {
+  std::map<int, double> losses(const std::string& flags) {
     const std::string log = folder_ + fmt::format("/log{}", ++logs_);
-    output_ = run(before + command(flags + " --log " + log));
+    output_ = run(command(flags + " --log " + log));
     EXPECT_EQ(output_.exit_code, 0) << output_.text;
     std::map<int, double> all;
     std::ifstream in(log);
@@ -61,11 +61,23 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
 }
 
-TEST_F(TrainCommand, UnderMpirun) {
-  if (run("command -v mpirun").exit_code != 0)
-    GTEST_SKIP() << "missing capability: mpirun (openmpi-bin)";
-  const auto one = losses("");
-  expect_near(one, losses("--tp 2", "mpirun --allow-run-as-root --oversubscribe -n 4 "));
+// The table of the schedule, and that of what four ranks really did, are the same.
+TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
+  const std::string trace = folder_ + "/run.json";
+  losses("-n 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
+  const std::string explain = std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
+  const Output planned = run(explain + " --microbatches 4");
+  const Output done = run(explain + " --microbatches 4 --of " + trace);
+  EXPECT_EQ(done.exit_code, 0) << done.text;
+  EXPECT_EQ(done.text, planned.text);
+  EXPECT_NE(done.text.find("active %: 25/50/75/100/75/50/75/100/75/50/25"), std::string::npos);
+  // A trace of something else is not taken for it.
+  const Output other = run(explain + " --microbatches 5 --of " + trace);
+  EXPECT_EQ(other.exit_code, 4) << other.text;
+  EXPECT_NE(other.text.find("12 F, B and W are in it, 15 in the schedule"), std::string::npos)
+      << other.text;
+  std::ofstream(folder_ + "/run.pipeline.rank2.json") << "{}";
+  EXPECT_EQ(run(explain + " --microbatches 4 --of " + trace).exit_code, 4);
 }
 
 TEST_F(TrainCommand, SamplesTextAtTheEnd) {

@@ -1,0 +1,124 @@
+// Training in the lab: what weft says it sent along each axis is what the ports counted, within
+// their headers; tensor parallelism leaves no host, pipelines and replicas keep to their rail.
+// Needs root.
+// labels: lab
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "support/shell.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::int64_t;
+
+constexpr int kSteps = 20;
+constexpr int kHosts = 2, kRanksPerHost = 2;  // and a rail for each rank of a host
+// Of the model below: floats of a micro-batch between two stages, and of the tied embedding.
+constexpr Bytes kBoundary = 2 * 64 * 64 * 4, kTied = 256 * 64 * 4;
+// Ethernet, IP and TCP add 66 bytes to 1448; acknowledgements go the other way.
+constexpr double kHeaders = 1.06;
+// Rendezvous, and the one exchange of the norm and the loss per step.
+constexpr Bytes kSlack = 60000;
+
+class TrainInTheLab : public ::testing::Test {
+ protected:
+  TrainInTheLab() {
+    char name[] = "/tmp/weft-train-lab-XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~TrainInTheLab() override { fs::remove_all(folder_); }
+  void SetUp() override {
+    const Output check = run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
+    if (check.exit_code != 0)
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+  }
+
+  void train(const std::string& layout) {
+    const Output o = run(fmt::format(
+        "WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
+        "--rate 400mbit --counters {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
+        "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
+        folder_, WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
+    ASSERT_EQ(o.exit_code, 0) << o.text;
+    std::ifstream log(folder_ + "/log");
+    for (std::string line; std::getline(log, line);) steps_.push_back(nlohmann::json::parse(line));
+    ASSERT_EQ(steps_.size(), static_cast<std::size_t>(kSteps));
+    // weft_sent_bytes_total{rank="1",peer="3",link="rail 1 (rail1)"} 3277852
+    const std::regex sent(
+        R"x(weft_sent_bytes_total\{rank="(\d+)",peer="(\d+)",link="([^"]*)"\} (\d+))x");
+    for (int r = 0; r < kHosts * kRanksPerHost; ++r) {
+      std::ifstream metrics(fmt::format("{}/m.rank{}.prom", folder_, r));
+      ASSERT_TRUE(metrics) << r;
+      std::smatch m;
+      for (std::string line; std::getline(metrics, line);)
+        if (std::regex_search(line, m, sent)) {
+          const int peer = std::stoi(m[2]);
+          const Bytes bytes = std::stoll(m[4]);
+          const bool inside = peer / kRanksPerHost == r / kRanksPerHost;
+          EXPECT_EQ(m[3] == "shm", inside) << line;
+          if (inside) {
+            inside_ += bytes;
+          } else {  // to the rank of the same rail, along that rail
+            EXPECT_EQ(m[3].str().substr(0, 6), fmt::format("rail {}", r % kRanksPerHost)) << line;
+            EXPECT_EQ(peer % kRanksPerHost, r % kRanksPerHost) << line;
+            port_[r] += bytes;
+          }
+        }
+    }
+    std::ifstream file(folder_ + "/ports");
+    const auto ports = nlohmann::json::parse(file)["ports"];
+    ASSERT_EQ(ports.size(), port_.size());
+    for (std::size_t p = 0; p < ports.size(); ++p) {  // host by host, rail by rail: as ranks are
+      const Bytes counted = ports[p]["tx_bytes"], said = port_[static_cast<int>(p)];
+      EXPECT_GE(counted, said) << ports[p];
+      EXPECT_LE(static_cast<double>(counted), kHeaders * static_cast<double>(said) + kSlack)
+          << ports[p];
+    }
+  }
+  // Of rank 0, over all steps.
+  Bytes sent(const char* axis) const {
+    Bytes sum = 0;
+    for (const auto& step : steps_) sum += step["sent"][axis].get<Bytes>();
+    return sum;
+  }
+
+  std::string folder_;
+  std::vector<nlohmann::json> steps_;
+  Bytes inside_ = 0;
+  std::map<int, Bytes> port_;  // by rank, which is by port
+};
+
+TEST_F(TrainInTheLab, PipelinesKeepToTheirRail) {
+  train("--tp 2 --pp 2");
+  if (HasFatalFailure()) return;
+  const Bytes wanted = kSteps * (4 * kBoundary + kTied / 2);
+  EXPECT_GT(sent("tensor"), sent("pipeline"));
+  EXPECT_EQ(sent("data") + sent("other"), 0);
+  EXPECT_EQ(sent("pipeline"), wanted);
+  EXPECT_LE(port_.at(0), wanted + kSlack);  // nothing of tensor parallelism is in it
+  EXPECT_GE(inside_, sent("tensor"));
+}
+
+TEST_F(TrainInTheLab, ReplicasKeepToTheirRail) {
+  train("--tp 2 --dp 2");
+  if (HasFatalFailure()) return;
+  EXPECT_GT(sent("data"), 0);
+  EXPECT_EQ(sent("pipeline") + sent("other"), 0);
+  EXPECT_GE(port_.at(0), sent("data"));
+  EXPECT_LE(port_.at(0), sent("data") + kSlack);
+}
+
+}  // namespace
+}  // namespace weft

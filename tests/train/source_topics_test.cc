@@ -1,0 +1,99 @@
+// What the source documents ask for and no other test of this folder shows.
+// labels: multiproc
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "coll/metrics.h"
+#include "support/shell.h"
+#include "support/train_runs.h"
+
+namespace weft::train {
+namespace {
+
+// A send and a receive of each rank per step: 16 at 256 ranks, 510 around the ring.
+TEST(SourceTopics, HalvingAndDoublingTakes16StepsWhereTheRingTakes510) {
+  const auto explain = [](const char* algorithm) {
+    return run(fmt::format("{} explain all_reduce -n 256 --hosts 256 --bytes 64M --algo {}",
+                           WEFT_BINARY, algorithm))
+        .text;
+  };
+  const auto proved = [](int steps) {
+    return fmt::format("proved: {} steps of 256 ranks", 256 * 2 * steps);
+  };
+  EXPECT_NE(explain("halving_doubling").find(proved(16)), std::string::npos);
+  EXPECT_NE(explain("ring").find(proved(510)), std::string::npos);
+}
+
+// Bytes between hosts that change the rail on their way: they would meet in the spine. Rank 2 k + r
+// is rank r of host k, on rail r.
+std::uint64_t through_the_spine(const std::string& cross_rail, const std::string& algorithm) {
+  TrainOptions o = layout(4, 1, 1);
+  o.mesh.algorithm = algorithm;
+  WorldOptions options;
+  options.cross_rail = cross_rail;
+  std::atomic<std::uint64_t> bytes{0}, along{0};
+  const Text data = text();
+  set_operator_threads(1);
+  testing::run_ranks(testing::places({2, 2}, 2), options, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    trainer.step();
+    const AxisBytes before = bytes_sent(world, o.mesh);
+    trainer.step();
+    EXPECT_GT(bytes_sent(world, o.mesh).data, before.data);
+    for (const auto& t : world.metrics().traffic) {
+      const bool other_host = t.peer / 2 != world.rank() / 2;
+      if (other_host) (t.peer % 2 == world.rank() % 2 ? along : bytes) += t.bytes_sent;
+    }
+  });
+  EXPECT_GT(along + bytes, 0u);
+  return bytes;
+}
+
+TEST(SourceTopics, TheSpineStaysEmpty) {
+  EXPECT_EQ(through_the_spine("never", "auto"), 0u);  // inside the host to the rank of that rail
+  EXPECT_GT(through_the_spine("allow", "ring"), 0u);
+}
+
+// Memory, communication and load of every step in JSON; a slow rank is named.
+TEST(SourceTopics, StepsAreMonitored) {
+  char name[] = "/tmp/weft-monitor-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const Output output = run(fmt::format(
+      "{0} train -n 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
+      "--log {1}/log --trace {1}/run.json && {0} trace merge {1}/run.rank0.json "
+      "{1}/run.rank1.json -o {1}/all.json",
+      WEFT_BINARY, folder));
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  std::ifstream log(folder + "/log");
+  int steps = 0;
+  for (std::string line; std::getline(log, line); ++steps) {
+    const auto j = nlohmann::json::parse(line);
+    for (const char* use : {"weights", "activations", "errors", "gradients", "optimizer", "peak"})
+      EXPECT_GT(j["memory"][use], 0) << use;
+    EXPECT_GE(j["communication_share"], 0);
+    EXPECT_LE(j["communication_share"], 1);
+    EXPECT_GE(j["gradients_total_s"], j["gradients_exposed_s"]);
+    const int rank = j["straggler"]["rank"];
+    EXPECT_TRUE(rank == 0 || rank == 1);
+    EXPECT_GE(j["straggler"]["ratio"], 1);
+    EXPECT_GT(j["tokens_per_s"], 0);
+  }
+  EXPECT_EQ(steps, 4);
+  std::ifstream all(folder + "/all.json");
+  const auto trace = nlohmann::json::parse(all);
+  bool ranks[2] = {false, false};
+  for (const auto& e : trace["traceEvents"])
+    if (e["pid"] == 0 || e["pid"] == 1) ranks[e["pid"].get<int>()] = true;
+  EXPECT_TRUE(ranks[0] && ranks[1]);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace weft::train
