@@ -5,6 +5,7 @@
 
 #include "transport/checked.h"
 #include "transport/conformance.h"
+#include "transport/crc32c.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/sim.h"
