@@ -5,7 +5,6 @@
 
 #include "transport/checked.h"
 #include "transport/conformance.h"
-#include "transport/crc32c.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/sim.h"
@@ -66,8 +65,6 @@ TEST(Checked, WhatStaysCorruptIsNamed) {
     EXPECT_NE(why.message().find(part), std::string::npos) << why.message();
   net[0].cancel(1);
 }
-
-TEST(Checked, CheckValue) { EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u); }
 
 TEST(Fault, TextIsChecked) {
   const Fault f = fault_from("flip:rank=3,nth=100,every=7,times=2,link=ucx,min=8,seed=9");
