@@ -102,6 +102,7 @@ class Checked final : public Transport {
     bool landed = false;
     Completion where;
     std::uint32_t told = 0;  // by_reader: the sender's sum
+    bool lent = false;       // by_reader: the caller has it
     bool right = false;      // by_reader: verify() found it so
     int tries = 0;
   };
@@ -233,7 +234,8 @@ void Checked::heard(Rank rank, const Note& note) {
   if (!good) {  // both halves: whatever it was about cannot be repaired
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
                             rank, me_, caps_.name);
-    for (const auto& [tag, id] : p.recvs) complete({.id = id, .code = Code::kCorrupt});
+    for (const auto& [tag, id] : p.recvs)
+      if (!recvs_[id].lent) complete({.id = id, .code = Code::kCorrupt});
     for (const auto& [tag, id] : p.sends) complete({.id = id, .code = Code::kCorrupt});
     return;
   }
@@ -350,6 +352,7 @@ void Checked::check(std::uint64_t id, std::uint32_t crc) {
   const Transfer& t = r.transfer;
   Completion c{.id = id, .code = Code::kOk, .view = r.where.view, .token = r.where.token};
   if (t.by_reader) {  // who says in verify() whether it is right
+    if (std::exchange(r.lent, true)) return;
     r.told = crc;
     read_[c.token] = id;
     return complete(c);
@@ -397,7 +400,7 @@ void Checked::ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found
   const Transfer& t = r.transfer;
   Peer& p = peer(t.peer);
   if (r.by_view || t.kind == Transfer::Kind::kView) inner_->release(r.where.token);
-  r.landed = false;
+  r.landed = r.lent = false;
   const std::string what = fmt::format(
       "rank {} to rank {} over {}: a message of {} bytes arrived changed (crc32c {:08x}, "
       "sent {:08x})",

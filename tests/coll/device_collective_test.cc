@@ -19,10 +19,11 @@ using testing::run_device_case;
 using testing::run_ranks;
 using testing::TestStream;
 
-constexpr Collective kData[] = {Collective::kAllReduce,     Collective::kAllGather,
-                                Collective::kReduceScatter, Collective::kBroadcast,
-                                Collective::kReduce,        Collective::kGather,
-                                Collective::kScatter,       Collective::kAllToAll};
+// All_to_all first: in place it is always staged.
+constexpr Collective kData[] = {Collective::kAllToAll,  Collective::kAllReduce,
+                                Collective::kAllGather, Collective::kReduceScatter,
+                                Collective::kReduce,    Collective::kGather,
+                                Collective::kScatter,   Collective::kBroadcast};
 
 class DeviceCollectives : public ::testing::Test {
  protected:
