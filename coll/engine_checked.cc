@@ -37,16 +37,20 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
   std::uint32_t result = 0;
   const std::size_t piece = std::max(kLeastPiece, kPieces / count / kLine * kLine);
   pieces_.resize(count);
+  // What comes next comes from memory while this is summed up.
+  const auto fetch = [&](std::size_t s, std::size_t at) {
+    const auto* from = static_cast<const std::byte*>(sources_[s]);
+    for (const std::size_t end = std::min(at + piece, bytes); at < end; at += kLine)
+      __builtin_prefetch(from + at);
+  };
+  for (std::size_t s = 0; s < count; ++s) fetch(s, 0);
   for (std::size_t at = 0; at < bytes; at += piece) {
     const std::size_t length = std::min(piece, bytes - at);
     for (std::size_t s = 0; s < count; ++s) {
-      const auto* from = static_cast<const std::byte*>(sources_[s]) + at;
-      pieces_[s] = from;
-      if (read_sums_[s].known) continue;  // others come from memory while these are summed up
-      for (std::size_t i = 0; i < length; i += kLine) __builtin_prefetch(from + i);
-    }
-    for (std::size_t s = 0; s < count; ++s)
+      fetch(s, at + piece);
+      pieces_[s] = static_cast<const std::byte*>(sources_[s]) + at;
       if (read_sums_[s].known) read_sums_[s].crc = crc32c(pieces_[s], length, read_sums_[s].crc);
+    }
     kernel_(to + at, pieces_.data(), static_cast<int>(count), length / element_);
     if (sum_result) result = crc32c(to + at, length, result);
   }
