@@ -23,6 +23,15 @@ constexpr std::chrono::milliseconds kHeadTime{1000};
 
 }  // namespace
 
+namespace {
+
+// Both sides of what a peer passed and this rank did, in the same operation.
+std::string both_sides(Rank me, const Run& run, Rank peer, const Head& theirs) {
+  return disagreement(me, run.head_for(peer, theirs), peer, theirs, run.counts());
+}
+
+}  // namespace
+
 bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
   Head theirs;
   if (!links[link]->disputed(peer, theirs)) return false;
@@ -40,9 +49,9 @@ bool Core::fail_mismatch(const Operation* op) {
       const int l = link_of(job->rank(), peer);
       Head theirs;
       if (!links[static_cast<std::size_t>(l)]->disputed(peer, theirs) ||
-          theirs.sign == op->run.head().sign)
+          theirs.sign == op->run.head_for(peer, theirs).sign)
         continue;
-      fail({Code::kMismatch, disagreement(job->rank(), op->run.head(), peer, theirs), peer});
+      fail({Code::kMismatch, both_sides(job->rank(), op->run, peer, theirs), peer});
       return true;
     }
     if (const Status status = disagreement_status(); !status.ok()) {
@@ -112,21 +121,25 @@ Status Core::leftover_status() {
 Status Core::disagreement_status() {
   const Rank me = job->rank();
   Status found;
-  const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& mine) {
+  const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& usual,
+                        const Run* run) {
     for (const Rank peer : g.ranks) {
       if (peer == me) continue;
       Head theirs;
       Transport* link = links[static_cast<std::size_t>(link_of(me, peer))];
-      if (link->unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank || theirs.sign == mine.sign)
-        continue;
-      found = {Code::kMismatch, disagreement(me, mine, peer, theirs), peer};
+      if (link->unclaimed(peer, tag, kPlaceMask, theirs) == kNoRank) continue;
+      const Head& mine = run ? run->head_for(peer, theirs) : usual;
+      if (theirs.sign == mine.sign) continue;
+      found = {Code::kMismatch,
+               run ? both_sides(me, *run, peer, theirs) : disagreement(me, mine, peer, theirs),
+               peer};
       return;
     }
   };
-  const auto look_at = [&](const Operation& op, const Head& mine) {
-    look(*op.group, op.call.tag, mine);
+  const auto look_at = [&](const Operation& op, const Head& mine, const Run* run) {
+    look(*op.group, op.call.tag, mine, run);
     for (const Past& past : op.group->past)
-      if (past.head.sign && found.ok()) look(*op.group, past.tag, past.head);
+      if (past.head.sign && found.ok()) look(*op.group, past.tag, past.head, nullptr);
   };
   // On the board of g, what others published and this rank did not yet look at.
   const auto look_at_board = [&](const GroupState& g, std::uint32_t round, const Head& mine,
@@ -147,13 +160,13 @@ Status Core::disagreement_status() {
         look_at_board(*op->group, op->group->board_round + 1, past.head, true);
   }
   for (const Operation* op : active)
-    if (op->kind == Operation::Kind::kPlan && found.ok()) look_at(*op, op->run.head());
+    if (op->kind == Operation::Kind::kPlan && found.ok()) look_at(*op, op->run.head(), &op->run);
   for (const GroupState* g : boards_busy)
     if (!g->board_queue.empty() && found.ok())
       look_at_board(*g, g->board_round, g->board_queue.front()->call.head, false);
   for (const GroupState* g : boards_busy)
     if (!g->board_queue.empty() && found.ok())
-      look_at(*g->board_queue.front(), g->board_queue.front()->call.head);
+      look_at(*g->board_queue.front(), g->board_queue.front()->call.head, nullptr);
   return found;
 }
 

@@ -73,6 +73,7 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
     default:
       break;
   }
+  g.core->watch->moved_on_board(g, c, bytes, root);
   return -1;
 }
 

@@ -28,6 +28,13 @@ Layout::Layout(const Shape& shape) : rank_(shape.rank), hosts_(&shape.hosts) {
     if (local_ < static_cast<int>(ranks.size())) rail_.push_back(ranks[local_]);
 }
 
+std::vector<Rank> Layout::heads(Rank root) const {
+  const auto local = static_cast<std::size_t>(local_of(root));
+  std::vector<Rank> heads;
+  for (const auto& ranks : hosts()) heads.push_back(ranks[local < ranks.size() ? local : 0]);
+  return heads;
+}
+
 bool any_shape(const Shape&) { return true; }
 
 bool uniform_hosts(const Shape& shape) {

@@ -22,7 +22,7 @@ namespace weft {
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void direct_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // all of c to everybody
-void flat_reduce(Schedule& s, Group g, Chunks c, int channel);      // to member 0
+void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
 // ring.cc: n - 1 steps between neighbours, optimal in bytes.
@@ -64,6 +64,8 @@ class Layout {
   int my_host() const { return host_; }
   int my_local() const { return local_; }
   const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
+  // One rank per host that stands for it: `root`, and elsewhere the one on its rail, or the first.
+  std::vector<Rank> heads(Rank root) const;
   int host_of(Rank r) const { return host_of_[r]; }
   int local_of(Rank r) const { return local_of_[r]; }
 

@@ -1,12 +1,12 @@
 // The calls of Communicator beyond the first few: each puts its arguments into a Call.
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "coll/arguments.h"
 #include "coll/communicator.h"
+#include "coll/core.h"
 
 namespace weft {
 namespace {
@@ -129,7 +129,11 @@ Status Communicator::exchange_with_myself(std::span<const Message> messages) con
               fmt::format("exchange: message {} to this rank itself has {} bytes, and its receive "
                           "{}; give the same",
                           i, bytes, room)};
-    if (bytes) std::memmove(received[i]->data, sent[i]->data, bytes);
+    try {
+      move_bytes(received[i]->data, sent[i]->data, bytes, state().core->options.timeout);
+    } catch (const Error& e) {
+      return {Code::kTransport, fmt::format("exchange: {}", e.what())};
+    }
   }
   return {};
 }

@@ -79,6 +79,14 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, cons
 
 namespace {
 
+void land(Detour& detour, Collective c, Status& status) {
+  try {
+    detour.land();
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
+  }
+}
+
 // Starts a collective. Null when it is over already, with its status.
 Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status,
                  bool blocking) {
@@ -89,9 +97,11 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     status = std::move(refused);
     return nullptr;
   }
+  std::unique_ptr<Detour> detour;
   if (Device* const d = device()) [[unlikely]] {
     bool taken = false;
-    Operation* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
+    Operation* op =
+        begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken, detour);
     if (taken) return op;
   }
   std::unique_lock lock(core.mutex);
@@ -105,11 +115,13 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     blocks = own_blocks(call, g.ranks.size());
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
+    if (detour) land(*detour, c, status);
     return nullptr;
   }
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
-  // Of blocks of different sizes only both ends of a message know the size.
-  if (!call.uneven) call.head = signature(c, call, root, g.id, sequence + 1);
+  call.head = call.uneven
+                  ? uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1)
+                  : signature(c, call, root, g.id, sequence + 1);
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
   const bool board = !call.uneven && (total != 0 || c == Collective::kBarrier) &&
                      on_board(g, core.tuning, c, forced, total, root);
@@ -163,6 +175,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->call = call;
   op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
+  op->detour = std::move(detour);
   core.start_plan(op, plan);
   return op;
 }
@@ -309,9 +322,16 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
-  if (handle.status_.ok()) handle.status_ = check_message_memory(verb, data, count, ordered_);
+  if (handle.status_.ok()) handle.status_ = check_message_order(verb, ordered_);
   if (!handle.status_.ok()) return handle;
   Core& core = *g.core;
+  std::unique_ptr<Detour> detour;
+  try {
+    detour = detour_of_message(send, data, count * size_of(type), core.options.timeout);
+  } catch (const Error& e) {
+    handle.status_ = {Code::kTransport, fmt::format("{}: {}", verb, e.what())};
+    return handle;
+  }
   const std::lock_guard lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {
     handle.status_ = core.failure;
@@ -322,6 +342,7 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   op->group = &g;
   op->root = peer;
   op->call = {.count = count, .type = type};
+  op->detour = std::move(detour);
   core.start_message(op, send, data, count * size_of(type));
   handle.op_ = op;
   if (core.served) core.to_serve.notify_one();

@@ -19,6 +19,7 @@
 #include "coll/choice.h"
 #include "coll/communicator.h"
 #include "coll/cost.h"
+#include "coll/device_detour.h"
 #include "coll/engine.h"
 #include "coll/plan.h"
 #include "coll/tuning.h"
@@ -77,6 +78,7 @@ struct Operation {
   bool moved = false;  // since check_deadline() looked
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
+  std::unique_ptr<Detour> detour;  // of device memory, where only host memory will do
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };
@@ -122,6 +124,7 @@ struct GroupState {
   bool one_machine = false;      // every pair talks through shm
   std::unique_ptr<Board> board;  // where there is one
   std::uint32_t board_round = 0;
+  Counters::BoardTraffic* board_traffic = nullptr;  // once there was any
   std::deque<Operation*> board_queue;  // the first one is published, the others wait
   // Collectives by schedules: those that run, in order, and those that wait until the first of
   // these is less than kWindow behind.
@@ -181,7 +184,7 @@ struct Core : std::enable_shared_from_this<Core> {
   bool progress();
   Operation* take();  // a fresh operation
   void give_back(Operation* op);
-  void finish(Operation* op, const Status& status);  // it is over
+  void finish(Operation* op, Status status);  // it is over
   void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
   void enlist(Operation* op);
   void launch(Operation* op);

@@ -5,11 +5,17 @@
 
 namespace weft {
 
-Counters::Counters(Rank me, int ranks, std::vector<std::string> names)
+Counters::Counters(Rank me, int ranks, std::vector<std::string> names, int link_of_boards)
     : rank(me),
       size(ranks),
       links(std::move(names)),
+      board_link(link_of_boards),
       traffic_(links.size() * static_cast<std::size_t>(ranks)) {}
+
+Counters::BoardTraffic& Counters::board(const std::vector<Rank>& ranks) {
+  const std::lock_guard lock(mutex_);
+  return boards_[ranks];
+}
 
 void Counters::picked(Collective c, int size_class, int ranks,
                       const std::vector<Candidate>& candidates) {
@@ -41,13 +47,27 @@ Metrics Counters::read() const {
     if (calls[i].calls.get())
       m.calls.push_back({static_cast<Collective>(i), calls[i].calls.get(), calls[i].failures.get(),
                          calls[i].bytes.get()});
+  const auto n = static_cast<std::size_t>(size);
+  std::vector<Metrics::Traffic> all(traffic_.size());
   for (std::size_t i = 0; i < traffic_.size(); ++i) {
     const Traffic& t = traffic_[i];
-    if (t.messages_sent.get() + t.messages_received.get() == 0) continue;
-    const auto n = static_cast<std::size_t>(size);
-    m.traffic.push_back({static_cast<Rank>(i % n), links[i / n], t.bytes_sent.get(),
-                         t.bytes_received.get(), t.messages_sent.get(), t.messages_received.get()});
+    all[i] = {static_cast<Rank>(i % n),    links[i / n],
+              t.bytes_sent.get(),          t.bytes_received.get(),
+              t.messages_sent.get(),       t.messages_received.get()};
   }
+  const std::lock_guard lock(mutex_);
+  for (const auto& [ranks, board] : boards_)
+    for (const Rank peer : ranks) {
+      if (peer == rank || board_link < 0) continue;
+      Metrics::Traffic& t = all[static_cast<std::size_t>(board_link) * n +
+                                static_cast<std::size_t>(peer)];
+      t.bytes_sent += board.bytes.get();
+      t.bytes_received += board.bytes.get();
+      t.messages_sent += board.messages.get();
+      t.messages_received += board.messages.get();
+    }
+  for (Metrics::Traffic& t : all)
+    if (t.messages_sent + t.messages_received != 0) m.traffic.push_back(std::move(t));
   m.stalls = stalls.get();
   m.stalled_s = static_cast<double>(stalled_ns.get()) * 1e-9;
   m.naps = naps.get();
@@ -56,7 +76,6 @@ Metrics Counters::read() const {
   m.rails_taken_back = rails_taken_back.get();
   m.replayed = replayed.get();
   m.replayed_bytes = replayed_bytes.get();
-  const std::lock_guard lock(mutex_);
   for (const auto& [key, pick] : picks_) {
     const auto& [collective, size_class, ranks, algorithm] = key;
     Metrics::Pick p = pick;

@@ -29,7 +29,8 @@ class Count {
 };
 
 struct Counters {
-  Counters(Rank rank, int size, std::vector<std::string> links);
+  // board_link: the one that boards belong to, -1: there are none.
+  Counters(Rank rank, int size, std::vector<std::string> links, int board_link);
 
   struct Call {
     Count calls, failures, bytes;
@@ -42,6 +43,13 @@ struct Counters {
     return traffic_[static_cast<std::size_t>(link) * static_cast<std::size_t>(size) +
                     static_cast<std::size_t>(peer)];
   }
+  // What members of a group exchanged on its board, in calls where each moves as much to every
+  // other one as it gets from it.
+  struct BoardTraffic {
+    Count messages, bytes;
+  };
+  // Of the groups of these ranks; lives as long as the counters.
+  BoardTraffic& board(const std::vector<Rank>& ranks);
   Count stalls, stalled_ns, naps, retries;
   Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;
 
@@ -53,10 +61,12 @@ struct Counters {
   const Rank rank;
   const int size;
   const std::vector<std::string> links;
+  const int board_link;
 
  private:
   std::vector<Traffic> traffic_;
   mutable std::mutex mutex_;
+  std::map<std::vector<Rank>, BoardTraffic> boards_;
   std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "coll/device_lane.h"
@@ -102,21 +103,36 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
 
 }  // namespace
 
-Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                           bool in_place, bool blocking, Status& status, bool& taken) {
+Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& call, Rank root,
+                           bool& in_place, bool blocking, Status& status, bool& taken,
+                           std::unique_ptr<Detour>& detour) {
+  const std::size_t n = g.ranks.size();
   if (call.uneven) {
-    const auto on_gpu = [&](const void* p) {
-      return p != nullptr && device.residence(p).kind == MemoryKind::kDevice;
-    };
-    taken = call.ordered || on_gpu(call.in) || on_gpu(call.out);
-    if (taken)
+    taken = call.ordered;
+    if (call.ordered) {
       status = {Code::kInvalidArgument,
-                fmt::format("{}_v does not take device memory or a stream; use host memory, or "
-                            "blocks of one size",
+                fmt::format("{}_v is not put in the order of a stream; synchronize the stream and "
+                            "use the communicator without on(), or blocks of one size",
                             name(c))};
+      return nullptr;
+    }
+    Buffers b{call.in ? device.residence(call.in) : Residence{},
+              call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
+              call.out != nullptr};
+    if (b.in.kind != MemoryKind::kDevice && b.out.kind != MemoryKind::kDevice) return nullptr;
+    status = check_kinds(c, b);
+    taken = !status.ok();
+    if (taken) return nullptr;
+    try {
+      detour = detour_of_blocks(device, std::max(b.in.gpu, b.out.gpu), c, call, g.me, root, n,
+                                g.core->options.timeout);
+      in_place = false;
+    } catch (const Error& e) {
+      status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
+      taken = true;
+    }
     return nullptr;
   }
-  const std::size_t n = g.ranks.size();
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;
   buffers.has_in = shape.in > 0 && call.count > 0;
@@ -174,20 +190,12 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Ca
   }
 }
 
-Status check_message_memory(const char* verb, const void* data, std::size_t count, bool ordered) {
-  Device* const d = device();
-  if (!d) return {};
-  if (ordered)
-    return {Code::kInvalidArgument,
-            fmt::format("{}: point to point messages are not put in the order of a stream; "
-                        "synchronize the stream and use the communicator without on()",
-                        verb)};
-  const Residence r = count ? d->residence(data) : Residence{};
-  if (r.kind != MemoryKind::kDevice) return {};
+Status check_message_order(const char* verb, bool ordered) {
+  if (!ordered) return {};
   return {Code::kInvalidArgument,
-          fmt::format("{}: data is {}: point to point messages take host memory; copy it first, or "
-                      "use a collective",
-                      verb, describe(r))};
+          fmt::format("{}: point to point messages are not put in the order of a stream; "
+                      "synchronize the stream and use the communicator without on()",
+                      verb)};
 }
 
 void stop_devices(Core& core) noexcept {

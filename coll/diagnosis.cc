@@ -18,15 +18,11 @@ std::string full_title(const OperationReport& o) {
                      o.leader);
 }
 
-bool counts_agree(const OperationReport& o) {
-  return !std::string_view(name(o.collective)).ends_with("_v");
-}
-
 // What all ranks of a call must pass alike.
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
-  if (!counts_agree(o)) alike.count = 0;
-  return fmt::format("{}: {}", name(o.collective), arguments(alike));
+  if (by_pairs(o)) alike.count = 0;
+  return fmt::format("{}{}: {}", name(o.collective), o.uneven ? "_v" : "", arguments(alike));
 }
 
 struct Finding {
@@ -128,10 +124,8 @@ class Judge {
   }
 
   void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
-    const auto link = static_cast<std::size_t>(p.link);
-    diagnosis_.edges.push_back(
-        fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, full_title(op),
-                    p.link >= 0 && link < t.links.size() ? t.links[link] : "shared memory"));
+    diagnosis_.edges.push_back(fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer,
+                                           full_title(op), link_name(t, p)));
   }
 
   void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
@@ -176,6 +170,7 @@ class Judge {
                                r, full_title(op), seconds(theirs->started_s), peer->state),
                    {t.rank}});
     const auto* back = progress_with(*theirs, t.rank, p.link);
+    if (by_pairs(op) && !back && theirs->surveyed) return unequal_pair(t, op, p, *peer);
     if (back && p.receives() && back->sends_posted > p.recvs_done) return lost(t, op, p, *peer);
     if (back && !p.receives() && p.sends_posted > back->recvs_done &&
         back->recvs_posted > back->recvs_done)
@@ -224,10 +219,12 @@ class Judge {
     }
     const auto& [wrong, wrong_op] = few->second[0];
     const auto& [right, right_op] = many->second[0];
-    const bool same = wrong_op->collective == right_op->collective;
+    const bool same =
+        wrong_op->collective == right_op->collective && wrong_op->uneven == right_op->uneven;
     const auto passed = [&](const Step& s) {
       return same ? fmt::format("rank {} passed {}", s.first->rank, arguments(*s.second))
-                  : fmt::format("rank {} called {} ({})", s.first->rank, name(s.second->collective),
+                  : fmt::format("rank {} called {}{} ({})", s.first->rank,
+                                name(s.second->collective), s.second->uneven ? "_v" : "",
                                 arguments(*s.second));
     };
     Step first{right, right_op}, second{wrong, wrong_op};
@@ -243,18 +240,20 @@ class Judge {
   void lost(const Testimony& to, const OperationReport& op, const PeerProgress& p,
             const Testimony& from) {
     const bool receives = p.receives();
+    // Memory loses nothing.
+    if (by_pairs(op) && receives && link_name(to, p) == "shm")
+      return unequal_pair(to, op, p, from);
     const Testimony &a = receives ? from : to, &b = receives ? to : from;
-    const auto l = static_cast<std::size_t>(p.link);
-    const std::string link =
-        p.link >= 0 && l < to.links.size() ? to.links[l] : std::string("shared memory");
+    const std::string link = link_name(to, p);
     const std::string hosts = a.host == b.host
                                   ? fmt::format("within host {}", a.host)
                                   : fmt::format("between hosts {} and {}", a.host, b.host);
     find({Cause::kLink,
           a.rank,
           b.rank,
-          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}", link,
-                      hosts, a.rank, full_title(op), b.rank, counted(link, a, b)),
+          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}{}",
+                      link, hosts, a.rank, full_title(op), b.rank, counted(link, a, b),
+                      by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
           {to.rank}});
   }
 
@@ -266,6 +265,24 @@ class Judge {
       for (const std::string& line : t->counters)
         if (line.starts_with(rail)) text += fmt::format("; {}", line);
     return text;
+  }
+
+  // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.
+  void unequal_pair(const Testimony& t, const OperationReport& op, const PeerProgress& p,
+                    const Testimony& peer) {
+    const Testimony &from = p.receives() ? peer : t, &to = p.receives() ? t : peer;
+    find({Cause::kMismatch,
+          peer.rank,
+          t.rank,
+          fmt::format("{}: rank {} expects elements of rank {}, which passed none, or fewer, to be "
+                      "sent to it",
+                      full_title(op), to.rank, from.rank),
+          {t.rank}});
+  }
+
+  static std::string link_name(const Testimony& t, const PeerProgress& p) {
+    const auto l = static_cast<std::size_t>(p.link);
+    return p.link >= 0 && l < t.links.size() ? t.links[l] : std::string("shared memory");
   }
 
   static std::string dead(const Testimony& t) {

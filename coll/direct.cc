@@ -23,9 +23,9 @@ void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
   for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(g.me - i), c, channel);
 }
 
-void flat_reduce(Schedule& s, Group g, Chunks c, int channel) {
-  if (g.me != 0) return s.send(g.at(0), c, channel);
-  for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(i), c, channel);
+void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
+  if (g.me != root) return s.send(g.at(root), c, channel);
+  for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(root + i), c, channel);
 }
 
 void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {

@@ -7,6 +7,7 @@
 
 #include "coll/signature.h"
 #include "transport/copy.h"
+#include "transport/crc32c.h"
 
 namespace weft {
 namespace {
@@ -43,10 +44,20 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
     add_cut(call_.head, plan.algorithm, plan.common, segment_);
     seal(call_.head);
   }
+  make_pairs();
   links_ = links;
   batch_.resize(links.size());
   phantom_ = false;
-  for (Transport* link : links) phantom_ = phantom_ || link->caps().phantom;
+  checked_links_ = 0;
+  for (std::size_t l = 0; l < links.size(); ++l) {
+    const Caps caps = links[l]->caps();
+    phantom_ = phantom_ || caps.phantom;
+    checked_links_ |= std::uint64_t{caps.checks} << l;
+  }
+  if (checked_links_) {
+    sums_.assign(nlanes_ * nodes_, {});
+    missing_.assign(nlanes_ * nodes_, 0);
+  }
   kernel_ = reduce_kernel(call.type, call.op);
   in_ = static_cast<std::byte*>(const_cast<void*>(call.in));
   out_ = static_cast<std::byte*>(call.out);
@@ -72,6 +83,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
     l.cut = 2 + lane;
     lay_out(round, cuts_[l.cut]);
     measure(cuts_[l.cut], extents_[l.cut]);
+    if (round == 0) mark_first(extents_[l.cut]);
   }
   l.remaining = static_cast<std::uint32_t>(nodes_);
   std::copy(plan_->pending.begin(), plan_->pending.end(),
@@ -115,6 +127,33 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
   if (--lanes_[lane].remaining == 0) finish_round(lane);
 }
 
+// What a rank sends to each and gets from each is agreed on in pairs.
+void Run::make_pairs() {
+  pairs_.clear();
+  if (!call_.head.sign || !by_pairs(call_.head)) return;
+  pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
+  for (const Node& n : plan_->nodes) {
+    const auto i = static_cast<std::size_t>(n.order);
+    if (pairs_[i].peer == kNoRank)
+      pairs_[i] = {n.peer, pair_signature(call_.head, n.peer, call_.counts[i]),
+                   pair_signature(call_.head, root_of(call_.head), call_.recv_counts[i])};
+  }
+}
+
+const Head* Run::head_of(const Node& node) const {
+  if (pairs_.empty()) return &call_.head;
+  const Pair& pair = pairs_[static_cast<std::size_t>(node.order)];
+  return node.kind == Node::Kind::kSend ? &pair.to : &pair.from;
+}
+
+const Head& Run::head_for(Rank peer, const Head& theirs) const {
+  const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
+  if (pair == pairs_.end()) return call_.head;
+  // Some transports tell a sender what its receiver expected.
+  const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
+  return to_them ? pair->to : pair->from;
+}
+
 // Posts a send or a receive; messages of no bytes are not sent at all, except in a barrier.
 void Run::launch(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
@@ -125,7 +164,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   t.bytes = e.bytes;
   t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
   t.id = transfer_id(call_.id_high, lane, node);
-  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? &call_.head : nullptr;
+  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? head_of(n) : nullptr;
   switch (n.kind) {
     case Node::Kind::kSend: {
       t.kind = Transfer::Kind::kSend;
@@ -136,6 +175,11 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       t.data = phantom_ ? nullptr
                : staged ? const_cast<void*>(staged)
                         : address(n.from, e.from, lane);
+      if (checked_links_ && n.result_of >= 0) {
+        const Sum& sum = sums_[index(lane, static_cast<std::uint32_t>(n.result_of))];
+        t.summed = sum.known;
+        t.crc = sum.crc;
+      }
       break;
     }
     case Node::Kind::kRecv:
@@ -153,6 +197,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
     default:  // kArrive
       if (n.credit < 0) {
         t.kind = Transfer::Kind::kView;
+        t.by_reader = checks(n.link) && checked_by_reduce(lane, n);
       } else {
         t.kind = Transfer::Kind::kRecv;
         t.data = phantom_ ? nullptr : address(Where::kScratch, e.to, lane);
@@ -164,6 +209,16 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   batch_[n.link].push_back(t);
 }
 
+// What a reduction reads, in the order of ranks.
+void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const std::uint32_t* members = plan_->members.data() + n.first_member;
+  sources_.clear();
+  for (std::uint32_t i = 0; i < n.members; ++i) sources_.push_back(data_[index(lane, members[i])]);
+  sources_.insert(sources_.begin() + n.own_place,
+                  address(n.from, extent(lane, node).from, lane));
+}
+
 // The current value and all arrivals of the group, in one pass.
 void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
@@ -171,19 +226,24 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const std::uint32_t* members = plan_->members.data() + n.first_member;
   if (e.bytes != 0 && !phantom_) {
     std::byte* to = address(n.to, e.to, lane);
-    sources_.clear();
-    for (std::uint32_t i = 0; i < n.members; ++i)
-      sources_.push_back(data_[index(lane, members[i])]);
-    sources_.insert(sources_.begin() + n.own_place, address(n.from, e.from, lane));
+    gather_sources(lane, node);
     // A large result that is sent on at once: produce it where the peers read it, while it is in
     // cache, and stream it to the user's memory beside the cache.
     Transport* link = links_[n.link];
     void* staged = nullptr;
     if (call_.streaming && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
       staged = link->stage(e.bytes);
-    kernel_(staged ? staged : to, sources_.data(), static_cast<int>(sources_.size()),
-            e.bytes / element_);
-    if (staged) copy_bytes(to, staged, e.bytes, true);
+    auto* const result = staged ? static_cast<std::byte*>(staged) : to;
+    if (!checked_links_) [[likely]] {
+      kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);
+    } else if (!reduce_checked(lane, node, result, !staged && !n.last)) {
+      if (staged) link->unstage(staged);
+      return;
+    }
+    if (staged && checks(n.link))
+      sums_[index(lane, node)] = {true, copy_crc32c(to, staged, e.bytes, true)};
+    else if (staged)
+      copy_bytes(to, staged, e.bytes, true);
     data_[index(lane, node)] = staged;
   }
   for (std::uint32_t i = 0; i < n.members; ++i) {
@@ -252,6 +312,7 @@ void Run::complete(const Completion& c) {
   if (n.kind == Node::Kind::kArrive && n.credit < 0) {
     data_[index(lane, node)] = c.view;
     token_[index(lane, node)] = c.token;
+    if (checked_links_ && came_again(lane, node)) return;
   } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
     copy_joined(lane, n, extent(lane, node), true);
   }

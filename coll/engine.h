@@ -70,6 +70,9 @@ class Run {
   Rank failed_peer() const { return failed_peer_; }
   std::string failed_step() const;  // "chunks [3,4) of round 2, channel 0"
   const Head& head() const { return call_.head; }  // sealed by start()
+  // The one that a message with `theirs` of that peer should have had.
+  const Head& head_for(Rank peer, const Head& theirs) const;
+  std::span<const std::size_t> counts() const { return call_.counts; }  // of an uneven call
   int failed_link() const { return failed_link_; }
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.
@@ -106,7 +109,10 @@ class Run {
 
   void bind(const Plan& plan, const Slicing& slicing);
   void choose_rounds(const Slicing& slicing);
-  void mark_first();
+  void mark_first(std::vector<Extent>& round0) const;
+  void make_pairs();
+  const Head* head_of(const Node& node) const;
+  bool moves_nothing(const Node& node) const;
   void lay_out(std::uint64_t round, Cut& cut) const;
   void measure(const Cut& cut, std::vector<Extent>& extents) const;
   std::size_t block_count(int block) const;
@@ -127,7 +133,14 @@ class Run {
   void finish_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
   void launch(std::uint32_t lane, std::uint32_t node);
+  void gather_sources(std::uint32_t lane, std::uint32_t node);
   void reduce(std::uint32_t lane, std::uint32_t node);
+  // Integrity (engine_checked.cc). Whether this arrival is checked as it is reduced; reducing, where
+  // some are: false when one must come again first; and its coming.
+  bool checks(int link) const { return checked_links_ >> link & 1; }
+  bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
+  bool reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, bool sum_result);
+  bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
   void flush();
   void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
@@ -137,8 +150,15 @@ class Run {
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
 
+  // The signatures of an all_to_all_v, by the peer's rank in the communicator.
+  struct Pair {
+    Rank peer = kNoRank;
+    Head to, from;
+  };
+
   const Plan* plan_ = nullptr;
   Call call_;
+  std::vector<Pair> pairs_;
   Slicing slicing_;
   std::span<Transport* const> links_;
   bool phantom_ = false;
@@ -163,6 +183,15 @@ class Run {
   std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
   std::vector<std::uint64_t> token_;    // [lane][node]: to release, for views
   std::vector<std::uint8_t> posted_;    // [lane][node]: handed to a transport, not ended
+  std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
+  struct Sum {
+    bool known = false;
+    std::uint32_t crc = 0;
+  };
+  std::vector<Sum> sums_;              // [lane][node]: of results, where a link checks
+  std::vector<std::uint32_t> missing_;  // [lane][node]: an arrival: comes again; a reduce: how many
+  std::vector<Sum> read_sums_;          // of the sources of a reduction
+  std::vector<const void*> pieces_;
   struct Ready {
     std::uint32_t lane, node;
   };

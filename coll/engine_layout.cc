@@ -217,7 +217,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
     scratch_ = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_size_ = need;
   }
-  mark_first();
+  mark_first(extents_[rounds_ == 1]);
   lanes_.assign(nlanes_, {});
   pending_.resize(nlanes_ * nodes_);
   data_.assign(nlanes_ * nodes_, nullptr);
@@ -226,9 +226,8 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
 }
 
 // Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.
-void Run::mark_first() {
+void Run::mark_first(std::vector<Extent>& round0) const {
   std::map<std::tuple<Rank, std::uint32_t, bool>, std::uint32_t> lowest;
-  std::vector<Extent>& round0 = extents_[rounds_ == 1];
   const auto key = [](const Node& n) {
     const bool sends = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
     return std::tuple{n.peer, n.ordinal >> kChannelShift, sends};

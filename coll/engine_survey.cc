@@ -1,5 +1,6 @@
 // How far a run is with each peer, for the flight recorder when it waits; and what it moves, for
 // the counters.
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -9,12 +10,20 @@ namespace weft {
 
 std::uint64_t Run::rounds_done() const { return next_round_ - lanes_busy_; }
 
+// A block of no elements moves in no round.
+bool Run::moves_nothing(const Node& node) const {
+  if (!call_.uneven || !blocks()) return false;
+  const auto empty = [&](const Piece& p) { return block_count(p.block) == 0; };
+  return std::all_of(plan_->pieces.begin() + node.at.first, plan_->pieces.begin() + node.at.end(),
+                     empty);
+}
+
 std::vector<PeerProgress> Run::survey() const {
   std::map<std::pair<Rank, int>, PeerProgress> peers;
   const auto done_before = static_cast<std::uint32_t>(rounds_done());
   for (std::uint32_t node = 0; node < nodes_; ++node) {
     const Node& n = plan_->nodes[node];
-    if (n.kind == Node::Kind::kReduce) continue;
+    if (n.kind == Node::Kind::kReduce || moves_nothing(n)) continue;
     PeerProgress& p = peers[{n.peer, n.link}];
     p.peer = n.peer;
     p.link = n.link;
@@ -48,11 +57,23 @@ std::span<const Run::Traffic> Run::traffic() {
     const Node& n = plan_->nodes[i];
     if (n.kind == Node::Kind::kReduce || rounds_ == 0) continue;
     Traffic& t = all.try_emplace({n.peer, n.link}, Traffic{n.peer, n.link}).first->second;
-    const std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
-    const std::uint64_t bytes = whole * (rounds_ - 1) + last;
+    std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
+    std::uint64_t before_last = rounds_ - 1;
+    if (call_.uneven && blocks()) {  // a node moves one chunk then
+      const Piece& p = plan_->pieces[static_cast<std::size_t>(n.at.first)];
+      const auto part = [&](std::size_t elements) {
+        const auto at = static_cast<std::size_t>(p.index), of = static_cast<std::size_t>(p.of);
+        return (elements * (at + 1) / of - elements * at / of) * element_;
+      };
+      const std::size_t all = block_count(p.block);
+      before_last = all / segment_;
+      whole = part(segment_);
+      last = part(all % segment_);
+    }
+    const std::uint64_t bytes = whole * before_last + last;
     const std::uint64_t messages =
-        (whole || barrier_ ? rounds_ - 1 : 0) + (last || barrier_ ? 1 : 0);
-    const bool send = n.kind == Node::Kind::kSend;
+        (whole || barrier_ ? before_last : 0) + (last || barrier_ ? 1 : 0);
+    const bool send = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
     (send ? t.bytes_sent : t.bytes_received) += bytes;
     (send ? t.messages_sent : t.messages_received) += messages;
   }

@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// Since the World was made. Traffic is that of schedules and of point-to-point messages: small
-// collectives in shared memory, where ranks read each other's data, count as calls only.
+// Since the World was made. Traffic is what messages carry, and what a rank reads of another one's
+// data in small collectives on boards in shared memory (which count as sent there).
 struct Metrics {
   Rank rank = 0;
   int size = 1;

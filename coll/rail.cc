@@ -142,11 +142,11 @@ Schedule leader_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = empty_schedule(shape, 1);
   if (shape.deterministic && kBetweenHosts != Block{dissemination_barrier}) {
-    flat_reduce(s, layout.world(), s.all(), kHostChannel);
+    flat_reduce(s, layout.world(), 0, s.all(), kHostChannel);
     flat_broadcast(s, layout.world(), 0, s.all(), kHostChannel);
     return s;
   }
-  flat_reduce(s, layout.host(), s.all(), kHostChannel);
+  flat_reduce(s, layout.host(), 0, s.all(), kHostChannel);
   // Local index 0 exists on every host, so its rail is whole even where hosts differ in size.
   if (layout.my_local() == 0) kBetweenHosts(s, layout.rail(), s.all(), kRailChannel);
   flat_broadcast(s, layout.host(), 0, s.all(), kHostChannel);

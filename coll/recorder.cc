@@ -107,12 +107,14 @@ Testimony BookView::read(int i) const {
     o.members = r.members;
     o.sequence = r.sequence;
     o.collective = static_cast<Collective>(r.collective);
+    o.uneven = r.state & book::kUneven;
     o.message = r.state & book::kMessage;
     o.sends = r.state & book::kSends;
     o.type = static_cast<DType>(r.type);
     o.op = static_cast<RedOp>(r.op);
     o.root = r.root;
-    o.count = r.count;
+    o.count = o.uneven ? r.count & kSumMask : r.count;
+    if (o.uneven) o.digest = static_cast<std::uint32_t>(r.count >> kSumBits);
     o.state = static_cast<OpState>(r.state & 3);
     o.started_s = seconds_since(r.start_ns, now);
     if (o.state != OpState::kStarted)
@@ -247,7 +249,8 @@ void Recorder::end_at_once(std::uint64_t number) noexcept {
   constexpr std::size_t kLast = sizeof(Record) / 8 - 1;  // the word of the state
   auto& box = page_->records[number % book::kRecords];
   std::uint64_t word = box.word(kLast);
-  reinterpret_cast<std::uint8_t*>(&word)[3] = static_cast<std::uint8_t>(OpState::kDone);
+  std::uint8_t& state = reinterpret_cast<std::uint8_t*>(&word)[3];
+  state = static_cast<std::uint8_t>((state & ~3) | static_cast<int>(OpState::kDone));
   box.set_word(kLast, word);
 }
 

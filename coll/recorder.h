@@ -73,14 +73,14 @@ inline constexpr std::size_t kName = 64;
 
 // An operation. With the version of its SeqBox, one cache line.
 struct Record {
-  std::uint64_t number, sequence, count, start_ns;
+  std::uint64_t number, sequence, count, start_ns;  // count of an uneven call: see kSumBits
   std::uint32_t comm;
   std::int32_t leader, members, root;
   std::uint8_t collective, type, op;
-  std::uint8_t state;  // OpState, and kMessage, kSends
+  std::uint8_t state;  // OpState, and kUneven, kMessage, kSends
   std::uint32_t took_ms;
 };
-inline constexpr std::uint8_t kMessage = 0x40, kSends = 0x80;
+inline constexpr std::uint8_t kUneven = 0x20, kMessage = 0x40, kSends = 0x80;
 static_assert(sizeof(SeqBox<Record>) == 64);
 
 // How far an operation is that waits.

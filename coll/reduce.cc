@@ -26,32 +26,25 @@ namespace {
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
 
-void all_to_root(Schedule& s, Group g, int root, Chunks c, int channel) {
-  if (g.me != root) return s.send(g.at(root), c, channel);
-  for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(root + i), c, channel);
-}
-
 Schedule flat_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, 1);
-  all_to_root(s, Layout(shape).world(), shape.root, s.all(), 0);
+  flat_reduce(s, Layout(shape).world(), shape.root, s.all(), 0);
   return s;
 }
 
-Schedule direct_schedule(const Shape& shape) {
+// Every rank reduces its part, and the root collects them.
+Schedule in_parts(const Shape& shape, decltype(direct_reduce_scatter)& reduce_scatter) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
-  direct_reduce_scatter(s, layout.world(), s.all(), 0);
+  reduce_scatter(s, layout.world(), s.all(), 0);
   direct_gather(s, layout.world(), shape.root, s.all(), 0);
   return s;
 }
+
+Schedule direct_schedule(const Shape& shape) { return in_parts(shape, direct_reduce_scatter); }
 
 Schedule halving_schedule(const Shape& shape) {
-  if (shape.deterministic) return direct_schedule(shape);
-  Schedule s = empty_schedule(shape, shape.nranks);
-  const Layout layout(shape);
-  halving_reduce_scatter(s, layout.world(), s.all(), 0);
-  direct_gather(s, layout.world(), shape.root, s.all(), 0);
-  return s;
+  return in_parts(shape, shape.deterministic ? direct_reduce_scatter : halving_reduce_scatter);
 }
 
 Schedule ring_schedule(const Shape& shape) {
@@ -64,15 +57,11 @@ Schedule ring_schedule(const Shape& shape) {
   return s;
 }
 
-// One rank per host stands for it: the root, and elsewhere the one on the root's rail.
 Schedule tree_schedule(const Shape& shape) {
   if (shape.deterministic) return flat_schedule(shape);
   Schedule s = empty_schedule(shape, 1);
   const Layout layout(shape);
-  const int root_local = layout.local_of(shape.root);
-  std::vector<Rank> heads;
-  for (const auto& ranks : layout.hosts())
-    heads.push_back(root_local < static_cast<int>(ranks.size()) ? ranks[root_local] : ranks[0]);
+  const std::vector<Rank> heads = layout.heads(shape.root);
   const Rank head = heads[layout.my_host()];
   binomial_reduce(s, layout.host(), layout.local_of(head), s.all(), kHostChannel);
   if (head == shape.rank)

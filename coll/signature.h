@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "coll/engine.h"
@@ -20,8 +21,12 @@ struct Plan;
 struct Algorithm;
 
 // about[0]: count. about[1]: communicator (24 bits), sequence (40 bits). about[2]: collective,
-// type, operator, algorithm + 1 (8 bits each), root (32 bits). about[3]: elements of a round (32
-// bits), hash of the plan (32 bits).
+// type, operator, algorithm + 1 (8 bits each), root (31 bits), 1 bit for blocks of different sizes.
+// about[3]: elements of a round (32 bits), hash of the plan (32 bits).
+//
+// Of blocks of different sizes about[0] is the sum of their counts (40 bits) and a digest of them
+// (24 bits). An all_to_all_v, where only two ranks know each size, has a signature for every
+// ordered pair: about[0] is the count, and the root is the world rank that receives.
 inline constexpr int kSignatureSequenceBits = 40;
 inline constexpr std::uint64_t kSignatureSequenceMask =
     (std::uint64_t{1} << kSignatureSequenceBits) - 1;
@@ -44,6 +49,20 @@ inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t c
                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32,
                     0}};
 }
+
+inline constexpr std::uint64_t kUnevenBit = std::uint64_t{1} << 63;  // of about[2]
+
+// The same of a call with blocks of different sizes; in an all_to_all_v what `me` (a world rank)
+// gets from a rank that sends it nothing: see pair_signature().
+Head uneven_signature(Collective c, const Call& call, Rank root, Rank me,
+                      std::uint32_t communicator, std::uint64_t sequence);
+inline bool uneven(const Head& head) { return head.about[2] & kUnevenBit; }
+// Whether every pair of ranks has its own.
+bool by_pairs(const Head& head);
+// What `receiver` (a world rank) gets in the all_to_all_v of this signature from one rank, sealed.
+Head pair_signature(const Head& call, Rank receiver, std::uint64_t count);
+// The receiver of a message, or of a pair; otherwise the root.
+Rank root_of(const Head& head);
 
 // Adds what else must be equal: the algorithm (an index into algorithms(), -1: on a board), what
 // all ranks' plans have in common, and how many elements of the message one round handles.
@@ -68,8 +87,10 @@ std::uint32_t common_hash(const Plan& plan);
 inline bool same_place(const Head& a, const Head& b) { return a.about[1] == b.about[1]; }
 
 // "all_reduce #124: rank 3 passed 1024 x float32, rank 5 passed 2048 x float32". The ranks are
-// world ranks; the lower one comes first.
-std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b);
+// world ranks; the lower one comes first. counts_a: of blocks of different sizes, those that rank_a
+// passed, to say which of them differs; may be empty.
+std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
+                         std::span<const std::size_t> counts_a = {});
 
 // "all_reduce #124 of 1024 x float32, sum"
 std::string describe(const Head& head);

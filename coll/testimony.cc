@@ -41,6 +41,8 @@ json to_json(const OperationReport& o) {
             {"members", o.members},
             {"sequence", o.sequence},
             {"collective", static_cast<int>(o.collective)},
+            {"uneven", o.uneven},
+            {"digest", o.digest},
             {"message", o.message},
             {"sends", o.sends},
             {"type", static_cast<int>(o.type)},
@@ -74,6 +76,8 @@ OperationReport operation_from(const json& j) {
   o.members = j.at("members");
   o.sequence = j.at("sequence");
   o.collective = static_cast<Collective>(j.at("collective").get<std::uint8_t>());
+  o.uneven = j.at("uneven");
+  o.digest = j.at("digest");
   o.message = j.at("message");
   o.sends = j.at("sends");
   o.type = static_cast<DType>(j.at("type").get<std::uint8_t>());
@@ -109,7 +113,8 @@ const char* name(OpState state) {
 }
 
 std::string title(const OperationReport& o) {
-  if (!o.message) return fmt::format("{} #{}", name(o.collective), o.sequence);
+  if (!o.message)
+    return fmt::format("{}{} #{}", name(o.collective), o.uneven ? "_v" : "", o.sequence);
   return fmt::format("{} #{} {} rank {}", o.sends ? "send" : "recv", o.sequence,
                      o.sends ? "to" : "from", o.root);
 }
@@ -117,9 +122,10 @@ std::string title(const OperationReport& o) {
 std::string arguments(const OperationReport& o) {
   if (o.collective == Collective::kBarrier) return "no arguments";
   std::string text = fmt::format("{} x {}", o.count, name(o.type));
-  if (o.collective == Collective::kAllReduce || o.collective == Collective::kReduceScatter)
-    text += fmt::format(", {}", name(o.op));
-  if (o.collective == Collective::kBroadcast) text += fmt::format(", root {}", o.root);
+  if (o.uneven)
+    text += by_pairs(o) ? " sent" : fmt::format(" in all (digest of the counts {:06x})", o.digest);
+  if (reduces(o.collective)) text += fmt::format(", {}", name(o.op));
+  if (rooted(o.collective)) text += fmt::format(", root {}", o.root);
   return text;
 }
 

@@ -35,6 +35,8 @@ struct OperationReport {
   int members = 0;
   std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
   Collective collective = Collective::kBarrier;
+  bool uneven = false;   // with blocks of different sizes; count is their sum
+  std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
   bool message = false;  // point to point: root is the peer's world rank
   bool sends = false;    // message: a send
   DType type = DType::kFloat32;
@@ -55,7 +57,16 @@ struct OperationReport {
   }
 };
 
-// "all_reduce #124", "send #3 to rank 5"
+// How an uneven call's counts are told in one word: their sum, and above it a digest of them.
+inline constexpr int kSumBits = 40;
+inline constexpr std::uint64_t kSumMask = (std::uint64_t{1} << kSumBits) - 1;
+
+// Whether each pair of ranks agrees on sizes of its own.
+inline bool by_pairs(const OperationReport& o) {
+  return o.uneven && o.collective == Collective::kAllToAll;
+}
+
+// "all_reduce #124", "all_gather_v #125", "send #3 to rank 5"
 std::string title(const OperationReport& o);
 // "1024 x float, sum"; "1024 x float, root 2"
 std::string arguments(const OperationReport& o);

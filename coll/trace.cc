@@ -172,10 +172,12 @@ void Trace::write() const {
     OperationReport o;
     o.sequence = c.o.sequence;
     o.collective = static_cast<Collective>(c.o.collective);
+    o.uneven = c.o.state & book::kUneven;
     o.message = c.o.state & book::kMessage;
     o.sends = c.o.state & book::kSends;
     o.root = c.o.root;
-    o.count = c.o.count;
+    o.count = o.uneven ? c.o.count & kSumMask : c.o.count;
+    if (o.uneven) o.digest = static_cast<std::uint32_t>(c.o.count >> kSumBits);
     o.type = static_cast<DType>(c.o.type);
     o.op = static_cast<RedOp>(c.o.op);
     const std::uint64_t end = c.end_ns ? c.end_ns : now;
@@ -187,7 +189,7 @@ void Trace::write() const {
                "\"dur\":{:.3f},\"name\":\"{}\",\"args\":{{\"communicator\":{},\"arguments\":\"{}\","
                "\"bytes\":{},\"ok\":{}}}}}",
                rank_, place, us(c.begin_ns), us(end - c.begin_ns), name, c.o.comm, arguments(o),
-               c.o.count * (o.message ? 1 : size_of(o.type)), c.ok);
+               o.count * (o.message ? 1 : size_of(o.type)), c.ok);
   }
   auto events = events_;
   std::ranges::stable_sort(events, {}, &Event::begin_ns);

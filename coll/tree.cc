@@ -36,14 +36,10 @@ void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
 
 namespace {
 
-// One rank per host stands for it: the root, and elsewhere the one on the root's rail.
 Schedule tree_broadcast_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, 1);
   const Layout layout(shape);
-  const int root_local = layout.local_of(shape.root);
-  std::vector<Rank> heads;
-  for (const auto& ranks : layout.hosts())
-    heads.push_back(root_local < static_cast<int>(ranks.size()) ? ranks[root_local] : ranks[0]);
+  const std::vector<Rank> heads = layout.heads(shape.root);
   const Rank head = heads[layout.my_host()];
   if (head == shape.rank)
     binomial_broadcast(s, {heads, layout.my_host()}, layout.host_of(shape.root), s.all(), 1);

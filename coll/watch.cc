@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "coll/core.h"
 #include "coll/diagnosis.h"
+#include "coll/signature.h"
 #include "topo/log.h"
 
 namespace weft {
@@ -70,7 +72,7 @@ Watch::Watch(Core& core)
       job_(core.job.get()),
       metrics_file_(own_file("WEFT_METRICS", job_->rank())),
       recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
-      counters_(job_->rank(), job_->size(), link_names(core)),
+      counters_(job_->rank(), job_->size(), link_names(core), core.shm_link),
       ports_(core.first_rail_link >= 0 ? core.topology->place(job_->rank()) : Place{},
              core.topology->host_name(core.topology->host(job_->rank()))) {
   job_->set_witness(this);
@@ -108,14 +110,19 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
                            std::uint64_t sequence) noexcept {
   book::Record o = record_of(g);
   o.sequence = sequence;
-  o.count = call.count;
+  std::uint64_t elements = o.count = call.count;
+  if (call.uneven) {
+    elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
+    o.count = by_pairs(call.head) ? std::min(elements, kSumMask) : call.head.about[0];
+    o.state |= book::kUneven;
+  }
   o.collective = static_cast<std::uint8_t>(c);
   o.type = static_cast<std::uint8_t>(call.type);
   o.op = static_cast<std::uint8_t>(call.op);
   o.root = root;
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
   counted.calls.add();
-  counted.bytes.add(call.count * size_of(call.type));
+  counted.bytes.add(elements * size_of(call.type));
   const std::uint64_t number = recorder_.begin(o);
   if (trace_) trace_->begin(number, o);
   return number;
@@ -214,6 +221,24 @@ void Watch::end(Operation& op) noexcept {
     Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);
     (op.sends ? to.bytes_sent : to.bytes_received).add(op.bytes);
     (op.sends ? to.messages_sent : to.messages_received).add();
+  }
+}
+
+void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept {
+  if (!rooted(c)) {
+    if (!g.board_traffic) g.board_traffic = &counters_.board(g.ranks);
+    g.board_traffic->messages.add();
+    g.board_traffic->bytes.add(bytes);
+    return;
+  }
+  const bool from_root = c == Collective::kBroadcast || c == Collective::kScatter;
+  for (std::size_t i = 0; i < g.ranks.size(); ++i) {
+    const auto peer = static_cast<Rank>(i);
+    if (peer == g.me || (g.me != root && peer != root)) continue;
+    Counters::Traffic& t = counters_.traffic(core_.shm_link, g.ranks[i]);
+    const bool sends = (g.me == root) == from_root;
+    (sends ? t.messages_sent : t.messages_received).add();
+    (sends ? t.bytes_sent : t.bytes_received).add(bytes);
   }
 }
 

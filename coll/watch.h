@@ -54,6 +54,10 @@ class Watch final : public Witness {
   void rail_event(const RailEvent& event) noexcept;
   void retried() noexcept { counters_.retries.add(); }
 
+  // What a collective moved on a board: `bytes` from each to each, or, where it has a root, from
+  // or to that.
+  void moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept;
+
   // While somebody waits, now and then: `idle` is how long nothing has moved.
   void waiting(std::chrono::nanoseconds idle) noexcept;
   void moving() noexcept {

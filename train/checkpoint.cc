@@ -13,7 +13,7 @@
 #include "topo/log.h"
 #include "train/checkpoint_files.h"
 #include "train/checkpoint_index.h"
-#include "transport/checked.h"
+#include "transport/crc32c.h"
 
 namespace weft::train {
 namespace {

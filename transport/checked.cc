@@ -1,7 +1,6 @@
 #include "transport/checked.h"
 
 #include <fmt/format.h>
-#include <isa-l/crc.h>
 
 #include <algorithm>
 #include <array>
@@ -11,7 +10,7 @@
 #include <utility>
 
 #include "topo/log.h"
-#include "transport/copy.h"
+#include "transport/crc32c.h"
 
 namespace weft {
 namespace {
@@ -20,6 +19,7 @@ namespace {
 constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = 0xffff0000;
 constexpr std::uint64_t kAgainMask = 0x7fff;
 constexpr std::uint32_t kWindow = 16;  // receives of notes posted per peer
+constexpr std::size_t kWorthStaging = 1024;  // of shorter ones two passes cost nothing
 
 enum class Say : std::uint32_t { kCrc, kAck, kAgain };
 
@@ -47,11 +47,13 @@ class Checked final : public Transport {
         own_bit_(std::uint64_t{1} << (caps_.tag_bits - 1)),
         peers_(static_cast<std::size_t>(nranks)) {
     caps_.tag_bits -= 1;
+    caps_.checks = true;
   }
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
-  bool release(std::uint64_t token) noexcept override { return inner_->release(token); }
+  bool release(std::uint64_t token) noexcept override;
+  bool verify(std::uint64_t token, std::uint32_t crc) noexcept override;
   void cancel(std::uint32_t id_high) noexcept override;
   void* stage(std::size_t bytes) noexcept override {
     void* p = inner_->stage(bytes);
@@ -91,7 +93,6 @@ class Checked final : public Transport {
  private:
   struct Send {
     Transfer transfer;
-    std::uint32_t crc = 0;
     int under_way = 1;  // of the transports below
     bool acknowledged = false;
   };
@@ -100,6 +101,9 @@ class Checked final : public Transport {
     bool by_view = false;  // a kRecv that goes through a view
     bool landed = false;
     Completion where;
+    std::uint32_t told = 0;  // by_reader: the sender's sum
+    bool lent = false;       // by_reader: the caller has it
+    bool right = false;      // by_reader: verify() found it so
     int tries = 0;
   };
   struct Peer {
@@ -122,7 +126,10 @@ class Checked final : public Transport {
   void heard(Rank rank, const Note& note);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
   void landed(std::uint64_t id, const Completion& c);
-  void verify(std::uint64_t id, std::uint32_t crc);
+  void check(std::uint64_t id, std::uint32_t crc);
+  void ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found);
+  std::uint32_t sum_of(Transfer& t);
+  void unstage_copy();
   void sent(std::uint64_t id, Code code);
   void end_send_if_over(std::uint64_t id);
   void complete(const Completion& c) { done_.push_back(c); }
@@ -142,6 +149,8 @@ class Checked final : public Transport {
   }
   void forget_recv(std::uint64_t id) {
     const auto it = recvs_.find(id);
+    if (const auto r = read_.find(it->second.where.token); r != read_.end() && r->second == id)
+      read_.erase(r);
     peer(it->second.transfer.peer).recvs.erase(it->second.transfer.tag);
     recvs_.erase(it);
   }
@@ -162,6 +171,10 @@ class Checked final : public Transport {
   std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // the caller's id, by ours
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
+  std::unordered_map<std::uint64_t, std::uint64_t> read_;  // ids of views by_reader, by token
+  // The last message of this batch: the same bytes often go to several peers.
+  Transfer last_;
+  void* copy_ = nullptr;  // where it was staged
   std::deque<Note> out_;  // notes under way; places are used again
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
@@ -221,7 +234,8 @@ void Checked::heard(Rank rank, const Note& note) {
   if (!good) {  // both halves: whatever it was about cannot be repaired
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
                             rank, me_, caps_.name);
-    for (const auto& [tag, id] : p.recvs) complete({.id = id, .code = Code::kCorrupt});
+    for (const auto& [tag, id] : p.recvs)
+      if (!recvs_[id].lent) complete({.id = id, .code = Code::kCorrupt});
     for (const auto& [tag, id] : p.sends) complete({.id = id, .code = Code::kCorrupt});
     return;
   }
@@ -229,7 +243,7 @@ void Checked::heard(Rank rank, const Note& note) {
   switch (static_cast<Say>(good->what & 3)) {
     case Say::kCrc: {
       const auto it = p.recvs.find(tag);
-      if (it != p.recvs.end() && recvs_[it->second].landed) return verify(it->second, good->crc);
+      if (it != p.recvs.end() && recvs_[it->second].landed) return check(it->second, good->crc);
       p.crcs[tag] = good->crc;
       return;
     }
@@ -260,6 +274,31 @@ void Checked::send_again(Rank rank, std::uint64_t tag, std::uint32_t number) {
 
 // ---- messages ------------------------------------------------------------------------------
 
+// The sum of a message to send. Where the transport below would copy it, that is done here, in the
+// same pass.
+std::uint32_t Checked::sum_of(Transfer& t) {
+  if (t.summed) return t.crc;
+  const bool same = t.data == last_.data && t.bytes == last_.bytes;
+  const bool copied = (t.buffered || !inner_->mapped(t.data, t.bytes)) && !staged_.contains(t.data);
+  if (!same) {
+    unstage_copy();
+    last_ = t;
+    if (copied && t.bytes >= kWorthStaging && t.bytes <= caps_.max_view)
+      copy_ = inner_->stage(t.bytes);
+    last_.crc = copy_ ? copy_crc32c(copy_, t.data, t.bytes, false) : crc32c(t.data, t.bytes);
+  }
+  if (copied && copy_) t.data = copy_;
+  return last_.crc;
+}
+
+void Checked::unstage_copy() {
+  last_ = {};
+  if (!copy_) return;
+  inner_->post(batch_);  // what was staged is sent first
+  batch_.clear();
+  inner_->unstage(std::exchange(copy_, nullptr));
+}
+
 void Checked::post(std::span<const Transfer> transfers) noexcept {
   batch_.clear();
   for (Transfer t : transfers) {
@@ -267,10 +306,10 @@ void Checked::post(std::span<const Transfer> transfers) noexcept {
       start(t.peer);
       Peer& p = peer(t.peer);
       if (t.kind == Transfer::Kind::kSend) {
-        const std::uint32_t crc = crc32c(t.data, t.bytes);
-        sends_[t.id] = {.transfer = t, .crc = crc};
+        sends_[t.id] = {.transfer = t};
         p.sends[t.tag] = t.id;
         if (const auto s = staged_.find(t.data); s != staged_.end()) ++s->second.sends;
+        const std::uint32_t crc = sum_of(t);
         say(t.peer, Say::kCrc, t.tag, crc);
       } else {
         Recv& r = recvs_[t.id];
@@ -288,6 +327,8 @@ void Checked::post(std::span<const Transfer> transfers) noexcept {
     batch_.push_back(t);
   }
   inner_->post(batch_);
+  batch_.clear();
+  unstage_copy();
 }
 
 void Checked::landed(std::uint64_t id, const Completion& c) {
@@ -303,31 +344,63 @@ void Checked::landed(std::uint64_t id, const Completion& c) {
   if (it == p.crcs.end()) return;
   const std::uint32_t crc = it->second;
   p.crcs.erase(it);
-  verify(id, crc);
+  check(id, crc);
 }
 
-void Checked::verify(std::uint64_t id, std::uint32_t crc) {
+void Checked::check(std::uint64_t id, std::uint32_t crc) {
+  Recv& r = recvs_[id];
+  const Transfer& t = r.transfer;
+  Completion c{.id = id, .code = Code::kOk, .view = r.where.view, .token = r.where.token};
+  if (t.by_reader) {  // who says in verify() whether it is right
+    if (std::exchange(r.lent, true)) return;
+    r.told = crc;
+    read_[c.token] = id;
+    return complete(c);
+  }
+  const std::uint32_t found = r.by_view
+                                  ? copy_crc32c(t.data, r.where.view, t.bytes, t.streaming)
+                                  : crc32c(c.view ? c.view : t.data, t.bytes);
+  if (found != crc) [[unlikely]]
+    return ask_again(id, crc, found);
+  if (r.by_view) {
+    inner_->release(c.token);
+    c.view = nullptr;
+    c.token = 0;
+  }
+  say(t.peer, Say::kAck, t.tag, 0);
+  complete(c);
+  forget_recv(id);
+}
+
+bool Checked::verify(std::uint64_t token, std::uint32_t crc) noexcept {
+  const auto it = read_.find(token);
+  if (it == read_.end()) return true;
+  Recv& r = recvs_[it->second];
+  if (crc == r.told) [[likely]] {
+    r.right = true;
+    return true;
+  }
+  const std::uint64_t id = it->second;
+  read_.erase(it);
+  ask_again(id, r.told, crc);
+  return false;
+}
+
+bool Checked::release(std::uint64_t token) noexcept {
+  if (const auto it = read_.find(token); it != read_.end()) {
+    const Recv& r = recvs_[it->second];
+    if (r.right) say(r.transfer.peer, Say::kAck, r.transfer.tag, 0);
+    forget_recv(it->second);
+  }
+  return inner_->release(token);
+}
+
+void Checked::ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found) {
   Recv& r = recvs_[id];
   const Transfer& t = r.transfer;
   Peer& p = peer(t.peer);
-  const bool lent = r.by_view || t.kind == Transfer::Kind::kView;
-  const void* bytes = lent ? r.where.view : t.data;
-  const std::uint32_t found = crc32c(bytes, t.bytes);
-  if (found == crc) [[likely]] {
-    Completion c{.id = id};
-    if (r.by_view) {
-      copy_bytes(t.data, bytes, t.bytes, t.streaming);
-      inner_->release(r.where.token);
-    } else {
-      c.view = r.where.view;
-      c.token = r.where.token;
-    }
-    say(t.peer, Say::kAck, t.tag, 0);
-    complete(c);
-    return forget_recv(id);
-  }
-  if (lent) inner_->release(r.where.token);
-  r.landed = false;
+  if (r.by_view || t.kind == Transfer::Kind::kView) inner_->release(r.where.token);
+  r.landed = r.lent = false;
   const std::string what = fmt::format(
       "rank {} to rank {} over {}: a message of {} bytes arrived changed (crc32c {:08x}, "
       "sent {:08x})",
@@ -426,6 +499,14 @@ void Checked::cancel(std::uint32_t id_high) noexcept {
     }
   }
   inner_->cancel(id_high);
+  for (std::size_t i = handed_; i < done_.size();) {
+    if (mine(done_[i].id)) {
+      if (done_[i].view) release(done_[i].token);
+      done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
   std::vector<std::uint64_t> ids;
   for (const auto& [id, s] : sends_)
     if (mine(id)) ids.push_back(id);
@@ -437,29 +518,9 @@ void Checked::cancel(std::uint32_t id_high) noexcept {
     ids.push_back(id);
   }
   for (const std::uint64_t id : ids) forget_recv(id);
-  for (std::size_t i = handed_; i < done_.size();) {
-    if (mine(done_[i].id)) {
-      if (done_[i].view) inner_->release(done_[i].token);
-      done_.erase(done_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
 }
 
 }  // namespace
-
-std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept {
-  auto* p = static_cast<unsigned char*>(const_cast<void*>(data));
-  std::uint32_t crc = ~0u;
-  while (bytes > 0) {  // the library counts in int
-    const std::size_t piece = std::min(bytes, std::size_t{1} << 30);
-    crc = crc32_iscsi(p, static_cast<int>(piece), crc);
-    p += piece;
-    bytes -= piece;
-  }
-  return ~crc;
-}
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
                                                   int nranks, std::function<void()> retried) {

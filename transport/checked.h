@@ -4,13 +4,16 @@
 // The sender computes a crc32c over the bytes as it hands them down and tells the receiver in a
 // short note of its own; the receiver computes it over what it is about to hand up, wherever that
 // lies. If they are equal it acknowledges, and only then the send completes: until then the bytes
-// stay where they are, to be sent again. A message that arrives changed three times ends in
-// kCorrupt. Notes carry their content twice, each with a checksum.
+// stay where they are, to be sent again. A message that arrives changed kIntegrityTries times ends
+// in kCorrupt. Notes carry their content twice, each with a checksum.
+//
+// The sums are made where the bytes pass anyway: with the sender's copy to the memory that is
+// shared, with the receiver's copy to where it wants them, and, of a view `by_reader`, by the caller
+// as it reads.
 //
 // Both ends must be checked. There are no boards.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -24,8 +27,5 @@ inline constexpr int kIntegrityTries = 5;
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
                                                   int nranks,
                                                   std::function<void()> retried = [] {});
-
-// CRC-32C (Castagnoli), as in iSCSI.
-std::uint32_t crc32c(const void* data, std::size_t bytes) noexcept;
 
 }  // namespace weft

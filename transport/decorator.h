@@ -17,6 +17,9 @@ class Decorator : public Transport {
   void post(std::span<const Transfer> transfers) noexcept override { inner_->post(transfers); }
   std::size_t poll(std::span<Completion> out) noexcept override { return inner_->poll(out); }
   bool release(std::uint64_t token) noexcept override { return inner_->release(token); }
+  bool verify(std::uint64_t token, std::uint32_t crc) noexcept override {
+    return inner_->verify(token, crc);
+  }
   void cancel(std::uint32_t id_high) noexcept override { inner_->cancel(id_high); }
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask);

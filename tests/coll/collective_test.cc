@@ -5,153 +5,31 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "coll/algorithm.h"
-#include "support/payload.h"
-#include "support/ranks.h"
-#include "transport/ucx.h"
+#include "tests/coll/calls.h"
 
 namespace weft {
 namespace {
 
+using testing::expect_right;
+using testing::InLayouts;
+using testing::LayoutSetting;
 using testing::places;
-using testing::put;
-using testing::reduced;
+using testing::Question;
 using testing::run_ranks;
+using testing::shared_memory;
 using testing::value;
-
-constexpr std::byte kPoison{0xA5};
-
-// Memory for a test: of weft::alloc or malloc, `shift` bytes past its alignment.
-struct Buffer {
-  Buffer(std::size_t bytes, bool shared, std::size_t shift) : shared_(shared) {
-    base_ = shared ? alloc(bytes + shift + 64) : std::malloc(bytes + shift + 64);
-    data = static_cast<std::byte*>(base_) + shift;
-    std::memset(base_, static_cast<int>(kPoison), bytes + shift + 64);
-    size = bytes;
-  }
-  ~Buffer() { shared_ ? weft::free(base_) : std::free(base_); }
-  bool intact_behind() const { return data[size] == kPoison; }
-  std::byte* data;
-  std::size_t size;
-
- private:
-  void* base_;
-  bool shared_;
-};
-
-struct Case {
-  Collective collective;
-  std::size_t count;
-  DType type = DType::kFloat32;
-  RedOp op = RedOp::kSum;
-  bool in_place = false, shared = false;
-  std::size_t shift = 0;
-  Rank root = 0;
-};
-
-// Runs one case on this rank and compares every byte.
-void run_case(Communicator comm, const Case& c, const std::string& what) {
-  const auto n = static_cast<std::size_t>(comm.size());
-  const auto me = static_cast<std::size_t>(comm.rank());
-  const std::size_t e = size_of(c.type);
-  const bool gathers = c.collective == Collective::kAllGather;
-  const bool scatters = c.collective == Collective::kReduceScatter;
-  const std::size_t in_count = scatters ? c.count * n : c.count;
-  const std::size_t out_count = gathers ? c.count * n : c.count;
-  Buffer whole(std::max(in_count, out_count) * e, c.shared, c.shift);
-  Buffer other(out_count * e, c.shared, c.shift);
-  std::byte *in = whole.data, *out = other.data;
-  if (c.in_place) {
-    in = gathers ? whole.data + me * c.count * e : whole.data;
-    out = scatters ? whole.data + me * c.count * e : whole.data;
-  }
-  const auto mine = [&](std::size_t i) {
-    return reduces(c.collective) ? testing::operand(static_cast<int>(me), i, c.type, c.op)
-                                 : value(static_cast<int>(me), i);
-  };
-  for (std::size_t i = 0; i < in_count; ++i) put(in, i, c.type, mine(i));
-  const Reduction op{c.op, c.op == RedOp::kPreMulSum ? 2.0 : 1.0};
-  Status s;
-  switch (c.collective) {
-    case Collective::kAllReduce:
-      s = comm.all_reduce(in, out, c.count, c.type, op);
-      break;
-    case Collective::kAllGather:
-      s = comm.all_gather(in, out, c.count, c.type);
-      break;
-    case Collective::kReduceScatter:
-      s = comm.reduce_scatter(in, out, c.count, c.type, op);
-      break;
-    case Collective::kBroadcast:
-      s = comm.broadcast(in, out, c.count, c.type, c.root);
-      break;
-    default:
-      s = comm.barrier();
-  }
-  ASSERT_TRUE(s.ok()) << what << ": " << s.to_string();
-  std::vector<std::byte> want(out_count * e);
-  for (std::size_t i = 0; i < out_count; ++i) {
-    double v = 0;
-    switch (c.collective) {
-      case Collective::kAllReduce:
-        v = reduced(comm.size(), i, c.type, c.op);
-        break;
-      case Collective::kAllGather:
-        v = value(static_cast<int>(i / c.count), i % c.count);
-        break;
-      case Collective::kReduceScatter:
-        v = reduced(comm.size(), me * c.count + i, c.type, c.op);
-        break;
-      default:
-        v = value(c.root, i);
-    }
-    put(want.data(), i, c.type, v);
-  }
-  if (out_count && std::memcmp(want.data(), out, want.size()) != 0) {
-    std::size_t at = 0;
-    while (want[at] == out[at]) ++at;
-    FAIL() << what << ": rank " << me << " element " << at / e << " of " << out_count
-           << " is wrong";
-  }
-  EXPECT_TRUE(whole.intact_behind() && other.intact_behind()) << what << ": wrote past the end";
-  if (!c.in_place && c.collective != Collective::kBroadcast)
-    for (std::size_t i = 0; i < in_count; ++i) {
-      std::byte expected[8];
-      put(expected, 0, c.type, mine(i));
-      ASSERT_EQ(std::memcmp(expected, in + i * e, e), 0) << what << ": input changed at " << i;
-    }
-}
 
 const Collective kData[] = {Collective::kAllReduce, Collective::kAllGather,
                             Collective::kReduceScatter, Collective::kBroadcast};
 
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  int rails;
-  const char* transport;
-};
+std::pmr::memory_resource* memory(bool shared) {
+  return shared ? shared_memory() : std::pmr::get_default_resource();
+}
+const char* kind(bool shared) { return shared ? "weft::alloc" : "malloc"; }
 
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
-
-class Collectives : public ::testing::TestWithParam<Setting> {
- protected:
-  void SetUp() override {
-    if (needs_ucx() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-  }
-  bool needs_ucx() const {
-    return GetParam().hosts.size() > 1 && std::string(GetParam().transport) != "shm";
-  }
-  void run(const std::function<void(World&)>& body) {
-    WorldOptions options;
-    options.cross_rail = "allow";  // every algorithm is tried
-    options.transport = GetParam().transport;
-    options.timeout = std::chrono::milliseconds(20000);
-    run_ranks(places(GetParam().hosts, GetParam().rails), options, body);
-  }
-};
+class Collectives : public InLayouts {};
 
 // Every algorithm at sizes that divide by nothing, in and out of place, both kinds of memory.
 TEST_P(Collectives, EveryAlgorithmAtEverySize) {
@@ -175,12 +53,9 @@ TEST_P(Collectives, EveryAlgorithmAtEverySize) {
       for (const std::size_t count : counts)
         for (const bool in_place : {false, true})
           for (const bool shared : {false, true}) {
-            Case c{a.collective, count, DType::kFloat32, RedOp::kSum, in_place, shared};
-            c.root = static_cast<Rank>(count % n);
-            run_case(comm, c,
-                     std::string(a.name) + " " + name(a.collective) + " count " +
-                         std::to_string(count) + (in_place ? " in place" : "") +
-                         (shared ? " shared" : ""));
+            const Question q{a.collective,    comm.size(), count,   DType::kFloat32,
+                             RedOp::kSum, in_place,    static_cast<Rank>(count % n)};
+            expect_right(comm, q, std::string(a.name) + ", " + kind(shared), 0, memory(shared));
             if (::testing::Test::HasFatalFailure()) return;
           }
     }
@@ -197,10 +72,7 @@ TEST_P(Collectives, EveryTypeAndOperator) {
           if (!defined(op, type) || (op != RedOp::kSum && !reduces(collective))) continue;
           if (op == RedOp::kAvg && is_floating(type) && !power) continue;  // not exact
           for (const std::size_t count : {5ul, 4099ul, 40009ul}) {
-            Case c{collective, count, type, op};
-            run_case(comm, c,
-                     std::string(name(collective)) + " " + name(type) + " " + name(op) + " " +
-                         std::to_string(count));
+            expect_right(comm, {collective, comm.size(), count, type, op}, "auto");
             if (::testing::Test::HasFatalFailure()) return;
           }
         }
@@ -214,9 +86,8 @@ TEST_P(Collectives, UnalignedPointers) {
       for (const std::size_t shift : {1ul, 2ul, 7ul})
         for (const std::size_t count : {3ul, 1023ul, 100003ul})
           for (const bool shared : {false, true}) {
-            Case c{collective, count, DType::kFloat64, RedOp::kSum, false, shared, shift};
-            run_case(comm, c,
-                     std::string(name(collective)) + " shifted by " + std::to_string(shift));
+            expect_right(comm, {collective, comm.size(), count, DType::kFloat64},
+                         "shifted by " + std::to_string(shift), shift, memory(shared));
             if (::testing::Test::HasFatalFailure()) return;
           }
   });
@@ -263,12 +134,12 @@ TEST_P(Collectives, ManyAtOnceAndMessagesBetweenThem) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Collectives,
-    ::testing::Values(Setting{"shm1", {1}, 1, "shm"}, Setting{"shm2", {2}, 1, "auto"},
-                      Setting{"shm3", {3}, 1, "auto"}, Setting{"shm4", {4}, 1, "auto"},
-                      Setting{"shm7", {7}, 1, "auto"}, Setting{"shm2x2", {2, 2}, 2, "shm"},
-                      Setting{"mixed2x2", {2, 2}, 2, "auto"},
-                      Setting{"mixed3x2", {2, 2, 2}, 2, "auto"},
-                      Setting{"uneven", {2, 1}, 1, "auto"}, Setting{"ucx3", {1, 1, 1}, 1, "ucx"}),
+    ::testing::Values(LayoutSetting{"shm1", {1}, 1, "shm"}, LayoutSetting{"shm2", {2}, 1, "auto"},
+                      LayoutSetting{"shm3", {3}, 1, "auto"}, LayoutSetting{"shm4", {4}, 1, "auto"},
+                      LayoutSetting{"shm7", {7}, 1, "auto"}, LayoutSetting{"shm2x2", {2, 2}, 2, "shm"},
+                      LayoutSetting{"mixed2x2", {2, 2}, 2, "auto"},
+                      LayoutSetting{"mixed3x2", {2, 2, 2}, 2, "auto"},
+                      LayoutSetting{"uneven", {2, 1}, 1, "auto"}, LayoutSetting{"ucx3", {1, 1, 1}, 1, "ucx"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Long messages take other paths: non-temporal stores, results staged where the peers read them,
@@ -286,9 +157,9 @@ TEST(Collectives, LongMessagesOfManyRanks) {
                 collective == Collective::kAllGather || collective == Collective::kReduceScatter
                     ? static_cast<std::size_t>(comm.size())
                     : 1;
-            Case c{collective, (5u << 20) / blocks + 13, DType::kFloat32, RedOp::kSum, in_place,
-                   shared};
-            run_case(comm, c, std::string(name(collective)) + " of 20 MiB");
+            const Question q{collective,      comm.size(), (5u << 20) / blocks + 13,
+                             DType::kFloat32, RedOp::kSum, in_place};
+            expect_right(comm, q, kind(shared), 0, memory(shared));
             if (::testing::Test::HasFatalFailure()) return;
           }
     });

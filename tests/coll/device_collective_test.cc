@@ -19,8 +19,11 @@ using testing::run_device_case;
 using testing::run_ranks;
 using testing::TestStream;
 
-constexpr Collective kData[] = {Collective::kAllReduce, Collective::kAllGather,
-                                Collective::kReduceScatter, Collective::kBroadcast};
+// All_to_all first: in place it is always staged.
+constexpr Collective kData[] = {Collective::kAllToAll,  Collective::kAllReduce,
+                                Collective::kAllGather, Collective::kReduceScatter,
+                                Collective::kReduce,    Collective::kGather,
+                                Collective::kScatter,   Collective::kBroadcast};
 
 class DeviceCollectives : public ::testing::Test {
  protected:
@@ -215,10 +218,148 @@ TEST_F(DeviceCollectives, MixedKindsAreRefusedByName) {
     const Status two = comm.all_reduce(in.data(), out.data(), 100, DType::kFloat32, RedOp::kSum);
     EXPECT_EQ(two.code(), Code::kInvalidArgument);
     EXPECT_NE(two.message().find("GPU 1, out of GPU 2"), std::string::npos) << two.message();
-    const Status sent = comm.send(in.data(), 100, DType::kFloat32, 1 - world.rank());
+    const Status sent =
+        comm.on(work.get()).send(in.data(), 100, DType::kFloat32, 1 - world.rank());
     EXPECT_EQ(sent.code(), Code::kInvalidArgument);
-    EXPECT_NE(sent.message().find("device memory (GPU 1)"), std::string::npos) << sent.message();
+    EXPECT_NE(sent.message().find("without on()"), std::string::npos) << sent.message();
+    const std::vector<std::size_t> counts(2, 10);
+    const Status uneven = comm.all_gather_v(in.data(), host.data(), counts, DType::kFloat32);
+    EXPECT_EQ(uneven.code(), Code::kInvalidArgument);
+    EXPECT_NE(uneven.message().find("in is device memory (GPU 1), out is host memory"),
+              std::string::npos)
+        << uneven.message();
     EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+// Element i of what rank `from` has for rank `to`.
+float element(Rank from, Rank to, std::size_t i) {
+  return static_cast<float>(from * 1000 + to * 100) + static_cast<float>(i % 97);
+}
+
+void fill(DeviceBuffer& buffer, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * 4);
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  buffer.put(bytes);
+}
+std::vector<float> floats(const DeviceBuffer& buffer) {
+  const std::vector<std::byte> bytes = buffer.get();
+  std::vector<float> values(bytes.size() / 4);
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// From device to device, device to host, host to device; also to itself.
+TEST_F(DeviceCollectives, Messages) {
+  for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
+    if (hosts.size() > 1 && !ucx_available()) continue;
+    run_ranks(places(hosts), patient(), [](World& world) {
+      Communicator comm = world.world();
+      TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+      const Rank next = (comm.rank() + 1) % comm.size();
+      const Rank last = (comm.rank() + comm.size() - 1) % comm.size();
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{300001}})
+        for (const bool from_device : {false, true})
+          for (const bool to_device : {false, true}) {
+            std::vector<float> mine(count), got(count, -1);
+            for (std::size_t i = 0; i < count; ++i) mine[i] = element(comm.rank(), next, i);
+            DeviceBuffer in(work, count * 4, 4), out(work, count * 4, 8);
+            fill(in, mine);
+            Handle received = comm.recv_async(to_device ? static_cast<void*>(out.data()) : got.data(),
+                                              count, DType::kFloat32, last);
+            ASSERT_TRUE(comm.send(from_device ? static_cast<const void*>(in.data()) : mine.data(),
+                                  count, DType::kFloat32, next)
+                            .ok());
+            ASSERT_TRUE(received.wait().ok());
+            if (to_device) got = floats(out);
+            for (std::size_t i = 0; i < count; ++i)
+              ASSERT_EQ(got[i], element(last, comm.rank(), i)) << i << " of " << count;
+            EXPECT_TRUE(in.intact_around() && out.intact_around());
+          }
+      DeviceBuffer in(work, 400), out(work, 400);
+      fill(in, std::vector<float>(100, 7));
+      const Message own[] = {Message::to(comm.rank(), in.data(), 100, DType::kFloat32),
+                             Message::from(comm.rank(), out.data(), 100, DType::kFloat32)};
+      ASSERT_TRUE(comm.exchange(own).ok());
+      EXPECT_EQ(floats(out), std::vector<float>(100, 7));
+    });
+  }
+}
+
+// Every uneven form on device memory, with gaps between the blocks that must stay as they are.
+TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    Communicator comm = world.world();
+    TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+    const Rank me = comm.rank();
+    const int n = comm.size();
+    for (const std::size_t scale : {std::size_t{1}, std::size_t{50000}}) {
+      // Rank r has scale * r elements (0 has none); one element is left free behind each.
+      std::vector<std::size_t> counts, offsets;
+      std::size_t end = 0;
+      for (int r = 0; r < n; ++r) {
+        counts.push_back(scale * static_cast<std::size_t>(r));
+        offsets.push_back(end);
+        end += counts.back() + 1;
+      }
+      const Blocks blocks(counts, offsets);
+      const std::size_t own = counts[static_cast<std::size_t>(me)];
+      std::vector<float> mine(own), all(end, -1), want(end, -1);
+      for (std::size_t i = 0; i < own; ++i) mine[i] = element(me, 0, i);
+      DeviceBuffer small(work, own * 4), large(work, end * 4);
+      fill(small, mine);
+      fill(large, all);
+      ASSERT_TRUE(comm.all_gather_v(small.data(), large.data(), blocks, DType::kFloat32).ok());
+      for (Rank r = 0; r < n; ++r)
+        for (std::size_t i = 0; i < counts[static_cast<std::size_t>(r)]; ++i)
+          want[offsets[static_cast<std::size_t>(r)] + i] = element(r, 0, i);
+      EXPECT_EQ(floats(large), want) << "all_gather_v";
+
+      fill(large, all);
+      ASSERT_TRUE(comm.gather_v(small.data(), me == 1 ? large.data() : nullptr, blocks,
+                                DType::kFloat32, 1)
+                      .ok());
+      EXPECT_EQ(floats(large), me == 1 ? want : all) << "gather_v";
+
+      fill(small, std::vector<float>(own, -1));
+      fill(large, want);
+      ASSERT_TRUE(comm.scatter_v(me == 2 ? large.data() : nullptr, small.data(), blocks,
+                                 DType::kFloat32, 2)
+                      .ok());
+      EXPECT_EQ(floats(small), mine) << "scatter_v";
+
+      ASSERT_TRUE(comm.reduce_scatter_v(large.data(), small.data(), blocks, DType::kFloat32,
+                                        RedOp::kSum)
+                      .ok());
+      for (float& v : mine) v *= static_cast<float>(n);
+      EXPECT_EQ(floats(small), mine) << "reduce_scatter_v";
+      // In place: the result takes the place of this rank's block.
+      float* const in = reinterpret_cast<float*>(large.data());
+      ASSERT_TRUE(comm.reduce_scatter_v(in, in + offsets[static_cast<std::size_t>(me)], blocks,
+                                        DType::kFloat32, RedOp::kSum)
+                      .ok());
+      const std::vector<float> after = floats(large);
+      for (std::size_t i = 0; i < own; ++i)
+        ASSERT_EQ(after[offsets[static_cast<std::size_t>(me)] + i], mine[i]);
+
+      // From r to s: scale * (r + s) elements.
+      std::vector<std::size_t> to, from;
+      for (int r = 0; r < n; ++r) {
+        to.push_back(scale * static_cast<std::size_t>(me + r));
+        from.push_back(to.back());
+      }
+      std::vector<float> sent, received;
+      for (Rank r = 0; r < n; ++r)
+        for (std::size_t i = 0; i < to[static_cast<std::size_t>(r)]; ++i) {
+          sent.push_back(element(me, r, i));
+          received.push_back(element(r, me, i));
+        }
+      DeviceBuffer a(work, sent.size() * 4), b(work, received.size() * 4);
+      fill(a, sent);
+      ASSERT_TRUE(comm.all_to_all_v(a.data(), to, b.data(), from, DType::kFloat32).ok());
+      EXPECT_EQ(floats(b), received) << "all_to_all_v";
+      EXPECT_TRUE(small.intact_around() && large.intact_around() && b.intact_around());
+    }
   });
 }
 

@@ -8,92 +8,29 @@
 #include <numeric>
 
 #include "coll/algorithm.h"
-#include "coll/communicator.h"
-#include "support/ranks.h"
-#include "tests/coll/reference.h"
-#include "transport/ucx.h"
+#include "tests/coll/calls.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::expect_right;
+using testing::InLayouts;
+using testing::LayoutSetting;
 using testing::places;
 using testing::Question;
 using testing::RankData;
 using testing::run_ranks;
-
-std::vector<std::size_t> column(const Question& q, int of, bool received) {
-  std::vector<std::size_t> all;
-  for (int r = 0; r < q.n; ++r)
-    all.push_back(q.collective != Collective::kAllToAll ? q.block(r)
-                  : received                            ? q.block(r, of)
-                                                        : q.block(of, r));
-  return all;
-}
-
-Status call(Communicator& comm, const Question& q, const RankData& d) {
-  const Reduction op = q.reduction();
-  const auto blocks = column(q, comm.rank(), false), received = column(q, comm.rank(), true);
-  switch (q.collective) {
-    case Collective::kAllReduce:
-      return comm.all_reduce(d.in, d.out, q.count, q.type, op);
-    case Collective::kBroadcast:
-      return comm.broadcast(d.in, d.out, q.count, q.type, q.root);
-    case Collective::kReduce:
-      return comm.reduce(d.in, d.out, q.count, q.type, op, q.root);
-    case Collective::kAllGather:
-      return q.uneven() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
-                        : comm.all_gather(d.in, d.out, q.count, q.type);
-    case Collective::kReduceScatter:
-      return q.uneven() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
-                        : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
-    case Collective::kGather:
-      return q.uneven() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.gather(d.in, d.out, q.count, q.type, q.root);
-    case Collective::kScatter:
-      return q.uneven() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.scatter(d.in, d.out, q.count, q.type, q.root);
-    case Collective::kAllToAll:
-      return q.uneven() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
-                        : comm.all_to_all(d.in, d.out, q.count, q.type);
-    default:
-      return comm.barrier();
-  }
-}
-
-void expect_right(Communicator& comm, const Question& q, const std::string& what,
-                  std::size_t shift = 0) {
-  const RankData data(q, comm.rank(), shift);
-  const Status s = call(comm, q, data);
-  ASSERT_TRUE(s.ok()) << what << ", " << q.words() << ": " << s.to_string();
-  ASSERT_EQ(data.check(), "") << what << ", " << q.words();
-}
 
 constexpr Collective kNew[] = {Collective::kReduce, Collective::kGather, Collective::kScatter,
                                Collective::kAllToAll};
 constexpr Collective kUneven[] = {Collective::kAllGather, Collective::kReduceScatter,
                                   Collective::kGather, Collective::kScatter, Collective::kAllToAll};
 
-struct Setting {
-  const char* name;
-  std::vector<int> hosts;
-  int rails;
-  const char* transport;
-};
-void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
-
-class Family : public ::testing::TestWithParam<Setting> {
+class Family : public InLayouts {
  protected:
-  void SetUp() override {
-    if (GetParam().hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-  }
-  void run(const std::function<void(Communicator)>& body) {
-    WorldOptions options;
-    options.cross_rail = "allow";  // every algorithm is tried
-    options.transport = GetParam().transport;
-    options.timeout = std::chrono::milliseconds(20000);
-    run_ranks(places(GetParam().hosts, GetParam().rails), options,
-              [&](World& world) { body(world.world()); });
+  static void run(const std::function<void(Communicator)>& body) {
+    InLayouts::run([&](World& world) { body(world.world()); });
   }
 };
 
@@ -237,11 +174,11 @@ TEST_P(Family, ManyAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Family,
-                         ::testing::Values(Setting{"shm1", {1}, 1, "shm"},
-                                           Setting{"shm3", {3}, 1, "auto"},
-                                           Setting{"shm4", {4}, 1, "auto"},
-                                           Setting{"mixed2x2", {2, 2}, 2, "auto"},
-                                           Setting{"uneven", {2, 1}, 1, "auto"}),
+                         ::testing::Values(LayoutSetting{"shm1", {1}, 1, "shm"},
+                                           LayoutSetting{"shm3", {3}, 1, "auto"},
+                                           LayoutSetting{"shm4", {4}, 1, "auto"},
+                                           LayoutSetting{"mixed2x2", {2, 2}, 2, "auto"},
+                                           LayoutSetting{"uneven", {2, 1}, 1, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(FamilyErrors, NameTheValueAndTheRemedy) {

@@ -296,6 +296,74 @@ TEST_P(Hang, OtherArguments) {
   job.let_go();
 }
 
+// A rank that passes 0 where another one expects something sends nothing that could tell it.
+TEST_P(Hang, NothingWhereSomethingIsExpected) {
+  const Rank waiter = (victim_ + 1) % n_;
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+    const auto n = static_cast<std::size_t>(n_);
+    std::vector<std::size_t> sent(n, 100), expected(n, 100);
+    if (world.rank() == victim_) sent[static_cast<std::size_t>(waiter)] = 0;
+    std::vector<float> in(100 * n, 1), out(100 * n);
+    const Status status =
+        world.world().all_to_all_v(in.data(), sent, out.data(), expected, DType::kFloat32);
+    return status.ok() ? world.world().barrier() : status;
+  });
+  EXPECT_TRUE(job.all_returned_but(kNoRank));
+  for (Rank r = 0; r < n_; ++r) {
+    const std::string message = job.note(r).message;
+    EXPECT_TRUE(job.note(r).code == Code::kMismatch || job.note(r).code == Code::kTimeout);
+    EXPECT_THAT(message, ContainsRegex("all_to_all_v #[0-9]+"));
+    EXPECT_THAT(message,
+                ContainsRegex(fmt::format("rank {} expects elements of rank {}, which passed none|"
+                                          "what rank {} sent in .* has not reached rank {}; or the "
+                                          "counts that both passed for it differ",
+                                          waiter, victim_, victim_, waiter)));
+  }
+  job.let_go();
+}
+
+// Disagreements in which nobody sends anything to somebody who would notice: the verdict tells.
+TEST_P(Hang, OtherCountsWithoutAMessage) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+    const auto n = static_cast<std::size_t>(n_);
+    // Everybody reduces to one rank; the victim believes that it is itself.
+    const Rank owner = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
+    std::vector<std::size_t> counts(n, 0);
+    counts[static_cast<std::size_t>(owner)] = 10;
+    std::vector<float> in(10, 1), out(10);
+    const Status status =
+        world.world().reduce_scatter_v(in.data(), out.data(), counts, DType::kFloat32, RedOp::kSum);
+    return status.ok() ? world.world().barrier() : status;
+  });
+  EXPECT_TRUE(job.all_returned_but(kNoRank));
+  for (Rank r = 0; r < n_; ++r) {
+    EXPECT_EQ(job.note(r).code, Code::kMismatch) << job.note(r).message;
+    EXPECT_THAT(std::string(job.note(r).message), ContainsRegex("reduce_scatter_v #[0-9]+"));
+    EXPECT_THAT(std::string(job.note(r).message),
+                ContainsRegex(fmt::format("rank {} passed", victim_)));
+  }
+  job.let_go();
+}
+
+TEST_P(Hang, AnotherRootWithoutAMessage) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+    const auto n = static_cast<std::size_t>(n_);
+    const Rank root = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
+    std::vector<float> in(100000, 1), out(100000 * n);
+    const Status status =
+        world.world().gather(in.data(), out.data(), in.size(), DType::kFloat32, root);
+    return status.ok() ? world.world().barrier() : status;
+  });
+  EXPECT_TRUE(job.all_returned_but(kNoRank));
+  for (Rank r = 0; r < n_; ++r) {
+    EXPECT_EQ(job.note(r).code, Code::kMismatch) << job.note(r).message;
+    EXPECT_THAT(std::string(job.note(r).message), ContainsRegex("gather #[0-9]+"));
+    EXPECT_THAT(std::string(job.note(r).message),
+                ContainsRegex(fmt::format("root {}", (victim_ + 1) % n_)));
+  }
+  job.let_go();
+}
+
 INSTANTIATE_TEST_SUITE_P(Settings, Hang,
                          ::testing::Values(Setting{"shm3", {3}, "auto"},
                                            Setting{"ucx3", {3}, "ucx"},

@@ -11,6 +11,7 @@
 #include "support/payload.h"
 #include "support/ranks.h"
 #include "support/setting.h"
+#include "tests/coll/calls.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -56,6 +57,31 @@ TEST_P(Integrity, FlippedBitsAreRepaired) {
         ASSERT_TRUE(s.ok()) << s.to_string();
         ASSERT_TRUE(right(out, comm.size(), i)) << count;
       }
+    retries += world.metrics().retries;
+  });
+  EXPECT_GT(retries.load(), 0u);
+}
+
+// Sums are made at different places: with copies, by the reduction, or for themselves where it
+// cannot be done again; of memory that is lent, and of results that are staged.
+TEST_P(Integrity, InEveryCollectiveMemoryAndPlace) {
+  std::atomic<std::uint64_t> retries{0};
+  run_ranks(places(GetParam().hosts), options("flip:nth=5,every=31,min=64"), [&](World& world) {
+    Communicator comm = world.world();
+    for (const Collective c : {Collective::kAllReduce, Collective::kReduceScatter,
+                               Collective::kAllGather, Collective::kBroadcast, Collective::kReduce,
+                               Collective::kGather, Collective::kScatter, Collective::kAllToAll})
+      for (const std::size_t count : {1000ul, 300007ul})
+        for (const bool in_place : {false, true})
+          for (const bool shared : {false, true}) {
+            const testing::Question q{c, comm.size(), count, DType::kFloat32, RedOp::kSum, in_place};
+            testing::expect_right(
+                comm, q, shared ? "weft::alloc" : "malloc", 0,
+                shared ? testing::shared_memory() : std::pmr::get_default_resource());
+            if (::testing::Test::HasFatalFailure()) return;
+          }
+    // Long enough for results to be staged.
+    testing::expect_right(comm, {Collective::kAllReduce, comm.size(), (5u << 20) + 13}, "long");
     retries += world.metrics().retries;
   });
   EXPECT_GT(retries.load(), 0u);

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -129,7 +131,9 @@ struct Question {
 // stay as they are.
 class RankData {
  public:
-  RankData(const Question& q, int r, std::size_t shift = 0) : q_(q), r_(r) {
+  RankData(const Question& q, int r, std::size_t shift = 0,
+           std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : q_(q), r_(r), in_memory_(memory), out_memory_(memory) {
     const std::size_t e = size_of(q.type);
     const std::size_t in_bytes = q.in_elements(r) * e, out_bytes = q.out_elements(r) * e;
     std::size_t in_at = 0, out_at = 0, whole = std::max(in_bytes, out_bytes);
@@ -144,7 +148,7 @@ class RankData {
     in = in_memory_.data() + kGuard + shift + in_at;
     out = (shares() ? in_memory_.data() : out_memory_.data()) + kGuard + shift + out_at;
     for (std::size_t i = 0; i < q.in_elements(r); ++i) put(in, i, q.type, q.input(r, i));
-    before_ = in_memory_;
+    before_.assign(in_memory_.begin(), in_memory_.end());
   }
   RankData(RankData&&) = default;  // vectors keep their memory
 
@@ -164,7 +168,7 @@ class RankData {
       if (std::memcmp(want, out + i * e, e) != 0)
         return fmt::format("rank {}: element {} of {} is wrong", r_, i, n);
     }
-    const std::vector<std::byte>& written = shares() ? in_memory_ : out_memory_;
+    const std::pmr::vector<std::byte>& written = shares() ? in_memory_ : out_memory_;
     const auto first = static_cast<std::size_t>(out - written.data());
     for (std::size_t i = 0; i < written.size(); ++i) {
       const bool result = i >= first && i < first + n * e;
@@ -175,7 +179,8 @@ class RankData {
       if (!input && written[i] != kPoison)
         return fmt::format("rank {}: wrote byte {} beside the result", r_, i);
     }
-    if (!shares() && in_memory_ != before_) return fmt::format("rank {}: input changed", r_);
+    if (!shares() && !std::ranges::equal(in_memory_, before_))
+      return fmt::format("rank {}: input changed", r_);
     return {};
   }
 
@@ -189,7 +194,8 @@ class RankData {
 
   const Question& q_;
   int r_;
-  std::vector<std::byte> in_memory_, out_memory_, before_;
+  std::pmr::vector<std::byte> in_memory_, out_memory_;
+  std::vector<std::byte> before_;
 };
 
 }  // namespace weft::testing

@@ -40,6 +40,14 @@ inline Status call(Communicator comm, const DeviceCase& c, const void* in, void*
       return comm.reduce_scatter(in, out, c.count, c.type, reduction);
     case Collective::kBroadcast:
       return comm.broadcast(in, out, c.count, c.type, c.root);
+    case Collective::kReduce:
+      return comm.reduce(in, out, c.count, c.type, reduction, c.root);
+    case Collective::kGather:
+      return comm.gather(in, out, c.count, c.type, c.root);
+    case Collective::kScatter:
+      return comm.scatter(in, out, c.count, c.type, c.root);
+    case Collective::kAllToAll:
+      return comm.all_to_all(in, out, c.count, c.type);
     default:
       return comm.barrier();
   }
@@ -50,11 +58,17 @@ inline double expected(const Communicator& comm, const DeviceCase& c, std::size_
   const auto me = static_cast<std::size_t>(comm.rank());
   switch (c.collective) {
     case Collective::kAllReduce:
+    case Collective::kReduce:
       return reduced(comm.size(), i, c.type, c.op);
     case Collective::kReduceScatter:
       return reduced(comm.size(), me * c.count + i, c.type, c.op);
     case Collective::kAllGather:
+    case Collective::kGather:
       return operand(static_cast<int>(i / c.count), i % c.count, c.type, c.op);
+    case Collective::kScatter:
+      return operand(c.root, me * c.count + i, c.type, c.op);
+    case Collective::kAllToAll:
+      return operand(static_cast<int>(i / c.count), me * c.count + i % c.count, c.type, c.op);
     default:
       return operand(c.root, i, c.type, c.op);
   }
@@ -65,16 +79,24 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   const auto n = static_cast<std::size_t>(comm.size());
   const auto me = static_cast<std::size_t>(comm.rank());
   const std::size_t e = size_of(c.type);
-  const bool gathers = c.collective == Collective::kAllGather;
-  const bool scatters = c.collective == Collective::kReduceScatter;
-  const std::size_t in_count = scatters ? c.count * n : c.count;
-  const std::size_t out_count = gathers ? c.count * n : c.count;
+  const bool at_root = comm.rank() == c.root;
+  const bool gathers = c.collective == Collective::kAllGather || c.collective == Collective::kGather;
+  const bool scatters =
+      c.collective == Collective::kReduceScatter || c.collective == Collective::kScatter;
+  const bool exchanges = c.collective == Collective::kAllToAll;
+  std::size_t in_count = scatters || exchanges ? c.count * n : c.count;
+  std::size_t out_count = gathers || exchanges ? c.count * n : c.count;
+  if (!at_root && (c.collective == Collective::kBroadcast || c.collective == Collective::kScatter))
+    in_count = 0;
+  if (!at_root && (c.collective == Collective::kReduce || c.collective == Collective::kGather))
+    out_count = 0;
+  const bool in_place = c.in_place && in_count && out_count;
   const std::string what = text(c, comm);
   DeviceBuffer whole(work, std::max(in_count, out_count) * e, c.shift);
   DeviceBuffer other(work, out_count * e, c.shift);
   std::byte *in = whole.data(), *out = other.data();
   std::size_t out_at = 0;
-  if (c.in_place) {
+  if (in_place) {
     if (gathers) in = whole.data() + me * c.count * e;
     out_at = scatters ? me * c.count * e : 0;
     out = whole.data() + out_at;
@@ -85,7 +107,9 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   Device& device = work.device();
   device.copy(in, mine.data(), mine.size(), work.gpu(), work.get());
   if (!c.on_stream) work.wait();
-  const Status s = call(c.on_stream ? comm.on(work.get()) : comm, c, in, out);
+  // A buffer that is not looked at may be null.
+  const Status s = call(c.on_stream ? comm.on(work.get()) : comm, c, in_count ? in : nullptr,
+                        out_count ? out : nullptr);
   ASSERT_TRUE(s.ok()) << what << ": " << s.to_string();
   // What follows on the stream sees the result.
   std::vector<std::byte> got(out_count * e), want(got.size());
@@ -95,7 +119,7 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   for (std::size_t i = 0; i < got.size(); ++i)
     ASSERT_EQ(got[i], want[i]) << what << ": element " << i / e << " of " << out_count;
   EXPECT_TRUE(whole.intact_around() && other.intact_around()) << what << ": wrote past the end";
-  if (!c.in_place && c.collective != Collective::kBroadcast) {
+  if (!in_place) {
     const auto kept = whole.get();
     EXPECT_TRUE(std::equal(mine.begin(), mine.end(), kept.begin())) << what << ": input changed";
   }

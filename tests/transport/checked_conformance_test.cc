@@ -66,8 +66,6 @@ TEST(Checked, WhatStaysCorruptIsNamed) {
   net[0].cancel(1);
 }
 
-TEST(Checked, CheckValue) { EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u); }
-
 TEST(Fault, TextIsChecked) {
   const Fault f = fault_from("flip:rank=3,nth=100,every=7,times=2,link=ucx,min=8,seed=9");
   EXPECT_EQ(f.rank, 3);

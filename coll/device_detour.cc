@@ -1,0 +1,147 @@
+#include "coll/device_detour.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "coll/arguments.h"
+#include "topo/status.h"
+
+namespace weft {
+namespace {
+
+bool on_gpu(const Residence& r) { return r.kind == MemoryKind::kDevice; }
+
+std::size_t end_of(std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i]) end = std::max(end, offsets[i] + counts[i]);
+  return end;
+}
+
+}  // namespace
+
+Detour::Detour(Device& device, int gpu, std::chrono::milliseconds deadline)
+    : device_(device),
+      gpu_(gpu),
+      deadline_(deadline),
+      stream_(device.make_stream(gpu)),
+      event_(device.make_event(gpu)) {}
+
+Detour::~Detour() {
+  device_.free_event(event_);
+  device_.free_stream(stream_);
+}
+
+std::byte* Detour::room(std::size_t bytes) {
+  rooms_.push_back(std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)));
+  return rooms_.back().get();
+}
+
+void Detour::down(std::byte* to, const void* from, std::size_t bytes) {
+  if (bytes) device_.copy(to, from, bytes, gpu_, stream_);
+}
+
+void Detour::wait() {
+  const auto until = std::chrono::steady_clock::now() + deadline_;
+  device_.record(event_, stream_);
+  while (!device_.reached(event_)) {
+    if (std::chrono::steady_clock::now() > until)
+      throw Error(fmt::format("{} did not copy within {} ms", device_.describe(gpu_),
+                              deadline_.count()));
+    std::this_thread::yield();
+  }
+}
+
+void Detour::land() {
+  for (const Piece& p : up_)
+    if (p.bytes) device_.copy(p.to, p.from, p.bytes, gpu_, stream_);
+  wait();
+}
+
+std::unique_ptr<Detour> detour_of_message(bool send, void*& data, std::size_t bytes,
+                                          std::chrono::milliseconds deadline) {
+  Device* const d = device();
+  if (!d || bytes == 0) return nullptr;
+  const Residence where = d->residence(data);
+  if (!on_gpu(where)) return nullptr;
+  auto detour = std::make_unique<Detour>(*d, where.gpu, deadline);
+  std::byte* const host = detour->room(bytes);
+  if (send) {
+    detour->down(host, data, bytes);
+    detour->wait();
+  } else {
+    detour->later(data, host, bytes);
+  }
+  data = host;
+  return detour;
+}
+
+std::unique_ptr<Detour> detour_of_blocks(Device& device, int gpu, Collective c, Call& call, Rank me,
+                                         Rank root, std::size_t n,
+                                         std::chrono::milliseconds deadline) {
+  Call full = call;  // with all offsets
+  const std::vector<std::size_t> blocks = own_blocks(full, n);
+  const std::size_t element = size_of(call.type), zero = 0;
+  const std::span<const std::size_t> own(&full.counts[static_cast<std::size_t>(me)], 1);
+  const std::span<const std::size_t> first(&zero, 1);
+  struct Side {
+    std::span<const std::size_t> counts, offsets;
+  } in{full.counts, full.offsets}, out{own, first};
+  switch (c) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+      std::swap(in, out);
+      if (c == Collective::kGather && me != root) out = {};
+      break;
+    case Collective::kScatter:
+      if (me != root) in = {};
+      break;
+    case Collective::kAllToAll:
+      out = {full.recv_counts, full.recv_offsets};
+      break;
+    default:
+      break;
+  }
+  auto detour = std::make_unique<Detour>(device, gpu, deadline);
+  if (end_of(in.counts, in.offsets) != 0) {
+    std::byte* const host = detour->room(end_of(in.counts, in.offsets) * element);
+    const auto* from = static_cast<const std::byte*>(call.in);
+    for (std::size_t i = 0; i < in.counts.size(); ++i)
+      detour->down(host + in.offsets[i] * element, from + in.offsets[i] * element,
+                   in.counts[i] * element);
+    detour->wait();
+    call.in = host;
+  }
+  if (end_of(out.counts, out.offsets) != 0) {
+    std::byte* const host = detour->room(end_of(out.counts, out.offsets) * element);
+    auto* to = static_cast<std::byte*>(call.out);
+    for (std::size_t i = 0; i < out.counts.size(); ++i)
+      detour->later(to + out.offsets[i] * element, host + out.offsets[i] * element,
+                    out.counts[i] * element);
+    call.out = host;
+  }
+  return detour;
+}
+
+void move_bytes(void* to, const void* from, std::size_t bytes,
+                std::chrono::milliseconds deadline) {
+  if (bytes == 0) return;
+  Device* const d = device();
+  const Residence target = d ? d->residence(to) : Residence{};
+  const Residence source = d ? d->residence(from) : Residence{};
+  if (!on_gpu(target) && !on_gpu(source)) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  Detour detour(*d, on_gpu(target) ? target.gpu : source.gpu, deadline);
+  std::byte* const host = detour.room(bytes);  // the buffers may overlap
+  detour.down(host, from, bytes);
+  detour.wait();
+  detour.later(to, host, bytes);
+  detour.land();
+}
+
+}  // namespace weft

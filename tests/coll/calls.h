@@ -1,0 +1,105 @@
+// Questions (reference.h) put to a communicator over real transports, and where its ranks are.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "support/ranks.h"
+#include "tests/coll/reference.h"
+#include "transport/memory.h"
+#include "transport/ucx.h"
+
+namespace weft::testing {
+
+// Memory of weft::alloc.
+class SharedMemory final : public std::pmr::memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t) override { return weft::alloc(bytes); }
+  void do_deallocate(void* p, std::size_t, std::size_t) override { weft::free(p); }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+};
+inline std::pmr::memory_resource* shared_memory() {
+  static SharedMemory memory;
+  return &memory;
+}
+
+inline Status call(Communicator& comm, const Question& q, const RankData& d) {
+  const auto sizes = [&](bool received) {
+    std::vector<std::size_t> all;
+    for (int r = 0; r < q.n; ++r)
+      all.push_back(q.collective != Collective::kAllToAll ? q.block(r)
+                    : received                            ? q.block(r, comm.rank())
+                                                          : q.block(comm.rank(), r));
+    return all;
+  };
+  const Reduction op = q.reduction();
+  const auto blocks = sizes(false), received = sizes(true);
+  switch (q.collective) {
+    case Collective::kAllReduce:
+      return comm.all_reduce(d.in, d.out, q.count, q.type, op);
+    case Collective::kBroadcast:
+      return comm.broadcast(d.in, d.out, q.count, q.type, q.root);
+    case Collective::kReduce:
+      return comm.reduce(d.in, d.out, q.count, q.type, op, q.root);
+    case Collective::kAllGather:
+      return q.uneven() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
+                        : comm.all_gather(d.in, d.out, q.count, q.type);
+    case Collective::kReduceScatter:
+      return q.uneven() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
+                        : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
+    case Collective::kGather:
+      return q.uneven() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
+                        : comm.gather(d.in, d.out, q.count, q.type, q.root);
+    case Collective::kScatter:
+      return q.uneven() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
+                        : comm.scatter(d.in, d.out, q.count, q.type, q.root);
+    case Collective::kAllToAll:
+      return q.uneven() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
+                        : comm.all_to_all(d.in, d.out, q.count, q.type);
+    default:
+      return comm.barrier();
+  }
+}
+
+// One question on this rank; every byte of the answer is compared.
+inline void expect_right(Communicator& comm, const Question& q, const std::string& what,
+                         std::size_t shift = 0,
+                         std::pmr::memory_resource* memory = std::pmr::get_default_resource()) {
+  const RankData data(q, comm.rank(), shift, memory);
+  const Status s = call(comm, q, data);
+  ASSERT_TRUE(s.ok()) << what << ", " << q.words() << ": " << s.to_string();
+  ASSERT_EQ(data.check(), "") << what << ", " << q.words();
+}
+
+struct LayoutSetting {
+  const char* name;
+  std::vector<int> hosts;  // ranks of each
+  int rails;
+  const char* transport;
+};
+inline void PrintTo(const LayoutSetting& s, std::ostream* os) { *os << s.name; }
+
+// Ranks in a layout, where every algorithm may run.
+class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
+ protected:
+  void SetUp() override {
+    if (needs_ucx() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  }
+  static bool needs_ucx() {
+    return GetParam().hosts.size() > 1 && std::string(GetParam().transport) != "shm";
+  }
+  static void run(const std::function<void(World&)>& body) {
+    WorldOptions options;
+    options.cross_rail = "allow";  // every algorithm is tried
+    options.transport = GetParam().transport;
+    options.timeout = std::chrono::milliseconds(20000);
+    run_ranks(places(GetParam().hosts, GetParam().rails), options, body);
+  }
+};
+
+}  // namespace weft::testing

@@ -1,0 +1,183 @@
+// Integrity mode (transport/checked.h) over a transport that delivers anything: notes and messages
+// with any content, in any order. Whatever comes, transfers end once, those that were cancelled
+// never, and nothing that differs from its sum is handed up as right.
+#include "transport/checked.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "transport/crc32c.h"
+
+namespace {
+
+using weft::Code;
+using weft::Completion;
+using weft::Transfer;
+
+constexpr std::size_t kMost = 2000;
+
+// Keeps what is posted until the input ends it.
+class Below final : public weft::Transport {
+ public:
+  void post(std::span<const Transfer> transfers) noexcept override {
+    posted.insert(posted.end(), transfers.begin(), transfers.end());
+  }
+  std::size_t poll(std::span<Completion> out) noexcept override {
+    const std::size_t n = std::min(out.size(), ended.size());
+    std::copy_n(ended.begin(), n, out.begin());
+    ended.erase(ended.begin(), ended.begin() + static_cast<std::ptrdiff_t>(n));
+    return n;
+  }
+  void cancel(std::uint32_t high) noexcept override {
+    std::erase_if(posted, [&](const Transfer& t) { return t.id >> 32 == high; });
+    std::erase_if(ended, [&](const Completion& c) { return c.id >> 32 == high; });
+  }
+  weft::Caps caps() const override { return {.name = "fuzz", .views = true, .max_view = 1500}; }
+  weft::Status cause(weft::Rank) const override { return {}; }
+  void* stage(std::size_t bytes) noexcept override {
+    if (bytes > 1500 || staged > 2) return nullptr;
+    ++staged;
+    return new std::byte[bytes];
+  }
+  void unstage(void* p) noexcept override {
+    --staged;
+    kept.emplace_back(static_cast<std::byte*>(p));  // what is posted may still be read
+  }
+
+  void end(std::size_t i, std::uint8_t with) {
+    const Transfer t = posted[i];
+    posted.erase(posted.begin() + static_cast<std::ptrdiff_t>(i));
+    Completion c{.id = t.id, .code = Code::kOk, .view = nullptr, .token = 0};
+    if (t.kind == Transfer::Kind::kView) {
+      views.emplace_back(t.bytes, static_cast<std::byte>(with));
+      c.view = views.back().data();
+      c.token = views.size();
+    } else if (t.kind == Transfer::Kind::kRecv && t.bytes) {
+      std::memset(t.data, with, t.bytes);
+    }
+    ended.push_back(c);
+  }
+  // A receive of a note gets this.
+  void note(const std::array<std::uint32_t, 10>& words) {
+    for (std::size_t i = 0; i < posted.size(); ++i) {
+      const Transfer t = posted[i];
+      if (t.kind != Transfer::Kind::kRecv || t.bytes != sizeof words || !(t.tag >> 63)) continue;
+      posted.erase(posted.begin() + static_cast<std::ptrdiff_t>(i));
+      std::memcpy(t.data, words.data(), sizeof words);
+      ended.push_back({.id = t.id, .code = Code::kOk, .view = nullptr, .token = 0});
+      return;
+    }
+  }
+
+  std::vector<Transfer> posted;
+  std::deque<Completion> ended;
+  std::deque<std::vector<std::byte>> views;
+  std::vector<std::unique_ptr<std::byte[]>> kept;
+  int staged = 0;
+};
+
+struct Mine {
+  Transfer transfer;
+  bool failed = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::uint8_t* const end = data + std::min<std::size_t>(size, 400);
+  const auto next = [&]() -> std::uint8_t { return data < end ? *data++ : std::uint8_t{0}; };
+  auto owned = std::make_unique<Below>();
+  Below& below = *owned;
+  const auto checked = weft::make_checked_transport(std::move(owned), 0, 2);
+  std::vector<std::byte> source(kMost, std::byte{1});
+  std::deque<std::vector<std::byte>> targets;
+  std::map<std::uint64_t, Mine> mine;  // by id
+  std::uint32_t id = 0;
+  while (data < end) {
+    const std::uint8_t op = next();
+    switch (op % 8) {
+      case 0:
+      case 1:
+      case 2: {  // a transfer; tags are not used twice
+        Transfer t;
+        t.kind = op % 8 == 0   ? Transfer::Kind::kSend
+                 : op % 8 == 1 ? Transfer::Kind::kRecv
+                               : Transfer::Kind::kView;
+        t.peer = 1;
+        t.tag = ++id;
+        t.id = static_cast<std::uint64_t>(id) << 32;
+        t.bytes = next() * (op & 64 ? 8u : 1u) % kMost;
+        t.by_reader = t.kind == Transfer::Kind::kView && op & 128;
+        if (t.kind == Transfer::Kind::kRecv) {
+          targets.emplace_back(kMost);
+          t.data = targets.back().data();
+        } else if (t.kind == Transfer::Kind::kSend) {
+          t.data = source.data();
+        }
+        mine[t.id] = {t};
+        checked->post({&t, 1});
+        break;
+      }
+      case 3: {  // a note whose halves are right, or not
+        std::array<std::uint32_t, 10> words{};
+        const std::uint8_t tag = next(), with = next();
+        const auto of = mine.find(static_cast<std::uint64_t>(tag) << 32);
+        const std::vector<std::uint8_t> bytes(of == mine.end() ? 0 : of->second.transfer.bytes, with);
+        const std::uint32_t half[4] = {tag, 0, next(), weft::crc32c(bytes.data(), bytes.size())};
+        for (std::size_t h = 0; h < 2; ++h) {
+          std::copy_n(half, 4, words.begin() + static_cast<std::ptrdiff_t>(5 * h));
+          words[5 * h + 4] = weft::crc32c(half, sizeof half) ^ (op >> (6 + h) & 1);
+        }
+        below.note(words);
+        break;
+      }
+      case 4:
+      case 5: {  // a transfer below ends, with these bytes; not a note's
+        std::vector<std::size_t> ready;
+        for (std::size_t i = 0; i < below.posted.size(); ++i) {
+          const Transfer& t = below.posted[i];
+          if (t.kind == Transfer::Kind::kSend || !(t.bytes == 40 && t.tag >> 63)) ready.push_back(i);
+        }
+        const std::uint8_t which = next(), with = next();
+        if (!ready.empty()) below.end(ready[which % ready.size()], with);
+        break;
+      }
+      case 6:
+        if (op & 128) {
+          const std::uint8_t which = next();
+          checked->cancel(which);
+          std::erase_if(mine, [&](const auto& m) { return m.first >> 32 == which; });
+          break;
+        }
+        [[fallthrough]];
+      default: {
+        std::array<Completion, 8> batch;
+        const std::size_t n = checked->poll(batch);
+        for (std::size_t i = 0; i < n; ++i) {
+          const Completion& c = batch[i];
+          const auto found = mine.find(c.id);
+          if (found == mine.end()) std::abort();
+          Mine& m = found->second;
+          if (c.code != Code::kOk) {
+            m.failed = true;
+            continue;
+          }
+          if (m.transfer.kind == Transfer::Kind::kView && m.transfer.bytes) {
+            if (!c.view) std::abort();
+            const bool right = !m.transfer.by_reader ||
+                               checked->verify(c.token, weft::crc32c(c.view, m.transfer.bytes));
+            if (!right) continue;  // it comes again, or fails
+            checked->release(c.token);
+          }
+          if (!m.failed) mine.erase(found);
+        }
+      }
+    }
+  }
+  return 0;
+}

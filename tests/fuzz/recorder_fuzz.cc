@@ -1,0 +1,43 @@
+// The memory of a flight recorder, as a reader finds it after a crash or of another version
+// (coll/recorder.h): a book with any bytes is refused, or read to the end.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "coll/diagnosis.h"
+#include "coll/recorder.h"
+#include "topo/status.h"
+
+// runs: 4000
+//
+// The first byte says how many pages there are; half of the inputs get a head that is right, so
+// that their pages are looked at. The rest is repeated to fill the book.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  namespace book = weft::book;
+  if (size < 2) return 0;
+  const std::size_t pages = data[0] % 3u;
+  const bool head = data[0] & 0x80u;
+  ++data;
+  --size;
+  weft::SharedRegion region = weft::SharedRegion::create(
+      book::kHeadBytes + pages * sizeof(book::Page) + data[0] % 2u, "weft-fuzz");
+  for (std::size_t at = 0; at < region.size(); at += size)
+    std::memcpy(region.data() + at, data, std::min(size, region.size() - at));
+  if (head) {
+    auto* h = reinterpret_cast<book::Head*>(region.data());
+    h->magic.store(book::kMagic);
+    h->page_bytes = sizeof(book::Page);
+    h->pages = static_cast<int>(pages);
+  }
+  try {
+    const weft::BookView view(std::move(region));
+    const weft::Evidence evidence{view.size(), view.read_all(), {}};
+    for (const weft::Testimony& t : evidence.ranks)
+      if (weft::decode_testimony(weft::encode(t)).rank != t.rank) std::abort();
+    (void)weft::diagnose(evidence);
+  } catch (const weft::Error&) {
+  }
+  return 0;
+}
