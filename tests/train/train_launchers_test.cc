@@ -79,9 +79,9 @@ TEST_F(TrainLaunchers, Srun) {
 // -r and -t: without them the torchrun of Debian 12 fails by itself.
 TEST_F(TrainLaunchers, Torchrun) {
   if (run("torchrun --help").exit_code != 0) GTEST_SKIP() << "missing capability: torchrun";
-  expect_the_same(fmt::format("torchrun -r 1 -t 1 --log_dir {}/torchrun --nproc_per_node 4 "
-                              "--no_python {}",
-                              folder_, train("--tp 2 --zero 1")));
+  expect_the_same(fmt::format("torchrun -r 1 -t 1 --log_dir {}/torchrun --master_port {} "
+                              "--nproc_per_node 4 --no_python {}",
+                              folder_, 10000 + getpid() % 10000, train("--tp 2 --zero 1")));
 }
 
 // What torchrun sets for each of its workers.
