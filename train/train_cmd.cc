@@ -144,12 +144,13 @@ int run_gpt(World& world, const TrainFlags& flags) {
   const auto& mesh = options.mesh;
   const double tokens = static_cast<double>(options.batch * options.model.positions);
   if (speaks)
-    fmt::print("# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
-               "{} samples a step in micro-batches of {}\n"
-               "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
-               static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
-               text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
-               options.batch, options.micro_batch);
+    fmt::print(
+        "# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
+        "{} samples a step in micro-batches of {}\n"
+        "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
+        static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
+        text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
+        options.batch, options.micro_batch);
   std::ofstream log;
   if (speaks && !flags.log.empty()) {
     log.open(flags.log, std::ios::app);
@@ -193,10 +194,11 @@ int run_gpt(World& world, const TrainFlags& flags) {
     std::fflush(stdout);
   }
   if (speaks && peak > 0)
-    fmt::print("# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
-               "12 L d T) of {:.0f} TFLOP/s\n",
-               100 * best * train::flops_per_token(options.model) / peak, best,
-               train::flops_per_token(options.model), peak / 1e12);
+    fmt::print(
+        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
+        "12 L d T) of {:.0f} TFLOP/s\n",
+        100 * best * train::flops_per_token(options.model) / peak, best,
+        train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
     train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
                                 world.rank(), trainer.pipeline().schedule().shape,
@@ -204,8 +206,9 @@ int run_gpt(World& world, const TrainFlags& flags) {
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (speaks)
-      fmt::print("# sample:\n{}\n", train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
-                                                       flags.sample, flags.temperature, 1));
+      fmt::print("# sample:\n{}\n",
+                 train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
+                                                   flags.sample, flags.temperature, 1));
   }
   return kExitOk;
 }
@@ -256,8 +259,10 @@ void choose_backend(TrainFlags& flags) {
   if (flags.type.empty()) flags.type = cuda ? "bf16" : "float";
   const bool half = flags.type == "bf16" || flags.type == "fp16";
   if (half && !cuda)
-    throw Error(fmt::format("--type {} needs --backend cuda: the processor computes in float and "
-                            "double", flags.type));
+    throw Error(
+        fmt::format("--type {} needs --backend cuda: the processor computes in float and "
+                    "double",
+                    flags.type));
   auto& o = flags.options;
   if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
 }
@@ -307,9 +312,7 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
     throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
   const auto run = [&] {
-    return run_job("train", flags.job, [&](World& world) {
-      return run_as(world, flags);
-    });
+    return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
   };
   int code = run();
   for (int again = 1; code == kExitCritical && again <= flags.restarts && !launched(); ++again) {

@@ -11,19 +11,23 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   add_job_flags(command, flags.job);
   add_spiral_flags(command, flags.spiral);
   const auto positive = CLI::PositiveNumber;
-  command.add_option("--model", flags.model, "gpt: a byte-level transformer; spiral: a small network, fp64")
+  command
+      .add_option("--model", flags.model,
+                  "gpt: a byte-level transformer; spiral: a small network, fp64")
       ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command.add_option("--data", flags.data, "text to train on (default: one that is there)");
   command.add_option("--backend", flags.backend, "cpu, cuda, or auto: cuda where there is a GPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
-  command.add_option("--type", flags.type,
-                      "float (default) or double; with cuda also bf16 (default there) and fp16")
+  command
+      .add_option("--type", flags.type,
+                  "float (default) or double; with cuda also bf16 (default there) and fp16")
       ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
-  auto* steps = command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
-                    ->check(positive)
-                    ->capture_default_str();
+  auto* steps =
+      command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
+          ->check(positive)
+          ->capture_default_str();
   command.add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
       ->capture_default_str();
@@ -68,9 +72,9 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive)
       ->capture_default_str();
   command.add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
-  command.add_flag("--deterministic", o.deterministic, "the same bits for every --dp (ZeRO 0)");
+  command.add_flag("--deterministic", o.deterministic, "the same bits for every --dp and --zero");
   command.add_option("--offload", o.offload,
-                      "folder where activations and optimizer state wait, not in memory");
+                     "folder where activations and optimizer state wait, not in memory");
   command.add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
   command.add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
   command.add_option("--embed", flags.embed, "of the embedding on tensor parallel ranks")
@@ -109,18 +113,20 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--bench-kernels", flags.bench_kernels,
-                    "time the kernels of --backend cuda; train nothing");
+                   "time the kernels of --backend cuda; train nothing");
   command.add_option("--bench-rows", flags.bench.rows, "of --bench-kernels: samples x positions")
       ->check(positive)
       ->capture_default_str();
   command.add_option("--bench-repeat", flags.bench.repeat, "of --bench-kernels: times each")
       ->check(positive)
       ->capture_default_str();
-  command.add_option("--peak-tflops", flags.bench.peaks.tflops,
-                      "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
+  command
+      .add_option("--peak-tflops", flags.bench.peaks.tflops,
+                  "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
       ->check(positive);
-  command.add_option("--peak-gbs", flags.bench.peaks.gb_per_s,
-                      "of a GPU's memory, for --bench-kernels (default: of its name)")
+  command
+      .add_option("--peak-gbs", flags.bench.peaks.gb_per_s,
+                  "of a GPU's memory, for --bench-kernels (default: of its name)")
       ->check(positive);
   command.add_flag("--explain", flags.explain, "print the pipeline's steps; train nothing");
   command.add_option("--of", flags.of, "with --explain: what a run really did, by its --trace");

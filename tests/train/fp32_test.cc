@@ -1,6 +1,5 @@
-// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, as long as
-// the curve itself does not enlarge rounding.
-// labels: sim
+// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, as long
+// as the curve itself does not enlarge rounding. labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -60,9 +59,9 @@ std::vector<double> losses_from_rounded_weights(const TrainOptions& o) {
   return losses;
 }
 
-// Settings under which fp32 curves part by 1e-2 (rate 3e-3, epsilon 1e-5). It is the curve that does
-// it, not a layout: in fp64 one rounding of the weights at the start (6e-8 of each) parts it as far,
-// and layouts in fp64 part by as many times their own rounding.
+// Settings under which fp32 curves part by 1e-2 (rate 3e-3, epsilon 1e-5). It is the curve that
+// does it, not a layout: in fp64 one rounding of the weights at the start (6e-8 of each) parts it
+// as far, and layouts in fp64 part by as many times their own rounding.
 TEST(Fp32, WhatPartsMoreIsTheCurvesOwn) {
   TrainOptions o = small();
   o.optimizer.epsilon = 1e-5;

@@ -109,7 +109,8 @@ std::vector<float> everything() {
   linear_grad_weight(gw.data(), gb.data(), y.data(), x.data(), rows, in, out);
   std::vector<float> normal(rows * in), mean(rows), rstd(rows), gain(in, 1), zero(in), ggain(in),
       gbias(in);
-  layer_norm(normal.data(), mean.data(), rstd.data(), gx.data(), gain.data(), zero.data(), rows, in);
+  layer_norm(normal.data(), mean.data(), rstd.data(), gx.data(), gain.data(), zero.data(), rows,
+             in);
   layer_norm_grad(gx.data(), ggain.data(), gbias.data(), normal.data(), x.data(), mean.data(),
                   rstd.data(), gain.data(), rows, in);
   const AttentionShape s{3, rows / 3, heads, in / heads};
