@@ -1,5 +1,6 @@
-// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, as long
-// as the curve itself does not enlarge rounding. labels: sim
+// The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, where the
+// curve itself does not enlarge rounding.
+// labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
