@@ -66,8 +66,8 @@ json read_committed(const std::string& path) {
   const std::string commit = read_whole(path + "/commit");
   const std::string text = read_whole(path + "/manifest.json");
   if (commit != hex(crc32c(text.data(), text.size())))
-    throw Damaged(fmt::format("checkpoint: {}/manifest.json is not the one that was committed",
-                              path));
+    throw Damaged(
+        fmt::format("checkpoint: {}/manifest.json is not the one that was committed", path));
   json manifest = json::parse(text, nullptr, false);
   if (manifest.is_discarded() || manifest.value("schema", "") != kSchema)
     throw Error(fmt::format("checkpoint: {}/manifest.json has not the schema {}", path, kSchema));

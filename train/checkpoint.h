@@ -44,8 +44,8 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
 // Fills the pieces of all ranks from the newest checkpoint there, or from that of one step (step >=
 // 0), whatever the number and layout of ranks that wrote it; float and double convert. A file that
 // is missing, short or damaged is named in left_out, and the checkpoint before it is taken. A
-// collective call. Throws Error on every rank: nothing whole to load, a tensor that is missing or has
-// another shape.
+// collective call. Throws Error on every rank: nothing whole to load, a tensor that is missing or
+// has another shape.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
                            const std::vector<Piece<T>>& pieces, int step = -1);

@@ -1,15 +1,15 @@
 // Data parallelism: where the weights, gradients and optimizer state of a stage are, and how
 // gradients become sums over all replicas while the backward pass still runs.
 //
-//   ZeRO  weights   gradients  optimizer    sent per step (n ranks, Psi parameters, one micro-batch)
-//   0     all       all        all          all-reduce                    2 (n-1)/n Psi
-//   1     all       all        1/s          reduce-scatter, all-gather    2 (n-1)/n Psi
-//   2     all       1/s        1/s          the same, per micro-batch
-//   3     1/s       1/s        1/s          + all-gathers of weights      3 (n-1)/n Psi
+//   ZeRO  weights   gradients  optimizer    sent per step (n ranks, Psi parameters, one
+//   micro-batch) 0     all       all        all          all-reduce                    2 (n-1)/n
+//   Psi 1     all       all        1/s          reduce-scatter, all-gather    2 (n-1)/n Psi 2 all
+//   1/s        1/s          the same, per micro-batch 3     1/s       1/s        1/s          +
+//   all-gathers of weights      3 (n-1)/n Psi
 //
-// (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups (MiCS);
-// each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups of one.
-// With stage 3, the weights of the next unit are gathered while this one computes.
+// (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups
+// (MiCS); each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups
+// of one. With stage 3, the weights of the next unit are gathered while this one computes.
 //
 // Gradients travel in buckets: pieces of the flat buffer, at most so many bytes, from its end, as
 // the backward pass fills it from there.
@@ -91,7 +91,9 @@ class DataParallel : public WeightStore {
   double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
   double total_seconds() const { return total_; }      // gradients were on the way
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
-  std::size_t optimizer_bytes() const { return moment1_.bytes() + moment2_.bytes() + master_.bytes(); }
+  std::size_t optimizer_bytes() const {
+    return moment1_.bytes() + moment2_.bytes() + master_.bytes();
+  }
 
  private:
   struct Bucket {
@@ -102,7 +104,7 @@ class DataParallel : public WeightStore {
   struct Travel {  // a bucket under way
     const Bucket* bucket;
     T* data;
-    Tensor<T> own;  // its memory, where the bucket has no place of its own
+    Tensor<T> own;     // its memory, where the bucket has no place of its own
     Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
     Handle handle;
     bool scattered = false;
@@ -135,7 +137,7 @@ class DataParallel : public WeightStore {
   Mesh& mesh_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
-  std::vector<Bucket> buckets_;  // from the end of the flat buffer
+  std::vector<Bucket> buckets_;        // from the end of the flat buffer
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
   Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
   Tensor<Wide<T>> moment1_, moment2_;  // of this rank's part

@@ -18,8 +18,7 @@ void DataParallel<T>::fetch(int unit) {
   if (mesh_.shard.size() == 1) return;
   s.since = now_seconds();
   s.arrived = 0;
-  s.fetch.emplace(
-      mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
+  s.fetch.emplace(mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
 }
 
 template <class T>
@@ -197,13 +196,13 @@ void DataParallel<T>::finish() {
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.
-#define WEFT_TRAVEL(T)                                    \
-  template void DataParallel<T>::expect_weights(int);     \
-  template void DataParallel<T>::want_weights(int);       \
-  template void DataParallel<T>::release_weights(int);    \
-  template void DataParallel<T>::want_gradients(int);     \
-  template void DataParallel<T>::gradients_done(int);     \
-  template void DataParallel<T>::poll();                  \
+#define WEFT_TRAVEL(T)                                 \
+  template void DataParallel<T>::expect_weights(int);  \
+  template void DataParallel<T>::want_weights(int);    \
+  template void DataParallel<T>::release_weights(int); \
+  template void DataParallel<T>::want_gradients(int);  \
+  template void DataParallel<T>::gradients_done(int);  \
+  template void DataParallel<T>::poll();               \
   template void DataParallel<T>::finish();
 WEFT_TRAVEL(float)
 WEFT_TRAVEL(double)

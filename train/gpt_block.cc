@@ -7,12 +7,12 @@ namespace {
 template <class T>
 class Block : public BlockParts<T> {
   using Base = BlockParts<T>;
-  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm,
-      Base::norm_back, Base::part, Base::regions_, Base::shape_, Base::value;
-  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink,
-      Base::kX, Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities,
-      Base::kAttended, Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive,
-      Base::kGradShrink, Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
+      Base::part, Base::regions_, Base::shape_, Base::value;
+  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
+      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
+      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
@@ -125,7 +125,7 @@ template std::unique_ptr<Layer<float>> make_block(const GptShape&, GptParallel, 
 template std::unique_ptr<Layer<double>> make_block(const GptShape&, GptParallel, Index,
                                                    std::vector<Parameter<double>>&);
 
-#define WEFT_BLOCK(E)                                                                    \
+#define WEFT_BLOCK(E)                                                                          \
   template std::unique_ptr<Layer<OnDevice<E>>> make_block(const GptShape&, GptParallel, Index, \
                                                           std::vector<Parameter<OnDevice<E>>>&);
 WEFT_DEVICE_ELEMENTS(WEFT_BLOCK)

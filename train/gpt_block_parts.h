@@ -53,9 +53,24 @@ class BlockParts : public Layer<T> {
   enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
   // Places of what is kept.
   enum {
-    kX, kMean1, kRstd1, kNormal1, kQkvOut, kProbabilities, kAttended,
-    kMiddle, kMean2, kRstd2, kNormal2, kGrown, kActive,
-    kGradShrink, kGradGrow, kGradProj, kGradQkv, kPlaces
+    kX,
+    kMean1,
+    kRstd1,
+    kNormal1,
+    kQkvOut,
+    kProbabilities,
+    kAttended,
+    kMiddle,
+    kMean2,
+    kRstd2,
+    kNormal2,
+    kGrown,
+    kActive,
+    kGradShrink,
+    kGradGrow,
+    kGradProj,
+    kGradQkv,
+    kPlaces
   };
 
   Index h() const { return shape_.width; }

@@ -12,10 +12,10 @@ class SeedBlock : public BlockParts<T> {
   using Base = BlockParts<T>;
   using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
       Base::part, Base::shape_, Base::value;
-  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink,
-      Base::kX, Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities,
-      Base::kAttended, Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive,
-      Base::kGradShrink, Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
+      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
+      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
 
  public:
   SeedBlock(const GptShape& shape, GptParallel parallel, Index number,
@@ -88,7 +88,8 @@ class SeedBlock : public BlockParts<T> {
     const Tensor<T> mine = own_columns(kept[kGradShrink], n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),
                           part());
-    for (Index r = 0; r < n; ++r) add(gradient(kShrink + 1), kept[kGradShrink].data() + r * h(), h());
+    for (Index r = 0; r < n; ++r)
+      add(gradient(kShrink + 1), kept[kGradShrink].data() + r * h(), h());
     linear_grad_weight(gradient(kGrow), gradient(kGrow + 1), kept[kGradGrow].data(),
                        kept[kNormal2].data(), n, h(), 4 * part());
     linear_grad_weight(gradient(kProj), gradient(kProj + 1), kept[kGradProj].data(),
@@ -147,8 +148,8 @@ class SeedBlock : public BlockParts<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel,
-                                          Index number, std::vector<Parameter<T>>& list) {
+std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel, Index number,
+                                          std::vector<Parameter<T>>& list) {
   return std::make_unique<SeedBlock<T>>(shape, parallel, number, list);
 }
 template std::unique_ptr<Layer<float>> make_seed_block(const GptShape&, GptParallel, Index,

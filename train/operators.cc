@@ -14,7 +14,8 @@ namespace {
 // Sums in lanes (simd) are the same for the same count, wherever the numbers lie.
 
 double exponential(double x) { return std::exp(x); }
-// Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorise; 2 units in the last place.
+// Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorise; 2 units in the last
+// place.
 inline float exponential(float x) {
   x = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
   const float n = static_cast<float>(static_cast<int>(x * 1.44269504f + (x < 0 ? -0.5f : 0.5f)));
@@ -63,7 +64,6 @@ T exp_and_sum(T* x, T shift, Index n) {
 
 constexpr double kGeluScale = 0.7978845608028654;  // sqrt(2 / pi)
 constexpr double kGeluCube = 0.044715;
-
 
 constexpr Index kRowElements = 16384;  // of a piece of rows: some 10 us
 constexpr Index kElements = 32768;     // of a piece of elements
@@ -258,7 +258,8 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, cons
 
 template <class T>
 void gelu(T* y, const T* x, Index count) {
-  in_ranges(count, kElements, [=](Index begin, Index end) { gelu_part(y + begin, x + begin, end - begin); });
+  in_ranges(count, kElements,
+            [=](Index begin, Index end) { gelu_part(y + begin, x + begin, end - begin); });
 }
 
 template <class T>
@@ -319,7 +320,8 @@ void cross_entropy_grad(T* logits, const T* sum, const Token* targets, Index fir
 
 template <class T>
 void add(T* to, const T* from, Index count) {
-  in_ranges(count, kElements, [=](Index begin, Index end) { add_part(to + begin, from + begin, end - begin); });
+  in_ranges(count, kElements,
+            [=](Index begin, Index end) { add_part(to + begin, from + begin, end - begin); });
 }
 
 template <class T>
@@ -331,7 +333,8 @@ void add_rows(T* to, const T* from, Index rows, Index width) {
 
 template <class T>
 void scale(T* x, T factor, Index count) {
-  in_ranges(count, kElements, [=](Index begin, Index end) { scale_part(x + begin, factor, end - begin); });
+  in_ranges(count, kElements,
+            [=](Index begin, Index end) { scale_part(x + begin, factor, end - begin); });
 }
 
 // Piece by piece, then the pieces in their order.
@@ -346,22 +349,22 @@ double sum_of_squares(const T* x, Index count) {
   return sum;
 }
 
-#define WEFT_OPERATORS(T)                                                                          \
-  template void layer_norm(T*, T*, T*, const T*, const T*, const T*, Index, Index);                \
-  template void layer_norm_grad(T*, T*, T*, const T*, const T*, const T*, const T*, const T*,      \
-                                Index, Index);                                                     \
-  template void attention(T*, T*, const T*, const AttentionShape&);                                \
-  template void attention_grad(T*, const T*, const T*, const T*, const AttentionShape&);           \
-  template void gelu(T*, const T*, Index);                                                         \
-  template void gelu_grad(T*, const T*, const T*, Index);                                          \
-  template void embed(T*, const T*, const Token*, Index, Index, Index, Index);                     \
-  template void embed_grad(T*, const T*, const Token*, Index, Index, Index, Index);                \
-  template void row_maximum(T*, const T*, Index, Index);                                           \
-  template void row_exp(T*, T*, T*, const T*, const Token*, Index, Index, Index);                  \
-  template void cross_entropy_grad(T*, const T*, const Token*, Index, Index, Index, T);            \
-  template void add_rows(T*, const T*, Index, Index);                                              \
-  template void add(T*, const T*, Index);                                                          \
-  template void scale(T*, T, Index);                                                               \
+#define WEFT_OPERATORS(T)                                                                     \
+  template void layer_norm(T*, T*, T*, const T*, const T*, const T*, Index, Index);           \
+  template void layer_norm_grad(T*, T*, T*, const T*, const T*, const T*, const T*, const T*, \
+                                Index, Index);                                                \
+  template void attention(T*, T*, const T*, const AttentionShape&);                           \
+  template void attention_grad(T*, const T*, const T*, const T*, const AttentionShape&);      \
+  template void gelu(T*, const T*, Index);                                                    \
+  template void gelu_grad(T*, const T*, const T*, Index);                                     \
+  template void embed(T*, const T*, const Token*, Index, Index, Index, Index);                \
+  template void embed_grad(T*, const T*, const Token*, Index, Index, Index, Index);           \
+  template void row_maximum(T*, const T*, Index, Index);                                      \
+  template void row_exp(T*, T*, T*, const T*, const Token*, Index, Index, Index);             \
+  template void cross_entropy_grad(T*, const T*, const Token*, Index, Index, Index, T);       \
+  template void add_rows(T*, const T*, Index, Index);                                         \
+  template void add(T*, const T*, Index);                                                     \
+  template void scale(T*, T, Index);                                                          \
   template double sum_of_squares(const T*, Index);
 WEFT_OPERATORS(float)
 WEFT_OPERATORS(double)

@@ -17,8 +17,9 @@ Index tiles(Index length) { return std::min<Index>(std::bit_ceil((length + 639) 
 constexpr Index kWorthSplitting = 1 << 21;  // multiply-adds: 20 us of one core
 
 template <class T>
-void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k, T alpha, const T* a,
-              Index a_stride, const T* b, Index b_stride, T beta, T* c, Index c_stride) {
+void one_tile(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, Index m, Index n, Index k, T alpha,
+              const T* a, Index a_stride, const T* b, Index b_stride, T beta, T* c,
+              Index c_stride) {
   static const bool alone = (openblas_set_num_threads(1), true);
   static_cast<void>(alone);
   const auto i = [](Index x) { return static_cast<blasint>(x); };
@@ -44,7 +45,9 @@ void gemm(bool transpose_a, bool transpose_b, Index m, Index n, Index k, T alpha
     columns = tiles(n);
     if (rows * columns == 1) (m > n ? rows : columns) = 2;
   }
-  const auto length = [](Index whole, Index parts) { return ((whole + parts - 1) / parts + 15) / 16 * 16; };
+  const auto length = [](Index whole, Index parts) {
+    return ((whole + parts - 1) / parts + 15) / 16 * 16;
+  };
   const Index tall = length(m, rows), wide = length(n, columns);
   in_pieces(rows * columns, [&](Index piece, Index) {
     const Index r = piece / columns * tall, s = piece % columns * wide;
@@ -77,11 +80,11 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
   if (grad_bias != nullptr) add_rows(grad_bias, grad_y, rows, out);
 }
 
-#define WEFT_OPERATORS(T)                                                                          \
-  template void gemm(bool, bool, Index, Index, Index, T, const T*, Index, const T*, Index, T, T*,  \
-                     Index);                                                                       \
-  template void linear(T*, const T*, const T*, const T*, Index, Index, Index);                     \
-  template void linear_grad_input(T*, const T*, const T*, Index, Index, Index);                    \
+#define WEFT_OPERATORS(T)                                                                         \
+  template void gemm(bool, bool, Index, Index, Index, T, const T*, Index, const T*, Index, T, T*, \
+                     Index);                                                                      \
+  template void linear(T*, const T*, const T*, const T*, Index, Index, Index);                    \
+  template void linear_grad_input(T*, const T*, const T*, Index, Index, Index);                   \
   template void linear_grad_weight(T*, T*, const T*, const T*, Index, Index, Index);
 WEFT_OPERATORS(float)
 WEFT_OPERATORS(double)

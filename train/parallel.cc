@@ -35,8 +35,8 @@ void pause() {
 }
 
 // The helpers of one rank. Between two operators they watch for the next one for a moment, as one
-// follows the other, and sleep after that. A helper that is not given a core holds nobody up, unless
-// it has taken a piece. Only the rank's thread calls run().
+// follows the other, and sleep after that. A helper that is not given a core holds nobody up,
+// unless it has taken a piece. Only the rank's thread calls run().
 class Team {
  public:
   explicit Team(int threads) {

@@ -18,8 +18,8 @@ int operator_threads();
 // piece, and with one thread, it is a loop. f must not throw.
 void in_pieces(std::size_t pieces, const std::function<void(std::size_t, std::size_t)>& f);
 
-// Called on the rank's thread between pieces, every 300 us at most: for messages that have to be moved
-// along while operators run. Must not throw. Of the calling thread; null: nothing.
+// Called on the rank's thread between pieces, every 300 us at most: for messages that have to be
+// moved along while operators run. Must not throw. Of the calling thread; null: nothing.
 void set_between_pieces(std::function<void()> f);
 
 // f(begin, end) over [0, count) in pieces of so many elements.
@@ -29,9 +29,8 @@ void in_ranges(std::size_t count, std::size_t piece, F f) {
     if (count > 0) f(std::size_t{0}, count);
     return;
   }
-  in_pieces((count + piece - 1) / piece, [&](std::size_t i, std::size_t) {
-    f(i * piece, std::min(count, (i + 1) * piece));
-  });
+  in_pieces((count + piece - 1) / piece,
+            [&](std::size_t i, std::size_t) { f(i * piece, std::min(count, (i + 1) * piece)); });
 }
 
 }  // namespace weft::train

@@ -53,9 +53,10 @@ struct Event {
 std::vector<Event> read_events(const std::string& path) {
   std::ifstream file(path);
   if (!file)
-    throw Error(fmt::format("pipeline trace {}: cannot be read; `weft train --trace FILE` with "
-                            "--pp writes it, of every rank",
-                            path));
+    throw Error(
+        fmt::format("pipeline trace {}: cannot be read; `weft train --trace FILE` with "
+                    "--pp writes it, of every rank",
+                    path));
   const auto json = nlohmann::json::parse(file, nullptr, false);
   if (json.is_discarded() || !json.contains("traceEvents"))
     throw Error(fmt::format("pipeline trace {}: not a trace", path));
@@ -88,16 +89,15 @@ PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedu
       if (next == done.end()) break;
       a = (next++)->action;
     }
-    const auto wanted = std::count_if(
-        seen.of_rank[static_cast<std::size_t>(r)].begin(),
-        seen.of_rank[static_cast<std::size_t>(r)].end(),
-        [](const PipelineAction& a) { return computes(a.op); });
+    const auto wanted = std::count_if(seen.of_rank[static_cast<std::size_t>(r)].begin(),
+                                      seen.of_rank[static_cast<std::size_t>(r)].end(),
+                                      [](const PipelineAction& a) { return computes(a.op); });
     if (wanted != std::distance(done.begin(), done.end()))
-      throw Error(fmt::format("pipeline trace {}: {} F, B and W are in it, {} in the schedule {} of "
-                              "{} micro-batches: give --schedule, --stages, --chunks and "
-                              "--microbatches of that run",
-                              file, done.size(), wanted, planned.name,
-                              planned.shape.microbatches));
+      throw Error(
+          fmt::format("pipeline trace {}: {} F, B and W are in it, {} in the schedule {} of "
+                      "{} micro-batches: give --schedule, --stages, --chunks and "
+                      "--microbatches of that run",
+                      file, done.size(), wanted, planned.name, planned.shape.microbatches));
     for (const Event& e : done) events[{e.action.op, {e.action.microbatch, e.action.stage}}] = e;
   }
   // What each needs from another stage had ended when it began: all on one machine's clock.
@@ -108,9 +108,10 @@ PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedu
       continue;
     const auto before = events.find({e.action.op, {e.action.microbatch, other}});
     if (before == events.end() || before->second.end > e.begin)
-      throw Error(fmt::format("pipeline trace {}: {} of stage {} began before that of stage {} had "
-                              "ended: are these files of one run on one machine?",
-                              path, describe(e.action, planned.shape), e.action.stage, other));
+      throw Error(
+          fmt::format("pipeline trace {}: {} of stage {} began before that of stage {} had "
+                      "ended: are these files of one run on one machine?",
+                      path, describe(e.action, planned.shape), e.action.stage, other));
   }
   if (const std::string fault = check(seen); !fault.empty())
     throw Error(fmt::format("pipeline trace {}: not what a schedule can be: {}", path, fault));

@@ -37,7 +37,8 @@ std::string head(const Plan& plan) {
       "rail (per GPU and direction)\n"
       "batch     {} sequences = {} tokens per step\n\n",
       c.gpus, c.gpus_per_host, gb(c.gpu_memory), c.gpu_tflops, 100 * c.efficiency, c.domain_GBps,
-      c.domain_us, c.rail_GBps, c.rail_us, plan.wanted.batch, with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
+      c.domain_us, c.rail_GBps, c.rail_us, plan.wanted.batch,
+      with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
   text += fmt::format(
       "state of one model replica, GB (20 bytes per parameter: weights 2, gradients 2, moments 8,\n"
       "fp32 weights 4, fp32 gradients 4), per GPU where d GPUs share it\n"

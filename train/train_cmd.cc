@@ -1,4 +1,4 @@
-// `weft train`: flags, progress, and the run of one rank.
+// `weft train`: progress, and the run of one rank.
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +26,7 @@
 #include "train/mfu.h"
 #include "train/pipeline_explain.h"
 #include "train/pipeline_trace.h"
-#include "train/spiral_cmd.h"
+#include "train/train_flags.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -35,23 +34,6 @@ namespace {
 
 using train::Trainer;
 using train::TrainOptions;
-
-struct TrainFlags {
-  JobFlags job;
-  TrainOptions options;
-  SpiralFlags spiral;
-  std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw", embed = "vocab-parallel", tp_style = "megatron";
-  std::string log, trace, prompt = "\n", bucket = "4M";
-  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
-  double temperature = 0.8;
-  bool explain = false;
-  std::string of;
-  std::string save, kill;
-  int save_every = 100, keep = 2, restarts = 0;
-  bool resume = false, elastic = false;
-  bool bench_kernels = false;
-  train::KernelBench bench;
-};
 
 // Set by the process that starts a job again, for its ranks.
 constexpr char kRestarted[] = "WEFT_TRAIN_RESTART";
@@ -162,12 +144,13 @@ int run_gpt(World& world, const TrainFlags& flags) {
   const auto& mesh = options.mesh;
   const double tokens = static_cast<double>(options.batch * options.model.positions);
   if (speaks)
-    fmt::print("# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
-               "{} samples a step in micro-batches of {}\n"
-               "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
-               static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
-               text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
-               options.batch, options.micro_batch);
+    fmt::print(
+        "# {:.3f} M parameters, {} ({} bytes), dp {} x tp {} x pp {}, ZeRO {}, {}, "
+        "{} samples a step in micro-batches of {}\n"
+        "#  step      loss      norm    tokens/s   comm  exposed  bubble  memory\n",
+        static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
+        text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
+        options.batch, options.micro_batch);
   std::ofstream log;
   if (speaks && !flags.log.empty()) {
     log.open(flags.log, std::ios::app);
@@ -211,10 +194,11 @@ int run_gpt(World& world, const TrainFlags& flags) {
     std::fflush(stdout);
   }
   if (speaks && peak > 0)
-    fmt::print("# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
-               "12 L d T) of {:.0f} TFLOP/s\n",
-               100 * best * train::flops_per_token(options.model) / peak, best,
-               train::flops_per_token(options.model), peak / 1e12);
+    fmt::print(
+        "# MFU of the fastest step {:.1f} %: {:.0f} tokens/s x {:.4g} FLOPs per token (6 N + "
+        "12 L d T) of {:.0f} TFLOP/s\n",
+        100 * best * train::flops_per_token(options.model) / peak, best,
+        train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
     train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
                                 world.rank(), trainer.pipeline().schedule().shape,
@@ -222,8 +206,9 @@ int run_gpt(World& world, const TrainFlags& flags) {
   if (flags.sample > 0) {
     const auto weights = trainer.collect();
     if (speaks)
-      fmt::print("# sample:\n{}\n", train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
-                                                       flags.sample, flags.temperature, 1));
+      fmt::print("# sample:\n{}\n",
+                 train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
+                                                   flags.sample, flags.temperature, 1));
   }
   return kExitOk;
 }
@@ -266,6 +251,9 @@ void fewer_replicas(TrainFlags& flags) {
 
 // What --backend and --type are, where one of them is not said.
 void choose_backend(TrainFlags& flags) {
+  // Streams that wait for other ranks must not hold up others, but the driver puts streams one
+  // behind the other where it has fewer connections (8, unless told) than there are.
+  if (flags.backend != "cpu") setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (flags.backend == "auto") flags.backend = device() != nullptr ? "cuda" : "cpu";
   const bool cuda = flags.backend == "cuda";
   if (cuda && device() == nullptr)
@@ -274,8 +262,10 @@ void choose_backend(TrainFlags& flags) {
   if (flags.type.empty()) flags.type = cuda ? "bf16" : "float";
   const bool half = flags.type == "bf16" || flags.type == "fp16";
   if (half && !cuda)
-    throw Error(fmt::format("--type {} needs --backend cuda: the processor computes in float and "
-                            "double", flags.type));
+    throw Error(
+        fmt::format("--type {} needs --backend cuda: the processor computes in float and "
+                    "double",
+                    flags.type));
   auto& o = flags.options;
   if (flags.type == "fp16" && o.loss_scale == 0) o.loss_scale = 65536;
 }
@@ -325,9 +315,7 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
     throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
   const auto run = [&] {
-    return run_job("train", flags.job, [&](World& world) {
-      return run_as(world, flags);
-    });
+    return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
   };
   int code = run();
   for (int again = 1; code == kExitCritical && again <= flags.restarts && !launched(); ++again) {
@@ -344,131 +332,12 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
 
 void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
-  auto& o = flags->options;
-  o.rate = {.peak = 3e-3, .warm_up = 10};
   CLI::App* command =
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
-  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_job_flags(*command, flags->job);
-  add_spiral_flags(*command, flags->spiral);
-  const auto positive = CLI::PositiveNumber;
-  command->add_option("--model", flags->model, "gpt: a byte-level transformer; spiral: a small network, fp64")
-      ->check(CLI::IsMember({"gpt", "spiral"}))
-      ->capture_default_str();
-  command->add_option("--data", flags->data, "text to train on (default: one that is there)");
-  command->add_option("--backend", flags->backend, "cpu, cuda, or auto: cuda where there is a GPU")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
-  command->add_option("--type", flags->type,
-                      "float (default) or double; with cuda also bf16 (default there) and fp16")
-      ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
-  auto* steps = command->add_option("--steps", flags->steps, "steps; of the spiral 10000, if not said")
-                    ->check(positive)
-                    ->capture_default_str();
-  command->add_option("--batch", o.batch, "samples per step, over all ranks")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--micro-batch", o.micro_batch, "samples that pass the model together")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--vocabulary", o.model.vocabulary, "at least 256")
-      ->check(CLI::Range(256, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--positions", o.model.positions, "bytes of a sample")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--width", o.model.width)->check(positive)->capture_default_str();
-  command->add_option("--heads", o.model.heads)->check(positive)->capture_default_str();
-  command->add_option("--layers", o.model.layers)->check(positive)->capture_default_str();
-  command->add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
-  auto* dp = command->add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
-                 ->check(positive);
-  command->add_option("--tp", o.mesh.tensor, "tensor parallel ranks")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--pp", o.mesh.pipeline, "pipeline parallel ranks")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--order", o.mesh.order, "axes from neighbours to the farthest")
-      ->capture_default_str();
-  command->add_option("--algo", o.mesh.algorithm, "of collectives: auto or an algorithm's name")
-      ->capture_default_str();
-  command->add_option("--schedule", o.schedule, "of the pipeline")
-      ->check(CLI::IsMember(train::pipeline_schedule_names()))
-      ->capture_default_str();
-  command->add_option("--chunks", o.chunks, "stages of a pipeline rank (interleaved)")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--zero", o.zero, "0: all state on every replica; 1, 2, 3: split")
-      ->check(CLI::Range(0, 3))
-      ->capture_default_str();
-  command->add_option("--shard-group", o.mesh.shard, "replicas that split the state (0: all)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--bucket-bytes", o.bucket_bytes, "of gradients that travel together")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
-  command->add_flag("--deterministic", o.deterministic, "the same bits for every --dp (ZeRO 0)");
-  command->add_option("--offload", o.offload,
-                      "folder where activations and optimizer state wait, not in memory");
-  command->add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
-  command->add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
-  command->add_option("--embed", flags->embed, "of the embedding on tensor parallel ranks")
-      ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
-      ->capture_default_str();
-  command->add_option("--tp-style", flags->tp_style, "megatron, or seed: gathers Q, K and results")
-      ->check(CLI::IsMember({"megatron", "seed"}))
-      ->capture_default_str();
-  command->add_option("--optimizer", flags->optimizer)
-      ->check(CLI::IsMember({"adamw", "sgd"}))
-      ->capture_default_str();
-  command->add_option("--lr", o.rate.peak, "learning rate")->check(positive)->capture_default_str();
-  command->add_option("--warm-up", o.rate.warm_up, "steps")->capture_default_str();
-  command->add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
-      ->capture_default_str();
-  command->add_option("--seed", o.seed)->capture_default_str();
-  command->add_option("--log", flags->log, "JSON lines, one per step, are added to this file");
-  command->add_option("--trace", flags->trace, "Perfetto trace of every rank's communication");
-  command->add_option("--sample", flags->sample, "bytes to write at the end")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--prompt", flags->prompt, "what the sample begins with");
-  command->add_option("--temperature", flags->temperature)->check(positive)->capture_default_str();
-  command->add_option("--save", flags->save, "folder of checkpoints");
-  command->add_option("--save-every", flags->save_every, "steps")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--keep", flags->keep, "checkpoints that are kept")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_flag("--resume", flags->resume, "go on from the newest checkpoint, of any layout");
-  command->add_option("--restart", flags->restarts, "start a job that failed again, so many times")
-      ->check(CLI::NonNegativeNumber);
-  command->add_flag("--elastic", flags->elastic, "restart with a smaller --dp");
-  command->add_option("--kill", flags->kill, "rank:step, for tests: that rank kills itself then");
-  command->add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
-      ->check(CLI::NonNegativeNumber);
-  command->add_flag("--bench-kernels", flags->bench_kernels,
-                    "time the kernels of --backend cuda; train nothing");
-  command->add_option("--bench-rows", flags->bench.rows, "of --bench-kernels: samples x positions")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--bench-repeat", flags->bench.repeat, "of --bench-kernels: times each")
-      ->check(positive)
-      ->capture_default_str();
-  command->add_option("--peak-tflops", flags->bench.peaks.tflops,
-                      "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
-      ->check(positive);
-  command->add_option("--peak-gbs", flags->bench.peaks.gb_per_s,
-                      "of a GPU's memory, for --bench-kernels (default: of its name)")
-      ->check(positive);
-  command->add_flag("--explain", flags->explain, "print the pipeline's steps; train nothing");
-  command->add_option("--of", flags->of, "with --explain: what a run really did, by its --trace");
-  command->add_option("--stages", flags->stages, "for --explain (default: --pp)");
-  command->add_option("--microbatches", flags->micro_batches, "for --explain");
-  command->callback(
-      [flags, dp, steps, &exit_code] { exit_code = train_command(*flags, dp->count() > 0, steps->count() > 0); });
+  const GivenFlags given = add_train_flags(*command, *flags);
+  command->callback([flags, given, &exit_code] {
+    exit_code = train_command(*flags, given.dp->count() > 0, given.steps->count() > 0);
+  });
 }
 
 }  // namespace weft

@@ -17,12 +17,13 @@ std::string describe(const TrainOptions& o) {
   return fmt::format(
       "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
       "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
-      "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} clip {} seed {}",
+      "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} "
+      "clip {} seed {}",
       o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
       o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
       o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
-      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style, o.optimizer.adam,
-      o.optimizer.decay, o.clip, o.seed);
+      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style,
+      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed);
 }
 
 namespace {
@@ -35,8 +36,10 @@ void agree(World& world, const std::string& mine) {
     std::istringstream a(all[0]), b(all[r]);
     std::string name, x, y;
     while (a >> name >> x && b >> name >> y && x == y) continue;
-    throw UsageError(fmt::format("rank {} has {} {}, rank 0 has {}; give every rank the same "
-                                 "options and data", r, name, y, x));
+    throw UsageError(
+        fmt::format("rank {} has {} {}, rank 0 has {}; give every rank the same "
+                    "options and data",
+                    r, name, y, x));
   }
 }
 
@@ -50,13 +53,16 @@ void check(const TrainOptions& o, Rank me) {
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
     if (o.deterministic && o.zero >= 2) {
       if (o.mesh.shard != 0 && o.mesh.shard != o.mesh.data)
-        throw Error(fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
-                                "depend on the groups; leave one out", o.zero, o.mesh.shard));
+        throw Error(
+            fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
+                        "depend on the groups; leave one out",
+                        o.zero, o.mesh.shard));
       // Its gradient waits for its twin on the other stage, all micro-batches together.
       if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
-        throw Error(fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
-                                "would depend on --dp; use --untied or --zero 1", o.zero,
-                                o.mesh.pipeline));
+        throw Error(
+            fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
+                        "would depend on --dp; use --untied or --zero 1",
+                        o.zero, o.mesh.pipeline));
     }
   } catch (const Error& e) {
     throw UsageError(e.what());
@@ -116,18 +122,16 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
                              options.seed_style, options.vocab_parallel};
-  const DataParallelOptions data{options.zero,          options.bucket_bytes,
-                                 options.overlap,       options.deterministic,
-                                 micro_batches_,        parallel.sequence,
+  const DataParallelOptions data{options.zero,          options.bucket_bytes, options.overlap,
+                                 options.deterministic, micro_batches_,       parallel.sequence,
                                  options.offload};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,
-        typename GptStage<T>::Options{c * options.mesh.pipeline + mesh_->at.pipeline,
-                                      options.chunks * options.mesh.pipeline, options.micro_batch,
-                                      options.recompute,
-                                      static_cast<std::size_t>(mesh_->shard.size()),
-                                      options.offload}));
+        typename GptStage<T>::Options{
+            c * options.mesh.pipeline + mesh_->at.pipeline, options.chunks * options.mesh.pipeline,
+            options.micro_batch, options.recompute, static_cast<std::size_t>(mesh_->shard.size()),
+            options.offload}));
     stores_.push_back(
         std::make_unique<DataParallel<T>>(*stages_.back(), *mesh_, data, options.optimizer));
     stores_.back()->initialise(options.seed);
@@ -169,10 +173,10 @@ void Trainer<T>::load_batches() {
       batch.targets.resize(options_.micro_batch * n);
       const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
       for (Index s = 0; s < options_.micro_batch; ++s)
-        text_.sample(options_.seed,
-                     static_cast<std::uint64_t>(step_) * options_.batch +
-                         number * options_.micro_batch + s,
-                     n, batch.tokens.data() + s * n, batch.targets.data() + s * n);
+        text_.sample(
+            options_.seed,
+            static_cast<std::uint64_t>(step_) * options_.batch + number * options_.micro_batch + s,
+            n, batch.tokens.data() + s * n, batch.targets.data() + s * n);
     }
   }
 }
@@ -188,9 +192,8 @@ double Trainer<T>::exact_squares() {
   ExactSum sum;
   for (const auto& store : stores_) store->add_squares(sum, shift);
   std::int64_t both[] = {sum.high, sum.low};
-  mesh_->all.run([&] {
-    return mesh_->all.comm().all_reduce(both, both, 2, DType::kInt64, RedOp::kSum);
-  });
+  mesh_->all.run(
+      [&] { return mesh_->all.comm().all_reduce(both, both, 2, DType::kInt64, RedOp::kSum); });
   return ExactSum{both[0], both[1]}.value(shift);
 }
 
@@ -241,11 +244,13 @@ StepReport Trainer<T>::step() {
   report.loss /= static_cast<double>(total);
   const double* slowest = std::max_element(busy, busy + world_.size());
   report.straggler = static_cast<Rank>(slowest - busy);
-  report.straggler_ratio = *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
+  report.straggler_ratio =
+      *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
   const double scaled = loss_scale();
   if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
-  report.skipped = options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
+  report.skipped =
+      options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);

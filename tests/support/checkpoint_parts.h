@@ -38,9 +38,9 @@ struct Layout {
   int ranks() const { return tp * dp; }
 };
 inline constexpr Layout kLayouts[] = {{"one", 1, 1, false},     {"tp2", 2, 1, false},
-                               {"tp2_dp2", 2, 2, false}, {"tp2_zero2", 2, 2, true},
-                               {"zero3", 1, 3, true},    {"tp4", 4, 1, false},
-                               {"tp2_zero3", 2, 3, true}};
+                                      {"tp2_dp2", 2, 2, false}, {"tp2_zero2", 2, 2, true},
+                                      {"zero3", 1, 3, true},    {"tp4", 4, 1, false},
+                                      {"tp2_zero3", 2, 3, true}};
 
 struct Tensors {
   const char* name;
@@ -48,10 +48,10 @@ struct Tensors {
   int dim;  // -1: not split
 };
 inline const Tensors kTensors[] = {{"rows", {12, 7}, 0},
-                            {"columns", {5, 8}, 1},
-                            {"cube", {3, 4, 5}, 1},
-                            {"norm", {9}, -1},
-                            {"moment", {12, 7}, 0}};
+                                   {"columns", {5, 8}, 1},
+                                   {"cube", {3, 4, 5}, 1},
+                                   {"norm", {9}, -1},
+                                   {"moment", {12, 7}, 0}};
 
 inline double value_of(std::size_t tensor, std::size_t logical, int step) {
   return 1000 * static_cast<double>(tensor) + static_cast<double>(logical) + 0.5 * step;

@@ -19,8 +19,7 @@ struct Result {
 
 inline Text text() {
   std::string bytes;
-  for (int i = 0; i < 4000; ++i)
-    bytes += static_cast<char>('a' + (i * i / 7 + i % 13) % 26);
+  for (int i = 0; i < 4000; ++i) bytes += static_cast<char>('a' + (i * i / 7 + i % 13) % 26);
   return Text(bytes, "made up");
 }
 
@@ -36,7 +35,7 @@ inline TrainOptions small() {
 
 template <class T>
 Result train(const TrainOptions& o, int steps, const WorldOptions& world_options = {},
-          const std::vector<int>& hosts = {}) {
+             const std::vector<int>& hosts = {}) {
   set_operator_threads(1);
   Result run;
   const Text data = text();

@@ -41,10 +41,9 @@ TEST(CheckpointDamage, IsNamed) {
                 fs::resize_file(file, fs::file_size(file) - 1);
               }),
               HasSubstr("rank-00001.shard is cut off"));
-  EXPECT_THAT(damaged([](const std::string& path) {
-                change_a_byte(path + "/rank-00000.shard", 17);
-              }),
-              HasSubstr("rank-00000.shard is damaged: tensor"));
+  EXPECT_THAT(
+      damaged([](const std::string& path) { change_a_byte(path + "/rank-00000.shard", 17); }),
+      HasSubstr("rank-00000.shard is damaged: tensor"));
   EXPECT_THAT(damaged([](const std::string& path) { fs::remove(path + "/commit"); }),
               HasSubstr("no committed checkpoint"));
   EXPECT_THAT(damaged([](const std::string& path) {
@@ -81,7 +80,9 @@ TEST(CheckpointDamage, TheOneBeforeIsTaken) {
   const std::pair<const char*, std::function<void(const std::string&)>> damages[] = {
       {"is damaged: tensor", [&](const std::string& path) { change_a_byte(shard(path), 17); }},
       {"is cut off",
-       [&](const std::string& path) { fs::resize_file(shard(path), fs::file_size(shard(path)) - 1); }},
+       [&](const std::string& path) {
+         fs::resize_file(shard(path), fs::file_size(shard(path)) - 1);
+       }},
       {"No such file", [&](const std::string& path) { fs::remove(shard(path)); }},
       {"is not the one that was committed",
        [](const std::string& path) { change_a_byte(path + "/manifest.json", 40); }}};

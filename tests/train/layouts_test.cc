@@ -11,7 +11,8 @@
 namespace weft::train {
 namespace {
 
-void expect_same(const Result& one, const Result& other, double tolerance, const std::string& what) {
+void expect_same(const Result& one, const Result& other, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
   double worst = 0;
   for (std::size_t i = 0; i < one.losses.size(); ++i)
@@ -34,11 +35,11 @@ TEST(Layouts, TheLossFalls) {
 }
 
 std::string name(const TrainOptions& o) {
-  return fmt::format("dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}",
-                     o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule,
-                     o.chunks, o.zero, o.mesh.shard, o.sequence_parallel ? " sequence" : "",
-                     fmt::format("{}{}", o.vocab_parallel ? "" : " replicated",
-                                 o.seed_style ? " seed" : ""));
+  return fmt::format(
+      "dp {} tp {} pp {} order {} {} chunks {} zero {} groups of {}{}{}", o.mesh.data,
+      o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.schedule, o.chunks, o.zero, o.mesh.shard,
+      o.sequence_parallel ? " sequence" : "",
+      fmt::format("{}{}", o.vocab_parallel ? "" : " replicated", o.seed_style ? " seed" : ""));
 }
 void expect_curve(const TrainOptions& o, int steps = 20) {
   Result one = alone();

@@ -35,13 +35,14 @@ void expect_same_bits(const Result& r, const std::string& what) {
 
 TEST(Deterministic, EveryNumberOfReplicasAndZeroStage) {
   for (int zero = 0; zero <= 3; ++zero)
-    for (const int dp : {1, 2, 4, 8}) expect_same_bits(run(deterministic(dp, zero)), fmt::format("dp {} ZeRO {}", dp, zero));
+    for (const int dp : {1, 2, 4, 8})
+      expect_same_bits(run(deterministic(dp, zero)), fmt::format("dp {} ZeRO {}", dp, zero));
 }
 
 TEST(Deterministic, EveryAlgorithmAndTwoHosts) {
-  for (const char* algorithm : {"direct", "flat", "ring", "tree", "halving_doubling",
-                                "recursive_doubling", "hierarchical", "hierarchical_hd",
-                                "hierarchical_rd", "hierarchical_leader"})
+  for (const char* algorithm :
+       {"direct", "flat", "ring", "tree", "halving_doubling", "recursive_doubling", "hierarchical",
+        "hierarchical_hd", "hierarchical_rd", "hierarchical_leader"})
     for (int zero = 0; zero <= 3; ++zero) {
       const bool hosts = std::string_view(algorithm).starts_with("hierarchical");
       const std::vector<int> where = hosts ? std::vector<int>{2, 2} : std::vector<int>{4};

@@ -26,9 +26,10 @@ class TrainCommand : public ::testing::Test {
   ~TrainCommand() override { fs::remove_all(folder_); }
 
   std::string command(const std::string& flags) const {
-    return fmt::format("{} train --type double --steps 12 --batch 8 --width 32 --layers 2 "
-                       "--positions 16 --sample 0 {}",
-                       WEFT_BINARY, flags);
+    return fmt::format(
+        "{} train --type double --steps 12 --batch 8 --width 32 --layers 2 "
+        "--positions 16 --sample 0 {}",
+        WEFT_BINARY, flags);
   }
   // Step -> loss, the last one where a step was done again.
   std::map<int, double> losses(const std::string& flags) {
@@ -65,7 +66,8 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
 TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   const std::string trace = folder_ + "/run.json";
   losses("-n 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
-  const std::string explain = std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
+  const std::string explain =
+      std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
   const Output planned = run(explain + " --microbatches 4");
   const Output done = run(explain + " --microbatches 4 --of " + trace);
   EXPECT_EQ(done.exit_code, 0) << done.text;
@@ -91,8 +93,8 @@ TEST_F(TrainCommand, SamplesTextAtTheEnd) {
 TEST_F(TrainCommand, GoesOnAfterARankWasKilled) {
   const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic";
   const auto whole = losses(layout);
-  const auto broken = losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ +
-                             "/save");
+  const auto broken =
+      losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ + "/save");
   EXPECT_NE(output_.text.find("killed by signal 9"), std::string::npos) << output_.text;
   EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
   EXPECT_EQ(whole, broken);
@@ -100,8 +102,10 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilled) {
 
 TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
   const auto whole = losses("-n 4 --dp 4");
-  const auto broken = losses("-n 4 --dp 4 --zero 2 --elastic --restart 1 --save-every 3 "
-                             "--kill 1:8 --save " + folder_ + "/save");
+  const auto broken = losses(
+      "-n 4 --dp 4 --zero 2 --elastic --restart 1 --save-every 3 "
+      "--kill 1:8 --save " +
+      folder_ + "/save");
   EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
   expect_near(whole, broken);
 }
@@ -113,8 +117,8 @@ TEST_F(TrainCommand, ResumesInAnotherLayout) {
   run(command("-n 4 --dp 2 --tp 2 --zero 3 --kill 0:7" + save));
   for (const char* layout : {"-n 4 --pp 2 --tp 2", "-n 2 --dp 2 --zero 2", "-n 1"}) {
     fs::copy(folder_ + "/save", folder_ + "/copy", fs::copy_options::recursive);
-    const auto rest = losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ +
-                             "/copy");
+    const auto rest =
+        losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ + "/copy");
     ASSERT_EQ(rest.size(), 6u) << output_.text;
     for (const auto& [step, loss] : rest)
       EXPECT_NEAR(loss / whole.at(step), 1, 1e-10) << layout << " step " << step;

@@ -77,6 +77,11 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   ASSERT_EQ(after.size(), 2u);
   EXPECT_NEAR(static_cast<double>(after.at(4)["loss"]) / before, 1, 0.1);
   EXPECT_FALSE(after.at(4).contains("mfu"));  // nobody knows the peak of this GPU
+  // And on the processor, where the master weights are the weights.
+  out = train("--backend cpu --steps 6 -n 2 --pp 2 --resume" + save);
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  EXPECT_NE(out.text.find("goes on after step 5"), std::string::npos) << out.text;
+  EXPECT_NEAR(static_cast<double>(steps().at(6)["loss"]) / before, 1, 0.2);
 }
 
 TEST_F(TrainCuda, WithoutAGpuItSaysSo) {

@@ -27,9 +27,10 @@ class TrainLaunchers : public ::testing::Test {
   ~TrainLaunchers() override { fs::remove_all(folder_); }
 
   std::string train(const std::string& flags) const {
-    return fmt::format("{} train --type double --steps 5 --batch 8 --width 32 --layers 2 "
-                       "--positions 16 --sample 0 --log {}/log {}",
-                       WEFT_BINARY, folder_, flags);
+    return fmt::format(
+        "{} train --type double --steps 5 --batch 8 --width 32 --layers 2 "
+        "--positions 16 --sample 0 --log {}/log {}",
+        WEFT_BINARY, folder_, flags);
   }
   std::vector<double> losses(const std::string& command) {
     fs::remove(folder_ + "/log");
@@ -79,9 +80,10 @@ TEST_F(TrainLaunchers, Srun) {
 // -r and -t: without them the torchrun of Debian 12 fails by itself.
 TEST_F(TrainLaunchers, Torchrun) {
   if (run("torchrun --help").exit_code != 0) GTEST_SKIP() << "missing capability: torchrun";
-  expect_the_same(fmt::format("torchrun -r 1 -t 1 --log_dir {}/torchrun --nproc_per_node 4 "
-                              "--no_python {}",
-                              folder_, train("--tp 2 --zero 1")));
+  expect_the_same(
+      fmt::format("torchrun -r 1 -t 1 --log_dir {}/torchrun --master_port {} "
+                  "--nproc_per_node 4 --no_python {}",
+                  folder_, 10000 + getpid() % 10000, train("--tp 2 --zero 1")));
 }
 
 // What torchrun sets for each of its workers.
@@ -90,14 +92,14 @@ TEST_F(TrainLaunchers, TorchrunEnvironment) {
   command += fmt::format(" MASTER_PORT={}; ", 20000 + getpid() % 10000);
   for (int r = 1; r < 4; ++r)
     command += fmt::format("RANK={0} LOCAL_RANK={0} {1} & p{0}=$!; ", r, train("--pp 2"));
-  command += fmt::format("RANK=0 LOCAL_RANK=0 {} && wait $p1 && wait $p2 && wait $p3",
-                         train("--pp 2"));
+  command +=
+      fmt::format("RANK=0 LOCAL_RANK=0 {} && wait $p1 && wait $p2 && wait $p3", train("--pp 2"));
   expect_the_same(command);
 }
 
 TEST_F(TrainLaunchers, WeftLaunch) {
-  expect_the_same(fmt::format("{} launch -n 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY,
-                              train("--tp 2")));
+  expect_the_same(
+      fmt::format("{} launch -n 4 --hosts 2 --rails 2 -- {}", WEFT_BINARY, train("--tp 2")));
 }
 
 }  // namespace

@@ -1,0 +1,138 @@
+#include "train/train_flags.h"
+
+#include "train/pipeline_schedule.h"
+
+namespace weft {
+
+GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
+  auto& o = flags.options;
+  o.rate = {.peak = 3e-3, .warm_up = 10};
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_job_flags(command, flags.job);
+  add_spiral_flags(command, flags.spiral);
+  const auto positive = CLI::PositiveNumber;
+  command
+      .add_option("--model", flags.model,
+                  "gpt: a byte-level transformer; spiral: a small network, fp64")
+      ->check(CLI::IsMember({"gpt", "spiral"}))
+      ->capture_default_str();
+  command.add_option("--data", flags.data, "text to train on (default: one that is there)");
+  command.add_option("--backend", flags.backend, "cpu, cuda, or auto: cuda where there is a GPU")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  command
+      .add_option("--type", flags.type,
+                  "float (default) or double; with cuda also bf16 (default there) and fp16")
+      ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
+  auto* steps =
+      command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
+          ->check(positive)
+          ->capture_default_str();
+  command.add_option("--batch", o.batch, "samples per step, over all ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--micro-batch", o.micro_batch, "samples that pass the model together")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--vocabulary", o.model.vocabulary, "at least 256")
+      ->check(CLI::Range(256, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--positions", o.model.positions, "bytes of a sample")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--width", o.model.width)->check(positive)->capture_default_str();
+  command.add_option("--heads", o.model.heads)->check(positive)->capture_default_str();
+  command.add_option("--layers", o.model.layers)->check(positive)->capture_default_str();
+  command.add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
+  auto* dp = command.add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
+                 ->check(positive);
+  command.add_option("--tp", o.mesh.tensor, "tensor parallel ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--pp", o.mesh.pipeline, "pipeline parallel ranks")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--order", o.mesh.order, "axes from neighbours to the farthest")
+      ->capture_default_str();
+  command.add_option("--algo", o.mesh.algorithm, "of collectives: auto or an algorithm's name")
+      ->capture_default_str();
+  command.add_option("--schedule", o.schedule, "of the pipeline")
+      ->check(CLI::IsMember(train::pipeline_schedule_names()))
+      ->capture_default_str();
+  command.add_option("--chunks", o.chunks, "stages of a pipeline rank (interleaved)")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--zero", o.zero, "0: all state on every replica; 1, 2, 3: split")
+      ->check(CLI::Range(0, 3))
+      ->capture_default_str();
+  command.add_option("--shard-group", o.mesh.shard, "replicas that split the state (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--bucket-bytes", o.bucket_bytes, "of gradients that travel together")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
+  command.add_flag("--deterministic", o.deterministic, "the same bits for every --dp and --zero");
+  command.add_option("--offload", o.offload,
+                     "folder where activations and optimizer state wait, not in memory");
+  command.add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
+  command.add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
+  command.add_option("--embed", flags.embed, "of the embedding on tensor parallel ranks")
+      ->check(CLI::IsMember({"vocab-parallel", "replicated"}))
+      ->capture_default_str();
+  command.add_option("--tp-style", flags.tp_style, "megatron, or seed: gathers Q, K and results")
+      ->check(CLI::IsMember({"megatron", "seed"}))
+      ->capture_default_str();
+  command.add_option("--optimizer", flags.optimizer)
+      ->check(CLI::IsMember({"adamw", "sgd"}))
+      ->capture_default_str();
+  command.add_option("--lr", o.rate.peak, "learning rate")->check(positive)->capture_default_str();
+  command.add_option("--warm-up", o.rate.warm_up, "steps")->capture_default_str();
+  command.add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
+      ->capture_default_str();
+  command.add_option("--seed", o.seed)->capture_default_str();
+  command.add_option("--log", flags.log, "JSON lines, one per step, are added to this file");
+  command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
+  command.add_option("--sample", flags.sample, "bytes to write at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--prompt", flags.prompt, "what the sample begins with");
+  command.add_option("--temperature", flags.temperature)->check(positive)->capture_default_str();
+  command.add_option("--save", flags.save, "folder of checkpoints");
+  command.add_option("--save-every", flags.save_every, "steps")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--keep", flags.keep, "checkpoints that are kept")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_flag("--resume", flags.resume, "go on from the newest checkpoint, of any layout");
+  command.add_option("--restart", flags.restarts, "start a job that failed again, so many times")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--elastic", flags.elastic, "restart with a smaller --dp");
+  command.add_option("--kill", flags.kill, "rank:step, for tests: that rank kills itself then");
+  command.add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--bench-kernels", flags.bench_kernels,
+                   "time the kernels of --backend cuda; train nothing");
+  command.add_option("--bench-rows", flags.bench.rows, "of --bench-kernels: samples x positions")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--bench-repeat", flags.bench.repeat, "of --bench-kernels: times each")
+      ->check(positive)
+      ->capture_default_str();
+  command
+      .add_option("--peak-tflops", flags.bench.peaks.tflops,
+                  "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
+      ->check(positive);
+  command
+      .add_option("--peak-gbs", flags.bench.peaks.gb_per_s,
+                  "of a GPU's memory, for --bench-kernels (default: of its name)")
+      ->check(positive);
+  command.add_flag("--explain", flags.explain, "print the pipeline's steps; train nothing");
+  command.add_option("--of", flags.of, "with --explain: what a run really did, by its --trace");
+  command.add_option("--stages", flags.stages, "for --explain (default: --pp)");
+  command.add_option("--microbatches", flags.micro_batches, "for --explain");
+  return {dp, steps};
+}
+
+}  // namespace weft

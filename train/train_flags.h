@@ -1,0 +1,39 @@
+// The flags of `weft train`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "perf/local_job.h"
+#include "train/device_bench.h"
+#include "train/spiral_cmd.h"
+#include "train/trainer.h"
+
+namespace weft {
+
+struct TrainFlags {
+  JobFlags job;
+  train::TrainOptions options;
+  SpiralFlags spiral;
+  std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
+  std::string embed = "vocab-parallel", tp_style = "megatron";
+  std::string log, trace, prompt = "\n", bucket = "4M";
+  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
+  double temperature = 0.8;
+  bool explain = false;
+  std::string of;  // a trace, for --explain
+  std::string save, kill;
+  int save_every = 100, keep = 2, restarts = 0;
+  bool resume = false, elastic = false;
+  bool bench_kernels = false;
+  train::KernelBench bench;
+};
+
+// Whether they were given matters, not only their values. As long-lived as the command.
+struct GivenFlags {
+  CLI::Option *dp, *steps;
+};
+// `flags` must outlive the command.
+GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags);
+
+}  // namespace weft
