@@ -7,6 +7,7 @@
 #include "coll/arguments.h"
 #include "coll/communicator.h"
 #include "coll/core.h"
+#include "coll/device_begin.h"
 
 namespace weft {
 namespace {
@@ -145,7 +146,8 @@ Batch Communicator::exchange_async(std::span<const Message> messages) {
         check_message(m.sends, m.data, m.count, m.type, m.peer, static_cast<std::size_t>(size()));
     if (!batch.status_.ok()) return batch;
   }
-  batch.status_ = exchange_with_myself(messages);
+  batch.status_ = check_message_order("exchange", ordered_);
+  if (batch.status_.ok()) batch.status_ = exchange_with_myself(messages);
   if (!batch.status_.ok()) return batch;
   batch.handles_.reserve(messages.size());
   for (const bool sends : {false, true})  // receives first: what arrives finds its place

@@ -170,7 +170,8 @@ class Judge {
                                r, full_title(op), seconds(theirs->started_s), peer->state),
                    {t.rank}});
     const auto* back = progress_with(*theirs, t.rank, p.link);
-    if (by_pairs(op) && !back && theirs->surveyed) return unequal_pair(t, op, p, *peer);
+    const bool all_told = theirs->surveyed && theirs->peers.size() < kMostPeers;
+    if (by_pairs(op) && !back && all_told) return unequal_pair(t, op, p, *peer);
     if (back && p.receives() && back->sends_posted > p.recvs_done) return lost(t, op, p, *peer);
     if (back && !p.receives() && p.sends_posted > back->recvs_done &&
         back->recvs_posted > back->recvs_done)

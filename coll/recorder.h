@@ -68,7 +68,7 @@ class SeqBox {
 
 namespace book {
 
-inline constexpr int kRecords = 128, kSurveys = 8, kPeers = 32, kLinks = 16;
+inline constexpr int kRecords = 128, kSurveys = 8, kPeers = kMostPeers, kLinks = 16;
 inline constexpr std::size_t kName = 64;
 
 // An operation. With the version of its SeqBox, one cache line.

@@ -5,6 +5,7 @@
 // can be put side by side.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct PeerProgress {
   bool receives() const { return recvs_posted > recvs_done; }
   bool sends() const { return sends_posted > sends_done; }
 };
+
+// Of one operation; where there are more, the rest is not told.
+inline constexpr std::size_t kMostPeers = 32;
 
 struct OperationReport {
   std::uint64_t number = 0;  // of all operations of this rank, from 1

@@ -147,6 +147,41 @@ TEST_F(Diagnoses, OtherCounts) {
          "all_reduce #124: rank 0 passed 1024 x float, sum, rank 2 passed 2048 x float");
 }
 
+// In an all_to_all_v each pair has counts of its own; a rank that passes 0 for another sends it
+// nothing.
+TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
+  OperationReport o = call(124);
+  o.collective = Collective::kAllToAll;
+  o.uneven = true;
+  OperationReport over = call(124, OpState::kDone);
+  over.collective = o.collective;
+  over.uneven = true;
+  over.count = 7;  // of its own, which is no mismatch
+  waits(1, o, {recv(0)});
+  for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
+  expect(Cause::kMismatch, 0,
+         "all_to_all_v #124: rank 1 expects elements of rank 0, which passed none, or fewer");
+  // The same while rank 0 waits itself, for others: it has nothing for rank 1.
+  rank(0).operations.pop_back();
+  waits(0, o, {recv(1), recv(2)});
+  rank(0).operations.back().peers.erase(rank(0).operations.back().peers.begin());
+  rank(2).operations.pop_back();
+  expect(Cause::kMismatch, 0, "rank 1 expects elements of rank 0");
+}
+
+TEST_F(Diagnoses, CountsWithTheSameSum) {
+  OperationReport o = call(124);
+  o.collective = Collective::kReduceScatter;
+  o.uneven = true;
+  o.digest = 0xabc;
+  for (const Rank r : {0, 1, 2}) waits(r, o, {recv(3)});
+  o.digest = 0xdef;
+  waits(3, o, {recv(0)});
+  expect(Cause::kMismatch, 3, "reduce_scatter_v #124: rank 0 passed 1024 x float in all (digest of "
+                              "the counts 000abc), sum, rank 3 passed 1024 x float in all (digest "
+                              "of the counts 000def), sum");
+}
+
 TEST_F(Diagnoses, OtherTypesAndOperators) {
   OperationReport other = call(124);
   other.op = RedOp::kMax;
