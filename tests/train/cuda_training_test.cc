@@ -10,6 +10,7 @@
 
 #include "support/shell.h"
 #include "support/train_on_device_cases.h"
+#include "transport/device.h"
 
 namespace weft::train {
 namespace {
