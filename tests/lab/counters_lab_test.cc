@@ -95,7 +95,8 @@ TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
                                     "rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
   EXPECT_THAT(o.text, ContainsRegex("# rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
   std::string trouble;
-  for (const auto& port : report()["ports"])
+  const nlohmann::json json = report();
+  for (const auto& port : json["ports"])
     if (port["rail"] == 1) trouble += port.value("trouble", "");
   EXPECT_THAT(trouble, ContainsRegex("tcp.retransmits \\+[0-9]"));
 }
