@@ -38,6 +38,7 @@ Operation* Core::take() {
   free_operations.pop_back();
   op->over = false;
   op->status = {};
+  op->receipts.reset();
   op->moved = false;
   op->stall = {};
   op->look_after = kLookAfter;
@@ -222,6 +223,11 @@ bool Core::progress() {
     } else {
       done = op->messages_left == 0;
     }
+    // Who has its result may not come here again for long: its peers must not need it for theirs.
+    if (done && rails) {
+      if (!op->receipts) op->receipts = rails->receipts();
+      done = rails->receipts_sent(*op->receipts);
+    }
     if (!done) {
       ++i;
       continue;
@@ -270,7 +276,8 @@ void Core::fail(const Status& why) {
   const Status status = watch->with_counters(why);
   // The others hear of it before they see our connections go, and all of us name the same rank.
   job->report(status);
-  failure = job->failed() ? job->failure() : status;
+  // Whoever told of it first; and what this host's ports have to say about it.
+  failure = watch->with_counters(job->failed() ? job->failure() : status);
   // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the process
   // where a connection closes while it is made from both sides: let them hear of it first.
   if (status.code() == Code::kMismatch && first_rail_link >= 0) std::this_thread::sleep_for(kHeard);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -75,6 +76,7 @@ struct Operation {
   std::uint64_t start = 0;          // kPlan: its number among those of its group
   bool over = false;
   Status status;
+  std::optional<std::uint64_t> receipts;  // once it is done but for these, see Rails::receipts()
   bool moved = false;  // since check_deadline() looked
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;

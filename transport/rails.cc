@@ -47,7 +47,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
 Rails::State::Peer& Rails::State::peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
   if (!p) {
-    p = std::make_unique<Peer>();
+    p = std::make_unique<Peer>(&memory);
     p->lanes.resize(inner.size());
     p->paths.resize(inner.size());
     known.push_back(rank);
@@ -235,14 +235,8 @@ void Rails::State::handle(int rail, const Completion& c) {
       break;
     case Use::kRecv:
       l.untold.push_back(slot.t.tag);
-      if (copied(slot.t)) {
-        complete(slot, Code::kOk);
-      } else {
-        // The sender waits for the receipt, and who has all that it wants may not poll again for
-        // long: so it has it when its transport has sent the receipt.
-        l.withheld.push_back({slot.home, {.id = slot.t.id}});
-        if (!std::exchange(l.urgent, true)) urgent.emplace_back(rank, rail);
-      }
+      if (!copied(slot.t) && !std::exchange(l.urgent, true)) urgent.emplace_back(rank, rail);
+      complete(slot, Code::kOk);
       unplace(slot);
       free(s);
       if (l.untold.size() >= Receipt::kTags) {
@@ -251,7 +245,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       }
       break;
     case Use::kReceiptOut:
-      hand_out(slot.then);
+      std::erase(unsent, slot.number);
       slot.rail = -1;
       free(s);
       break;
@@ -268,29 +262,27 @@ void Rails::State::handle(int rail, const Completion& c) {
 
 void Rails::State::progress() noexcept {
   ++polls;
-  bool any = false, again = true;
+  bool any = false;
   std::array<Completion, 32> batch_done;
-  while (std::exchange(again, false)) {
-    for (int r = 0; r < nrails(); ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
-      const std::size_t n = inner[at]->poll(batch_done);
-      any = any || n != 0;
-      for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
-    }
-    while (!failed.empty()) {
-      const std::vector<Failed> now = std::exchange(failed, {});
-      for (const Failed& f : now)
-        if (lane(f.rank, f.rail).generation == f.generation)
-          take_out(f.rank, f.rail, f.cause, true);
-    }
-    // At once, not when there is time, as senders wait for it. Most are sent when they are posted:
-    // then what was withheld for them is found now.
-    again = send_urgent_receipts();
+  for (int r = 0; r < nrails(); ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
+    const std::size_t n = inner[at]->poll(batch_done);
+    any = any || n != 0;
+    for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
+  }
+  while (!failed.empty()) {
+    const std::vector<Failed> now = std::exchange(failed, {});
+    for (const Failed& f : now)
+      if (lane(f.rank, f.rail).generation == f.generation)
+        take_out(f.rank, f.rail, f.cause, true);
   }
   idle = any ? 0 : idle + 1;
+  // At once, not when there is time: who gets its last message now may not poll again for long,
+  // and its peer waits for the receipt.
+  send_urgent_receipts();
   if (attention || idle % options.polls_per_look == options.polls_per_look - 1 || polls % 256 == 0)
-    look(true);
+    look();
 }
 
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
@@ -326,12 +318,6 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
     }
     free(s);
   }
-  const auto given_up = [=](const std::pair<int, Completion>& c) {
-    return c.second.id >> 32 == id_high;
-  };
-  for (Slot& slot : slots) std::erase_if(slot.then, given_up);
-  for (const Rank rank : known)
-    for (Lane& l : peer(rank).lanes) std::erase_if(l.withheld, given_up);
   for (Face& face : faces) {
     const auto waiting = face.done.begin() + static_cast<std::ptrdiff_t>(face.handed);
     face.done.erase(std::remove_if(waiting, face.done.end(),

@@ -75,6 +75,11 @@ class Rails {
   // What users of rail r post to. Must not outlive this. Once per rail.
   std::unique_ptr<Transport> face(int rail);
 
+  // Receipts posted so far, and whether the first so many of them are out of this rank's hands: a
+  // peer may wait for them, and this rank may not poll again for long.
+  std::uint64_t receipts() const noexcept;
+  bool receipts_sent(std::uint64_t first) const noexcept;
+
   // Gives every peer its receipts. After the last receive of this rank.
   void settle() noexcept;
   // No peer may still need anything of this rank. Poll until then before going away.

@@ -79,6 +79,11 @@ std::unique_ptr<Transport> Rails::face(int rail) {
   return std::make_unique<Face>(*state_, rail);
 }
 
+std::uint64_t Rails::receipts() const noexcept { return state_->counters.receipts; }
+bool Rails::receipts_sent(std::uint64_t first) const noexcept {
+  return state_->unsent.empty() || state_->unsent.front() >= first;
+}
+
 void Rails::settle() noexcept {
   for (const Rank rank : state_->known)
     for (int r = 0; r < state_->nrails(); ++r)

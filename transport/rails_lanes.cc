@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <string>
 
 #include "topo/log.h"
 #include "transport/rails_state.h"
@@ -15,7 +16,8 @@ using Use = Rails::State::Slot::Use;
 
 namespace {
 
-constexpr std::int64_t kLookEvery = 1000;  // us, where nothing calls for more
+// us, where nothing calls for more: until lanes are looked at, and datagrams are read.
+constexpr std::int64_t kLookEvery = 1000, kHearEvery = 200;
 
 // Reads of what a lane has completed before it is given up.
 constexpr int kLastReads = 64;
@@ -27,11 +29,12 @@ constexpr double kWorthAMove = 1.04, kMoreForTheIdle = 1.1;
 
 // ---- looking -------------------------------------------------------------------------------
 
-void Rails::State::look(bool datagrams) {
-  attention = false;
-  Datagram d;
-  while (datagrams && paths->receive(d)) hear(d);
+void Rails::State::look() {
   const std::int64_t now = paths->now_us();
+  if (!std::exchange(attention, false) && now - heard < kHearEvery)
+    return paths->wake_in(kHearEvery);
+  heard = now;
+  for (Datagram d; paths->receive(d);) hear(d);
   if (now - looked < kLookEvery) return paths->wake_in(kLookEvery);
   looked = now;
   for (std::size_t i = 0; i < known.size(); ++i) watch(known[i], now);  // may make more known
@@ -125,7 +128,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
     if (slot.use == Use::kFree || slot.t.peer != rank || slot.rail != rail) continue;
     unplace(slot);
     if (slot.use == Use::kReceiptIn || slot.use == Use::kReceiptOut) {
-      hand_out(slot.then);
+      if (slot.use == Use::kReceiptOut) std::erase(unsent, slot.number);
       free(s);
     } else if (slot.use == Use::kSend) {
       if (slot.acked)
@@ -134,7 +137,6 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
         slot.hold = static_cast<std::int8_t>(rail);
     }
   }
-  hand_out(l.withheld);
   l.open = 0;
   say_down(rank, rail);
   ++counters.taken_out;
@@ -249,8 +251,15 @@ void Rails::State::spread(Rank rank, bool always) {
     Table& now = p.out[static_cast<std::size_t>(home)];
     // Rates are never twice the same.
     if (!always && time_of(p, now) < time_of(p, table) * kWorthAMove) continue;
-    changed = changed || table != now;
+    if (table == now) continue;
+    changed = true;
     now = table;
+    if (!log().should_log(spdlog::level::debug)) continue;
+    std::string text;
+    for (int r = 0; r < nrails(); ++r)
+      text += fmt::format(" rail {}: {} ({:.1f} MB/s)", r, std::ranges::count(now, r),
+                          p.lanes[static_cast<std::size_t>(r)].rate);
+    log().debug("weft: rank {}: to rank {} from rail {}, of {}:{}", me, rank, home, kBuckets, text);
   }
   if (changed || always) say_move(rank);
   if (always) place_waiting(rank);

@@ -53,25 +53,18 @@ void Rails::State::send_receipt(Rank rank, int rail) {
     slot.t.tag = own_bit | l.told_to++;
     slot.t.data = slot.copy.data();
     slot.t.bytes = sizeof receipt;
-    if (l.untold.empty()) slot.then.swap(l.withheld);
+    slot.number = counters.receipts++;
+    unsent.push_back(slot.number);
     place(s, rail);
-    ++counters.receipts;
   } while (!l.untold.empty());
 }
 
-bool Rails::State::send_urgent_receipts() {
-  if (urgent.empty()) return false;
+void Rails::State::send_urgent_receipts() {
+  if (urgent.empty()) return;
   for (const auto& [rank, rail] : urgent)
     if (lane(rank, rail).urgent) send_receipt(rank, rail);
   urgent.clear();
   flush_posts();
-  return true;
-}
-
-void Rails::State::hand_out(std::vector<std::pair<int, Completion>>& completions) {
-  for (const auto& [home, c] : completions)
-    faces[static_cast<std::size_t>(home)].done.push_back(c);
-  completions.clear();
 }
 
 void Rails::State::receipt_came(const Slot& slot) {
@@ -81,7 +74,7 @@ void Rails::State::receipt_came(const Slot& slot) {
   const int rail = slot.rail;
   Lane& l = lane(rank, rail);
   l.moved = true;
-  const std::uint32_t ahead = slot.number - l.heard_all_below;
+  const auto ahead = static_cast<std::uint32_t>(slot.number) - l.heard_all_below;
   if (ahead < 64) l.heard |= std::uint64_t{1} << ahead;
   for (; l.heard & 1; l.heard >>= 1) ++l.heard_all_below;
   while (l.posted_below - l.heard_all_below < kWindow) post_receipt_receive(rank, rail);

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,11 +50,10 @@ struct Rails::State {
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
     std::uint16_t nonce = 0;  // rises with every use below: tells old completions from new ones
-    std::uint32_t number = 0;  // kReceiptIn
+    std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its lane; kReceiptOut, in `unsent`
     Transfer t;                // as the caller gave it; `data` may point to `copy`
     Head head;
     std::vector<std::byte> copy;
-    std::vector<std::pair<int, Completion>> then;  // kReceiptOut: what completes with it, by face
   };
 
   struct Lane {
@@ -78,7 +78,6 @@ struct Rails::State {
     // Of what came here: not yet told, and told but perhaps not heard.
     std::vector<std::uint64_t> untold;
     bool urgent = false;  // somebody waits for an untold one
-    std::vector<std::pair<int, Completion>> withheld;  // of long ones among the untold
     std::deque<std::vector<std::uint64_t>> told;
     std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
     // Receipts of the peer.
@@ -110,9 +109,10 @@ struct Rails::State {
   };
 
   struct Peer {
+    explicit Peer(std::pmr::memory_resource* memory) : sends(memory) {}
     std::vector<Lane> lanes;
     std::vector<Path> paths;
-    std::unordered_map<std::uint64_t, std::uint32_t> sends;  // slot by tag
+    std::pmr::unordered_map<std::uint64_t, std::uint32_t> sends;  // slot by tag
     std::vector<Table> out, in;                              // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
@@ -168,14 +168,13 @@ struct Rails::State {
   void post_receipt_receive(Rank rank, int rail);
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail);
-  bool send_urgent_receipts();  // whether there were any
-  void hand_out(std::vector<std::pair<int, Completion>>& completions);
+  void send_urgent_receipts();
   void acknowledged(Rank rank, std::uint64_t tag);
   void report(Slot& slot);
   void finish_send(std::uint32_t s);
 
   // ---- rails_lanes.cc: lanes
-  void look(bool datagrams);
+  void look();
   void watch(Rank rank, std::int64_t now);
   void take_out(Rank rank, int rail, const std::string& cause, bool seen_here);
   void settle_lane(Rank rank, int rail);
@@ -211,6 +210,7 @@ struct Rails::State {
   RailsOptions options;
   Caps caps;
   std::uint64_t own_bit;
+  std::pmr::unsynchronized_pool_resource memory;  // every message takes some and gives it back
   std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: nothing to do with it so far
   std::vector<Rank> known;                   // those that are not null
   std::deque<Slot> slots;
@@ -230,8 +230,9 @@ struct Rails::State {
   bool attention = false;      // look at once
   int idle = 0;
   std::uint64_t polls = 0;
-  std::int64_t looked = 0;
+  std::int64_t looked = 0, heard = 0;
   std::size_t retained = 0;  // sends without a receipt
+  std::vector<std::uint64_t> unsent;  // receipts that a transport has, by counters.receipts
   std::vector<int> lanes_out;  // by rail
   RailsCounters counters;
   std::function<void(const RailEvent&)> on_event;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -19,7 +20,6 @@ namespace weft {
 namespace {
 
 using ::testing::ContainsRegex;
-using ::testing::HasSubstr;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
 
@@ -38,17 +38,17 @@ class CountersInTheLab : public ::testing::Test {
     run(kScript + " down --lab " + lab_ + " 2>/dev/null");
   }
   Output job(const std::string& environment, const std::string& options, const std::string& command) {
-    return run(fmt::format("{} timeout 200 {} lab netlab --name {} --hosts 2 --ppn 1 --rails 2 {} -- {} {}",
+    return run(fmt::format("{} timeout 200 {} lab netlab --name {} --hosts 2 {} -- {} {}",
                            environment, WEFT_BINARY, lab_, options, WEFT_BINARY, command));
   }
   nlohmann::json report() const { return nlohmann::json::parse(std::ifstream(json_)); }
   // A rail's switch is silent from now on, or not.
-  void rail_1(const char* to) {
-    const Output o = run(fmt::format("ip -n weft-{}-sw link set br1 {}", lab_, to));
+  void rail(int number, const char* to) {
+    const Output o = run(fmt::format("ip -n weft-{}-sw link set br{} {}", lab_, number, to));
     EXPECT_EQ(o.exit_code, 0) << o.text;
   }
-  // Once rank 0 has done that much.
-  bool runs() {
+  // Once the first rank of h2 has done some operations: its process.
+  int running(int size) {
     for (int i = 0; i < 600; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const auto jobs = nlohmann::json::parse(run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text,
@@ -56,9 +56,10 @@ class CountersInTheLab : public ::testing::Test {
       if (!jobs.is_array()) continue;
       for (const auto& one : jobs)
         for (const auto& rank : one["ranks"])
-          if (rank["host"] == "h2" && one["size"] == 2 && rank["begun"] > 200) return true;
+          if (rank["host"] == "h2" && one["size"] == size && rank["begun"] > 60) return rank["pid"];
     }
-    return false;
+    ADD_FAILURE() << "the job does not run";
+    return 0;
   }
 
   std::string lab_;
@@ -66,7 +67,7 @@ class CountersInTheLab : public ::testing::Test {
 };
 
 TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
-  const Output o = job("", "--rate 200mbit",
+  const Output o = job("", "--ppn 2 --rails 2 --rate 200mbit",
                        fmt::format("perf all_reduce -b 4M -e 4M -i 10 --json {}", json_.string()));
   ASSERT_EQ(o.exit_code, 0) << o.text;
   const auto ports = report()["ports"];
@@ -79,23 +80,42 @@ TEST_F(CountersInTheLab, APerfReportTellsWhatEachPortCounted) {
 
 TEST_F(CountersInTheLab, ASlowOperationAndTheReportSayWhichRailLost) {
   Output o;
-  std::thread running([&] {
-    o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn", "--rate 200mbit",
-            fmt::format("perf all_reduce -b 1M -e 1M -i 1000 --json {}", json_.string()));
+  std::thread job_runs([&] {
+    o = job("WEFT_FAILOVER=0 WEFT_COUNTERS=1 WEFT_SLOW_MS=700 WEFT_LOG=warn",
+            "--ppn 2 --rails 2 --rate 200mbit",
+            fmt::format("perf all_reduce -b 1M -e 1M -i 300 --json {}", json_.string()));
   });
-  EXPECT_TRUE(runs()) << "the job does not run";
-  rail_1("down");
+  running(4);
+  rail(1, "down");
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  rail_1("up");
-  running.join();
+  rail(1, "up");
+  job_runs.join();
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, ContainsRegex("all_reduce of 1048576 bytes took [0-9]+ ms: .*"
                                     "rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
   EXPECT_THAT(o.text, ContainsRegex("# rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
   std::string trouble;
-  for (const auto& port : report()["ports"])
+  const nlohmann::json json = report();
+  for (const auto& port : json["ports"])
     if (port["rail"] == 1) trouble += port.value("trouble", "");
   EXPECT_THAT(trouble, ContainsRegex("tcp.retransmits \\+[0-9]"));
+}
+
+// The rank dies while its host is cut off: the other one hears of both at the same time.
+TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
+  Output o;
+  std::thread job_runs([&] {
+    o = job("WEFT_COUNTERS=1", "--ppn 1 --rails 1 --rate 200mbit",
+            "perf all_reduce -b 1M -e 1M -i 1000000");
+  });
+  const int pid = running(2);
+  rail(0, "down");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  if (pid > 0) kill(pid, SIGKILL);
+  rail(0, "up");
+  job_runs.join();
+  EXPECT_NE(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, ContainsRegex("rank 1.*; rail 0 host h1: .*tcp.retransmits \\+[0-9]"));
 }
 
 }  // namespace
