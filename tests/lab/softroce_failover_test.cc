@@ -47,7 +47,7 @@ class FailingRails : public ::testing::Test {
     log_ = run(fmt::format("{} lab softroce --once --timeout {} --out {} -- {} {} {} {} {}",
                            WEFT_BINARY, rounds ? 900 : 270, out_.string(),
                            WEFT_SOURCE_DIR "/tests/lab/softroce_failover_checks", WEFT_BINARY,
-                           tests.string(), rounds ? rounds : "4", getpid()))
+                           tests.string(), rounds ? rounds : "3", getpid()))
                .text;
     std::printf("%s", log_.c_str());
   }
