@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <thread>
@@ -194,7 +195,12 @@ void DeviceContext::download(void* to, const void* from, std::size_t bytes) {
 // Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
 void DeviceContext::wait() {
   device_.record(done_, compute_);
-  while (!device_.reached(done_)) std::this_thread::yield();
+  constexpr int kYields = 1000;  // then it takes long: leave the processor to others
+  for (int turn = 0; !device_.reached(done_); ++turn)
+    if (turn < kYields)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 void DeviceContext::communicate_after_compute() {
