@@ -84,7 +84,8 @@ void Profile::add(const Key& key, double us, std::uint64_t samples) {
   Time& time = times_[key];
   const std::uint64_t old = std::min(time.samples, kMemory),
                       now = std::max<std::uint64_t>(1, samples);
-  time.us += (us - time.us) * (static_cast<double>(now) / static_cast<double>(old + now));
+  const auto share = static_cast<double>(now);  // a file may hold any number: no overflow
+  time.us += (us - time.us) * (share / (static_cast<double>(old) + share));
   time.samples = old + std::min(now, kMemory);
 }
 
