@@ -73,7 +73,12 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
     default:
       break;
   }
-  g.core->watch->moved_on_board(g, c, bytes, root);
+  if (g.board_traffic && !rooted(c)) [[likely]] {
+    g.board_traffic->messages.add();
+    g.board_traffic->bytes.add(bytes);
+  } else {
+    g.core->watch->moved_on_board(g, c, bytes, root);
+  }
   return -1;
 }
 

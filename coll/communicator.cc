@@ -119,9 +119,10 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     return nullptr;
   }
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
-  call.head = call.uneven
-                  ? uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1)
-                  : signature(c, call, root, g.id, sequence + 1);
+  if (!call.uneven) [[likely]]  // in place: a copy would stall on its stores
+    call.head = signature(c, call, root, g.id, sequence + 1);
+  else
+    call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
   const bool board = !call.uneven && (total != 0 || c == Collective::kBarrier) &&
                      on_board(g, core.tuning, c, forced, total, root);

@@ -55,6 +55,8 @@ Profile Profile::parse(std::string_view text) {
       const double us = time.at("us").get<double>();
       if (!(us > 0) || !std::isfinite(us))
         throw Error(fmt::format("a time of {} us", time.at("us").dump()));
+      if (profile.times_.contains(key))
+        throw Error(fmt::format("{} is there twice", time.dump()));
       profile.add(key, us, time.at("samples").get<std::uint64_t>());
     }
   } catch (const nlohmann::json::exception& e) {
@@ -84,7 +86,8 @@ void Profile::add(const Key& key, double us, std::uint64_t samples) {
   Time& time = times_[key];
   const std::uint64_t old = std::min(time.samples, kMemory),
                       now = std::max<std::uint64_t>(1, samples);
-  time.us += (us - time.us) * (static_cast<double>(now) / static_cast<double>(old + now));
+  const auto share = static_cast<double>(now);  // a file may hold any number: no overflow
+  time.us += (us - time.us) * (share / (static_cast<double>(old) + share));
   time.samples = old + std::min(now, kMemory);
 }
 

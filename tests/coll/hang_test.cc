@@ -32,7 +32,8 @@ using testing::Shared;
 using testing::Setting;
 using testing::seed;
 
-constexpr milliseconds kDeadline{1500}, kHang{30000};
+// kPatience: where all ranks must have begun the call when it is judged.
+constexpr milliseconds kDeadline{1500}, kPatience{3000}, kHang{30000};
 
 struct Note {
   std::atomic<int> rounds;
@@ -299,7 +300,7 @@ TEST_P(Hang, OtherArguments) {
 // A rank that passes 0 where another one expects something sends nothing that could tell it.
 TEST_P(Hang, NothingWhereSomethingIsExpected) {
   const Rank waiter = (victim_ + 1) % n_;
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
     const auto n = static_cast<std::size_t>(n_);
     std::vector<std::size_t> sent(n, 100), expected(n, 100);
     if (world.rank() == victim_) sent[static_cast<std::size_t>(waiter)] = 0;
@@ -324,7 +325,7 @@ TEST_P(Hang, NothingWhereSomethingIsExpected) {
 
 // Disagreements in which nobody sends anything to somebody who would notice: the verdict tells.
 TEST_P(Hang, OtherCountsWithoutAMessage) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
     const auto n = static_cast<std::size_t>(n_);
     // Everybody reduces to one rank; the victim believes that it is itself.
     const Rank owner = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
@@ -346,7 +347,7 @@ TEST_P(Hang, OtherCountsWithoutAMessage) {
 }
 
 TEST_P(Hang, AnotherRootWithoutAMessage) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
     const auto n = static_cast<std::size_t>(n_);
     const Rank root = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
     std::vector<float> in(100000, 1), out(100000 * n);
