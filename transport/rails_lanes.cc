@@ -25,6 +25,9 @@ constexpr int kLastReads = 64;
 // A change of what goes where is made where it saves so much; and how much more is tried.
 constexpr double kWorthAMove = 1.04, kMoreForTheIdle = 1.1;
 
+// Rates that differ by less are those of equal rails on a busy machine.
+constexpr double kAlike = 1.25;
+
 }  // namespace
 
 // ---- looking -------------------------------------------------------------------------------
@@ -218,7 +221,8 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
   if (rails.size() > 1) {
     std::vector<double> rate, taken(rails.size(), 0.0);
     for (const int r : rails) rate.push_back(p.lanes[static_cast<std::size_t>(r)].rate);
-    const bool known = std::ranges::min(rate) > 0;
+    const auto [slowest, fastest] = std::ranges::minmax(rate);
+    const bool known = slowest > 0 && fastest > kAlike * slowest;
     const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
     for (double& r : rate)
       r = known ? std::max(r / all, 1.0 / kBuckets) : 1.0 / static_cast<double>(rails.size());
