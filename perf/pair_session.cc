@@ -145,7 +145,8 @@ class PairSession {
       } else if (!launched_ || me_ == speaker(failure.rank())) {
         fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), failure.to_string());
       }
-      return known || dynamic_cast<const UsageError*>(&e) == nullptr ? kExitCritical : kExitError;
+      // Both ends may find the same wrong flags, and one of them says so first.
+      return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;
     }
   }
 

@@ -121,23 +121,16 @@ bool UcxTransport::connect(Peer& peer) noexcept {
 }
 
 std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
-  if (handed_ == done_.size()) {
-    done_.clear();
-    handed_ = 0;
-  }
   for (int i = 0; i < kProgressPerPoll && worker_; ++i) {
-    if (done_.size() - handed_ >= out.size()) break;
-    if (ucp_worker_progress(worker_.get()) == 0 || handed_ < done_.size()) break;
+    if (done_.size() >= out.size()) break;
+    if (ucp_worker_progress(worker_.get()) == 0 || !done_.empty()) break;
   }
   if (unswept_) sweep();
-  const std::size_t n = std::min(out.size(), done_.size() - handed_);
-  std::copy_n(done_.begin() + static_cast<std::ptrdiff_t>(handed_), n, out.begin());
-  handed_ += n;
-  return n;
+  return done_.hand_out(out);
 }
 
 bool UcxTransport::arm(std::vector<int>& fds) noexcept {
-  if (handed_ < done_.size() || unswept_) return false;
+  if (!done_.empty() || unswept_) return false;
   if (!worker_) return true;                                  // nothing will ever come
   if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
   fds.push_back(event_fd_);
@@ -157,15 +150,11 @@ Status UcxTransport::cause(Rank peer) const {
     return Status(Code::kInvalidArgument,
                   fmt::format("ucx: no rank {} in a job of {}", peer, peers_.size()));
   }
-  const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  return p.failure.ok() ? p.note : p.failure;
+  return peers_[static_cast<std::size_t>(peer)].cause();
 }
 
 void UcxTransport::cancel(std::uint32_t id_high) noexcept {
-  const auto waiting = done_.begin() + static_cast<std::ptrdiff_t>(handed_);
-  done_.erase(std::remove_if(waiting, done_.end(),
-                             [=](const Completion& c) { return c.id >> 32 == id_high; }),
-              done_.end());
+  done_.forget(id_high);
   for (const auto& s : stash_)
     if (s->wanted && s->transfer.id >> 32 == id_high) s->wanted = false;
   for (Slot& slot : slots_) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "topo/topology.h"
+#include "transport/completions.h"
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
 
@@ -45,15 +46,10 @@ class UcxTransport final : public Transport {
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
-  struct Peer {
+  struct Peer : PeerRecord {
     UcxTransport* owner = nullptr;
-    Rank rank = kNoRank;
     std::string address;  // of its worker on this rail
-    std::string where;    // "rank 3 on host b"
     ucp_ep_h ep = nullptr;
-    Status failure;  // why nothing works with this peer any more
-    Status note;     // why one transfer failed while the others are fine
-    Head disputed;   // what it sent where something else was expected
   };
 
   // A head on the wire, in front of the bytes.
@@ -113,7 +109,7 @@ class UcxTransport final : public Transport {
   void post_send(const Transfer& t, Peer& peer) noexcept;
   void post_recv(const Transfer& t, Peer& peer) noexcept;
   bool connect(Peer& peer) noexcept;
-  void complete(std::uint64_t id, Code code) { done_.push_back({.id = id, .code = code}); }
+  void complete(std::uint64_t id, Code code) { done_.add(id, code); }
   Slot* take_slot(const Transfer& t, bool recv);
   void finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept;
   Code outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length);
@@ -155,8 +151,7 @@ class UcxTransport final : public Transport {
   Slot* free_slots_ = nullptr;
   std::deque<std::unique_ptr<Stashed>> stash_;
   std::unique_ptr<std::byte[]> sink_;  // what is longer than expected ends here
-  std::vector<Completion> done_;       // not yet handed out: [handed_, size)
-  std::size_t handed_ = 0;
+  Completions done_;
   bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there
 };
 

@@ -29,7 +29,8 @@ bool verbs_everywhere(const Topology& topology);
 //
 // The contract of Transport, and on top of it:
 // - A send that fits a slot completes when it is copied into registered memory; a longer one when
-//   the peer has it. A rank has no messages with itself (kInvalidArgument). Memory of the host only.
+//   the peer has it. A rank has no messages with itself (kInvalidArgument). Memory of
+//   the host, or of a GPU (verbs_gpu.h).
 // - A completion that failed ends the transfers with that peer: kPeerFailed where it stopped to
 //   acknowledge, kTransport where a device refused. A dead peer is noticed by who sends to it, in
 //   about timeout * (retries + 1); who only receives hears of it from the job's control plane.

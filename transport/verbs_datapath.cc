@@ -129,8 +129,8 @@ void VerbsTransport::write_on(Lane& lane) {
   LongSend& send = long_sends_.at(w.number);
   const std::size_t left = send.transfer.bytes - w.done;
   const std::size_t bytes = std::min(left, device_->max_message());
-  auto* const from = static_cast<const std::byte*>(send.transfer.data) + w.done;
-  ibv_send_wr& request = chain(lane, from, bytes, send.lease.memory().lkey());
+  ibv_send_wr& request =
+      chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
   request.wr.rdma.remote_addr = w.grant.address + w.done;
   request.wr.rdma.rkey = w.grant.key;
   w.done += bytes;
@@ -292,19 +292,12 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
     armed_ = false;
     cq_->disarm();
   }
-  if (handed_ == done_.size()) {
-    done_.clear();
-    handed_ = 0;
-  }
   reap();
-  const std::size_t n = std::min(out.size(), done_.size() - handed_);
-  std::copy_n(done_.begin() + static_cast<std::ptrdiff_t>(handed_), n, out.begin());
-  handed_ += n;
-  return n;
+  return done_.hand_out(out);
 }
 
 bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
-  if (handed_ < done_.size()) return false;
+  if (!done_.empty()) return false;
   if (!cq_->arm()) return false;
   armed_ = true;
   // What came before arming wakes nobody.
@@ -317,6 +310,7 @@ Caps VerbsTransport::caps() const {
   Caps caps;
   caps.name = "verbs";
   caps.recoverable = true;
+  caps.cuda = true;
   caps.inline_bytes = static_cast<std::size_t>(
       std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));
   return caps;

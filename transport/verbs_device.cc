@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,8 @@
 #include <utility>
 
 #include "topo/status.h"
+#include "transport/cuda_dmabuf.h"
+#include "transport/verbs_gpu.h"
 
 namespace weft {
 namespace {
@@ -228,15 +231,29 @@ void VerbsDevice::open_port() {
 // ---- memory --------------------------------------------------------------------------------
 
 VerbsMemory::VerbsMemory(const VerbsDevice& device, void* data, std::size_t bytes, int access) {
+  const int flags = access | device.relaxed();
+  std::string gpu;
+  if (VerbsGpu::owns(data)) {
+    Dmabuf part = cuda_dmabuf(data, bytes);
+    if (part.fd >= 0) {
+      region_ = ibv_reg_dmabuf_mr(device.domain(), part.offset, bytes,
+                                  reinterpret_cast<std::uint64_t>(data), part.fd, flags);
+      if (!region_) part.why = fmt::format("ibv_reg_dmabuf_mr: {}", std::strerror(errno));
+      ::close(part.fd);
+      if (region_) return;
+    }
+    gpu = fmt::format(" of GPU memory (no dma-buf: {})", part.why);
+  }
   errno = 0;
-  const auto flags = static_cast<unsigned>(access | device.relaxed());
-  region_ = ibv_reg_mr(device.domain(), data, bytes, flags);
+  region_ = ibv_reg_mr(device.domain(), data, bytes, static_cast<unsigned>(flags));
   if (region_) return;
-  const char* remedy = errno == ENOMEM ? "raise the limit of locked memory (ulimit -l unlimited)"
-                       : errno == EFAULT
-                           ? "the memory must be mapped, and writable to receive into it"
-                           : "look at dmesg";
-  refuse(device.where(), fmt::format("registering {} bytes", bytes).c_str(), errno, remedy);
+  const int error = errno;
+  const char* remedy =
+      !gpu.empty()      ? "load the module nvidia_peermem, or use the driver's open kernel modules"
+      : error == ENOMEM ? "raise the limit of locked memory (ulimit -l unlimited)"
+      : error == EFAULT ? "the memory must be mapped, and writable to receive into it"
+                        : "look at dmesg";
+  refuse(device.where(), fmt::format("registering {} bytes{}", bytes, gpu).c_str(), error, remedy);
 }
 
 VerbsMemory::~VerbsMemory() {

@@ -73,7 +73,8 @@ class VerbsDevice {
   double rate_gbps_ = 0;
 };
 
-// Registered memory. What it covers must stay mapped while it lives.
+// Registered memory. What it covers must stay mapped while it lives. Memory of a GPU is registered as
+// a dma-buf, and where there is none by its address, which needs the module nvidia_peermem.
 class VerbsMemory {
  public:
   // access: of ibv_access_flags; 0 is enough to send from it, also from read-only memory.

@@ -89,9 +89,7 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
     if (half_done)
       fail(peer, Code::kAborted, "the connection was closed to give up an operation half done");
   }
-  done_.erase(std::remove_if(done_.begin() + static_cast<std::ptrdiff_t>(handed_), done_.end(),
-                             [&](const Completion& c) { return given_up(c.id); }),
-              done_.end());
+  done_.forget(id_high);
   flush();
 }
 
@@ -119,8 +117,7 @@ Status VerbsTransport::cause(Rank peer) const {
   if (peer < 0 || peer >= size_)
     return Status(Code::kInvalidArgument,
                   fmt::format("verbs: no rank {} in a job of {}", peer, size_));
-  const Peer& p = peers_[static_cast<std::size_t>(peer)];
-  return p.failure.ok() ? p.note : p.failure;
+  return peers_[static_cast<std::size_t>(peer)].cause();
 }
 
 bool VerbsTransport::disputed(Rank peer, Head& theirs) const noexcept {

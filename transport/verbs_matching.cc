@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "topo/log.h"
 #include "transport/copy.h"
 #include "transport/verbs_transport.h"
 
@@ -28,7 +29,8 @@ void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
   message.front.headed = t.head != nullptr;
   message.head = t.head;
   message.id = t.id;
-  if (t.bytes <= most_in_slot_) {
+  // What the processor may not touch is not copied into a slot.
+  if (t.bytes == 0 || (t.bytes <= most_in_slot_ && !VerbsGpu::owns(t.data))) {
     message.data = t.data;
   } else {
     while (next_number_ == 0 || long_sends_.contains(next_number_))
@@ -53,8 +55,7 @@ void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
     if (!agrees(t, peer, message.front, message.head)) {
       complete(t.id, Code::kMismatch);
     } else if (message.front.what == VerbsMessage::kData) {
-      if (t.bytes) copy_bytes(t.data, message.bytes.data(), t.bytes, t.streaming);
-      complete(t.id, Code::kOk);
+      complete(t.id, place(peer, t, message.bytes.data()));
     } else {
       on_announced(peer, t, message.front.number);
     }
@@ -102,8 +103,7 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
   if (!agrees(t, peer, front, head)) {
     complete(t.id, Code::kMismatch);
   } else if (data) {
-    if (t.bytes) copy_bytes(t.data, body, t.bytes, t.streaming);
-    complete(t.id, Code::kOk);
+    complete(t.id, place(peer, t, body));
   } else {
     on_announced(peer, t, front.number);
   }
@@ -135,7 +135,7 @@ void VerbsTransport::on_announced(Peer& peer, const Transfer& t, std::uint32_t n
 }
 
 void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) {
-  Cache::Lease memory = lease(peer, t, Cache::Use::kWrite);
+  Reach memory = reach(peer, t, Cache::Use::kWrite);
   if (!memory) {
     complete(t.id, Code::kTransport);
     return;
@@ -147,7 +147,7 @@ void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) 
   message.front.bytes = t.bytes;
   message.front.what = VerbsMessage::kGrant;
   message.front.number = number & 0x7fffffff;
-  message.grant.address = reinterpret_cast<std::uint64_t>(t.data);
+  message.grant.address = reinterpret_cast<std::uint64_t>(memory.data);
   message.grant.key = memory.memory().rkey();
   message.grant.window = static_cast<std::uint32_t>(free - peer.windows.begin());
   *free = {true, t, number, std::move(memory)};
@@ -155,10 +155,43 @@ void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) 
   push(lane_of(peer, t.tag), message);
 }
 
-// A registration for this transfer; none where the kernel refuses, and the note says why.
-VerbsTransport::Cache::Lease VerbsTransport::lease(Peer& peer, const Transfer& t, Cache::Use use) {
+// The bytes of a slot to where they belong.
+Code VerbsTransport::place(Peer& peer, const Transfer& t, const std::byte* from) {
+  if (t.bytes == 0) return Code::kOk;
+  if (!VerbsGpu::owns(t.data)) [[likely]] {
+    copy_bytes(t.data, from, t.bytes, t.streaming);
+    return Code::kOk;
+  }
   try {
-    return cache_->acquire(t.data, t.bytes, use);
+    gpu_.copy(t.data, from, t.bytes);
+    return Code::kOk;
+  } catch (const Error& error) {
+    peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+    return Code::kTransport;
+  }
+}
+
+// A registration for this transfer; none where the kernel refuses, and the note says why.
+VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache::Use use) {
+  Reach reach;
+  try {
+    const bool gpu = VerbsGpu::owns(t.data);
+    if (!gpu || !gpu_.staging) {
+      try {
+        reach.lease = cache_->acquire(t.data, t.bytes, use);
+        reach.data = static_cast<std::byte*>(t.data);
+        return reach;
+      } catch (const Error& error) {
+        if (!gpu) throw;
+        gpu_.staging = true;
+        log().info("{}; GPU memory goes by way of host memory", error.what());
+      }
+    }
+    reach.stage = gpu_.stage(t.bytes);
+    if (use == Cache::Use::kRead) gpu_.copy(reach.stage.get(), t.data, t.bytes);
+    reach.lease = cache_->acquire(reach.stage.get(), t.bytes, use);
+    reach.data = reach.stage.get();
+    return reach;
   } catch (const Error& error) {
     peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
     return {};
@@ -169,8 +202,8 @@ void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const 
   const auto found = long_sends_.find(front.number);
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
   LongSend& send = found->second;
-  send.lease = lease(peer, send.transfer, Cache::Use::kRead);
-  if (!send.lease) {
+  send.reach = reach(peer, send.transfer, Cache::Use::kRead);
+  if (!send.reach) {
     complete(send.transfer.id, Code::kTransport);
     withdraw(peer, found->first, send.transfer.tag);
     long_sends_.erase(found);
@@ -216,13 +249,14 @@ void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
     return;
   }
   Window& window = peer.windows[index];
-  complete(window.transfer.id, Code::kOk);
+  const std::byte* const staged = window.reach.stage.get();
+  complete(window.transfer.id, staged ? place(peer, window.transfer, staged) : Code::kOk);
   free_window(peer, window);
 }
 
 void VerbsTransport::free_window(Peer& peer, Window& window) {
   window.used = false;
-  window.lease = {};
+  window.reach = {};
   --peer.windows_used;
   while (!peer.waiting.empty() && peer.windows_used < settings_.windows) {
     const Waiting next = peer.waiting.front();

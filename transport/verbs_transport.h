@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "topo/topology.h"
+#include "transport/completions.h"
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
 #include "transport/verbs_cache.h"
 #include "transport/verbs_credits.h"
+#include "transport/verbs_gpu.h"
 #include "transport/verbs_messages.h"
 #include "transport/verbs_queue_pair.h"
 
@@ -101,21 +103,28 @@ class VerbsTransport final : public Transport {
     Head head;
     std::vector<std::byte> bytes;  // kData
   };
+  // Memory that the device may reach: the transfer's own, or (of a GPU that the device does not
+  // reach) a stage in its place.
+  struct Reach {
+    std::byte* data = nullptr;
+    VerbsGpu::Stage stage;
+    Cache::Lease lease;
+    explicit operator bool() const { return data != nullptr; }
+    const VerbsMemory& memory() const { return lease.memory(); }
+  };
   struct LongSend {
     Transfer transfer;
     Rank peer = kNoRank;
     enum class State : std::uint8_t { kAnnounced, kWriting } state = State::kAnnounced;
-    Cache::Lease lease;
+    Reach reach;
   };
   struct Window {
     bool used = false;
     Transfer transfer;
     std::uint32_t number = 0;
-    Cache::Lease lease;
+    Reach reach;
   };
-  struct Peer {
-    Rank rank = kNoRank;
-    std::string where;  // "rank 3 on host b"
+  struct Peer : PeerRecord {
     std::vector<Lane*> lanes;
     std::size_t next_lane = 0;  // for long messages
     // By tag. A tag is used by one message at a time; should it come twice, in order.
@@ -124,9 +133,6 @@ class VerbsTransport final : public Transport {
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;
-    Status failure;              // why nothing works with this peer any more
-    Status note;                 // why one transfer failed while the others are fine
-    Head disputed;
   };
 
   // verbs.cc
@@ -156,7 +162,7 @@ class VerbsTransport final : public Transport {
   void on_completion(const ibv_wc& completion);
   void on_sent(Lane& lane, std::uint32_t request);
   void on_arrival(Lane& lane, std::uint32_t immediate);
-  void complete(std::uint64_t id, Code code) { done_.push_back({.id = id, .code = code}); }
+  void complete(std::uint64_t id, Code code) { done_.add(id, code); }
 
   // verbs_matching.cc
   void start_send(const Transfer& t, Peer& peer);
@@ -170,7 +176,8 @@ class VerbsTransport final : public Transport {
   void on_window(Peer& peer, std::uint32_t index);
   void free_window(Peer& peer, Window& window);
   void withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag);
-  Cache::Lease lease(Peer& peer, const Transfer& t, Cache::Use use);
+  Reach reach(Peer& peer, const Transfer& t, Cache::Use use);
+  Code place(Peer& peer, const Transfer& t, const std::byte* from);
 
   // verbs_failure.cc
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
@@ -189,14 +196,14 @@ class VerbsTransport final : public Transport {
   std::unique_ptr<VerbsCq> cq_;
   std::unique_ptr<std::byte, void (*)(void*)> arena_{nullptr, nullptr};  // staging, then rings
   std::unique_ptr<VerbsMemory> arena_memory_;
+  VerbsGpu gpu_;
   std::unique_ptr<Cache> cache_;
   std::deque<Lane> lanes_;   // peer by peer
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;
   std::vector<Lane*> touched_;    // have something to hand to the device
-  std::vector<Completion> done_;  // not yet handed out: [handed_, size)
-  std::size_t handed_ = 0;
+  Completions done_;
   bool armed_ = false;
 };
 

@@ -161,8 +161,8 @@ class PairProcesses : public ::testing::Test {
 };
 
 TEST_F(PairProcesses, ClientAndServer) {
-  for (const std::string op : {"shm", "tcp"}) {
-    if (op == "tcp" && !ucx_available()) continue;
+  for (const std::string op : {"shm", "tcp", "ucx"}) {
+    if (op != "shm" && !ucx_available()) continue;
     for (const std::string test : {"bw", "lat"}) {
       const Ends ends =
           run_pair(test + " --op " + op + " -s 1,4K,100000 -n 200 --validate --timeout 20");
@@ -234,6 +234,34 @@ TEST_F(PairProcesses, LaunchedRanksInPairs) {
     EXPECT_EQ(report()["pairs"].size(), expected);
     EXPECT_THAT(result.text, ContainsRegex("65536 bytes, [0-9] pairs: .* median"));
   }
+}
+
+TEST_F(PairProcesses, LaunchedRanksOnTheirRails) {
+  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  for (const std::string test : {"bw --op ucx", "lat --op tcp"}) {
+    const Output result = run(
+        fmt::format("timeout 100 {} launch -n 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
+                    "--validate --json {}",
+                    WEFT_BINARY, kPerf, test, report_.string()));
+    EXPECT_EQ(result.exit_code, 0) << result.text;
+    EXPECT_THAT(result.text, AllOf(HasSubstr(" 2->0 "), HasSubstr(" 3->1 ")));
+    EXPECT_EQ(report()["pairs"].size(), 2U);
+  }
+}
+
+TEST_F(PairProcesses, UnderMpirun) {
+  if (run("command -v mpirun.openmpi").exit_code != 0)
+    GTEST_SKIP() << "missing capability: Open MPI's mpirun";
+  const std::string mpirun =
+      "timeout 100 mpirun.openmpi --allow-run-as-root --oversubscribe -n 4 " + kPerf;
+  const Output all =
+      run(mpirun + "bw --op shm --pairs all -s 4K -n 50 --validate --json " + report_.string());
+  EXPECT_EQ(all.exit_code, 0) << all.text;
+  EXPECT_EQ(report()["pairs"].size(), 6U);
+  // All ranks of mpirun are on this host.
+  const Output rail = run(mpirun + "bw --op shm --pairs rail -s 4K -n 50");
+  EXPECT_NE(rail.exit_code, 0);
+  EXPECT_THAT(rail.text, HasSubstr("--pairs rail: all ranks are on one host"));
 }
 
 TEST_F(PairProcesses, WhatCannotBeIsRefused) {
