@@ -37,8 +37,8 @@ struct RailsOptions {
   std::int64_t probe_us = 50'000;     // a lane that is out is asked so often
   std::int64_t back_us = 100'000;     // and stays out at least so long
   std::int64_t repeat_us = 20'000;    // a note without an answer is sent again
-  std::uint64_t balance_every = 64;  // large messages to a peer, until rates are looked at
-  std::uint64_t measure_bytes = 512u << 10;  // of one measurement of a rate
+  std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
+  std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
   int polls_per_look = 16;            // polls without a completion until time is looked at
   // The rails that large messages with a peer go over from the start, for each face; the same at
   // both ends. Empty, or not given: that of the face.
@@ -92,7 +92,7 @@ class Rails {
   bool up(Rank peer, int rail) const;
   // The lanes with the peer, for messages: "rail 0 up, rail 1 out (its link is down)".
   std::string describe(Rank peer) const;
-  // How the large messages of face `home` to the peer are spread: shares of 64 by rail.
+  // How the large messages of face `home` to the peer are spread: shares of 32 by rail.
   std::vector<int> shares(Rank peer, int home) const;
 
   struct State;

@@ -22,9 +22,6 @@ constexpr std::int64_t kLookEvery = 1000, kHearEvery = 200;
 // Reads of what a lane has completed before it is given up.
 constexpr int kLastReads = 64;
 
-// A change of what goes where is made where it saves so much; and how much more is tried.
-constexpr double kWorthAMove = 1.04, kMoreForTheIdle = 1.1;
-
 // Rates that differ by less are those of equal rails on a busy machine.
 constexpr double kAlike = 1.25;
 
@@ -226,13 +223,12 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
     const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
     for (double& r : rate)
       r = known ? std::max(r / all, 1.0 / kBuckets) : 1.0 / static_cast<double>(rails.size());
-    // Each to the rail that would be through with it first.
-    for (std::uint8_t& bucket : table) {
+    for (int b = 0; b < kBuckets; ++b) {
       std::size_t best = 0;
       for (std::size_t i = 1; i < rails.size(); ++i)
-        if ((taken[i] + 1) / rate[i] < (taken[best] + 1) / rate[best] - 1e-9) best = i;
+        if (rate[i] * (b + 1) - taken[i] > rate[best] * (b + 1) - taken[best] + 1e-9) best = i;
       taken[best] += 1;
-      bucket = static_cast<std::uint8_t>(rails[best]);
+      table[static_cast<std::size_t>(b)] = static_cast<std::uint8_t>(rails[best]);
     }
     // Short messages are in the first bucket.
     const auto own = std::ranges::find(table, static_cast<std::uint8_t>(rails[0]));
@@ -253,8 +249,15 @@ void Rails::State::spread(Rank rank, bool always) {
   for (int home = 0; home < nrails(); ++home) {
     const Table table = table_for(p, rank, home);
     Table& now = p.out[static_cast<std::size_t>(home)];
-    // Rates are never twice the same.
-    if (!always && time_of(p, now) < time_of(p, table) * kWorthAMove) continue;
+    // Rates are never twice the same: a change by one bucket is none.
+    int moved = 0;
+    bool other = false;
+    for (int r = 0; r < nrails(); ++r) {
+      const auto n = std::ranges::count(table, r), m = std::ranges::count(now, r);
+      moved += static_cast<int>(std::abs(n - m));
+      other = other || (n == 0) != (m == 0);
+    }
+    if (!always && !other && moved <= 2) continue;
     if (table == now) continue;
     changed = true;
     now = table;
@@ -269,56 +272,17 @@ void Rails::State::spread(Rank rank, bool always) {
   if (always) place_waiting(rank);
 }
 
-// How long as many equal messages as there are buckets would take; 0: not known.
-double Rails::State::time_of(const Peer& p, const Table& table) const {
-  double longest = 0;
-  for (int r = 0; r < nrails(); ++r) {
-    const auto n = static_cast<double>(std::ranges::count(table, r));
-    const double rate = p.lanes[static_cast<std::size_t>(r)].rate;
-    if (n > 0 && rate <= 0) return 0;
-    if (n > 0) longest = std::max(longest, n / rate);
-  }
-  return longest;
-}
-
-// A lane that is idle now and then while another is not may be faster than was seen: it is given
-// more, until it is not.
-void Rails::State::look_at_rates(Peer& p) {
-  double fastest = 0;
-  for (const Lane& l : p.lanes)
-    if (l.full) fastest = std::max(fastest, l.rate);
-  for (Lane& l : p.lanes)
-    if (!std::exchange(l.full, false))
-      l.rate = std::max(l.rate, std::min(l.rate * kMoreForTheIdle, fastest * kBuckets));
-}
-
 void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {
   if (begins) {
-    if (l.open_large++ > 0) return;
-    l.row_since = paths->now_us();
-    l.first_of_row = true;
-    l.heard_poll = 0;
+    if (l.open_large++ == 0) l.busy_since = paths->now_us();
     return;
   }
-  if (l.open_large > 0) --l.open_large;
-  if (bytes == 0) return;  // given up
-  if (l.heard_poll != polls) {
-    const std::int64_t now = paths->now_us();
-    l.first_of_row = l.heard_poll == 0;
-    if (l.first_of_row) {
-      // What it waited for is the latency, too: the lane is that fast at least.
-      const double rate = static_cast<double>(bytes) /
-                          static_cast<double>(std::max<std::int64_t>(now - l.row_since, 1));
-      if (rate > l.rate) l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
-    } else {
-      l.busy_us += now - l.heard_at;
-    }
-    l.heard_at = now;
-    l.heard_poll = polls;
-  }
-  if (l.first_of_row) return;
-  l.full = true;
   l.bytes += bytes;
+  if (l.open_large == 0) return;
+  const bool last = --l.open_large == 0;
+  if (!last && l.bytes < options.measure_bytes) return;
+  const std::int64_t now = paths->now_us();
+  l.busy_us += now - std::exchange(l.busy_since, now);
   if (l.bytes < options.measure_bytes || l.busy_us <= 0) return;
   const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
   l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;

@@ -119,10 +119,7 @@ void Rails::State::finish_send(std::uint32_t s) {
   --retained;
   const bool counts = large(slot.t);
   free(s);
-  if (counts && ++p.large % options.balance_every == 0) {
-    look_at_rates(p);
-    spread(rank, false);
-  }
+  if (counts && ++p.large % options.balance_every == 0) spread(rank, false);
 }
 
 }  // namespace weft

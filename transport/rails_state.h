@@ -31,7 +31,7 @@ static_assert(sizeof(Receipt) == 248);
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr int kIndexBits = 20;  // of a slot in the upper half of an id below
-  static constexpr int kBuckets = 64;    // messages are spread by these
+  static constexpr int kBuckets = 32;    // messages are spread by these
   static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
 
   using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
@@ -84,14 +84,9 @@ struct Rails::State {
     std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
     std::uint64_t heard = 0;  // bit i: number heard_all_below + i
 
-    // How fast large messages go. Those under way form a row until there is none. Between the first
-    // receipt of a row and the last one the lane is never idle: `bytes` in `busy_us`.
+    // The time that large messages took: `open_large` at once, since `busy_since`.
     std::uint32_t open_large = 0;
-    std::int64_t row_since = 0, heard_at = 0;
-    std::uint64_t heard_poll = 0;  // all that is heard in one poll came at one time
-    bool first_of_row = true;
-    bool full = false;  // there were such rows since the last look at the rates
-    std::int64_t busy_us = 0;
+    std::int64_t busy_since = 0, busy_us = 0;
     std::uint64_t bytes = 0;
     double rate = 0;  // bytes per us, smoothed; 0: not known
   };
@@ -183,8 +178,6 @@ struct Rails::State {
   void try_open(Rank rank, int rail, std::int64_t now);
   void spread(Rank rank, bool always);
   Table table_for(const Peer& p, Rank rank, int home) const;
-  double time_of(const Peer& p, const Table& table) const;
-  void look_at_rates(Peer& p);
   void timed(Lane& lane, std::size_t bytes, bool begins);
   std::vector<int> stripes(Rank rank, int home) const;
   bool others_up(const Peer& p, int rail) const;

@@ -250,7 +250,7 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   ASSERT_TRUE(job.run(1e6));
   job.check();
   const auto bytes = job.rails().fabric().statistics().rail_bytes;
-  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{32, 32}));
+  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{16, 16}));
   EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), 100'000);
 }
 
@@ -301,7 +301,7 @@ TEST_P(RailsDown, ARailThatDiesIsReplacedAndTakenBack) {
   EXPECT_EQ(job.of(0).counters().taken_back, 1u);
   EXPECT_EQ(job.of(1).counters().taken_back, 1u);
   EXPECT_GT(job.of(0).counters().replayed + job.of(1).counters().replayed, 0u);
-  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{64, 0})) << "as before";
+  EXPECT_EQ(job.of(0).shares(1, 0), (std::vector<int>{32, 0})) << "as before";
   int first[2] = {}, back[2] = {};
   for (const auto& [rank, e] : job.events()) (e.kind == RailEvent::Kind::kBack ? back : first)[rank] += e.first;
   EXPECT_GE(first[0] + first[1], 1);
