@@ -40,6 +40,9 @@ std::string describe(const DeviceRecord& r) {
   return text;
 }
 
+// How long a lane that ends waits for the streams of its last operations.
+constexpr std::chrono::seconds kLeave{2};
+
 bool same(const DeviceRecord& a, const DeviceRecord& b) {
   return a.number == b.number && a.count == b.count && a.collective == b.collective &&
          a.type == b.type && a.op == b.op && a.root == b.root;
@@ -74,9 +77,23 @@ DeviceLane::~DeviceLane() {
     device_.unpin(staging_);
     weft::free(staging_);
   }
-  for (auto* page : pages_) device_.free_words(page);
+  // An operation is over before its stream has taken `done` back: until then the words are not ours.
+  if (streams_have_passed())
+    for (auto* page : pages_) device_.free_words(page);
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*companion_);
+}
+
+// Waits for it; false where a stream does not come, as it waits for something else: what it will
+// write to is then kept for as long as the process lives.
+bool DeviceLane::streams_have_passed() const {
+  const auto deadline = std::chrono::steady_clock::now() + kLeave;
+  for (const DeviceGate& g : gates_)
+    while (g.done->load(std::memory_order_acquire) != 0) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  return true;
 }
 
 void DeviceLane::stop() noexcept {

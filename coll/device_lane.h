@@ -92,6 +92,7 @@ class DeviceLane {
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
+  bool streams_have_passed() const;
   DeviceGate take_gate();
 
   Device& device_;

@@ -320,9 +320,29 @@ void FakeDevice::launch(const DeviceWork& work, int, Stream stream) {
 }
 
 std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
-  return new std::atomic<std::uint32_t>[count]();
+  const std::lock_guard lock(mutex_);
+  words_.push_back({std::make_unique<std::atomic<std::uint32_t>[]>(count), count, false});
+  return words_.back().memory.get();
 }
-void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept { delete[] words; }
+
+// What was freed reads as 1, so that no stream waits for it for ever, and is never given back: a
+// write that comes late shows.
+void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Words& w : words_) {
+    if (w.memory.get() != words) continue;
+    for (std::size_t i = 0; i < w.count; ++i) w.memory[i].store(1);
+    w.freed = true;
+  }
+}
+
+std::size_t FakeDevice::late_writes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t late = 0;
+  for (const Words& w : words_)
+    for (std::size_t i = 0; w.freed && i < w.count; ++i) late += w.memory[i].load() != 1;
+  return late;
+}
 
 void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
   put(stream, [word, value] { word->store(value, std::memory_order_release); });

@@ -70,6 +70,7 @@ class FakeDevice final : public Device {
   // The next call of this name ("open", "launch", "copy", "export") throws, as a CUDA error would.
   void fail_next(const char* call);
   std::size_t allocations() const;  // own ones and opened ones, at present
+  std::size_t late_writes() const;  // of streams to words that were freed
 
  private:
   struct Block;
@@ -85,6 +86,12 @@ class FakeDevice final : public Device {
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
   std::deque<std::shared_ptr<Block>> freed_;  // the last ones: work that is late may still look
   std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_;
+  struct Words {
+    std::unique_ptr<std::atomic<std::uint32_t>[]> memory;
+    std::size_t count = 0;
+    bool freed = false;
+  };
+  std::vector<Words> words_;  // all that there ever were
   std::uint64_t next_id_ = 1;
   std::string failing_;
   std::atomic<bool> separate_{false};

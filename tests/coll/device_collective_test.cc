@@ -164,6 +164,23 @@ TEST_F(DeviceCollectives, TheHostDoesNotWaitForTheStream) {
   });
 }
 
+// An operation is over for the host before its stream has passed: what the stream still writes to
+// outlives the communicator.
+TEST_F(DeviceCollectives, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*fake_device());
+    DeviceBuffer data(work, 4000);
+    for (int k = 0; k < 20; ++k) {
+      Communicator comm = world.world().duplicate();
+      Handle handle = comm.on(work.get()).all_reduce_async(data.data(), data.data(), 1000,
+                                                           DType::kFloat32, RedOp::kSum);
+      ASSERT_TRUE(handle.wait().ok());
+    }
+    work.wait();
+  });
+  EXPECT_EQ(fake_->late_writes(), 0u);
+}
+
 TEST_F(DeviceCollectives, HostMemoryInTheOrderOfAStream) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
