@@ -37,7 +37,7 @@ class PortCounters {
 };
 
 // The counters of a port; of a plain interface, whose transport uses TCP, the retransmissions of
-// this process's own connections on it (TCP_INFO) in the place of those of the whole host.
+// this process's own connections on it (TCP_INFO), and beside them those of the whole host.
 CounterSnapshot read_rail(const Nic& rail);
 
 }  // namespace weft

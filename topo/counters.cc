@@ -98,7 +98,7 @@ CounterSnapshot read_tcp_counters(int socket) {
 }
 
 CounterSnapshot read_connections(const std::string& address) {
-  CounterSnapshot all{{"tcp.retransmits", 0}};
+  CounterSnapshot all{{"tcp.retransmits", 0}, {"tcp.connections", 0}};
   for (const std::string& name : sysfs::list("/proc/self/fd")) {
     const int fd = std::atoi(name.c_str());
     sockaddr_storage here{};
@@ -111,8 +111,10 @@ CounterSnapshot read_connections(const std::string& address) {
     if (!number || !inet_ntop(here.ss_family, number, text.data(), text.size())) continue;
     if (address != text.data()) continue;
     const CounterSnapshot one = read_tcp_counters(fd);  // nothing where it is not TCP
-    if (const auto it = one.find("tcp.retransmits"); it != one.end())
+    if (const auto it = one.find("tcp.retransmits"); it != one.end()) {
       all["tcp.retransmits"] += it->second;
+      ++all["tcp.connections"];
+    }
   }
   return all;
 }

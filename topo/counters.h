@@ -32,7 +32,8 @@ CounterSnapshot read_counters(const Nic& rail, int port = 0, const std::string& 
 // Of one TCP connection, from TCP_INFO: tcp.retransmits, tcp.lost, tcp.reordering, tcp.rtt_us.
 CounterSnapshot read_tcp_counters(int socket);
 // Of all TCP connections of this process from that address of its own, whoever opened them:
-// tcp.retransmits. What a connection has counted goes with it.
+// tcp.retransmits; and how many they are: tcp.connections. What a connection has counted goes with
+// it.
 CounterSnapshot read_connections(const std::string& address);
 
 struct CounterDelta {
