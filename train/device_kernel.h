@@ -195,6 +195,28 @@ struct Larger {
   }
 };
 
+// ---- what kernels have in common ------------------------------------------------------------
+
+using Token = std::int32_t;
+
+template <class E>
+struct Types {
+  using S = typename E::Stored;
+  using V = typename E::Value;
+  using W = typename WideOf<E>::Element;
+  static constexpr Index kP = static_cast<Index>(kPack<E>);
+  static WEFT_HD Index packs(Index width) { return (width + kP - 1) / kP; }
+};
+
+// What each begins with: its types, and its name in traces.
+#define WEFT_KERNEL(title)                         \
+  using T = Types<E>;                              \
+  using S = typename T::S;                         \
+  using V = typename T::V;                         \
+  using W = typename T::W;                         \
+  static constexpr int kN = kPack<E>;              \
+  static constexpr const char* kTitle = title
+
 // ---- launching ------------------------------------------------------------------------------
 
 template <class K>
