@@ -1,5 +1,6 @@
 // The inside of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
-// sim_datapath.cc moves messages through it, sim_store.cc keeps them.
+// sim_datapath.cc moves messages through it, sim_store.cc keeps them, sim_failure.cc breaks what
+// carries them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@
 #include "transport/sim.h"
 
 namespace weft {
+
+inline constexpr double kPsPerUs = 1e6;
 
 inline std::uint64_t sim_mix(std::uint64_t x) {  // the finaliser of splitmix64
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
