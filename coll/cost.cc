@@ -6,7 +6,6 @@
 #include <unordered_map>
 
 #include "coll/building_blocks.h"
-#include "coll/rail_contract.h"
 
 namespace weft {
 namespace {
@@ -16,8 +15,6 @@ namespace {
 constexpr std::int64_t kAllRanksSteps = 4096;
 constexpr std::int64_t kBroadcastSteps = 2'000'000;
 constexpr int kSomeRanks = 16;
-constexpr double kAsGood = 1.01;  // predictions closer than this are equal
-constexpr double kAsGoodCrowded = 1.10;
 
 // A point in time, and how much of the way to it was latency.
 struct Moment {
@@ -354,72 +351,6 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
   const int rounds =
       static_cast<int>(std::min<std::size_t>((message + round - 1) / round, 1 << 20));
   return predict(some, shape, bytes, element_size, rounds, model);
-}
-
-double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
-                      const CostModel& model) {
-  const int n = shape.nranks;
-  if (n < 2 || collective == Collective::kBarrier) return 0;
-  // Of `members` (hosts or ranks), the smallest of which has `smallest` of the n ranks.
-  const auto share = [&](int members, int smallest) {
-    if (collective == Collective::kAllReduce) return 2.0 * (members - 1) / members;
-    if (by_blocks(collective)) return static_cast<double>(n - smallest) / n;
-    return 1.0;
-  };
-  const auto size = static_cast<double>(bytes);
-  if (shape.hosts.size() < 2) {
-    const double per_byte = std::max(model.host.us_per_byte, n * model.memory_us_per_byte);
-    return share(n, 1) * size * per_byte;
-  }
-  int smallest = n;
-  for (const auto& ranks : shape.hosts)
-    smallest = std::min(smallest, static_cast<int>(ranks.size()));
-  const int rails = model.rails_per_host > 0 ? model.rails_per_host : smallest;
-  // A host's ranks have their own blocks in an all_to_all.
-  const double ranks = collective == Collective::kAllToAll ? smallest : 1;
-  return share(static_cast<int>(shape.hosts.size()), smallest) * ranks * size *
-         model.rail.us_per_byte / rails;
-}
-
-std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
-                        const CostModel& model) {
-  constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
-  std::vector<Rated> all;
-  // Those that keep to their rails only, where there are any.
-  for (const bool keeping : {true, false}) {
-    for (const Algorithm& a : algorithms())
-      if (a.collective == collective && a.applies(shape) && (!keeping || !find_breach(a, shape)))
-        all.push_back({&a, predict(a, shape, bytes, kElement, model)});
-    if (!all.empty()) break;
-  }
-  return all;
-}
-
-Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
-  if (all.empty()) return {};
-  const Prediction best = std::ranges::min_element(all, {}, [](const Rated& r) {
-                            return r.prediction.time_us;
-                          })->prediction;
-  const bool crowded = model.crowding > 1 && best.limiting == "latency" && best.work_us > 0;
-  const double good_us = best.time_us * (crowded ? kAsGoodCrowded : kAsGood);
-  Pick pick;
-  Shape shape = any;
-  shape.rank = 0;
-  std::uint64_t picked = 0;
-  for (const Rated& c : all) {
-    if (c.prediction.time_us > good_us) continue;
-    if (pick.algorithm && (!crowded || c.prediction.work_us >= pick.prediction.work_us)) continue;
-    pick.algorithm = c.algorithm;
-    pick.prediction = c.prediction;
-  }
-  if (pick.algorithm) picked = hash(pick.algorithm->build(shape));
-  for (const Rated& c : all)
-    if ((pick.runner_up == nullptr || c.prediction.time_us < pick.runner_up_prediction.time_us) &&
-        hash(c.algorithm->build(shape)) != picked) {
-      pick.runner_up = c.algorithm;
-      pick.runner_up_prediction = c.prediction;
-    }
-  return pick;
 }
 
 }  // namespace weft
