@@ -1,108 +1,25 @@
-// The device seam on the CUDA runtime.
-//
-// Streams are ordered against the host by words of pinned memory: stream memory operations of the
-// driver, or host functions where it has none. The driver's functions are asked for at run time:
-// nothing is linked but the static runtime, so the same program runs where there is no driver.
+// The device seam on the CUDA runtime; streams are ordered against the host in cuda_words.cc.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <string_view>
-#include <thread>
+#include <string>
 #include <vector>
 
 #include "topo/status.h"
-#include "topo/log.h"
+#include "transport/cuda_call.h"
+#include "transport/cuda_words.h"
 #include "transport/device.h"
 
 namespace weft {
 namespace {
 
-const char* remedy(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return "free memory of the GPU, or use smaller buffers; nvidia-smi shows who holds it";
-    case cudaErrorInvalidResourceHandle:
-      return "a stream or event was destroyed before weft was done with it, or belongs to another "
-             "context";
-    case cudaErrorInvalidValue:
-      return "was the memory freed before the collective was done?";
-    case cudaErrorPeerAccessUnsupported:
-      return "these GPUs do not reach each other (nvidia-smi topo -p2p r)";
-    case cudaErrorMapBufferObjectFailed:
-    case cudaErrorAlreadyMapped:
-      return "another library of this process has opened the same memory";
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchFailure:
-      return "an earlier kernel of this process failed; run it under compute-sanitizer";
-    case cudaErrorStreamCaptureUnsupported:
-    case cudaErrorStreamCaptureInvalidated:
-    case cudaErrorStreamCaptureImplicit:
-      return "this cannot be captured in a graph (docs/gpu.md)";
-    case cudaErrorNoKernelImageForDevice:
-      return "build weft with CMAKE_CUDA_ARCHITECTURES for this GPU";
-    default:
-      return "CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer show where it began";
-  }
-}
-
-[[noreturn]] void fail(const char* call, int gpu, cudaError_t error) {
-  cudaGetLastError();  // what does not stick is not seen by the next caller
-  throw Error(fmt::format("{} on GPU {}: {} ({}); {}", call, gpu, cudaGetErrorString(error),
-                          cudaGetErrorName(error), remedy(error)));
-}
-
-// Makes a GPU current for a while; the user's choice comes back at the end.
-class OnGpu {
- public:
-  explicit OnGpu(int gpu) {
-    cudaGetDevice(&before_);
-    if (before_ == gpu) return;
-    if (const cudaError_t e = cudaSetDevice(gpu); e != cudaSuccess) fail("cudaSetDevice", gpu, e);
-    moved_ = true;
-  }
-  ~OnGpu() {
-    if (moved_) cudaSetDevice(before_);
-  }
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
-
- private:
-  int before_ = 0;
-  bool moved_ = false;
-};
-
-// Calls that would end a capture of the user's are fine here: they touch nothing of it.
-class Relaxed {
- public:
-  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
-template <class Fn>
-Fn driver_function(const char* name, unsigned version) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result) !=
-      cudaSuccess)
-    found = nullptr;
-#else
-  (void)version;
-  if (cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result) != cudaSuccess)
-    found = nullptr;
-#endif
-  cudaGetLastError();
-  return reinterpret_cast<Fn>(found);
-}
+using cuda::driver_function;
+using cuda::fail;
+using cuda::OnGpu;
+using cuda::Relaxed;
 
 cudaStream_t native(Device::Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t native_event(Device::Event event) { return static_cast<cudaEvent_t>(event); }
@@ -125,15 +42,6 @@ class CudaDevice final : public Device {
       addresses_.push_back(address);
     }
     attributes_ = driver_function<decltype(attributes_)>("cuPointerGetAttributes", 7000);
-    const char* memops = std::getenv("WEFT_CUDA_MEMOPS");
-    if (!memops || std::string_view(memops) != "off") {
-      write_ = driver_function<decltype(write_)>("cuStreamWriteValue32", 12000);
-      wait_ = driver_function<decltype(wait_)>("cuStreamWaitValue32", 12000);
-    }
-    if (!write_ || !wait_) {
-      write_ = nullptr;
-      log().debug("weft: no stream memory operations: streams wait in host functions");
-    }
     stream_context_ = driver_function<decltype(stream_context_)>("cuStreamGetCtx", 9020);
     push_ = driver_function<decltype(push_)>("cuCtxPushCurrent", 4000);
     pop_ = driver_function<decltype(pop_)>("cuCtxPopCurrent", 4000);
@@ -259,8 +167,12 @@ class CudaDevice final : public Device {
     cudaFreeHost(words);
     cudaGetLastError();
   }
-  void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
-  void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override {
+    words_.write(native(stream), gpu_of(stream), word, value);
+  }
+  void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override {
+    words_.wait(native(stream), gpu_of(stream), word, value);
+  }
 
   int gpu_of(Stream stream) override {
     int gpu = 0;
@@ -276,12 +188,7 @@ class CudaDevice final : public Device {
     cudaGetDevice(&gpu);
     return gpu;
   }
-  bool capturing(Stream stream) override {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t e = cudaStreamIsCapturing(native(stream), &status);
-    if (e != cudaSuccess) fail("cudaStreamIsCapturing", -1, e);
-    return status == cudaStreamCaptureStatusActive;
-  }
+  bool capturing(Stream stream) override { return cuda::capturing(native(stream)); }
 
   ExportedMemory export_memory(const void* inside) override {
     const Relaxed relaxed;
@@ -327,9 +234,8 @@ class CudaDevice final : public Device {
   std::vector<std::string> names_, uuids_, addresses_;
   mutable std::mutex mutex_;
   mutable std::vector<bool> enabled_;  // peer access, [gpu][other]
+  cuda::CudaWords words_;
   CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
-  CUresult (*write_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
-  CUresult (*wait_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
   CUresult (*stream_context_)(CUstream, CUcontext*) = nullptr;
   CUresult (*push_)(CUcontext) = nullptr;
   CUresult (*pop_)(CUcontext*) = nullptr;
@@ -375,77 +281,6 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
     r.id = id;
   }
   return r;
-}
-
-// What a host function of a stream does where there are no memory operations.
-struct WordWork {
-  std::atomic<std::uint32_t>* word;
-  std::uint32_t value;
-};
-
-void CudaDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
-  const int gpu = gpu_of(stream);
-  const OnGpu on(gpu);
-  if (write_) {
-    // The default flags put a fence before the write: whoever sees the word sees what came before.
-    if (const CUresult r = write_(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
-                                  CU_STREAM_WRITE_VALUE_DEFAULT);
-        r != CUDA_SUCCESS)
-      throw Error(fmt::format("cuStreamWriteValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
-                              "does without",
-                              gpu, static_cast<int>(r)));
-    return;
-  }
-  // A captured host function runs at every replay: what it is given lives as long as the process.
-  auto* work = new WordWork{word, value};
-  const bool again = capturing(stream);
-  const auto once = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    w->word->store(w->value, std::memory_order_release);
-    delete w;
-  };
-  const auto always = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    w->word->store(w->value, std::memory_order_release);
-  };
-  const cudaError_t e =
-      cudaLaunchHostFunc(native(stream), again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
-  if (e != cudaSuccess) {
-    delete work;
-    fail("cudaLaunchHostFunc", gpu, e);
-  }
-}
-
-void CudaDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
-  const int gpu = gpu_of(stream);
-  const OnGpu on(gpu);
-  if (write_) {
-    if (const CUresult r = wait_(native(stream), reinterpret_cast<CUdeviceptr>(word), value,
-                                 CU_STREAM_WAIT_VALUE_EQ);
-        r != CUDA_SUCCESS)
-      throw Error(fmt::format("cuStreamWaitValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
-                              "does without",
-                              gpu, static_cast<int>(r)));
-    return;
-  }
-  auto* work = new WordWork{word, value};
-  const bool again = capturing(stream);
-  const auto wait = [](const WordWork& w) {
-    while (w.word->load(std::memory_order_acquire) != w.value) std::this_thread::yield();
-  };
-  static constexpr auto kWait = wait;
-  const auto once = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    kWait(*w);
-    delete w;
-  };
-  const auto always = [](void* p) { kWait(*static_cast<WordWork*>(p)); };
-  const cudaError_t e =
-      cudaLaunchHostFunc(native(stream), again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
-  if (e != cudaSuccess) {
-    delete work;
-    fail("cudaLaunchHostFunc", gpu, e);
-  }
 }
 
 }  // namespace

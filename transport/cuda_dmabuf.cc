@@ -6,34 +6,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "transport/cuda_call.h"
+
 namespace weft {
 namespace {
 
-// Asked for at run time, as in cuda_device.cc: nothing of the driver is linked.
 using GetHandle = CUresult (*)(void*, CUdeviceptr, std::size_t, CUmemRangeHandleType,
                                unsigned long long);
-
-GetHandle get_handle() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(
-      "cuMemGetHandleForAddressRange", &found, 11070, cudaEnableDefault, &result);
-#else
-  const cudaError_t error = cudaGetDriverEntryPoint("cuMemGetHandleForAddressRange", &found,
-                                                    cudaEnableDefault, &result);
-#endif
-  if (error != cudaSuccess) {
-    cudaGetLastError();  // what does not stick is not seen by the next caller
-    return nullptr;
-  }
-  return reinterpret_cast<GetHandle>(found);
-}
 
 }  // namespace
 
 Dmabuf cuda_dmabuf(const void* data, std::size_t bytes) {
-  static const GetHandle call = get_handle();
+  static const auto call = cuda::driver_function<GetHandle>("cuMemGetHandleForAddressRange", 11070);
   if (call == nullptr) return {.why = "this driver has no cuMemGetHandleForAddressRange"};
   // Whole pages only; an allocation of CUDA begins with one, and its last one is its own.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
