@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/launchers.h"
 #include "support/shell.h"
 
 namespace weft {
@@ -43,48 +44,27 @@ class Launchers : public ::testing::Test {
 };
 
 TEST_F(Launchers, Mpirun) {
-#if !WEFT_HAVE_PMIX
-  GTEST_SKIP() << "missing capability: PMIx (this build has none)";
-#endif
-  const Output version = run("mpirun --version");
-  if (version.exit_code != 0 || version.text.find("Open MPI") == std::string::npos)
-    GTEST_SKIP() << "missing capability: mpirun (Open MPI)";
-  expect_right(run("mpirun --allow-run-as-root --oversubscribe -n 4 " + perf()), 4);
+  if (const auto missing = testing::missing_for_mpirun(); !missing.empty())
+    GTEST_SKIP() << missing;
+  expect_right(run(testing::by_mpirun(4, perf())), 4);
 }
 
-// In a cluster of this one machine, which the script makes.
 TEST_F(Launchers, Srun) {
-#if !WEFT_HAVE_PMIX
-  GTEST_SKIP() << "missing capability: PMIx (this build has none)";
-#endif
-  const std::string slurm = WEFT_SOURCE_DIR "/tests/lab/slurm ";
-  const Output plugins = run(slurm + "srun --mpi=list");
-  if (plugins.exit_code == 77)
-    GTEST_SKIP() << plugins.text.substr(plugins.text.find("missing capability"));
-  if (plugins.text.find("pmix") == std::string::npos)
-    GTEST_SKIP() << "missing capability: Slurm's PMIx plugin";
-  expect_right(run(slurm + "srun -n 4 --overcommit --mpi=pmix " + perf()), 4);
+  if (const auto missing = testing::missing_for_srun(); !missing.empty()) GTEST_SKIP() << missing;
+  expect_right(run(testing::by_srun(4, perf())), 4);
 }
 
-// -r and -t: without them the torchrun of Debian 12 (torch 1.13 with Python 3.11) fails by itself.
 TEST_F(Launchers, Torchrun) {
-  if (run("torchrun --help").exit_code != 0) GTEST_SKIP() << "missing capability: torchrun";
+  if (const auto missing = testing::missing_for_torchrun(); !missing.empty())
+    GTEST_SKIP() << missing;
   const std::string logs = json_.string() + ".torchrun";
-  const Output output = run(fmt::format(
-      "torchrun -r 1 -t 1 --log_dir {} --nproc_per_node 4 --no_python {}", logs, perf()));
+  const Output output = run(testing::by_torchrun(4, logs, perf()));
   std::filesystem::remove_all(logs);
   expect_right(output, 4);
 }
 
-// What torchrun sets for each of its workers.
 TEST_F(Launchers, TorchrunEnvironment) {
-  const int port = 20000 + getpid() % 10000;
-  std::string command = "export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RUN_ID=weft_test";
-  command += fmt::format(" MASTER_PORT={}; ", port);
-  for (int r = 1; r < 3; ++r)
-    command += fmt::format("RANK={0} LOCAL_RANK={0} {1} & p{0}=$!; ", r, perf());
-  command += fmt::format("RANK=0 LOCAL_RANK=0 {} && wait $p1 && wait $p2", perf());
-  expect_right(run(command), 3);
+  expect_right(run(testing::in_torchrun_environment(3, perf())), 3);
 }
 
 TEST_F(Launchers, WeftLaunch) {

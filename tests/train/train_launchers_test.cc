@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/launchers.h"
 #include "support/shell.h"
 
 namespace weft {
@@ -53,48 +54,24 @@ class TrainLaunchers : public ::testing::Test {
 };
 
 TEST_F(TrainLaunchers, Mpirun) {
-#if !WEFT_HAVE_PMIX
-  GTEST_SKIP() << "missing capability: PMIx (this build has none)";
-#endif
-  const Output version = run("mpirun --version");
-  if (version.exit_code != 0 || version.text.find("Open MPI") == std::string::npos)
-    GTEST_SKIP() << "missing capability: mpirun (Open MPI)";
-  expect_the_same("mpirun --allow-run-as-root --oversubscribe -n 8 " +
-                  train("--dp 2 --tp 2 --pp 2"));
+  if (const auto missing = testing::missing_for_mpirun(); !missing.empty())
+    GTEST_SKIP() << missing;
+  expect_the_same(testing::by_mpirun(8, train("--dp 2 --tp 2 --pp 2")));
 }
 
-// In a cluster of this one machine, which the script makes.
 TEST_F(TrainLaunchers, Srun) {
-#if !WEFT_HAVE_PMIX
-  GTEST_SKIP() << "missing capability: PMIx (this build has none)";
-#endif
-  const std::string slurm = WEFT_SOURCE_DIR "/tests/lab/slurm ";
-  const Output plugins = run(slurm + "srun --mpi=list");
-  if (plugins.exit_code == 77)
-    GTEST_SKIP() << plugins.text.substr(plugins.text.find("missing capability"));
-  if (plugins.text.find("pmix") == std::string::npos)
-    GTEST_SKIP() << "missing capability: Slurm's PMIx plugin";
-  expect_the_same(slurm + "srun -n 4 --overcommit --mpi=pmix " + train("--tp 2 --pp 2"));
+  if (const auto missing = testing::missing_for_srun(); !missing.empty()) GTEST_SKIP() << missing;
+  expect_the_same(testing::by_srun(4, train("--tp 2 --pp 2")));
 }
 
-// -r and -t: without them the torchrun of Debian 12 fails by itself.
 TEST_F(TrainLaunchers, Torchrun) {
-  if (run("torchrun --help").exit_code != 0) GTEST_SKIP() << "missing capability: torchrun";
-  expect_the_same(
-      fmt::format("torchrun -r 1 -t 1 --log_dir {}/torchrun --master_port {} "
-                  "--nproc_per_node 4 --no_python {}",
-                  folder_, 10000 + getpid() % 10000, train("--tp 2 --zero 1")));
+  if (const auto missing = testing::missing_for_torchrun(); !missing.empty())
+    GTEST_SKIP() << missing;
+  expect_the_same(testing::by_torchrun(4, folder_ + "/torchrun", train("--tp 2 --zero 1")));
 }
 
-// What torchrun sets for each of its workers.
 TEST_F(TrainLaunchers, TorchrunEnvironment) {
-  std::string command = "export WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 TORCHELASTIC_RUN_ID=weft_train";
-  command += fmt::format(" MASTER_PORT={}; ", 20000 + getpid() % 10000);
-  for (int r = 1; r < 4; ++r)
-    command += fmt::format("RANK={0} LOCAL_RANK={0} {1} & p{0}=$!; ", r, train("--pp 2"));
-  command +=
-      fmt::format("RANK=0 LOCAL_RANK=0 {} && wait $p1 && wait $p2 && wait $p3", train("--pp 2"));
-  expect_the_same(command);
+  expect_the_same(testing::in_torchrun_environment(4, train("--pp 2")));
 }
 
 TEST_F(TrainLaunchers, WeftLaunch) {
