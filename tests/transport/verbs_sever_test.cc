@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/conformance_tools.h"
-#include "transport/verbs.h"
-#include "verbs_devices.h"
+#include "verbs_net.h"
 
 namespace weft::testing {
 namespace {
@@ -17,16 +15,8 @@ namespace {
 constexpr std::size_t kShort = 300, kSlot = 9000, kLong = 700'000;
 constexpr std::size_t kSizes[] = {0, 8, kShort, kSlot, kLong};
 
-class VerbsSever : public ::testing::Test {
+class VerbsSever : public OnVerbs {
  protected:
-  void SetUp() override {
-    if (test_devices().empty()) GTEST_SKIP() << "missing capability: RDMA device";
-  }
-  static Net net(int n) {
-    return Net(make_in_threads(n, [n](Job& job, Rank rank) {
-      return make_verbs_transport(job, verbs_hosts(n), test_rail(rank));
-    }));
-  }
   // As rails do it: the lower rank asks, the higher one is ready first.
   static void open_again(Net& net, Rank low, Rank high) {
     Transport &a = net[low].transport(), &b = net[high].transport();

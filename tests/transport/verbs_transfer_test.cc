@@ -12,10 +12,8 @@
 #include <functional>
 #include <memory>
 
-#include "transport/conformance_tools.h"
-#include "transport/verbs.h"
 #include "transport/verbs_queue_pair.h"
-#include "verbs_devices.h"
+#include "verbs_net.h"
 #include "verbs_processes.h"
 
 namespace weft::testing {
@@ -24,17 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class VerbsTransfer : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (test_devices().empty()) GTEST_SKIP() << "missing capability: RDMA device";
-  }
-  static Net net(int n) {
-    return Net(make_in_threads(n, [n](Job& job, Rank rank) {
-      return make_verbs_transport(job, verbs_hosts(n), test_rail(rank));
-    }));
-  }
-};
+class VerbsTransfer : public OnVerbs {};
 
 // Memory that goes and comes back at the same address has other pages: a key of before would write
 // where nobody looks.
