@@ -53,7 +53,7 @@ Status perform(Communicator& comm, const Call& c) {
 class Agreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (GetParam().hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
   int size() const {
     int n = 0;

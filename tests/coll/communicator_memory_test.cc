@@ -41,12 +41,10 @@ void use(Communicator comm, std::size_t count) {
 class CommunicatorMemory : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
-      GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     if (resident_bytes() <= 0) GTEST_SKIP() << "missing capability: /proc/self/smaps_rollup";
-    options_.transport = s.transport;
-    for (const int ranks : s.hosts) n_ += ranks;
+    options_.transport = GetParam().transport;
+    n_ = ranks_of(GetParam());
   }
   WorldOptions options_;
   int n_ = 0;

@@ -29,9 +29,7 @@ constexpr std::size_t kCount = 40000;  // more than a board takes
 class Correction : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
-      GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     std::string name = ::testing::TempDir() + "correctionXXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder = name;

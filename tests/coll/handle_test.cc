@@ -27,10 +27,8 @@ using Clock = std::chrono::steady_clock;
 class Handles : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
-      GTEST_SKIP() << "missing capability: UCX";
-    options.transport = s.transport;
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    options.transport = GetParam().transport;
     options.timeout = milliseconds(20000);
   }
   void run(const std::function<void(World&)>& body) {

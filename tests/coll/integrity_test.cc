@@ -24,7 +24,7 @@ using testing::Setting;
 class Integrity : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (GetParam().hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
   WorldOptions options(const char* fault) {
     WorldOptions o;

@@ -202,9 +202,7 @@ class Job8 {
 class Shrink : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
-      GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     random_.seed(seed());
   }
   // Not rank 0.

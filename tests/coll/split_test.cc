@@ -21,9 +21,7 @@ using testing::Setting;
 class Split : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    if ((s.hosts.size() > 1 || std::string(s.transport) == "ucx") && !ucx_available())
-      GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
   void run(const std::function<void(World&)>& body) {
     WorldOptions options;

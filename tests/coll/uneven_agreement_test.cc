@@ -23,7 +23,7 @@ using Counts = std::vector<std::size_t>;
 class UnevenAgreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (GetParam().hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     n_ = static_cast<std::size_t>(testing::ranks_of(GetParam()));
   }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <ostream>
 #include <random>
+#include <string_view>
 #include <vector>
 
 namespace weft::testing {
@@ -18,6 +19,11 @@ struct Setting {
 inline void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
 inline int ranks_of(const Setting& s) {
   return std::accumulate(s.hosts.begin(), s.hosts.end(), 0);
+}
+
+// Messages between hosts go by it in all tests.
+inline bool needs_ucx(const Setting& s) {
+  return s.hosts.size() > 1 || std::string_view(s.transport) == "ucx";
 }
 
 // Of WEFT_TEST_SEED, or a new one; printed, so that a failure can be played again.
