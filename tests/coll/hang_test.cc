@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -19,6 +18,7 @@
 #include "support/ranks.h"
 #include "support/setting.h"
 #include "support/shell.h"
+#include "tests/coll/hanging_job.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -26,109 +26,16 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::ContainsRegex;
+using testing::HangingJob;
 using ::testing::HasSubstr;
+using testing::kHang;
+using testing::Note;
 using testing::Processes;
-using testing::Shared;
-using testing::Setting;
 using testing::seed;
+using testing::Setting;
 
 // kPatience: where all ranks must have begun the call when it is judged.
-constexpr milliseconds kDeadline{1500}, kPatience{3000}, kHang{30000};
-
-struct Note {
-  std::atomic<int> rounds;
-  std::atomic<bool> stuck, returned;
-  Code code;
-  Rank blamed;
-  char message[900];
-};
-struct Switches {
-  std::atomic<bool> free;  // ranks that are stuck go on
-};
-
-// What a rank does in its round of trouble, and what the others do then.
-using Trouble = std::function<Status(World&, Note&)>;
-
-// Some rounds of small and large all_reduces, then `trouble`.
-class HangingJob {
- public:
-  HangingJob(const Setting& s, int rounds, milliseconds deadline, const Trouble& trouble)
-      : n_(static_cast<int>(testing::places(s.hosts).size())),
-        notes_(static_cast<std::size_t>(n_)),
-        switches_(1),
-        processes_(n_, milliseconds(10000), [&, deadline, rounds](const JobSpec& spec) {
-          WorldOptions options;
-          options.transport = s.transport;
-          options.timeout = deadline;
-          World world(connect(spec), testing::places(s.hosts)[static_cast<std::size_t>(spec.rank)],
-                      options);
-          Note& note = notes_[spec.rank];
-          Communicator comm = world.world();
-          std::vector<float> data(200000, 1), result(data.size());
-          Status status;
-          for (int i = 0; i < rounds && status.ok(); ++i) {
-            status = comm.all_reduce(data.data(), result.data(), i % 3 ? 2 : data.size(),
-                                     DType::kFloat32, RedOp::kSum);
-            ++note.rounds;
-          }
-          if (status.ok()) status = trouble(world, note);
-          note.code = status.code();
-          note.blamed = status.rank();
-          std::snprintf(note.message, sizeof note.message, "%s", status.message().c_str());
-          note.returned = true;
-          while (!status.ok() && !switches_[0].free) std::this_thread::sleep_for(milliseconds(1));
-          return 0;
-        }) {}
-
-  Note& note(Rank r) { return notes_[r]; }
-  Processes& processes() { return processes_; }
-  int size() const { return n_; }
-  void let_go() { switches_[0].free = true; }
-  bool until(const std::function<bool()>& condition) {
-    return Processes::wait_until(kHang, condition);
-  }
-  bool all_returned_but(Rank victim) {
-    return until([&] {
-      for (Rank r = 0; r < n_; ++r)
-        if (r != victim && !notes_[r].returned) return false;
-      return true;
-    });
-  }
-  bool stuck(Rank victim) {
-    return until([&] { return notes_[victim].stuck.load(); });
-  }
-
-  // What every rank but the victim got.
-  void expect(Rank victim, Code code, const std::string& pattern) {
-    EXPECT_TRUE(all_returned_but(victim)) << "a rank hangs";
-    for (Rank r = 0; r < n_; ++r) {
-      if (r == victim) continue;
-      EXPECT_EQ(notes_[r].code, code) << notes_[r].message;
-      EXPECT_EQ(notes_[r].blamed, victim) << notes_[r].message;
-      EXPECT_THAT(std::string(notes_[r].message), ContainsRegex(pattern)) << "rank " << r;
-    }
-  }
-
-  // As a person sees it. The job must be in trouble already.
-  nlohmann::json doctor(Rank any) {
-    const Output output = run(fmt::format("{} doctor --json --after 0.5 --pid {} 2>&1", WEFT_BINARY,
-                                          processes_.pid(any)));
-    const auto json = nlohmann::json::parse(output.text, nullptr, false);
-    if (!json.is_array() || json.size() != 1) {
-      ADD_FAILURE() << output.text;
-      return {};
-    }
-    EXPECT_EQ(json[0]["schema"], "weft.doctor/1");
-    EXPECT_EQ(output.exit_code, json[0]["critical"] == true ? 2 : 0);
-    return json[0];
-  }
-
- private:
-  int n_;
-  Shared<Note> notes_;
-  Shared<Switches> switches_;
-  Processes processes_;
-};
+constexpr milliseconds kDeadline{1500}, kPatience{3000};
 
 // Stuck in its own code until the process is ended.
 Status in_own_code(Note& note) {
@@ -140,11 +47,9 @@ Status in_own_code(Note& note) {
 class Hang : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    const Setting& s = GetParam();
-    const bool ucx = s.hosts.size() > 1 || std::string(s.transport) == "ucx";
-    if (ucx && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     random_.seed(seed());
-    for (const int ranks : s.hosts) n_ += ranks;
+    n_ = ranks_of(GetParam());
     victim_ = static_cast<Rank>(random_() % static_cast<unsigned>(n_));
     rounds_ = 5 + static_cast<int>(random_() % 30);
   }
@@ -292,7 +197,8 @@ TEST_P(Hang, OtherArguments) {
   for (Rank r = 0; r < n_; ++r) {
     if (r == victim_) continue;
     EXPECT_EQ(job.note(r).code, Code::kMismatch) << job.note(r).message;
-    EXPECT_THAT(std::string(job.note(r).message), ContainsRegex("rank [0-9].* #[0-9]+.*rank [0-9]"));
+    EXPECT_THAT(std::string(job.note(r).message),
+                ContainsRegex("rank [0-9].* #[0-9]+.*rank [0-9]"));
   }
   job.let_go();
 }
