@@ -1,0 +1,273 @@
+// Schedules, played by an interpreter that shares no code with the checker: it runs all ranks in a
+// random order, step by step, with queues for channels and the values written out as text,
+// "((0+1)+(2+3))". It follows the rules at the top of coll/check_graph.h, FIFO and credits
+// included; so there is no class of schedules in which the two may differ.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "coll/schedule.h"
+
+namespace weft::testing {
+
+using Random = std::mt19937;
+
+struct Case {
+  Collective collective;
+  Rank root;
+  int credits;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const std::vector<Schedule>& all, const Case& c, Random& random)
+      : all_(all), case_(c), random_(random) {
+    for (const Schedule& s : all) {
+      auto& state = ranks_.emplace_back();
+      state.values.resize(s.nchunks);
+      state.posted.resize(s.steps.size());
+      state.done.resize(s.steps.size());
+      state.messages.resize(s.steps.size());
+      for (int c2 = 0; c2 < s.nchunks; ++c2)
+        if (starts_with_value(s, c2)) state.values[c2] = {leaf(s.rank)};
+    }
+  }
+
+  bool right() {
+    std::vector<std::pair<int, int>> left;
+    for (const Schedule& s : all_)
+      for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) left.push_back({s.rank, i});
+    for (bool moved = true; moved && !wrong_;) {
+      moved = false;
+      std::shuffle(left.begin(), left.end(), random_);
+      for (auto [rank, i] : left) moved |= advance(rank, i);
+      std::erase_if(left, [&](auto at) { return ranks_[at.first].done[at.second]; });
+    }
+    if (wrong_ || !left.empty()) return false;  // something is unmatched, or a deadlock
+    for (const auto& [key, channel] : channels_)
+      if (channel.sent != channel.taken) return false;
+    return result_right();
+  }
+
+ private:
+  // Parts of a sum that is being added up; one part once it is complete. Empty: unwritten.
+  using Value = std::vector<std::string>;
+  struct RankState {
+    std::vector<Value> values;
+    std::vector<bool> posted, done;
+    std::vector<std::vector<std::string>> messages;  // taken, not yet used
+  };
+  struct Message {
+    Chunks at;
+    std::vector<std::string> values;
+    bool joined = false;
+  };
+  struct Channel {
+    std::deque<Message> queue;
+    int sent = 0, taken = 0;
+  };
+
+  static std::string leaf(Rank r) { return fmt::format("<{}>", r); }
+
+  int block(const Schedule& s, int c) const { return s.block.empty() ? c : s.block[c]; }
+
+  bool starts_with_value(const Schedule& s, int c) const {
+    switch (case_.collective) {
+      case Collective::kAllGather:
+      case Collective::kGather:
+        return block(s, c) == s.rank;
+      case Collective::kBroadcast:
+      case Collective::kScatter:
+        return s.rank == case_.root;
+      case Collective::kAllToAll:
+        return block(s, c) / s.nranks == s.rank;
+      default:
+        return true;
+    }
+  }
+
+  // Whose value chunk c must be on rank s.rank in the end; -1: any.
+  int must_be(const Schedule& s, int c) const {
+    const int b = block(s, c);
+    switch (case_.collective) {
+      case Collective::kAllGather:
+        return b;
+      case Collective::kGather:
+        return s.rank == case_.root ? b : -1;
+      case Collective::kBroadcast:
+        return case_.root;
+      case Collective::kScatter:
+        return b == s.rank ? case_.root : -1;
+      case Collective::kAllToAll:
+        return b % s.nranks == s.rank ? b / s.nranks : -1;
+      default:
+        return -1;
+    }
+  }
+  bool must_be_reduced(const Schedule& s, int c) const {
+    return case_.collective == Collective::kAllReduce ||
+           (case_.collective == Collective::kReduce && s.rank == case_.root) ||
+           (case_.collective == Collective::kReduceScatter && block(s, c) == s.rank);
+  }
+
+  static bool overlap(Chunks a, Chunks b) { return a.first < b.end() && b.first < a.end(); }
+
+  // Step `later` travels in one message with step `earlier`.
+  bool same_message(int rank, int earlier, int later) const {
+    for (int i = earlier + 1; i <= later; ++i)
+      if (!all_[rank].steps[i].joined) return false;
+    return earlier < later;
+  }
+
+  // All of a message can be sent or taken, for the first of its steps.
+  bool message_ready(int rank, int i) const {
+    const auto& steps = all_[rank].steps;
+    if (steps[i].joined) return true;  // the first one was
+    for (int k = i; k < static_cast<int>(steps.size()) && (k == i || steps[k].joined); ++k)
+      if (!data_ready(rank, k)) return false;
+    return true;
+  }
+
+  bool data_ready(int rank, int i) const {
+    const auto& steps = all_[rank].steps;
+    for (int e = 0; e < i; ++e)
+      if (!ranks_[rank].done[e] && !same_message(rank, e, i) && overlap(steps[e].at, steps[i].at) &&
+          (steps[e].op != Op::kSend || steps[i].op != Op::kSend))
+        return false;
+    return true;
+  }
+
+  // The position of a step among those of its channel and direction; whether those before it are
+  // as far as they must be.
+  bool in_turn(int rank, int i, int* position) const {
+    const auto& steps = all_[rank].steps;
+    const bool sends = steps[i].op == Op::kSend;
+    *position = 0;
+    for (int e = 0; e < i; ++e) {
+      if (steps[e].peer != steps[i].peer || steps[e].channel != steps[i].channel ||
+          (steps[e].op == Op::kSend) != sends)
+        continue;
+      ++*position;
+      if (sends ? !ranks_[rank].posted[e] : !ranks_[rank].done[e]) return false;
+    }
+    return true;
+  }
+
+  bool advance(int rank, int i) {
+    RankState& me = ranks_[rank];
+    const Step& step = all_[rank].steps[i];
+    if (me.done[i] || wrong_) return false;
+    const bool sends = step.op == Op::kSend;
+    Channel& channel = sends ? channels_[{rank, step.peer, step.channel}]
+                             : channels_[{step.peer, rank, step.channel}];
+    int position = 0;
+    const bool turn = in_turn(rank, i, &position);
+    if (sends) {
+      if (!me.posted[i]) {
+        if (!turn || !data_ready(rank, i) || !message_ready(rank, i)) return false;
+        Message message{step.at, {}, step.joined};
+        for (int c = step.at.first; c < step.at.end(); ++c)
+          message.values.push_back(complete(me.values[c]));
+        channel.queue.push_back(message);
+        ++channel.sent;
+        me.posted[i] = true;
+        return true;
+      }
+      if (channel.taken <= position - case_.credits) return false;
+      me.done[i] = true;
+      return true;
+    }
+    if (!me.posted[i]) {
+      if (!turn || channel.queue.empty()) return false;
+      if (step.op == Op::kRecv && (!data_ready(rank, i) || !message_ready(rank, i))) return false;
+      if (channel.queue.front().at != step.at || channel.queue.front().joined != step.joined) {
+        wrong_ = true;
+        return false;
+      }
+      me.messages[i] = channel.queue.front().values;
+      channel.queue.pop_front();
+      ++channel.taken;
+      me.posted[i] = true;
+      return true;
+    }
+    if (!data_ready(rank, i)) return false;
+    use(rank, i);
+    me.done[i] = true;
+    return true;
+  }
+
+  void use(int rank, int i) {
+    const auto& steps = all_[rank].steps;
+    for (int k = 0; k < steps[i].at.count; ++k) {
+      Value& value = ranks_[rank].values[steps[i].at.first + k];
+      const std::string& in = ranks_[rank].messages[i][k];
+      if (case_.collective == Collective::kBarrier) {
+        value.push_back(in);
+      } else if (steps[i].op == Op::kRecv) {
+        value = {in};
+      } else {
+        const bool goes_on =
+            i > 0 && steps[i - 1].op == Op::kRecvReduce && steps[i - 1].at == steps[i].at;
+        if (value.empty()) wrong_ = true;
+        if (!goes_on) value = {complete(value)};
+        value.push_back(in);
+      }
+    }
+  }
+
+  std::string complete(Value parts) {
+    if (parts.empty()) wrong_ = true;  // read, but never written
+    if (parts.size() == 1) return parts[0];
+    std::sort(parts.begin(), parts.end());
+    return fmt::format("({})", fmt::join(parts, "+"));
+  }
+
+  static int times(const std::string& text, const std::string& what) {
+    int n = 0;
+    for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  }
+
+  bool result_right() {
+    for (const Schedule& s : all_) {
+      std::string everything;
+      for (int c = 0; c < s.nchunks; ++c) {
+        const bool sum = must_be_reduced(s, c), barrier = case_.collective == Collective::kBarrier;
+        const int whose = must_be(s, c);
+        if (!sum && !barrier && whose < 0) continue;
+        if (ranks_[s.rank].values[c].empty()) return false;
+        const std::string got = complete(ranks_[s.rank].values[c]);
+        everything += got;
+        if (whose >= 0 && got != leaf(whose)) return false;
+        if (!sum) continue;
+        for (Rank r = 0; r < s.nranks; ++r)
+          if (times(got, leaf(r)) != 1) return false;
+        if (case_.collective == Collective::kAllReduce && got != complete(ranks_[0].values[c]))
+          return false;
+      }
+      if (case_.collective == Collective::kBarrier)
+        for (Rank r = 0; r < s.nranks; ++r)
+          if (times(everything, leaf(r)) == 0) return false;
+    }
+    return !wrong_;
+  }
+
+  const std::vector<Schedule>& all_;
+  Case case_;
+  Random& random_;
+  std::vector<RankState> ranks_;
+  std::map<std::tuple<int, int, int>, Channel> channels_;
+  bool wrong_ = false;
+};
+
+}  // namespace weft::testing
