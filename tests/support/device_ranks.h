@@ -1,15 +1,31 @@
-// Collectives on device memory, one rank: fills buffers, calls, compares every byte.
+// Collectives on device memory: the fake device that they run on, and for one rank what fills
+// buffers, calls, and compares every byte.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 #include "coll/communicator.h"
 #include "support/device_memory.h"
 #include "support/payload.h"
+#include "transport/device_fake.h"
 
 namespace weft::testing {
+
+class OnFakeDevice : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_ = &use_fake_device(); }
+  void TearDown() override { fake_->separate(false); }
+  FakeDevice* fake_ = nullptr;
+};
+
+inline WorldOptions patient() {
+  WorldOptions options;
+  options.timeout = std::chrono::milliseconds(60000);
+  return options;
+}
 
 struct DeviceCase {
   Collective collective;

@@ -1,0 +1,170 @@
+// labels: multiproc
+// ctest: whole
+// Collectives in the order of streams, several at once, and captured in graphs. On the fake device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "support/device_ranks.h"
+#include "support/ranks.h"
+#include "transport/device_fake.h"
+
+namespace weft {
+namespace {
+
+using testing::DeviceBuffer;
+using testing::patient;
+using testing::places;
+using testing::run_ranks;
+using testing::TestStream;
+
+class DeviceStreams : public testing::OnFakeDevice {};
+
+TEST_F(DeviceStreams, ManyOperationsOfOneStreamKeepTheirOrder) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    Communicator comm = world.world().on(work.get());
+    constexpr std::size_t kCount = 100;
+    DeviceBuffer data(work, kCount * 8);
+    std::vector<std::byte> ones(kCount * 8);
+    for (std::size_t i = 0; i < kCount; ++i) testing::put(ones.data(), i, DType::kInt64, 1);
+    data.put(ones);
+    constexpr int kTimes = 12;
+    for (int k = 0; k < kTimes; ++k)
+      ASSERT_TRUE(
+          comm.all_reduce(data.data(), data.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+    std::int64_t want = 1;
+    for (int k = 0; k < kTimes; ++k) want *= comm.size();
+    const auto got = data.get();
+    for (std::size_t i = 0; i < kCount; ++i) {
+      std::int64_t v = 0;
+      std::memcpy(&v, got.data() + i * 8, 8);
+      ASSERT_EQ(v, want);
+    }
+  });
+}
+
+TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    DeviceBuffer data(work, 4000);
+    std::atomic<std::uint32_t>* words = fake.words(2);
+    fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
+    Communicator comm = world.world().on(work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    Handle handle = comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32,
+                                          RedOp::kSum);
+    fake.write_word(work.get(), &words[1], 1);
+    EXPECT_FALSE(handle.test());
+    EXPECT_EQ(words[1].load(), 0u);
+    words[0].store(1);
+    EXPECT_TRUE(handle.wait().ok());
+    work.wait();
+    EXPECT_EQ(words[1].load(), 1u);
+    fake.free_words(words);
+  });
+}
+
+// An operation is over for the host before its stream has passed: what the stream still writes to
+// outlives the communicator.
+TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*fake_device());
+    DeviceBuffer data(work, 4000);
+    for (int k = 0; k < 20; ++k) {
+      Communicator comm = world.world().duplicate();
+      Handle handle = comm.on(work.get()).all_reduce_async(data.data(), data.data(), 1000,
+                                                           DType::kFloat32, RedOp::kSum);
+      ASSERT_TRUE(handle.wait().ok());
+    }
+    work.wait();
+  });
+  EXPECT_EQ(fake_->late_writes(), 0u);
+}
+
+TEST_F(DeviceStreams, HostMemoryInTheOrderOfAStream) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    std::vector<float> data(1000, -1), result(1000, -1);
+    const float mine = static_cast<float>(world.rank() + 1);
+    fake.put(work.get(), [&] { std::fill(data.begin(), data.end(), mine); });
+    Communicator comm = world.world().on(work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), result.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    work.wait();
+    EXPECT_EQ(result, std::vector<float>(1000, 3));
+  });
+}
+
+TEST_F(DeviceStreams, GraphsReplay) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    constexpr std::size_t kCount = 50;
+    DeviceBuffer data(work, kCount * 8), sum(work, kCount * 8);
+    Communicator comm = world.world().on(work.get());
+    std::vector<std::int64_t> mine(kCount, world.rank() + 1), got(kCount);
+    fake.begin_capture(work.get());
+    fake.copy(data.data(), mine.data(), kCount * 8, work.gpu(), work.get());
+    ASSERT_TRUE(
+        comm.all_reduce(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+    ASSERT_TRUE(
+        comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kMax).ok());
+    fake.copy(got.data(), sum.data(), kCount * 8, work.gpu(), work.get());
+    EXPECT_EQ(comm.all_reduce_async(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum)
+                  .wait()
+                  .code(),
+              Code::kInvalidArgument);
+    const FakeDevice::Graph graph = fake.end_capture(work.get());
+    for (int replay = 1; replay <= 5; ++replay) {
+      std::fill(mine.begin(), mine.end(), replay * (world.rank() + 1));
+      fake.launch_graph(graph, work.get());
+      // Calls and replays of one stream keep their order too.
+      ASSERT_TRUE(
+          comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+      work.wait();
+      EXPECT_EQ(got, std::vector<std::int64_t>(kCount, replay * 6));
+      std::int64_t tripled = 0;
+      std::memcpy(&tripled, sum.get().data(), 8);
+      EXPECT_EQ(tripled, replay * 18);
+    }
+  });
+}
+
+TEST_F(DeviceStreams, SeveralCommunicatorsAtOnce) {
+  run_ranks(places({2, 2}, 1), {.transport = "shm"}, [](World& world) {
+    TestStream one(*device()), two(*device());
+    DeviceBuffer a(one, 8000), b(two, 8000);
+    std::vector<std::byte> ones(8000);
+    for (std::size_t i = 0; i < 1000; ++i) testing::put(ones.data(), i, DType::kInt64, 1);
+    a.put(ones);
+    b.put(ones);
+    Communicator all = world.world(), host = world.host();
+    // In another order on each rank: what the streams order is for each communicator alone.
+    for (int k = 0; k < 4; ++k) {
+      const bool first = (world.rank() + k) % 2 == 0;
+      for (const bool turn : {first, !first}) {
+        DeviceBuffer& d = turn ? a : b;
+        Communicator c = turn ? all.on(one.get()) : host.on(two.get());
+        ASSERT_TRUE(c.all_reduce(d.data(), d.data(), 1000, DType::kInt64, RedOp::kSum).ok());
+      }
+    }
+    std::int64_t x = 0, y = 0;
+    std::memcpy(&x, a.get().data(), 8);
+    std::memcpy(&y, b.get().data(), 8);
+    EXPECT_EQ(x, 256);
+    EXPECT_EQ(y, 16);
+  });
+}
+
+}  // namespace
+}  // namespace weft
