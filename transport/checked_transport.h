@@ -29,6 +29,8 @@ class CheckedTransport final : public Transport {
     caps_.tag_bits -= 1;
     caps_.checks = true;
   }
+  // What is below ends before the memory that it receives notes into.
+  ~CheckedTransport() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;
