@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -15,6 +14,7 @@
 #include "coll/metrics.h"
 #include "support/ranks.h"
 #include "support/setting.h"
+#include "support/temporary_folder.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -30,16 +30,9 @@ class Correction : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-    std::string name = ::testing::TempDir() + "correctionXXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-    file = folder + "/profile.json";
     setenv("WEFT_PROFILE", file.c_str(), 1);
   }
-  void TearDown() override {
-    setenv("WEFT_PROFILE", "off", 1);
-    if (!folder.empty()) std::filesystem::remove_all(folder);
-  }
+  void TearDown() override { setenv("WEFT_PROFILE", "off", 1); }
   void run(const std::function<void(World&)>& body) {
     WorldOptions options;
     options.transport = GetParam().transport;
@@ -48,7 +41,8 @@ class Correction : public ::testing::TestWithParam<Setting> {
   // What each rank ran, call by call.
   std::map<Rank, std::vector<std::string>> ran;
   std::mutex mutex;
-  std::string folder, file;
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "profile.json";
 
   // all_reduce of kCount elements with the right result, so many times. asynchronous: this rank
   // does not wait in the call.

@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "support/temporary_folder.h"
 #include "topo/status.h"
 
 namespace weft {
@@ -26,18 +26,12 @@ Shape ranks(int n) {
 
 class ProfileFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "profileXXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder = name;
-    unsetenv("WEFT_PROFILE");
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
+  void SetUp() override { unsetenv("WEFT_PROFILE"); }
   std::string put(const std::string& text) {
-    std::ofstream(folder + "/p.json") << text;
-    return folder + "/p.json";
+    std::ofstream(folder / "p.json") << text;
+    return folder / "p.json";
   }
-  std::string folder;
+  const testing::TemporaryFolder folder;
 };
 
 TEST(Profile, InterpolatesBetweenNeighbours) {
@@ -107,7 +101,7 @@ TEST(Profile, SaysWhatIsWrong) {
 }
 
 TEST_F(ProfileFile, SavingMergesWithWhatIsThere) {
-  const std::string path = folder + "/deep/er/p.json";
+  const std::string path = folder / "deep/er/p.json";
   Profile a, b;
   a.topology = b.topology = "t";
   a.add(kAll, ranks(4), 64, "ring", 10, 5);
@@ -116,7 +110,7 @@ TEST_F(ProfileFile, SavingMergesWithWhatIsThere) {
   save_profile(path, b);
   const Profile both = load_profile(path, "t");
   EXPECT_EQ(both.size(), 2u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder + "/deep/er"), {}), 1)
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "deep/er"), {}), 1)
       << "a temporary file is left";
 }
 
@@ -138,14 +132,14 @@ TEST_F(ProfileFile, AnotherTopologyIsNotMixedIn) {
   Profile p;
   p.topology = "t";
   p.add(kAll, ranks(4), 64, "ring", 10, 5);
-  save_profile(folder + "/p.json", p);
-  EXPECT_EQ(load_profile(folder + "/p.json", "u").size(), 0u);
+  save_profile(folder / "p.json", p);
+  EXPECT_EQ(load_profile(folder / "p.json", "u").size(), 0u);
 }
 
 TEST_F(ProfileFile, WhereItIs) {
-  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
   const std::string path = profile_path("t");
-  EXPECT_TRUE(path.starts_with(folder + "/weft/profile-")) << path;
+  EXPECT_TRUE(path.starts_with(folder / "weft/profile-")) << path;
   EXPECT_NE(path, profile_path("u"));
   setenv("WEFT_PROFILE", "off", 1);
   EXPECT_EQ(profile_path("t"), "");
@@ -162,11 +156,11 @@ TEST_F(ProfileFile, WhereItIs) {
 }
 
 TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {
-  std::ofstream(folder + "/file") << "x";
+  std::ofstream(folder / "file") << "x";
   Profile p;
   p.add(kAll, ranks(4), 64, "ring", 10, 5);
-  save_profile(folder + "/file/p.json", p);  // says so in the log
-  EXPECT_FALSE(std::filesystem::exists(folder + "/file/p.json"));
+  save_profile(folder / "file/p.json", p);  // says so in the log
+  EXPECT_FALSE(std::filesystem::exists(folder / "file/p.json"));
 }
 
 }  // namespace

@@ -4,22 +4,19 @@
 // off by a known time.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 #include "transport/ucx.h"
 
 namespace weft {
 namespace {
-
-namespace fs = std::filesystem;
 
 class SkewedClock : public ::testing::TestWithParam<int> {
  protected:
@@ -28,10 +25,7 @@ class SkewedClock : public ::testing::TestWithParam<int> {
     const Output check = run(other_machine() + "true");
     if (check.exit_code != 0)
       GTEST_SKIP() << "missing capability: time and pid namespaces (" << check.text << ")";
-    folder_ = fs::temp_directory_path() / fmt::format("weft_clock_{}", getpid());
-    fs::create_directories(folder_);
   }
-  void TearDown() override { fs::remove_all(folder_); }
   // Other process ids make it another machine.
   static std::string other_machine() {
     return fmt::format("unshare --time --monotonic {} --pid --fork --mount-proc ", GetParam());
@@ -41,7 +35,7 @@ class SkewedClock : public ::testing::TestWithParam<int> {
     return nlohmann::json::parse(in, nullptr, false);
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
@@ -50,7 +44,7 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
   const Output job = run(fmt::format(
       "WEFT_TRACE={0}/t.json {1} launch -n 2 --hosts 2 -- sh -c "
       "'if [ $WEFT_RANK = 1 ]; then exec {2} {3}; else exec {3}; fi'",
-      folder_.string(), WEFT_BINARY, other_machine(), perf));
+      folder_.path(), WEFT_BINARY, other_machine(), perf));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   const auto other = json("t.rank1.json");
   ASSERT_TRUE(other.is_object()) << job.text;
@@ -63,7 +57,7 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
 
   const Output merged =
       run(fmt::format("cd {} && {} trace merge t.rank0.json t.rank1.json -o all.json",
-                      folder_.string(), WEFT_BINARY));
+                      folder_.path(), WEFT_BINARY));
   ASSERT_EQ(merged.exit_code, 0) << merged.text;
   EXPECT_NE(merged.text.find("clocks agree within"), std::string::npos) << merged.text;
   // An all_reduce ends nowhere before it has begun everywhere.

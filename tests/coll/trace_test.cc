@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "coll/metrics.h"
 #include "support/ranks.h"
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {
@@ -28,11 +28,6 @@ using ::testing::Not;
 
 class Observed : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / fmt::format("weft_observed_{}", getpid());
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string file(const std::string& name) const { return folder_ / name; }
   static std::string read(const std::string& path) {
     std::ifstream in(path);
@@ -44,7 +39,7 @@ class Observed : public ::testing::Test {
     return nlohmann::json::parse(read(path), nullptr, false);
   }
 
-  fs::path folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 // Two "hosts" of two ranks each.

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,11 +15,11 @@
 #include <vector>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {
 
-namespace fs = std::filesystem;
 using Bytes = std::int64_t;
 
 constexpr int kSteps = 20;
@@ -34,11 +33,6 @@ constexpr Bytes kSlack = 60000;
 
 class TrainInTheLab : public ::testing::Test {
  protected:
-  TrainInTheLab() {
-    char name[] = "/tmp/weft-train-lab-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~TrainInTheLab() override { fs::remove_all(folder_); }
   void SetUp() override {
     const Output check = run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
     if (check.exit_code != 0)
@@ -52,16 +46,16 @@ class TrainInTheLab : public ::testing::Test {
         "WEFT_FAILOVER=0 WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
         "--rate 400mbit --counters {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
         "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
-        folder_, WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
+        folder_.path(), WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
     ASSERT_EQ(o.exit_code, 0) << o.text;
-    std::ifstream log(folder_ + "/log");
+    std::ifstream log(folder_ / "log");
     for (std::string line; std::getline(log, line);) steps_.push_back(nlohmann::json::parse(line));
     ASSERT_EQ(steps_.size(), static_cast<std::size_t>(kSteps));
     // weft_sent_bytes_total{rank="1",peer="3",link="rail 1 (rail1)"} 3277852
     const std::regex sent(
         R"x(weft_sent_bytes_total\{rank="(\d+)",peer="(\d+)",link="([^"]*)"\} (\d+))x");
     for (int r = 0; r < kHosts * kRanksPerHost; ++r) {
-      std::ifstream metrics(fmt::format("{}/m.rank{}.prom", folder_, r));
+      std::ifstream metrics(fmt::format("{}/m.rank{}.prom", folder_.path(), r));
       ASSERT_TRUE(metrics) << r;
       std::smatch m;
       for (std::string line; std::getline(metrics, line);)
@@ -79,7 +73,7 @@ class TrainInTheLab : public ::testing::Test {
           }
         }
     }
-    std::ifstream file(folder_ + "/ports");
+    std::ifstream file(folder_ / "ports");
     const auto ports = nlohmann::json::parse(file)["ports"];
     ASSERT_EQ(ports.size(), port_.size());
     for (std::size_t p = 0; p < ports.size(); ++p) {  // host by host, rail by rail: as ranks are
@@ -96,7 +90,7 @@ class TrainInTheLab : public ::testing::Test {
     return sum;
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder folder_;
   std::vector<nlohmann::json> steps_;
   Bytes inside_ = 0;
   std::map<int, Bytes> port_;  // by rank, which is by port

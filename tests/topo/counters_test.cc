@@ -1,4 +1,5 @@
 // Port counters from a made-up sysfs tree; what of them is evidence; one TCP connection's own.
+#include "support/temporary_folder.h"
 #include "topo/counters.h"
 
 #include <arpa/inet.h>
@@ -20,19 +21,13 @@ using ::testing::Pair;
 
 class Counters : public ::testing::Test {
  protected:
-  Counters() {
-    root_ = fs::temp_directory_path() / ("counters_test_" + std::to_string(getpid()));
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  ~Counters() override { fs::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     const fs::path file = root_ / path;
     fs::create_directories(file.parent_path());
     std::ofstream(file) << text << "\n";
   }
   CounterSnapshot read(const Nic& nic, int port = 0) const {
-    return read_counters(nic, port, root_.string(), (root_ / "proc").string());
+    return read_counters(nic, port, root_.path(), root_ / "proc");
   }
   static Nic rdma() {
     Nic nic;
@@ -41,7 +36,7 @@ class Counters : public ::testing::Test {
     nic.netdev = "eth1";
     return nic;
   }
-  fs::path root_;
+  const testing::TemporaryFolder root_;
 };
 
 TEST_F(Counters, OfAPortItsDeviceAndItsInterface) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 #include "support/train_on_device_cases.h"
 #include "transport/device.h"
 
@@ -45,10 +46,9 @@ TEST_F(CudaTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped();
 TEST_F(CudaTraining, GoesOnFromPieces) { testing::expect_pieces_go_on<Bf16>(1e-12); }
 
 TEST_F(CudaTraining, EightProcessesOnOneGpu) {
-  char folder[] = "/tmp/weft-train-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
+  const testing::TemporaryFolder folder;
   const auto last_loss = [&](const char* flags) {
-    const std::string log = fmt::format("{}/log", folder);
+    const std::string log = folder / "log";
     std::filesystem::remove(log);
     const Output out = run(fmt::format("CUDA_VISIBLE_DEVICES=0 {} train --type double --steps 5 "
                                        "--batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
@@ -62,7 +62,6 @@ TEST_F(CudaTraining, EightProcessesOnOneGpu) {
   };
   const double want = last_loss("--backend cpu");
   EXPECT_NEAR(last_loss("--backend cuda -n 8 --dp 2 --tp 2 --pp 2") / want, 1, 1e-10);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -5,13 +5,13 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "coll/metrics.h"
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 #include "support/train_runs.h"
 
 namespace weft::train {
@@ -63,15 +63,14 @@ TEST(SourceTopics, TheSpineStaysEmpty) {
 
 // Memory, communication and load of every step in JSON; a slow rank is named.
 TEST(SourceTopics, StepsAreMonitored) {
-  char name[] = "/tmp/weft-monitor-XXXXXX";
-  const std::string folder = mkdtemp(name);
+  const testing::TemporaryFolder folder;
   const Output output = run(fmt::format(
       "{0} train -n 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
       "--log {1}/log --trace {1}/run.json && {0} trace merge {1}/run.rank0.json "
       "{1}/run.rank1.json -o {1}/all.json",
-      WEFT_BINARY, folder));
+      WEFT_BINARY, folder.path()));
   EXPECT_EQ(output.exit_code, 0) << output.text;
-  std::ifstream log(folder + "/log");
+  std::ifstream log(folder / "log");
   int steps = 0;
   for (std::string line; std::getline(log, line); ++steps) {
     const auto j = nlohmann::json::parse(line);
@@ -86,13 +85,12 @@ TEST(SourceTopics, StepsAreMonitored) {
     EXPECT_GT(j["tokens_per_s"], 0);
   }
   EXPECT_EQ(steps, 4);
-  std::ifstream all(folder + "/all.json");
+  std::ifstream all(folder / "all.json");
   const auto trace = nlohmann::json::parse(all);
   bool ranks[2] = {false, false};
   for (const auto& e : trace["traceEvents"])
     if (e["pid"] == 0 || e["pid"] == 1) ranks[e["pid"].get<int>()] = true;
   EXPECT_TRUE(ranks[0] && ranks[1]);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {
@@ -19,12 +20,6 @@ namespace fs = std::filesystem;
 
 class TrainCommand : public ::testing::Test {
  protected:
-  TrainCommand() {
-    char name[] = "/tmp/weft-train-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~TrainCommand() override { fs::remove_all(folder_); }
-
   std::string command(const std::string& flags) const {
     return fmt::format(
         "{} train --type double --steps 12 --batch 8 --width 32 --layers 2 "
@@ -33,7 +28,7 @@ class TrainCommand : public ::testing::Test {
   }
   // Step -> loss, the last one where a step was done again.
   std::map<int, double> losses(const std::string& flags) {
-    const std::string log = folder_ + fmt::format("/log{}", ++logs_);
+    const std::string log = folder_ / fmt::format("log{}", ++logs_);
     output_ = run(command(flags + " --log " + log));
     EXPECT_EQ(output_.exit_code, 0) << output_.text;
     std::map<int, double> all;
@@ -49,7 +44,7 @@ class TrainCommand : public ::testing::Test {
     for (const auto& [step, loss] : a) EXPECT_NEAR(b.at(step) / loss, 1, 1e-10) << step;
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder folder_;
   int logs_ = 0;
   Output output_;
 };
@@ -64,7 +59,7 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
 
 // The table of the schedule, and that of what four ranks really did, are the same.
 TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
-  const std::string trace = folder_ + "/run.json";
+  const std::string trace = folder_ / "run.json";
   losses("-n 4 --pp 4 --layers 4 --schedule dataflow --batch 4 --trace " + trace);
   const std::string explain =
       std::string(WEFT_BINARY) + " train --schedule dataflow --stages 4 --explain";
@@ -78,7 +73,7 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   EXPECT_EQ(other.exit_code, 4) << other.text;
   EXPECT_NE(other.text.find("12 F, B and W are in it, 15 in the schedule"), std::string::npos)
       << other.text;
-  std::ofstream(folder_ + "/run.pipeline.rank2.json") << "{}";
+  std::ofstream(folder_ / "run.pipeline.rank2.json") << "{}";
   EXPECT_EQ(run(explain + " --microbatches 4 --of " + trace).exit_code, 4);
 }
 
@@ -94,7 +89,7 @@ TEST_F(TrainCommand, GoesOnAfterARankWasKilled) {
   const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic";
   const auto whole = losses(layout);
   const auto broken =
-      losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ + "/save");
+      losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ / "save");
   EXPECT_NE(output_.text.find("killed by signal 9"), std::string::npos) << output_.text;
   EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
   EXPECT_EQ(whole, broken);
@@ -105,7 +100,7 @@ TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
   const auto broken = losses(
       "-n 4 --dp 4 --zero 2 --elastic --restart 1 --save-every 3 "
       "--kill 1:8 --save " +
-      folder_ + "/save");
+      folder_ / "save");
   EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
   expect_near(whole, broken);
 }
@@ -113,16 +108,16 @@ TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
 // A checkpoint of one layout goes on in others.
 TEST_F(TrainCommand, ResumesInAnotherLayout) {
   const auto whole = losses("");
-  const std::string save = " --save-every 6 --save " + folder_ + "/save";
+  const std::string save = " --save-every 6 --save " + folder_ / "save";
   run(command("-n 4 --dp 2 --tp 2 --zero 3 --kill 0:7" + save));
   for (const char* layout : {"-n 4 --pp 2 --tp 2", "-n 2 --dp 2 --zero 2", "-n 1"}) {
-    fs::copy(folder_ + "/save", folder_ + "/copy", fs::copy_options::recursive);
+    fs::copy(folder_ / "save", folder_ / "copy", fs::copy_options::recursive);
     const auto rest =
-        losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ + "/copy");
+        losses(std::string(layout) + " --resume --save-every 100 --save " + folder_ / "copy");
     ASSERT_EQ(rest.size(), 6u) << output_.text;
     for (const auto& [step, loss] : rest)
       EXPECT_NEAR(loss / whole.at(step), 1, 1e-10) << layout << " step " << step;
-    fs::remove_all(folder_ + "/copy");
+    fs::remove_all(folder_ / "copy");
   }
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 #include "train/mfu.h"
 
 namespace weft {
@@ -21,27 +22,22 @@ namespace fs = std::filesystem;
 
 class TrainCuda : public ::testing::Test {
  protected:
-  TrainCuda() {
-    char name[] = "/tmp/weft-train-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~TrainCuda() override { fs::remove_all(folder_); }
   Output train(const std::string& flags, const std::string& device = "fake") {
     return run(fmt::format("WEFT_DEVICE={} {} train --batch 8 --width 16 --heads 4 --layers 2 "
                            "--positions 8 --sample 0 --log {}/log {}",
-                           device, WEFT_BINARY, folder_, flags));
+                           device, WEFT_BINARY, folder_.path(), flags));
   }
   std::map<int, nlohmann::json> steps() {
     std::map<int, nlohmann::json> all;
-    std::ifstream in(folder_ + "/log");
+    std::ifstream in(folder_ / "log");
     for (std::string line; std::getline(in, line);) {
       const auto step = nlohmann::json::parse(line);
       all[step["step"]] = step;
     }
-    fs::remove(folder_ + "/log");
+    fs::remove(folder_ / "log");
     return all;
   }
-  std::string folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(TrainCuda, EightProcessesOnOneGpu) {
@@ -66,7 +62,7 @@ TEST_F(TrainCuda, EightProcessesOnOneGpu) {
 
 // Master weights and moments, from one layout into another.
 TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
-  const std::string save = " --save " + folder_ + "/run --save-every 3";
+  const std::string save = " --save " + folder_ / "run" + " --save-every 3";
   Output out = train("--backend cuda --steps 3 -n 2 --dp 2 --zero 1" + save);
   ASSERT_EQ(out.exit_code, 0) << out.text;
   const double before = steps().at(3)["loss"];

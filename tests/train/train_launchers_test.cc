@@ -2,7 +2,6 @@
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +12,7 @@
 
 #include "support/launchers.h"
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {
@@ -21,24 +21,18 @@ namespace fs = std::filesystem;
 
 class TrainLaunchers : public ::testing::Test {
  protected:
-  TrainLaunchers() {
-    char name[] = "/tmp/weft-train-launchers-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~TrainLaunchers() override { fs::remove_all(folder_); }
-
   std::string train(const std::string& flags) const {
     return fmt::format(
         "{} train --type double --steps 5 --batch 8 --width 32 --layers 2 "
         "--positions 16 --sample 0 --log {}/log {}",
-        WEFT_BINARY, folder_, flags);
+        WEFT_BINARY, folder_.path(), flags);
   }
   std::vector<double> losses(const std::string& command) {
-    fs::remove(folder_ + "/log");
+    fs::remove(folder_ / "log");
     const Output output = run(command);
     EXPECT_EQ(output.exit_code, 0) << command << "\n" << output.text;
     std::vector<double> all;
-    std::ifstream in(folder_ + "/log");
+    std::ifstream in(folder_ / "log");
     for (std::string line; std::getline(in, line);)
       all.push_back(nlohmann::json::parse(line)["loss"]);
     return all;
@@ -50,7 +44,7 @@ class TrainLaunchers : public ::testing::Test {
     for (std::size_t i = 0; i < many.size(); ++i) EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(TrainLaunchers, Mpirun) {
@@ -67,7 +61,7 @@ TEST_F(TrainLaunchers, Srun) {
 TEST_F(TrainLaunchers, Torchrun) {
   if (const auto missing = testing::missing_for_torchrun(); !missing.empty())
     GTEST_SKIP() << missing;
-  expect_the_same(testing::by_torchrun(4, folder_ + "/torchrun", train("--tp 2 --zero 1")));
+  expect_the_same(testing::by_torchrun(4, folder_ / "torchrun", train("--tp 2 --zero 1")));
 }
 
 TEST_F(TrainLaunchers, TorchrunEnvironment) {
