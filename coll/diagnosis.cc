@@ -8,15 +8,10 @@
 #include <set>
 #include <utility>
 
+#include "coll/diagnosis_words.h"
+
 namespace weft {
 namespace {
-
-// The call with its communicator, where that is not the whole job.
-std::string full_title(const OperationReport& o) {
-  if (o.comm == 0) return title(o);
-  return fmt::format("{} of communicator {} ({} ranks, first {})", title(o), o.comm, o.members,
-                     o.leader);
-}
 
 // What all ranks of a call must pass alike.
 std::string signature(const OperationReport& o) {
@@ -44,7 +39,7 @@ class Judge {
   Diagnosis judge() {
     for (const auto& [rank, t] : of_) {
       diagnosis_.waited_s = std::max(diagnosis_.waited_s, t->waits_s);
-      if (t->dead()) find({Cause::kDead, rank, kNoRank, dead(*t), {rank}});
+      if (t->dead()) find({Cause::kDead, rank, kNoRank, words::dead(*t), {rank}});
     }
     for (const auto& [rank, t] : of_)
       if (!stuck(*t).empty() && !t->stopped() && !t->dead()) visit(*t);
@@ -93,16 +88,6 @@ class Judge {
       if (c.same_call(o) && (!o.message || (c.sends != o.sends && c.root == from))) return &c;
     return nullptr;
   }
-  // The last call of that communicator and kind; nullptr when there is none.
-  static const OperationReport* last(const Testimony& on, const OperationReport& o, Rank from) {
-    const OperationReport* newest = nullptr;
-    for (const OperationReport& c : on.operations)
-      if (c.comm == o.comm && c.leader == o.leader && c.members == o.members &&
-          c.message == o.message && (!o.message || (c.sends != o.sends && c.root == from)))
-        newest = &c;
-    return newest;
-  }
-
   void find(Finding finding) {
     for (Finding& known : findings_)
       if (known.cause == finding.cause && known.rank == finding.rank) {
@@ -125,7 +110,7 @@ class Judge {
 
   void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
     diagnosis_.edges.push_back(fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer,
-                                           full_title(op), link_name(t, p)));
+                                           words::full_title(op), words::link_name(t, p)));
   }
 
   void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
@@ -145,15 +130,16 @@ class Judge {
                                      : "did not say what it does"),
                    {t.rank}});
     }
-    if (peer->dead()) return find({Cause::kDead, r, kNoRank, dead(*peer), {t.rank}});
+    if (peer->dead()) return find({Cause::kDead, r, kNoRank, words::dead(*peer), {t.rank}});
     const OperationReport* theirs = counterpart(*peer, op, t.rank);
     if (peer->stopped())
-      return find({Cause::kStopped, r, kNoRank, stopped(*peer, op, theirs, t.rank), {t.rank}});
-    const OperationReport* before = last(*peer, op, t.rank);
+      return find(
+          {Cause::kStopped, r, kNoRank, words::stopped(*peer, op, theirs, t.rank), {t.rank}});
+    const OperationReport* before = words::last_alike(*peer, op, t.rank);
     if (!theirs && before && before->sequence > op.sequence) return lost(t, op, p, *peer);
     if (!theirs) {
       if (!stuck(*peer).empty()) return descend(*peer);
-      return find({Cause::kNotCalled, r, kNoRank, not_called(*peer, op, t.rank), {t.rank}});
+      return find({Cause::kNotCalled, r, kNoRank, words::not_called(*peer, op, t.rank), {t.rank}});
     }
     if (signature(*theirs) != signature(op) && !op.message) return;  // compare() tells
     if (theirs->state == OpState::kDone) {
@@ -167,7 +153,7 @@ class Judge {
                    kNoRank,
                    fmt::format("rank {} began {} {} ago and does not wait for it: it is in its own "
                                "code (state {})",
-                               r, full_title(op), seconds(theirs->started_s), peer->state),
+                               r, words::full_title(op), seconds(theirs->started_s), peer->state),
                    {t.rank}});
     const auto* back = progress_with(*theirs, t.rank, p.link);
     const bool all_told = theirs->surveyed && theirs->peers.size() < kMostPeers;
@@ -233,7 +219,8 @@ class Judge {
     find({Cause::kMismatch,
           wrong->rank,
           right->rank,
-          fmt::format("{}: {}, {}", same ? full_title(op) : fmt::format("call #{}", op.sequence),
+          fmt::format("{}: {}, {}",
+                      same ? words::full_title(op) : fmt::format("call #{}", op.sequence),
                       passed(first), passed(second)),
           {}});
   }
@@ -242,30 +229,21 @@ class Judge {
             const Testimony& from) {
     const bool receives = p.receives();
     // Memory loses nothing.
-    if (by_pairs(op) && receives && link_name(to, p) == "shm")
+    if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
     const Testimony &a = receives ? from : to, &b = receives ? to : from;
-    const std::string link = link_name(to, p);
+    const std::string link = words::link_name(to, p);
     const std::string hosts = a.host == b.host
                                   ? fmt::format("within host {}", a.host)
                                   : fmt::format("between hosts {} and {}", a.host, b.host);
-    find({Cause::kLink,
-          a.rank,
-          b.rank,
-          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}{}",
-                      link, hosts, a.rank, full_title(op), b.rank, counted(link, a, b),
-                      by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
-          {to.rank}});
-  }
-
-  // What the ports at both ends say about it; empty where they say nothing.
-  static std::string counted(const std::string& link, const Testimony& a, const Testimony& b) {
-    const std::string rail = link.substr(0, link.find(" (")) + " host ";
-    std::string text;
-    for (const Testimony* t : {&a, &b})
-      for (const std::string& line : t->counters)
-        if (line.starts_with(rail)) text += fmt::format("; {}", line);
-    return text;
+    find(
+        {Cause::kLink,
+         a.rank,
+         b.rank,
+         fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}{}",
+                     link, hosts, a.rank, words::full_title(op), b.rank, words::counted(link, a, b),
+                     by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
+         {to.rank}});
   }
 
   // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.
@@ -277,60 +255,8 @@ class Judge {
           t.rank,
           fmt::format("{}: rank {} expects elements of rank {}, which passed none, or fewer, to be "
                       "sent to it",
-                      full_title(op), to.rank, from.rank),
+                      words::full_title(op), to.rank, from.rank),
           {t.rank}});
-  }
-
-  static std::string link_name(const Testimony& t, const PeerProgress& p) {
-    const auto l = static_cast<std::size_t>(p.link);
-    return p.link >= 0 && l < t.links.size() ? t.links[l] : std::string("shared memory");
-  }
-
-  static std::string dead(const Testimony& t) {
-    std::string text = fmt::format("rank {} (host {}, pid {}) is dead", t.rank, t.host, t.pid);
-    if (t.operations.empty()) return text;
-    const OperationReport& o = t.operations.back();
-    return text + fmt::format("; its last call: {}, {}", full_title(o), name(o.state));
-  }
-
-  static std::string last_call(const Testimony& t, const OperationReport& op, Rank waiter) {
-    const OperationReport* before = last(t, op, waiter);
-    if (before) {
-      const bool under_way = before->state == OpState::kStarted;
-      return fmt::format("last: #{}, {} ago", before->sequence,
-                         seconds(under_way ? before->started_s : before->ended_s));
-    }
-    if (t.operations.empty()) return "it has called nothing yet";
-    const OperationReport& o = t.operations.back();
-    return fmt::format("last: {}, {} ago", full_title(o), seconds(o.started_s));
-  }
-
-  static std::string stopped(const Testimony& t, const OperationReport& op,
-                             const OperationReport* theirs, Rank waiter) {
-    const std::string where = fmt::format("host {}, pid {}", t.host, t.pid);
-    if (theirs)
-      return fmt::format("rank {} is stopped in state {} in {}, which it began {} ago ({})", t.rank,
-                         t.state, full_title(op), seconds(theirs->started_s), where);
-    return fmt::format("rank {} never called {} ({}; stopped in state {}; {})", t.rank,
-                       full_title(op), last_call(t, op, waiter), t.state, where);
-  }
-
-  static std::string not_called(const Testimony& t, const OperationReport& op, Rank waiter) {
-    const char* state = t.state == 'R'   ? "running"
-                        : t.state == 'S' ? "sleeping"
-                        : t.state == 'D' ? "in the kernel"
-                                         : "alive";
-    const std::string doing =
-        t.state == 'L' ? "it has left the job" : fmt::format("{} in its own code", state);
-    std::string call = full_title(op);
-    if (op.message) {
-      OperationReport other = op;
-      other.sends = !op.sends;
-      other.root = waiter;
-      call = full_title(other);
-    }
-    return fmt::format("rank {} never called {} ({}; {}, host {}, pid {})", t.rank, call,
-                       last_call(t, op, waiter), doing, t.host, t.pid);
   }
 
   static bool one_call(const std::vector<Step>& circle) {
@@ -345,7 +271,7 @@ class Judge {
       const Rank next = circle[(i + 1) % circle.size()].first->rank;
       if (i < 4 || circle.size() < 6)
         text += fmt::format("{}rank {} is in {} and waits for rank {}", i ? ", " : "", t->rank,
-                            full_title(*op), next);
+                            words::full_title(*op), next);
     }
     text += one_call(circle)
                 ? "; all have made the same call: this is a bug of weft, or bytes were lost"

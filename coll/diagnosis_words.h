@@ -1,0 +1,28 @@
+// What a diagnosis says of a rank, of a call and of a link, in words.
+#pragma once
+
+#include <string>
+
+#include "coll/testimony.h"
+
+namespace weft::words {
+
+// The last call of that communicator and kind; of a message, one with `from` the other way. nullptr
+// when there is none.
+const OperationReport* last_alike(const Testimony& on, const OperationReport& o, Rank from);
+
+// The call with its communicator, where that is not the whole job.
+std::string full_title(const OperationReport& o);
+
+std::string link_name(const Testimony& t, const PeerProgress& p);
+// What the ports at both ends of a link say about it; empty where they say nothing.
+std::string counted(const std::string& link, const Testimony& a, const Testimony& b);
+
+// "rank 5 never called all_reduce #124 (last: #123, 41 s ago; ...)" and the like. waiter: the rank
+// that waits for it in `op`; theirs: the rank's own part of that call, or nullptr.
+std::string dead(const Testimony& t);
+std::string stopped(const Testimony& t, const OperationReport& op, const OperationReport* theirs,
+                    Rank waiter);
+std::string not_called(const Testimony& t, const OperationReport& op, Rank waiter);
+
+}  // namespace weft::words
