@@ -72,6 +72,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   } else {
     for (Path& path : p.paths) path = {};
     p.deaf = 0;
+    introduce(rank, now);
   }
   for (int r = 0; r < nrails() && suspicion; ++r) {
     const Lane& l = lane(rank, r);
@@ -159,7 +160,7 @@ void Rails::State::settle_lane(Rank rank, int rail) {
   l.cause = old.cause;
   peer(rank).paths[static_cast<std::size_t>(rail)] = {};
   const RailsCounters before = counters;
-  spread(rank, true);
+  spread(rank, Why::kLanes);
   if (on_event)
     on_event({RailEvent::Kind::kReplay, rail, rank, false, old.cause,
               counters.replayed - before.replayed,
@@ -190,7 +191,7 @@ void Rails::State::taken_back(Rank rank, int rail) {
   const bool last = --lanes_out[static_cast<std::size_t>(rail)] == 0;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
   if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, last, l.cause});
-  spread(rank, true);
+  spread(rank, Why::kLanes);
 }
 
 // ---- what goes where -----------------------------------------------------------------------
@@ -237,8 +238,9 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
   return table;
 }
 
-void Rails::State::spread(Rank rank, bool always) {
+void Rails::State::spread(Rank rank, Why why) {
   Peer& p = peer(rank);
+  const bool always = why == Why::kLanes;
   // One move at a time. Were a second one under way, a message sent by it could meet a receive that
   // the first one, heard late, then takes away half filled.
   if (p.moves_out > 0) {
@@ -246,9 +248,10 @@ void Rails::State::spread(Rank rank, bool always) {
     return;
   }
   bool changed = false;
+  std::vector<Table> next = p.out;
   for (int home = 0; home < nrails(); ++home) {
     const Table table = table_for(p, rank, home);
-    Table& now = p.out[static_cast<std::size_t>(home)];
+    const Table& now = p.out[static_cast<std::size_t>(home)];
     // Rates are never twice the same: a change by one bucket is none.
     int moved = 0;
     bool other = false;
@@ -260,14 +263,25 @@ void Rails::State::spread(Rank rank, bool always) {
     if (!always && !other && moved <= 2) continue;
     if (table == now) continue;
     changed = true;
-    now = table;
-    if (!log().should_log(spdlog::level::debug)) continue;
+    next[static_cast<std::size_t>(home)] = table;
+  }
+  // Rails do well without this move, and where no datagram passes (a firewall, the routes) the peer
+  // would never hear of it and wait on the old rail for ever. A later look asks again.
+  if (changed && why == Why::kRates) {
+    p.asked_to_move = attention = true;
+    return ping(rank, paths->now_us());
+  }
+  for (int home = 0; home < nrails() && changed; ++home) {
+    const Table& table = next[static_cast<std::size_t>(home)];
+    if (table == p.out[static_cast<std::size_t>(home)]) continue;
+    if (!log().should_log(spdlog::level::debug)) break;
     std::string text;
     for (int r = 0; r < nrails(); ++r)
-      text += fmt::format(" rail {}: {} ({:.1f} MB/s)", r, std::ranges::count(now, r),
+      text += fmt::format(" rail {}: {} ({:.1f} MB/s)", r, std::ranges::count(table, r),
                           p.lanes[static_cast<std::size_t>(r)].rate);
     log().debug("weft: rank {}: to rank {} from rail {}, of {}:{}", me, rank, home, kBuckets, text);
   }
+  p.out = std::move(next);
   if (changed || always) say_move(rank);
   if (always) place_waiting(rank);
 }

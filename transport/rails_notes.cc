@@ -17,6 +17,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
+constexpr int kMostUnanswered = 20;      // pings, until it is said that datagrams do not pass
 
 template <class T>
 void put(std::string& out, const T& value) {
@@ -47,6 +48,22 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
     if (path.asked_since == 0) path.asked_since = now;
     paths->send(rank, r, text);
   }
+}
+
+// Before anything is amiss: can the two ends tell each other, once something is? A peer that does
+// not poll does not answer, so only pings count between which something came from it.
+void Rails::State::introduce(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
+  if (p.reached || now - p.pinged < options.ping_us * patience) return;
+  ping(rank, now);
+  p.unanswered += std::exchange(p.lively, false);
+  if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
+  log().warn(
+      "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
+      "rails do not stand in for each other, and one that fails fails the job. Let UDP pass between "
+      "the addresses of the rails (firewall, routes), or switch this off: WEFT_FAILOVER=0",
+      me, rank);
 }
 
 // ---- notes ---------------------------------------------------------------------------------
@@ -89,6 +106,8 @@ void Rails::State::hear(const Datagram& d) {
       p.paths[rail].answered = paths->now_us();
       ++p.paths[rail].streak;
       p.deaf = 0;
+      p.reached = true;
+      if (std::exchange(p.asked_to_move, false)) spread(d.from, Why::kAnswered);
       break;
     case 'n': {
       if (!get(in, number)) break;
@@ -108,7 +127,7 @@ void Rails::State::hear(const Datagram& d) {
       p.moves_out -= p.notes.front().move;
       p.notes.pop_front();
       if (!p.notes.empty()) send_note(d.from, paths->now_us());
-      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, true);
+      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
       break;
     default:
       break;

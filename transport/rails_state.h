@@ -113,6 +113,10 @@ struct Rails::State {
     std::uint64_t large = 0;  // large messages sent so far
     std::int64_t pinged = 0;
     int deaf = 0;  // pings since anything was answered
+    bool reached = false;    // a datagram has been answered, ever
+    bool lively = false;     // something came from it since the last ping
+    int unanswered = 0;      // pings to a lively peer, while it was not reached
+    bool asked_to_move = false;  // a ping is out whose answer lets large messages move
     std::deque<Note> notes;
     int moves_out = 0;  // among the notes
     bool spread_again = false;  // once there are none
@@ -176,7 +180,13 @@ struct Rails::State {
   void taken_back(Rank rank, int rail);
   void fresh(Lane& lane);
   void try_open(Rank rank, int rail, std::int64_t now);
-  void spread(Rank rank, bool always);
+  // Why what goes where is looked at again.
+  enum class Why {
+    kRates,     // they may have changed: asks the peer first whether it hears
+    kAnswered,  // it does
+    kLanes,     // one went or came: in any case
+  };
+  void spread(Rank rank, Why why);
   Table table_for(const Peer& p, Rank rank, int home) const;
   void timed(Lane& lane, std::size_t bytes, bool begins);
   std::vector<int> stripes(Rank rank, int home) const;
@@ -184,6 +194,7 @@ struct Rails::State {
 
   // ---- rails_notes.cc: what the ends tell each other
   void ping(Rank rank, std::int64_t now);
+  void introduce(Rank rank, std::int64_t now);
   void say(Rank rank, std::string body, bool move = false);
   void send_note(Rank rank, std::int64_t now);
   void hear(const Datagram& d);
@@ -221,6 +232,7 @@ struct Rails::State {
   };
   std::vector<Failed> failed;  // lanes whose transport reported an error
   bool attention = false;      // look at once
+  bool warned = false;         // that datagrams do not pass
   int idle = 0;
   std::uint64_t polls = 0;
   std::int64_t looked = 0, heard = 0;

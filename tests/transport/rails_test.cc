@@ -259,7 +259,7 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
 // where a message went.
 TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   int moves = 0;
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Setting s;
     s.seed = seed;
@@ -278,6 +278,37 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
     job.check();
     moves += static_cast<int>(job.of(0).counters().moves);
   }
+  EXPECT_GT(moves, 20) << "too quiet to prove anything";
+}
+
+// A firewall, or routes that lead a host's datagrams to itself astray: messages pass, datagrams do
+// not. Nothing is amiss then, and nothing may change that the peer would have to be told.
+TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
+  int moves = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    for (const bool pass : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << (pass ? "" : ", without datagrams"));
+      Setting s;
+      s.seed = seed;
+      s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
+      s.options.balance_every = 2;
+      s.options.measure_bytes = 1;
+      Job job(s);
+      job.rails().set_datagram_loss(pass ? 0 : 1000);
+      for (int i = 0; i < 200; ++i)
+        for (const Rank p : {0, 1}) job.message(p, 1 - p, i % 2, 20'000 + 100 * i, i * 40, i * 40);
+      const bool over = job.run(1e6);
+      if (!over) job.print();
+      ASSERT_TRUE(over) << "a rank waits where nothing will come";
+      job.check();
+      for (const Rank p : {0, 1}) {
+        EXPECT_EQ(job.of(p).counters().taken_out, 0u);
+        if (pass)
+          moves += static_cast<int>(job.of(p).counters().moves);
+        else
+          EXPECT_EQ(job.of(p).counters().moves, 0u);
+      }
+    }
   EXPECT_GT(moves, 20) << "too quiet to prove anything";
 }
 
