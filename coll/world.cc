@@ -213,8 +213,8 @@ void Core::close() noexcept {
   const std::lock_guard lock(mutex);
   links.clear();
   shm_link = -1;
+  rails.reset();  // first: what is around its faces has posted memory of its own
   transports.clear();
-  rails.reset();
 }
 
 void Core::share_profile() {

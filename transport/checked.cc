@@ -49,6 +49,8 @@ class Checked final : public Transport {
     caps_.tag_bits -= 1;
     caps_.checks = true;
   }
+  // What is below ends before the memory that it receives notes into.
+  ~Checked() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override;
   std::size_t poll(std::span<Completion> out) noexcept override;

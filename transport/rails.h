@@ -72,7 +72,8 @@ class Rails {
   Rails(const Rails&) = delete;
   Rails& operator=(const Rails&) = delete;
 
-  // What users of rail r post to. Must not outlive this. Once per rail.
+  // What users of rail r post to. Once per rail. Memory that they posted must outlive this, as the
+  // transports write to it until they end; a face itself may end later, but not be used.
   std::unique_ptr<Transport> face(int rail);
 
   // Receipts posted so far, and whether the first so many of them are out of this rank's hands: a

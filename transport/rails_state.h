@@ -131,6 +131,8 @@ struct Rails::State {
 
   State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<Paths> paths_in, Rank me,
         int nranks, const RailsOptions& options_in);
+  // The transports end before anything that they receive into: a receipt may still come.
+  ~State() { inner.clear(); }
 
   // ---- rails.cc: messages
   void post(int home, std::span<const Transfer> transfers) noexcept;
