@@ -19,6 +19,9 @@ namespace {
 // us, where nothing calls for more: until lanes are looked at, and datagrams are read.
 constexpr std::int64_t kLookEvery = 1000, kHearEvery = 200;
 
+// Answers that come on another rail only, until this one is silent.
+constexpr int kMissed = 3;
+
 // Reads of what a lane has completed before it is given up.
 constexpr int kLastReads = 64;
 
@@ -77,26 +80,29 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   for (int r = 0; r < nrails() && suspicion; ++r) {
     const Lane& l = lane(rank, r);
     if (!l.suspect || l.is != Lane::Is::kUp) continue;
-    bool another = false, link = false;
-    const Path& path = p.paths[static_cast<std::size_t>(r)];
-    for (int q = 0; q < nrails(); ++q) {
-      if (q == r) continue;
-      link = link || paths->link_up(q);
-      another = another || p.paths[static_cast<std::size_t>(q)].answered >=
-                               path.asked_since + options.dead_us / 2;
-    }
+    bool link = false;
+    for (int q = 0; q < nrails(); ++q) link = link || (q != r && paths->link_up(q));
     if (link && !paths->link_up(r)) {
       take_out(rank, r, "its link is down", true);
-    } else if (path.asked_since != 0 && now - path.asked_since >= options.dead_us && another) {
+    } else if (silent(rank, r, now)) {
+      const std::int64_t asked = p.paths[static_cast<std::size_t>(r)].asked_since;
       take_out(rank, r,
-               fmt::format("no answer for {} ms while another rail answers",
-                           (now - path.asked_since) / 1000),
+               fmt::format("no answer for {} ms while another rail answers", (now - asked) / 1000),
                true);
     }
   }
   for (int r = 0; r < nrails() && probing; ++r) try_open(rank, r, now);
   if (!p.notes.empty() && now - p.noted >= options.repeat_us) send_note(rank, now);
   if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
+}
+
+// Nothing comes over the rail, neither messages nor answers, and not because the peer is late: it has
+// answered several times on another one, and long ago.
+bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
+  const Path& path = peer(rank).paths[static_cast<std::size_t>(rail)];
+  return path.asked_since != 0 && now - path.asked_since >= options.dead_us &&
+         now - lane(rank, rail).still_since >= options.dead_us && path.missed >= kMissed &&
+         now - path.missed_since >= options.dead_us / 2;
 }
 
 bool Rails::State::others_up(const Peer& p, int rail) const {

@@ -66,6 +66,19 @@ void Rails::State::introduce(Rank rank, std::int64_t now) {
       me, rank);
 }
 
+void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
+  Peer& p = peer(rank);
+  for (std::size_t r = 0; r < p.paths.size(); ++r) {
+    Path& path = p.paths[r];
+    if (r == rail || path.asked_since == 0 || sent < path.asked_since) continue;
+    if (path.missed++ == 0) path.missed_since = paths->now_us();
+  }
+  p.paths[rail] = {.streak = p.paths[rail].streak + 1};
+  p.deaf = 0;
+  p.reached = true;
+  if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
+}
+
 // ---- notes ---------------------------------------------------------------------------------
 
 void Rails::State::say(Rank rank, std::string body, bool move) {
@@ -102,12 +115,7 @@ void Rails::State::hear(const Datagram& d) {
       break;
     }
     case 'o':
-      p.paths[rail].asked_since = 0;
-      p.paths[rail].answered = paths->now_us();
-      ++p.paths[rail].streak;
-      p.deaf = 0;
-      p.reached = true;
-      if (std::exchange(p.asked_to_move, false)) spread(d.from, Why::kAnswered);
+      if (std::int64_t sent = 0; get(in, sent)) answered(d.from, rail, sent);
       break;
     case 'n': {
       if (!get(in, number)) break;

@@ -93,8 +93,10 @@ struct Rails::State {
 
   struct Path {
     std::int64_t asked_since = 0;  // 0: nothing asked that is not answered
-    std::int64_t answered = 0;
     int streak = 0;
+    // Answers on other paths to what was asked since then, and the first of them.
+    int missed = 0;
+    std::int64_t missed_since = 0;
   };
 
   struct Note {
@@ -196,6 +198,8 @@ struct Rails::State {
 
   // ---- rails_notes.cc: what the ends tell each other
   void ping(Rank rank, std::int64_t now);
+  void answered(Rank rank, std::size_t rail, std::int64_t sent);
+  bool silent(Rank rank, int rail, std::int64_t now);
   void introduce(Rank rank, std::int64_t now);
   void say(Rank rank, std::string body, bool move = false);
   void send_note(Rank rank, std::int64_t now);
