@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
-constexpr int kMostUnanswered = 20;      // pings, until it is said that datagrams do not pass
+constexpr int kMostUnanswered = 10;      // pings, until it is said that datagrams do not pass
 
 template <class T>
 void put(std::string& out, const T& value) {
@@ -48,22 +48,24 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
     if (path.asked_since == 0) path.asked_since = now;
     paths->send(rank, r, text);
   }
-}
-
-// Before anything is amiss: can the two ends tell each other, once something is? A peer that does
-// not poll does not answer, so only pings count between which something came from it.
-void Rails::State::introduce(Rank rank, std::int64_t now) {
-  Peer& p = peer(rank);
-  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
-  if (p.reached || now - p.pinged < options.ping_us * patience) return;
-  ping(rank, now);
-  p.unanswered += std::exchange(p.lively, false);
+  if (p.reached || !p.lively || now - p.counted < options.ping_us) return;
+  // A peer that does not poll does not answer: pings count between which something came from it.
+  p.counted = now;
+  p.lively = false;
+  ++p.unanswered;
   if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
   log().warn(
       "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
       "rails do not stand in for each other, and one that fails fails the job. Let UDP pass between "
       "the addresses of the rails (firewall, routes), or switch this off: WEFT_FAILOVER=0",
       me, rank);
+}
+
+// Before anything is amiss: can the two ends tell each other, once something is?
+void Rails::State::introduce(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
+  if (!p.reached && now - p.pinged >= options.ping_us * patience) ping(rank, now);
 }
 
 void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {

@@ -117,7 +117,8 @@ struct Rails::State {
     int deaf = 0;  // pings since anything was answered
     bool reached = false;    // a datagram has been answered, ever
     bool lively = false;     // something came from it since the last ping
-    int unanswered = 0;      // pings to a lively peer, while it was not reached
+    int unanswered = 0;      // pings to a lively peer, while it was not reached; the last of them
+    std::int64_t counted = 0;
     bool asked_to_move = false;  // a ping is out whose answer lets large messages move
     std::deque<Note> notes;
     int moves_out = 0;  // among the notes
