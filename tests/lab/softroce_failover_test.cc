@@ -45,7 +45,7 @@ class FailingRails : public ::testing::Test {
     fs::create_directories(out_);
     const fs::path tests = fs::read_symlink("/proc/self/exe").parent_path();
     log_ = run(fmt::format("{} lab softroce --once --timeout {} --out {} -- {} {} {} {} {}",
-                           WEFT_BINARY, rounds ? 900 : 270, out_.string(),
+                           WEFT_BINARY, rounds ? 300 + 8 * std::atoi(rounds) : 270, out_.string(),
                            WEFT_SOURCE_DIR "/tests/lab/softroce_failover_checks", WEFT_BINARY,
                            tests.string(), rounds ? rounds : "3", getpid()))
                .text;
