@@ -28,6 +28,9 @@ constexpr int kLastReads = 64;
 // Rates that differ by less are those of equal rails on a busy machine.
 constexpr double kAlike = 1.25;
 
+// What counts of a measurement when the next one has come.
+constexpr double kKept = 7.0 / 8;
+
 }  // namespace
 
 // ---- looking -------------------------------------------------------------------------------
@@ -304,8 +307,11 @@ void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {
   const std::int64_t now = paths->now_us();
   l.busy_us += now - std::exchange(l.busy_since, now);
   if (l.bytes < options.measure_bytes || l.busy_us <= 0) return;
-  const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
-  l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
+  // Bytes and times are added up apart: where a processor is late, what took long once comes all at
+  // once the next time, and a mean of the two rates would be that of the second.
+  l.all_bytes = l.all_bytes * kKept + static_cast<double>(l.bytes);
+  l.all_us = l.all_us * kKept + static_cast<double>(l.busy_us);
+  l.rate = l.all_bytes / l.all_us;
   l.bytes = 0;
   l.busy_us = 0;
 }

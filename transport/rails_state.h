@@ -88,7 +88,8 @@ struct Rails::State {
     std::uint32_t open_large = 0;
     std::int64_t busy_since = 0, busy_us = 0;
     std::uint64_t bytes = 0;
-    double rate = 0;  // bytes per us, smoothed; 0: not known
+    double all_bytes = 0, all_us = 0;  // of the last measurements
+    double rate = 0;                   // bytes per us; 0: not known
   };
 
   struct Path {
