@@ -43,8 +43,7 @@ struct WorldOptions {
   bool integrity = false;
   // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes
   // over the others, and it is taken back when it returns (docs/decisions/0018). Where this is
-  // false, a failure of a rail fails the job. Over verbs only with WEFT_FAILOVER=1. The same on every
-  // rank. WEFT_FAILOVER=0.
+  // false, a failure of a rail fails the job. The same on every rank. WEFT_FAILOVER=0.
   bool failover = true;
   // Look at the counters of the rails' ports around operations: a rank's own error, and a warning
   // (WEFT_LOG=warn) about an operation that took longer than `slow`, say which of those that count

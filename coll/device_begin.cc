@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "coll/arguments.h"
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
 
@@ -45,24 +46,58 @@ DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLan
   return *lane;
 }
 
-// Puts the operation on its stream and in its lane.
-Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
-                 bool blocking, std::uint64_t bytes_in, std::uint64_t bytes_out,
-                 const Buffers& buffers) {
-  Core& core = *g.core;
-  if (buffers.has_in)
-    op->mine.in = device_address(device, op->call.in, bytes_in, buffers.in);
-  if (buffers.has_out)
-    op->mine.out = device_address(device, op->call.out, bytes_out, buffers.out);
+std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Rank root,
+                                              bool in_place) {
+  auto op = std::make_unique<DeviceOperation>();
+  op->collective = c;
+  op->call = call;
+  op->root = root;
+  op->in_place = in_place;
+  op->ordered = call.ordered;
+  op->mine.count = call.count;
+  op->mine.collective = static_cast<std::int32_t>(c);
+  op->mine.type = static_cast<std::int32_t>(call.type);
+  op->mine.op = static_cast<std::int32_t>(call.op);
+  op->mine.root = root;
+  op->mine.uneven = call.uneven;
+  op->mine.factor = call.factor;
+  return op;
+}
+
+// What the others are told of the buffers.
+void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
+                  std::uint64_t bytes_in, std::uint64_t bytes_out) {
+  if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);
+  if (buffers.has_out) op.mine.out = device_address(device, op.call.out, bytes_out, buffers.out);
   const auto plain = [](const Residence& r, bool has) {
     return has && r.kind == MemoryKind::kManaged;
   };
-  op->mine.on_device = op->mine.in.gpu >= 0 || op->mine.out.gpu >= 0 ||
-                       plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
-  op->mine.staged_only = (op->collective == Collective::kAllToAll && op->in_place) ||
-                         (buffers.has_in && op->mine.in.gpu < 0) ||
-                         (buffers.has_out && op->mine.out.gpu < 0);
+  op.mine.on_device = op.mine.in.gpu >= 0 || op.mine.out.gpu >= 0 ||
+                      plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
+  op.mine.staged_only = (op.collective == Collective::kAllToAll && op.in_place) ||
+                        (buffers.has_in && op.mine.in.gpu < 0) ||
+                        (buffers.has_out && op.mine.out.gpu < 0);
+}
 
+// Whether the World still works, and the call can be one of the graph that its stream captures.
+Status check_call(Device& device, GroupState& g, Collective c, const Call& call, bool blocking,
+                  bool& captured) {
+  {
+    const std::lock_guard lock(g.core->mutex);
+    if (g.core->broken) return g.core->failure;
+  }
+  captured = call.ordered && device.capturing(call.stream);
+  if (!captured || blocking) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{}: a call that is captured in a graph has no handle; use the form "
+                      "without _async",
+                      name(c))};
+}
+
+// Puts the operation on its stream and in its lane.
+Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
+                 bool blocking) {
+  Core& core = *g.core;
   std::shared_ptr<DeviceLanes> lanes;
   Operation* handle = nullptr;
   {
@@ -101,38 +136,49 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   return detached ? nullptr : handle;
 }
 
+// Blocks of different sizes: without a stream a detour of the caller's, else a lane's.
+Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call, Rank root,
+                        bool& in_place, bool blocking, Status& status, bool& taken,
+                        std::unique_ptr<Detour>& detour) {
+  const std::size_t n = g.ranks.size();
+  const Buffers b{call.in ? device.residence(call.in) : Residence{},
+                  call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
+                  call.out != nullptr};
+  const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
+  taken = call.ordered;
+  if (!call.ordered && !in_on && !out_on) return nullptr;
+  try {
+    status = check_kinds(c, b);
+    taken = taken || !status.ok();
+    if (!status.ok()) return nullptr;
+    if (!call.ordered) {
+      detour = detour_of_blocks(device, std::max(b.in.gpu, b.out.gpu), c, call, g.me, root, n,
+                                g.core->options.timeout);
+      in_place = false;
+      return nullptr;
+    }
+    bool captured = false;
+    if (status = check_call(device, g, c, call, blocking, captured); !status.ok()) return nullptr;
+    auto op = operation_of(c, call, root, in_place);
+    op->blocks = own_blocks(op->call, n);
+    op->mine.in.gpu = in_on ? b.in.gpu : -1;
+    op->mine.out.gpu = out_on ? b.out.gpu : -1;
+    return start(device, g, std::move(op), captured, blocking);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
+    taken = true;
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& call, Rank root,
                            bool& in_place, bool blocking, Status& status, bool& taken,
                            std::unique_ptr<Detour>& detour) {
   const std::size_t n = g.ranks.size();
-  if (call.uneven) {
-    taken = call.ordered;
-    if (call.ordered) {
-      status = {Code::kInvalidArgument,
-                fmt::format("{}_v is not put in the order of a stream; synchronize the stream and "
-                            "use the communicator without on(), or blocks of one size",
-                            name(c))};
-      return nullptr;
-    }
-    Buffers b{call.in ? device.residence(call.in) : Residence{},
-              call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
-              call.out != nullptr};
-    if (b.in.kind != MemoryKind::kDevice && b.out.kind != MemoryKind::kDevice) return nullptr;
-    status = check_kinds(c, b);
-    taken = !status.ok();
-    if (taken) return nullptr;
-    try {
-      detour = detour_of_blocks(device, std::max(b.in.gpu, b.out.gpu), c, call, g.me, root, n,
-                                g.core->options.timeout);
-      in_place = false;
-    } catch (const Error& e) {
-      status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
-      taken = true;
-    }
-    return nullptr;
-  }
+  if (call.uneven)
+    return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken, detour);
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;
   buffers.has_in = shape.in > 0 && call.count > 0;
@@ -146,44 +192,21 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
 
   status = check_kinds(c, buffers);
   if (!status.ok() || (call.count == 0 && c != Collective::kBarrier)) return nullptr;
-  {
-    const std::lock_guard lock(g.core->mutex);
-    if (g.core->broken) {
-      status = g.core->failure;
-      return nullptr;
-    }
-  }
   try {
-    const bool captured = call.ordered && device.capturing(call.stream);
-    if (captured && !blocking) {
-      status = {Code::kInvalidArgument,
-                fmt::format("{}: a call that is captured in a graph has no handle; use the form "
-                            "without _async",
-                            name(c))};
-      return nullptr;
-    }
+    bool captured = false;
+    if (status = check_call(device, g, c, call, blocking, captured); !status.ok()) return nullptr;
     const std::size_t element = size_of(call.type);
     const std::size_t bytes_in = call.count * shape.in * element;
     const std::size_t bytes_out = call.count * shape.out * element;
-    if (n == 1 && call.ordered) {  // nobody to wait for
+    if (n == 1 && call.ordered && call.op != RedOp::kPreMulSum) {  // nobody to wait for
       if (c != Collective::kBarrier && call.in != call.out)
         device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
                     call.stream);
       return nullptr;
     }
-    auto op = std::make_unique<DeviceOperation>();
-    op->collective = c;
-    op->call = call;
-    op->root = root;
-    op->in_place = in_place;
-    op->ordered = call.ordered;
-    op->mine.count = call.count;
-    op->mine.collective = static_cast<std::int32_t>(c);
-    op->mine.type = static_cast<std::int32_t>(call.type);
-    op->mine.op = static_cast<std::int32_t>(call.op);
-    op->mine.root = root;
-    op->mine.factor = call.factor;
-    return start(device, g, std::move(op), captured, blocking, bytes_in, bytes_out, buffers);
+    auto op = operation_of(c, call, root, in_place);
+    tell_buffers(device, *op, buffers, bytes_in, bytes_out);
+    return start(device, g, std::move(op), captured, blocking);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
     return nullptr;

@@ -106,23 +106,22 @@ std::unique_ptr<Detour> detour_of_blocks(Device& device, int gpu, Collective c, 
       break;
   }
   auto detour = std::make_unique<Detour>(device, gpu, deadline);
-  if (end_of(in.counts, in.offsets) != 0) {
-    std::byte* const host = detour->room(end_of(in.counts, in.offsets) * element);
-    const auto* from = static_cast<const std::byte*>(call.in);
-    for (std::size_t i = 0; i < in.counts.size(); ++i)
-      detour->down(host + in.offsets[i] * element, from + in.offsets[i] * element,
+  // Also where a side has nothing: what is passed on is all in host memory.
+  std::byte* const sent = detour->room(end_of(in.counts, in.offsets) * element);
+  const auto* from = static_cast<const std::byte*>(call.in);
+  for (std::size_t i = 0; i < in.counts.size(); ++i)
+    if (in.counts[i])
+      detour->down(sent + in.offsets[i] * element, from + in.offsets[i] * element,
                    in.counts[i] * element);
-    detour->wait();
-    call.in = host;
-  }
-  if (end_of(out.counts, out.offsets) != 0) {
-    std::byte* const host = detour->room(end_of(out.counts, out.offsets) * element);
-    auto* to = static_cast<std::byte*>(call.out);
-    for (std::size_t i = 0; i < out.counts.size(); ++i)
-      detour->later(to + out.offsets[i] * element, host + out.offsets[i] * element,
+  detour->wait();
+  std::byte* const received = detour->room(end_of(out.counts, out.offsets) * element);
+  auto* to = static_cast<std::byte*>(call.out);
+  for (std::size_t i = 0; i < out.counts.size(); ++i)
+    if (out.counts[i])
+      detour->later(to + out.offsets[i] * element, received + out.offsets[i] * element,
                     out.counts[i] * element);
-    call.out = host;
-  }
+  call.in = sent;
+  call.out = received;
   return detour;
 }
 

@@ -33,8 +33,9 @@ class Patience {
 
 std::string describe(const DeviceRecord& r) {
   const auto c = static_cast<Collective>(r.collective);
-  std::string text = fmt::format("{} #{} of {} x {}", name(c), r.number, r.count,
-                                 name(static_cast<DType>(r.type)));
+  const char* const type = name(static_cast<DType>(r.type));
+  std::string text = r.uneven ? fmt::format("{}_v #{} of {}", name(c), r.number, type)
+                              : fmt::format("{} #{} of {} x {}", name(c), r.number, r.count, type);
   if (reduces(c)) text += fmt::format(", {}", name(static_cast<RedOp>(r.op)));
   if (rooted(c)) text += fmt::format(", root {}", r.root);
   return text;
@@ -45,7 +46,7 @@ constexpr std::chrono::seconds kLeave{2};
 
 bool same(const DeviceRecord& a, const DeviceRecord& b) {
   return a.number == b.number && a.count == b.count && a.collective == b.collective &&
-         a.type == b.type && a.op == b.op && a.root == b.root;
+         a.type == b.type && a.op == b.op && a.root == b.root && a.uneven == b.uneven;
 }
 
 }  // namespace
@@ -256,6 +257,13 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
                           "rank {} {}, rank {} {}",
                           group_.me, describe(op.mine), r, describe(records[r])),
               group_.ranks[r]};
+
+  if (op.call.uneven) {
+    wait_for_stream(op);
+    Status s = run_blocks(*this, op);
+    note_path(op, nullptr);
+    return s;
+  }
 
   bool on_device = false, direct = !op.forced && group_.one_machine &&
                                    n <= static_cast<std::size_t>(kDeviceOperands) &&

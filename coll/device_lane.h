@@ -34,6 +34,7 @@ struct DeviceGate {
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
+  std::vector<std::size_t> blocks;  // what the spans of an uneven call point to
   Rank root = 0;
   bool in_place = false;
   DeviceRecord mine;                   // what the others are told
@@ -164,6 +165,9 @@ class DirectPath {
 // Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
 // memory, up, three slices under way. Works for all kinds of memory and all hosts.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op);
+
+// Runs an operation with blocks of different sizes: down, the collective of the host's memory, up.
+Status run_blocks(DeviceLane& lane, const DeviceOperation& op);
 
 // The collective on host memory, on the lane's companion.
 Handle start_on_host(Communicator& wire, Collective c, const void* in, void* out,

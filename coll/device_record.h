@@ -14,6 +14,7 @@ struct DeviceRecord {
   std::uint64_t number = 0;  // of the operation in its lane; of a capture
   std::uint64_t count = 0;
   std::int32_t collective = 0, type = 0, op = 0, root = 0;
+  std::uint64_t uneven = 0;  // 1: blocks of different sizes; `count` is 0
   // Of each rank.
   double factor = 1;
   std::int32_t on_device = 0;    // some buffer of this rank is device or managed memory

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <string_view>
 #include <thread>
 
 #include "coll/core.h"
@@ -26,12 +24,6 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   if (inner.size() < 2 || !options.failover) return;
   for (const auto& rail : inner)
     if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
-  // Healthy jobs over verbs were seen to stand still with it: only where it is asked for, until the
-  // cause is known (docs/decisions/0018, State).
-  const char* asked = std::getenv("WEFT_FAILOVER");
-  if (inner[0]->caps().name == std::string_view("verbs") &&
-      !(asked && asked == std::string_view("1")))
-    return;
   std::string why;
   auto paths = make_udp_paths(*job, *topology, why);
   if (!paths) {

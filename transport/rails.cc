@@ -223,6 +223,7 @@ void Rails::State::handle(int rail, const Completion& c) {
     failed.push_back({rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
+  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).lively = true;
   switch (slot.use) {
     case Use::kSend:
       if (slot.acked) {

@@ -19,6 +19,9 @@ namespace {
 // us, where nothing calls for more: until lanes are looked at, and datagrams are read.
 constexpr std::int64_t kLookEvery = 1000, kHearEvery = 200;
 
+// Answers that come on another rail only, until this one is silent.
+constexpr int kMissed = 3;
+
 // Reads of what a lane has completed before it is given up.
 constexpr int kLastReads = 64;
 
@@ -72,30 +75,34 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   } else {
     for (Path& path : p.paths) path = {};
     p.deaf = 0;
+    introduce(rank, now);
   }
   for (int r = 0; r < nrails() && suspicion; ++r) {
     const Lane& l = lane(rank, r);
     if (!l.suspect || l.is != Lane::Is::kUp) continue;
-    bool another = false, link = false;
-    const Path& path = p.paths[static_cast<std::size_t>(r)];
-    for (int q = 0; q < nrails(); ++q) {
-      if (q == r) continue;
-      link = link || paths->link_up(q);
-      another = another || p.paths[static_cast<std::size_t>(q)].answered >=
-                               path.asked_since + options.dead_us / 2;
-    }
+    bool link = false;
+    for (int q = 0; q < nrails(); ++q) link = link || (q != r && paths->link_up(q));
     if (link && !paths->link_up(r)) {
       take_out(rank, r, "its link is down", true);
-    } else if (path.asked_since != 0 && now - path.asked_since >= options.dead_us && another) {
+    } else if (silent(rank, r, now)) {
+      const std::int64_t asked = p.paths[static_cast<std::size_t>(r)].asked_since;
       take_out(rank, r,
-               fmt::format("no answer for {} ms while another rail answers",
-                           (now - path.asked_since) / 1000),
+               fmt::format("no answer for {} ms while another rail answers", (now - asked) / 1000),
                true);
     }
   }
   for (int r = 0; r < nrails() && probing; ++r) try_open(rank, r, now);
   if (!p.notes.empty() && now - p.noted >= options.repeat_us) send_note(rank, now);
   if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
+}
+
+// Nothing comes over the rail, neither messages nor answers, and not because the peer is late: it has
+// answered several times on another one, and long ago.
+bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
+  const Path& path = peer(rank).paths[static_cast<std::size_t>(rail)];
+  return path.asked_since != 0 && now - path.asked_since >= options.dead_us &&
+         now - lane(rank, rail).still_since >= options.dead_us && path.missed >= kMissed &&
+         now - path.missed_since >= options.dead_us / 2;
 }
 
 bool Rails::State::others_up(const Peer& p, int rail) const {
@@ -159,7 +166,7 @@ void Rails::State::settle_lane(Rank rank, int rail) {
   l.cause = old.cause;
   peer(rank).paths[static_cast<std::size_t>(rail)] = {};
   const RailsCounters before = counters;
-  spread(rank, true);
+  spread(rank, Why::kLanes);
   if (on_event)
     on_event({RailEvent::Kind::kReplay, rail, rank, false, old.cause,
               counters.replayed - before.replayed,
@@ -190,7 +197,7 @@ void Rails::State::taken_back(Rank rank, int rail) {
   const bool last = --lanes_out[static_cast<std::size_t>(rail)] == 0;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
   if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, last, l.cause});
-  spread(rank, true);
+  spread(rank, Why::kLanes);
 }
 
 // ---- what goes where -----------------------------------------------------------------------
@@ -237,8 +244,9 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
   return table;
 }
 
-void Rails::State::spread(Rank rank, bool always) {
+void Rails::State::spread(Rank rank, Why why) {
   Peer& p = peer(rank);
+  const bool always = why == Why::kLanes;
   // One move at a time. Were a second one under way, a message sent by it could meet a receive that
   // the first one, heard late, then takes away half filled.
   if (p.moves_out > 0) {
@@ -246,9 +254,10 @@ void Rails::State::spread(Rank rank, bool always) {
     return;
   }
   bool changed = false;
+  std::vector<Table> next = p.out;
   for (int home = 0; home < nrails(); ++home) {
     const Table table = table_for(p, rank, home);
-    Table& now = p.out[static_cast<std::size_t>(home)];
+    const Table& now = p.out[static_cast<std::size_t>(home)];
     // Rates are never twice the same: a change by one bucket is none.
     int moved = 0;
     bool other = false;
@@ -260,14 +269,25 @@ void Rails::State::spread(Rank rank, bool always) {
     if (!always && !other && moved <= 2) continue;
     if (table == now) continue;
     changed = true;
-    now = table;
-    if (!log().should_log(spdlog::level::debug)) continue;
+    next[static_cast<std::size_t>(home)] = table;
+  }
+  // Rails do well without this move, and where no datagram passes (a firewall, the routes) the peer
+  // would never hear of it and wait on the old rail for ever. A later look asks again.
+  if (changed && why == Why::kRates) {
+    p.asked_to_move = attention = true;
+    return ping(rank, paths->now_us());
+  }
+  for (int home = 0; home < nrails() && changed; ++home) {
+    const Table& table = next[static_cast<std::size_t>(home)];
+    if (table == p.out[static_cast<std::size_t>(home)]) continue;
+    if (!log().should_log(spdlog::level::debug)) break;
     std::string text;
     for (int r = 0; r < nrails(); ++r)
-      text += fmt::format(" rail {}: {} ({:.1f} MB/s)", r, std::ranges::count(now, r),
+      text += fmt::format(" rail {}: {} ({:.1f} MB/s)", r, std::ranges::count(table, r),
                           p.lanes[static_cast<std::size_t>(r)].rate);
     log().debug("weft: rank {}: to rank {} from rail {}, of {}:{}", me, rank, home, kBuckets, text);
   }
+  p.out = std::move(next);
   if (changed || always) say_move(rank);
   if (always) place_waiting(rank);
 }

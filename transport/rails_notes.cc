@@ -17,6 +17,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kMostTags = 5000;  // in one datagram
+constexpr int kMostUnanswered = 10;      // pings, until it is said that datagrams do not pass
 
 template <class T>
 void put(std::string& out, const T& value) {
@@ -47,6 +48,37 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
     if (path.asked_since == 0) path.asked_since = now;
     paths->send(rank, r, text);
   }
+  if (p.reached || !p.lively || now - p.counted < options.ping_us) return;
+  // A peer that does not poll does not answer: pings count between which something came from it.
+  p.counted = now;
+  p.lively = false;
+  ++p.unanswered;
+  if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
+  log().warn(
+      "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
+      "rails do not stand in for each other, and one that fails fails the job. Let UDP pass between "
+      "the addresses of the rails (firewall, routes), or switch this off: WEFT_FAILOVER=0",
+      me, rank);
+}
+
+// Before anything is amiss: can the two ends tell each other, once something is?
+void Rails::State::introduce(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
+  if (!p.reached && now - p.pinged >= options.ping_us * patience) ping(rank, now);
+}
+
+void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
+  Peer& p = peer(rank);
+  for (std::size_t r = 0; r < p.paths.size(); ++r) {
+    Path& path = p.paths[r];
+    if (r == rail || path.asked_since == 0 || sent < path.asked_since) continue;
+    if (path.missed++ == 0) path.missed_since = paths->now_us();
+  }
+  p.paths[rail] = {.streak = p.paths[rail].streak + 1};
+  p.deaf = 0;
+  p.reached = true;
+  if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
 }
 
 // ---- notes ---------------------------------------------------------------------------------
@@ -85,10 +117,7 @@ void Rails::State::hear(const Datagram& d) {
       break;
     }
     case 'o':
-      p.paths[rail].asked_since = 0;
-      p.paths[rail].answered = paths->now_us();
-      ++p.paths[rail].streak;
-      p.deaf = 0;
+      if (std::int64_t sent = 0; get(in, sent)) answered(d.from, rail, sent);
       break;
     case 'n': {
       if (!get(in, number)) break;
@@ -108,7 +137,7 @@ void Rails::State::hear(const Datagram& d) {
       p.moves_out -= p.notes.front().move;
       p.notes.pop_front();
       if (!p.notes.empty()) send_note(d.from, paths->now_us());
-      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, true);
+      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
       break;
     default:
       break;

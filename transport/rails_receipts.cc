@@ -119,7 +119,7 @@ void Rails::State::finish_send(std::uint32_t s) {
   --retained;
   const bool counts = large(slot.t);
   free(s);
-  if (counts && ++p.large % options.balance_every == 0) spread(rank, false);
+  if (counts && ++p.large % options.balance_every == 0) spread(rank, Why::kRates);
 }
 
 }  // namespace weft

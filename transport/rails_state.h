@@ -93,8 +93,10 @@ struct Rails::State {
 
   struct Path {
     std::int64_t asked_since = 0;  // 0: nothing asked that is not answered
-    std::int64_t answered = 0;
     int streak = 0;
+    // Answers on other paths to what was asked since then, and the first of them.
+    int missed = 0;
+    std::int64_t missed_since = 0;
   };
 
   struct Note {
@@ -113,6 +115,11 @@ struct Rails::State {
     std::uint64_t large = 0;  // large messages sent so far
     std::int64_t pinged = 0;
     int deaf = 0;  // pings since anything was answered
+    bool reached = false;    // a datagram has been answered, ever
+    bool lively = false;     // something came from it since the last ping
+    int unanswered = 0;      // pings to a lively peer, while it was not reached; the last of them
+    std::int64_t counted = 0;
+    bool asked_to_move = false;  // a ping is out whose answer lets large messages move
     std::deque<Note> notes;
     int moves_out = 0;  // among the notes
     bool spread_again = false;  // once there are none
@@ -178,7 +185,13 @@ struct Rails::State {
   void taken_back(Rank rank, int rail);
   void fresh(Lane& lane);
   void try_open(Rank rank, int rail, std::int64_t now);
-  void spread(Rank rank, bool always);
+  // Why what goes where is looked at again.
+  enum class Why {
+    kRates,     // they may have changed: asks the peer first whether it hears
+    kAnswered,  // it does
+    kLanes,     // one went or came: in any case
+  };
+  void spread(Rank rank, Why why);
   Table table_for(const Peer& p, Rank rank, int home) const;
   void timed(Lane& lane, std::size_t bytes, bool begins);
   std::vector<int> stripes(Rank rank, int home) const;
@@ -186,6 +199,9 @@ struct Rails::State {
 
   // ---- rails_notes.cc: what the ends tell each other
   void ping(Rank rank, std::int64_t now);
+  void answered(Rank rank, std::size_t rail, std::int64_t sent);
+  bool silent(Rank rank, int rail, std::int64_t now);
+  void introduce(Rank rank, std::int64_t now);
   void say(Rank rank, std::string body, bool move = false);
   void send_note(Rank rank, std::int64_t now);
   void hear(const Datagram& d);
@@ -223,6 +239,7 @@ struct Rails::State {
   };
   std::vector<Failed> failed;  // lanes whose transport reported an error
   bool attention = false;      // look at once
+  bool warned = false;         // that datagrams do not pass
   int idle = 0;
   std::uint64_t polls = 0;
   std::int64_t looked = 0, heard = 0;

@@ -1,5 +1,6 @@
 #include "transport/sim_rails.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/decorator.h"
@@ -73,9 +74,12 @@ class SimPaths final : public Paths {
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
     rails_.random_ = rails_.random_ * 6364136223846793005u + 1442695040888963407u;
     if (!link_up(rail) || static_cast<int>((rails_.random_ >> 33) % 1000) < rails_.loss_) return;
-    const double at_us = rails_.fabric_.now_us() + rails_.latency_us_;
-    rails_.flying_[static_cast<std::size_t>(to)].push_back(
-        {at_us, {rank_, rail, std::string(bytes)}});
+    const double at_us = rails_.fabric_.now_us() + rails_.latency_us_ +
+                         rails_.delay_us_[static_cast<std::size_t>(rail)];
+    auto& flying = rails_.flying_[static_cast<std::size_t>(to)];
+    const auto later = std::find_if(flying.begin(), flying.end(),
+                                    [=](const auto& other) { return other.at_us > at_us; });
+    flying.insert(later, {at_us, {rank_, rail, std::string(bytes)}});
     rails_.fabric_.wake(to * rails_.rails_ + rail, at_us);
   }
   bool receive(Datagram& datagram) noexcept override {
@@ -106,7 +110,8 @@ SimRails::SimRails(SimFabricOptions options, int rails)
       host_(options.host_of_rank),
       latency_us_(options.rail.latency_us),
       fabric_(spread(std::move(options), rails)),
-      flying_(host_.size()) {}
+      flying_(host_.size()),
+      delay_us_(static_cast<std::size_t>(rails), 0) {}
 
 std::unique_ptr<Transport> SimRails::transport(Rank rank, int rail) {
   return std::make_unique<SimRailTransport>(*this, rank, rail);

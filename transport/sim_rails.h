@@ -33,6 +33,8 @@ class SimRails {
 
   // Of datagrams, of which so many of a thousand are lost though the links are up.
   void set_datagram_loss(int per_mille) { loss_ = per_mille; }
+  // Datagrams of one rail come so much later than those of the others.
+  void set_datagram_delay(int rail, double us) { delay_us_[at(rail)] = us; }
 
  private:
   friend class SimRailTransport;
@@ -48,6 +50,7 @@ class SimRails {
   double latency_us_;
   SimFabric fabric_;
   std::vector<std::deque<Flying>> flying_;  // by rank
+  std::vector<double> delay_us_;  // by rail
   int loss_ = 0;
   std::uint64_t random_ = 1;
 };

@@ -215,11 +215,12 @@ TEST_F(DeviceCollectives, Messages) {
 // Every uneven form on device memory, with gaps between the blocks that must stay as they are.
 TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
   run_ranks(places({3}), patient(), [](World& world) {
-    Communicator comm = world.world();
     TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-    const Rank me = comm.rank();
-    const int n = comm.size();
-    for (const std::size_t scale : {std::size_t{1}, std::size_t{50000}}) {
+    const Rank me = world.rank();
+    const int n = world.size();
+    for (const auto& [scale, ordered] : {std::pair{1ul, false}, {1ul, true}, {50000ul, false},
+                                         {50000ul, true}}) {
+      Communicator comm = ordered ? world.world().on(work.get()) : world.world();
       // Rank r has scale * r elements (0 has none); one element is left free behind each.
       std::vector<std::size_t> counts, offsets;
       std::size_t end = 0;

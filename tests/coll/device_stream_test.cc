@@ -49,6 +49,62 @@ TEST_F(DeviceStreams, ManyOperationsOfOneStreamKeepTheirOrder) {
   });
 }
 
+// All is put on a stream that stands still, inputs and results too.
+TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
+  run_ranks(places({3}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    Communicator comm = world.world().on(work.get());
+    const std::vector<std::size_t> counts = {5, 0, 700};
+    const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
+    DeviceBuffer small(work, own * 8), large(work, 705 * 8);
+    std::vector<std::int64_t> mine(own), got(own);
+    const auto put_on_stream = [&] {
+      fake.copy(small.data(), mine.data(), own * 8, work.gpu(), work.get());
+      ASSERT_TRUE(comm.all_gather_v(small.data(), large.data(), counts, DType::kInt64).ok());
+      ASSERT_TRUE(comm.reduce_scatter_v(large.data(), small.data(), counts, DType::kInt64,
+                                        RedOp::kSum)
+                      .ok());
+      fake.copy(got.data(), small.data(), own * 8, work.gpu(), work.get());
+    };
+    std::atomic<std::uint32_t>* word = fake.words(1);
+    fake.wait_word(work.get(), word, 1);
+    put_on_stream();
+    std::fill(mine.begin(), mine.end(), 11);
+    word->store(1);
+    work.wait();
+    EXPECT_EQ(got, std::vector<std::int64_t>(own, 33));
+    fake.free_words(word);
+
+    fake.begin_capture(work.get());
+    put_on_stream();
+    const FakeDevice::Graph graph = fake.end_capture(work.get());
+    for (int replay = 1; replay <= 3; ++replay) {
+      std::fill(mine.begin(), mine.end(), replay);
+      fake.launch_graph(graph, work.get());
+      work.wait();
+      EXPECT_EQ(got, std::vector<std::int64_t>(own, 3 * replay));
+    }
+  });
+}
+
+TEST_F(DeviceStreams, OneRankMultipliesToo) {
+  run_ranks(places({1}), patient(), [](World& world) {
+    TestStream work(*device());
+    DeviceBuffer data(work, 4);
+    std::vector<std::byte> bytes(4);
+    testing::put(bytes.data(), 0, DType::kFloat32, 3);
+    data.put(bytes);
+    ASSERT_TRUE(world.world()
+                    .on(work.get())
+                    .all_reduce(data.data(), data.data(), 1, DType::kFloat32,
+                                Reduction{RedOp::kPreMulSum, 0.5})
+                    .ok());
+    testing::put(bytes.data(), 0, DType::kFloat32, 1.5);
+    EXPECT_EQ(data.get(), bytes);
+  });
+}
+
 TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();

@@ -267,6 +267,21 @@ TEST_F(Failover, WithDeterministicSums) {
   links_break(std::min(rounds(), 20) / 2, "WEFT_DETERMINISTIC=1");
 }
 
+// UDP is filtered and TCP is not. Rails whose rates differ are weighed differently only where the
+// other end can be told.
+TEST_F(Failover, HealthyRailsNeedNoDatagrams) {
+  const Output result = run(fmt::format(
+      "WEFT_FAILOVER=1 WEFT_LOG=warn timeout 200 {0} --name {1} --hosts 2 --rails 2 "
+      "--rate 200mbit,100mbit -- bash -c 'ip rule del pref 0 && ip rule add pref 1 ipproto udp "
+      "prohibit && ip rule add pref 5 lookup local || exit 77; "
+      "exec {2} perf all_reduce -b 256K -e 1M -f 4 -w 2 -i 150'",
+      kNetlab, lab_, WEFT_BINARY));
+  if (result.exit_code == 77) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("all results exact"));
+  EXPECT_THAT(result.text, HasSubstr("no datagram is answered on any rail"));
+}
+
 // By the bytes on the wire: time proves nothing on a machine that does other things, too.
 TEST_F(Failover, ASlowRailGetsLessAndThenItsShareAgain) { a_slow_rail_gets_less(1); }
 TEST_F(Failover, ASlowRailGetsLessWithTwoRanksPerHost) { a_slow_rail_gets_less(2); }

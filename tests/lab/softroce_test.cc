@@ -186,6 +186,13 @@ TEST_F(Guest, HasAnActiveDeviceForEachPort) {
     EXPECT_THAT(r.text, ContainsRegex(std::string(name) + "/1 state ACTIVE"));
 }
 
+// The switch sends nothing back to where it came from: datagrams between ranks of one host, by which
+// rails stand in for each other, would be lost there.
+TEST_F(Guest, AHostReachesItselfAndOthersByTheSwitch) {
+  EXPECT_THAT(result("to_itself").text, HasSubstr("local 10.0.1.1 "));
+  EXPECT_THAT(result("to_another").text, AllOf(HasSubstr("dev h0r1"), Not(HasSubstr("local "))));
+}
+
 TEST_F(Guest, RanksAreToldWhoTheyAre) {
   std::vector<std::string> lines;
   std::stringstream stream(result("environment").text);

@@ -84,6 +84,12 @@ class Job {
   // From the completion of its last send on the rank does not poll.
   void rests_when_sent(Rank p) { resting_ = p; }
 
+  // In between the rank does not poll.
+  void rests(Rank p, double from_us, double to_us) {
+    rests_.push_back({p, from_us, to_us});
+    wake(p, to_us);
+  }
+
   // False: the messages are not all over by then.
   bool run(double until_us) {
     bool late = false;
@@ -168,6 +174,8 @@ class Job {
           return m.from != p || m.sends > 0;
         }))
       return;
+    for (const Rest& rest : rests_)
+      if (rest.rank == p && now_us() >= rest.from_us && now_us() < rest.to_us) return;
     std::vector<Completion> out(16);
     for (int turn = 0; turn < 2; ++turn)  // what one face's poll finds may be for another
       for (auto& face : members_[at(p)].faces)
@@ -198,6 +206,11 @@ class Job {
   std::multimap<double, std::function<void()>> at_;
   std::size_t ended_ = 0;
   Rank resting_ = kNoRank;
+  struct Rest {
+    Rank rank;
+    double from_us, to_us;
+  };
+  std::vector<Rest> rests_;
   std::vector<std::pair<Rank, RailEvent>> events_;
 };
 
@@ -259,7 +272,7 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
 // where a message went.
 TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
   int moves = 0;
-  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Setting s;
     s.seed = seed;
@@ -279,6 +292,51 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
     moves += static_cast<int>(job.of(0).counters().moves);
   }
   EXPECT_GT(moves, 20) << "too quiet to prove anything";
+}
+
+// A firewall, or routes that lead a host's datagrams to itself astray: messages pass, datagrams do
+// not. Nothing is amiss then, and nothing may change that the peer would have to be told.
+TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
+  int moves = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    for (const bool pass : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << (pass ? "" : ", without datagrams"));
+      Setting s;
+      s.seed = seed;
+      s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
+      s.options.balance_every = 2;
+      s.options.measure_bytes = 1;
+      Job job(s);
+      job.rails().set_datagram_loss(pass ? 0 : 1000);
+      for (int i = 0; i < 200; ++i)
+        for (const Rank p : {0, 1}) job.message(p, 1 - p, i % 2, 20'000 + 100 * i, i * 40, i * 40);
+      const bool over = job.run(1e6);
+      if (!over) job.print();
+      ASSERT_TRUE(over) << "a rank waits where nothing will come";
+      job.check();
+      for (const Rank p : {0, 1}) {
+        EXPECT_EQ(job.of(p).counters().taken_out, 0u);
+        if (pass)
+          moves += static_cast<int>(job.of(p).counters().moves);
+        else
+          EXPECT_EQ(job.of(p).counters().moves, 0u);
+      }
+    }
+  EXPECT_GT(moves, 20) << "too quiet to prove anything";
+}
+
+// A rank that has something else to do answers late, and not on all rails at the same moment.
+TEST(Rails, ALateAnswerIsNoSilence) {
+  Setting s;
+  Job job(s);
+  job.rails().set_datagram_delay(1, 30'000);
+  for (int i = 0; i < 10; ++i)  // receives wait for long
+    for (const Rank p : {0, 1})
+      job.message(p, 1 - p, i % 2, 30'000, 1e6 + i * 700'000, i * 700'000);
+  for (int i = 0; i < 20; ++i) job.rests(1, 50'000 + i * 400'000, 390'000 + i * 400'000);
+  ASSERT_TRUE(job.run(1e7));
+  job.check();
+  for (const Rank p : {0, 1}) EXPECT_EQ(job.of(p).counters().taken_out, 0u) << "rank " << p;
 }
 
 class RailsDown : public ::testing::TestWithParam<bool> {};
