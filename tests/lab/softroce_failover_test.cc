@@ -25,8 +25,8 @@ class FailingRails : public weft::testing::SoftroceChecks {
  protected:
   static void SetUpTestSuite() {
     const char* rounds = std::getenv("WEFT_FAILOVER_ROUNDS");
-    boot(fmt::format("--timeout {}", rounds ? 900 : 270), "softroce_failover_checks",
-         fmt::format("{} {}", rounds ? rounds : "3", getpid()));
+    boot(fmt::format("--timeout {}", rounds ? 300 + 8 * std::atoi(rounds) : 270),
+         "softroce_failover_checks", fmt::format("{} {}", rounds ? rounds : "3", getpid()));
   }
   static std::string good(const std::string& check) {
     const auto [text, code] = result(check);
