@@ -15,6 +15,7 @@
 
 #include "coll/metrics.h"
 #include "support/ranks.h"
+#include "support/read_file.h"
 #include "support/shell.h"
 #include "support/temporary_folder.h"
 
@@ -29,14 +30,8 @@ using ::testing::Not;
 class Observed : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_ / name; }
-  static std::string read(const std::string& path) {
-    std::ifstream in(path);
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
   static nlohmann::json json(const std::string& path) {
-    return nlohmann::json::parse(read(path), nullptr, false);
+    return nlohmann::json::parse(read_file(path), nullptr, false);
   }
 
   const testing::TemporaryFolder folder_;
@@ -140,7 +135,7 @@ TEST_F(Observed, PrometheusText) {
       run(fmt::format("WEFT_METRICS={} {}", file("m.prom"), perf("all_reduce -b 1M -e 1M -i 20")));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   for (int r = 0; r < 4; ++r) {
-    std::istringstream text(read(file(fmt::format("m.rank{}.prom", r))));
+    std::istringstream text(read_file(file(fmt::format("m.rank{}.prom", r))));
     int samples = 0;
     for (std::string line; std::getline(text, line);) {
       if (line.starts_with("#")) continue;
@@ -149,7 +144,7 @@ TEST_F(Observed, PrometheusText) {
     }
     EXPECT_GT(samples, 15);
   }
-  const std::string text = read(file("m.rank1.prom"));
+  const std::string text = read_file(file("m.rank1.prom"));
   EXPECT_THAT(text, ContainsRegex("weft_calls_total.rank=\"1\",collective=\"all_reduce\". [0-9]+"));
   EXPECT_THAT(text, ContainsRegex("weft_sent_bytes_total.*link=\"rail 0"));
   EXPECT_THAT(text, ContainsRegex("weft_pick_measured_us.*collective=\"all_reduce\""));

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "support/read_file.h"
 #include "support/shell.h"
 
 namespace weft {
@@ -33,15 +34,8 @@ struct Block {
 };
 void PrintTo(const Block& block, std::ostream* out) { *out << block.page << ":" << block.line; }
 
-std::string read(const fs::path& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 std::vector<Block> blocks_of(const std::string& page) {
-  std::istringstream in(read(kSource / page));
+  std::istringstream in(read_file(kSource / page));
   std::vector<Block> blocks;
   std::string mark, argument, line;
   bool inside = false;
@@ -123,7 +117,7 @@ TEST_P(Page, BlockIsTrue) {
   const Block& block = GetParam();
   SCOPED_TRACE(block.page + ":" + std::to_string(block.line));
   if (block.mark == "file" && fs::exists(kSource / block.argument)) {
-    EXPECT_NE(read(kSource / block.argument).find(block.text), std::string::npos)
+    EXPECT_NE(read_file(kSource / block.argument).find(block.text), std::string::npos)
         << "the block is not (a part of) " << block.argument;
     return;
   }
@@ -153,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Docs, Page, testing::ValuesIn(all_blocks()), [](const a
 });
 
 TEST(Docs, TheReadmeHasItsCommands) {
-  const std::string readme = read(kSource / "README.md");
+  const std::string readme = read_file(kSource / "README.md");
   for (const char* command : {"./weft validate", "./weft test", "./weft perf", "./weft explain"})
     EXPECT_NE(readme.find(command), std::string::npos) << command;
 }
@@ -164,7 +158,7 @@ TEST(Docs, LinksLeadToFiles) {
   for (const auto& entry : fs::recursive_directory_iterator(kSource / "docs"))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   for (const fs::path& page : pages) {
-    const std::string text = read(page);
+    const std::string text = read_file(page);
     for (std::size_t at = 0; (at = text.find("](", at)) != text.npos;) {
       at += 2;
       std::string link = text.substr(at, text.find(')', at) - at);

@@ -70,7 +70,7 @@ bool in_canonical_order(weft::Communicator& all, std::int64_t operation) {
 }
 
 // A rank: collectives of changing sizes until `file` is there, each result checked. All ranks stop
-// at the same one, as rank 0 says.
+// at the same one, as rank 0 says. `file`.upR, .outR, .backR: what rank R has come to.
 int rank_main(const std::string& file) try {
   const char* deterministic = std::getenv("WEFT_DETERMINISTIC");
   auto world = weft::World::from_environment();
@@ -100,6 +100,13 @@ int rank_main(const std::string& file) try {
     }
     if (deterministic && done % 8 == 3 && !in_canonical_order(all, done)) return 1;
     if (done % 8 == 7) {
+      const weft::Metrics now = world->metrics();
+      const auto tell = [&](const char* what) {
+        std::ofstream(fmt::format("{}.{}{}", file, what, world->rank()));
+      };
+      tell("up");
+      if (now.rails_taken_out > 0) tell("out");
+      if (now.rails_taken_back > 0) tell("back");
       go = fs::exists(file) ? 0 : 1;
       all.broadcast(&go, &go, 1, weft::DType::kInt32, 0).check();
     }
@@ -128,7 +135,8 @@ class Failover : public ::testing::Test {
   }
   void TearDown() override {
     if (lab_.empty()) return;
-    fs::remove(file_);
+    for (const char* what : {"", ".up", ".out", ".back"})
+      for (const char* rank : {"", "0", "1", "2", "3"}) fs::remove(file_ + what + rank);
     run(kScript + " down --lab " + lab_ + " 2>/dev/null");
   }
   void start(const std::string& options, const std::string& environment = "") {
@@ -137,9 +145,14 @@ class Failover : public ::testing::Test {
                  fs::read_symlink("/proc/self/exe").string() + " --rank " + file_ + " 2>&1");
     });
     // The first operations: the job is up.
-    for (int i = 0; i < 300 && run(kScript + " status --lab " + lab_ + " 2>&1").exit_code != 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    wait_for(".up0");
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  // Until a rank has come to that, or the job has ended.
+  void wait_for(const std::string& what) {
+    for (int i = 0; i < 2400 && !fs::exists(file_ + what); ++i)
+      if (ranks_.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) break;
+    EXPECT_TRUE(fs::exists(file_ + what)) << what;
   }
   void link(int host, int rail, const char* to) {
     const Output o = run(fmt::format("ip -n weft-{}-h{} link set rail{} {}", lab_, host, rail, to));
@@ -229,9 +242,9 @@ class Failover : public ::testing::Test {
 TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
   start("--hosts 2 --ppn 2 --rails 2 --rate 400mbit");
   link(2, 1, "down");
-  pause_ms(2000);
+  wait_for(".out3");
   link(2, 1, "up");
-  pause_ms(1500);
+  wait_for(".back3");
   const Output result = finish();
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is taken out: "));
@@ -249,9 +262,9 @@ TEST_F(Failover, ASwitchThatDiesIsNoticed) {
     EXPECT_EQ(o.exit_code, 0) << o.text;
   };
   bridge("down");
-  pause_ms(2000);
+  wait_for(".out2");
   bridge("up");
-  pause_ms(1500);
+  wait_for(".back2");
   const Output result = finish();
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 .* is taken out: no answer for [0-9]+ ms while"));

@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "support/shell.h"
+#include "tests/lab/softroce_boot.h"
 
 namespace {
 
@@ -30,86 +30,39 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 using weft::Output;
+using weft::read_file;
 using weft::run;
+using weft::testing::CheckResult;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/softroce";
 const std::string kSoftroce = std::string(WEFT_BINARY) + " lab softroce ";
-constexpr const char* kChecksSeconds = "480";
+constexpr int kChecksSeconds = 480;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// Empty, or why there is no lab here.
-const std::string& missing() {
-  static const std::string why = [] {
-    const Output check = run(kScript + " check");
-    return check.exit_code == 0 ? std::string() : check.text;
-  }();
-  return why;
-}
-
-struct Result {
-  std::string text;
-  int code = -1;
-};
-
-class Lab : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!missing().empty())
-      GTEST_SKIP() << "missing capability: the Soft-RoCE guest (" << missing() << ")";
-  }
-};
+using Lab = weft::testing::Softroce;
 
 // One boot for all of these.
-class Guest : public Lab {
+class Guest : public weft::testing::SoftroceChecks {
  protected:
   static void SetUpTestSuite() {
-    if (!missing().empty()) return;
-    out_ = fs::temp_directory_path() / ("softroce_test_" + std::to_string(getpid()));
-    fs::create_directories(out_);
-    const fs::path tests = fs::read_symlink("/proc/self/exe").parent_path();
-    log_ =
-        run(kSoftroce + "--once --rails 2 --timeout " + kChecksSeconds + " --out " + out_.string() +
-            " -- " WEFT_SOURCE_DIR "/tests/lab/softroce_checks " WEFT_BINARY " " + tests.string() +
-            " " WEFT_SOURCE_DIR)
-            .text;
-    std::printf("%s", log_.c_str());
+    boot(fmt::format("--rails 2 --timeout {}", kChecksSeconds), "softroce_checks",
+         WEFT_SOURCE_DIR);
   }
-  static void TearDownTestSuite() { fs::remove_all(out_); }
 
-  static Result result(const std::string& check) {
-    Result r;
-    if (!fs::exists(out_ / (check + ".code"))) {
-      ADD_FAILURE() << "the guest did not come to " << check << ":\n" << log_;
-      return r;
-    }
-    r.text = read_file(out_ / (check + ".txt"));
-    r.code = std::stoi(read_file(out_ / (check + ".code")));
-    return r;
-  }
   static nlohmann::json json(const std::string& check) {
-    const std::string text = read_file(out_ / (check + ".json"));
+    const std::string text = left(check + ".json");
     return text.empty() ? nlohmann::json() : nlohmann::json::parse(text);
   }
   static void expect_good(const std::string& check) {
-    const Result r = result(check);
+    const CheckResult r = result(check);
     EXPECT_EQ(r.code, 0) << check << ":\n" << r.text;
   }
   // Both ends of a pair test that went well and found every byte right.
   static void expect_good_pair(const std::string& check) {
-    const Result r = result(check);
-    EXPECT_EQ(r.code, 0) << check << ":\n" << r.text << read_file(out_ / (check + "_server.txt"));
+    const CheckResult r = result(check);
+    EXPECT_EQ(r.code, 0) << check << ":\n" << r.text << left(check + "_server.txt");
     EXPECT_EQ(result(check + "_server").code, 0) << check;
     EXPECT_THAT(r.text, Not(HasSubstr("WRONG"))) << check;
   }
-
-  inline static fs::path out_;
-  inline static std::string log_;
 };
 
 // ---- the lab itself ------------------------------------------------------------------------
@@ -181,7 +134,7 @@ TEST(LabArguments, AreChecked) {
 // ---- in the guest --------------------------------------------------------------------------
 
 TEST_F(Guest, HasAnActiveDeviceForEachPort) {
-  const Result r = result("devices");
+  const CheckResult r = result("devices");
   for (const char* name : {"rxe_h0r0", "rxe_h0r1", "rxe_h1r0", "rxe_h1r1"})
     EXPECT_THAT(r.text, ContainsRegex(std::string(name) + "/1 state ACTIVE"));
 }
@@ -201,7 +154,7 @@ TEST_F(Guest, RanksAreToldWhoTheyAre) {
               UnorderedElementsAre("0 4 0 h0 rxe_h0r0,rxe_h0r1 ", "1 4 1 h0 rxe_h0r0,rxe_h0r1 ",
                                    "2 4 0 h1 rxe_h1r0,rxe_h1r1 ", "3 4 1 h1 rxe_h1r0,rxe_h1r1 "));
   EXPECT_EQ(result("worst_code").code, 7);
-  const Result more = result("too_many_hosts");
+  const CheckResult more = result("too_many_hosts");
   EXPECT_EQ(more.code, 4);
   EXPECT_THAT(more.text, HasSubstr("started with 2 hosts"));
 }
@@ -254,7 +207,7 @@ TEST_F(Guest, LossShowsInTheCounters) {
 }
 
 TEST_F(Guest, APulledCableIsNamed) {
-  const Result r = result("bw_cable");
+  const CheckResult r = result("bw_cable");
   EXPECT_EQ(r.code, 2);
   EXPECT_THAT(r.text, AllOf(HasSubstr("status 12"), HasSubstr("the peer stopped acknowledging"),
                             HasSubstr("rxe_h0r0")));
@@ -296,7 +249,7 @@ TEST_F(Guest, CollectivesUseAllRails) {
 }
 
 TEST_F(Guest, TheComparisonWithPerftestRuns) {
-  const Result r = result("ratios");
+  const CheckResult r = result("ratios");
   if (r.code == 3) GTEST_SKIP() << r.text;
   EXPECT_EQ(r.code, 0) << r.text;
   ASSERT_EQ(json("ratios")["rows"].size(), 2U);
