@@ -226,9 +226,13 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
   Table table;
   table.fill(static_cast<std::uint8_t>(rails.empty() ? home : rails[0]));  // none: wait for one
   if (rails.size() > 1) {
-    std::vector<double> rate, taken(rails.size(), 0.0);
-    for (const int r : rails) rate.push_back(p.lanes[static_cast<std::size_t>(r)].rate);
-    const auto [slowest, fastest] = std::ranges::minmax(rate);
+    std::vector<double> rate, mean, taken(rails.size(), 0.0);
+    for (const int r : rails) {
+      const Lane& l = p.lanes[static_cast<std::size_t>(r)];
+      rate.push_back(l.rate);
+      mean.push_back(l.all_us > 0 ? l.all_bytes / l.all_us : 0);
+    }
+    const auto [slowest, fastest] = std::ranges::minmax(mean);
     const bool known = slowest > 0 && fastest > kAlike * slowest;
     const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
     for (double& r : rate)
@@ -307,11 +311,10 @@ void Rails::State::timed(Lane& l, std::size_t bytes, bool begins) {
   const std::int64_t now = paths->now_us();
   l.busy_us += now - std::exchange(l.busy_since, now);
   if (l.bytes < options.measure_bytes || l.busy_us <= 0) return;
-  // Bytes and times are added up apart: where a processor is late, what took long once comes all at
-  // once the next time, and a mean of the two rates would be that of the second.
+  const double rate = static_cast<double>(l.bytes) / static_cast<double>(l.busy_us);
+  l.rate = l.rate > 0 ? (l.rate + rate) / 2 : rate;
   l.all_bytes = l.all_bytes * kKept + static_cast<double>(l.bytes);
   l.all_us = l.all_us * kKept + static_cast<double>(l.busy_us);
-  l.rate = l.all_bytes / l.all_us;
   l.bytes = 0;
   l.busy_us = 0;
 }

@@ -88,8 +88,12 @@ struct Rails::State {
     std::uint32_t open_large = 0;
     std::int64_t busy_since = 0, busy_us = 0;
     std::uint64_t bytes = 0;
+    // Two views of its speed. A mean of rates takes what comes late, all at once, for speed: on a
+    // busy machine rails that are alike seem not to be. Bytes over time are not deceived, but count
+    // against a fast rail that it waits for a slow one. So these say whether rails differ, and the
+    // rate by how much.
     double all_bytes = 0, all_us = 0;  // of the last measurements
-    double rate = 0;                   // bytes per us; 0: not known
+    double rate = 0;                   // bytes per us, smoothed; 0: not known
   };
 
   struct Path {
