@@ -39,6 +39,7 @@ struct RailsOptions {
   std::int64_t repeat_us = 20'000;    // a note without an answer is sent again
   std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
   std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
+  double alike = 1.25;  // rates that differ by less are those of equal rails on a busy machine
   int polls_per_look = 16;            // polls without a completion until time is looked at
   // The rails that large messages with a peer go over from the start, for each face; the same at
   // both ends. Empty, or not given: that of the face.

@@ -25,9 +25,6 @@ constexpr int kMissed = 3;
 // Reads of what a lane has completed before it is given up.
 constexpr int kLastReads = 64;
 
-// Rates that differ by less are those of equal rails on a busy machine.
-constexpr double kAlike = 1.25;
-
 // What counts of a measurement when the next one has come.
 constexpr double kKept = 7.0 / 8;
 
@@ -233,7 +230,7 @@ Rails::State::Table Rails::State::table_for(const Peer& p, Rank rank, int home) 
       mean.push_back(l.all_us > 0 ? l.all_bytes / l.all_us : 0);
     }
     const auto [slowest, fastest] = std::ranges::minmax(mean);
-    const bool known = slowest > 0 && fastest > kAlike * slowest;
+    const bool known = slowest > 0 && fastest > options.alike * slowest;
     const double all = known ? std::accumulate(rate.begin(), rate.end(), 0.0) : 1.0;
     for (double& r : rate)
       r = known ? std::max(r / all, 1.0 / kBuckets) : 1.0 / static_cast<double>(rails.size());

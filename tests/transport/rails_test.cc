@@ -280,6 +280,7 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
     s.options.spread_bytes = 1000;
     s.options.balance_every = 2;
     s.options.measure_bytes = 1;
+    s.options.alike = 1;
     Job job(s);
     job.rails().set_datagram_loss(500);
     for (int i = 0; i < 60; ++i)
@@ -306,6 +307,7 @@ TEST(Rails, WhereNoDatagramPassesHealthyRailsCarryOn) {
       s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
       s.options.balance_every = 2;
       s.options.measure_bytes = 1;
+      s.options.alike = 1;
       Job job(s);
       job.rails().set_datagram_loss(pass ? 0 : 1000);
       for (int i = 0; i < 200; ++i)
