@@ -24,10 +24,6 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 
 std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
 
-// Measures all pairs; every rank gets all results. On one machine one pair at a time, otherwise a
-// round at a time. Stops after budget_s: what is missing was not measured. Throws JobFailed.
-std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s);
-
 // A pair is judged against the median of its link. Where hosts are emulated all pairs share the
 // same cores, and only gross outliers mean something.
 struct PairLimits {
@@ -36,6 +32,17 @@ struct PairLimits {
 };
 inline constexpr PairLimits kRealLimits{0.5, 0.1, 3, 20};
 inline constexpr PairLimits kEmulatedLimits{0.1, 0.01, 50, 1000};
+
+// The pairs of which a direction is worse than the limits for a warning; the lower rank first.
+std::vector<std::pair<Rank, Rank>> out_of_line(const std::vector<PairResult>& results,
+                                               const PairLimits& limits);
+
+// Measures all pairs; every rank gets all results. Between machines a round at a time. On one
+// machine one pair at a time, and who is out of line again, at most twice: the best counts, as what
+// is wrong stays so, and what waited for a core does not. Stops after budget_s: what is missing was
+// not measured. Throws JobFailed.
+std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s,
+                                      const PairLimits& limits);
 
 // One item per link, and one per pair that is out of line; UNKNOWN for pairs not measured
 // (`expected` directions in all).

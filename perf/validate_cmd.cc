@@ -113,10 +113,11 @@ int Validation::run(World& world) {
   phase_ = "pairs";
   if (ranks_ > 1) {
     show("all pairs");
-    pairs_ = measure_pairs(world, transport_, flags_.budget_s / 3);
+    const PairLimits& limits = emulated_ ? kEmulatedLimits : kRealLimits;
+    pairs_ = measure_pairs(world, transport_, flags_.budget_s / 3, limits);
     const auto directions = static_cast<std::size_t>(ranks_) * (ranks_ - 1);
     progress.clear();
-    add("pairs", judge_pairs(pairs_, directions, emulated_ ? kEmulatedLimits : kRealLimits));
+    add("pairs", judge_pairs(pairs_, directions, limits));
   }
 
   phase_ = "collectives";

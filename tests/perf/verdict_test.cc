@@ -12,7 +12,9 @@
 namespace weft {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 Item item(Verdict verdict) { return {"s", "x", verdict, "detail", "fault-id", "do this"}; }
 
@@ -77,6 +79,16 @@ TEST(Pairs, ASlowDirectionIsNamedByItsRanks) {
   items = judge_pairs(results, 12, kRealLimits);
   EXPECT_EQ(overall(items), Verdict::kWarn);
   EXPECT_EQ(items.back().fault, "pair-slow-latency");
+}
+
+TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
+  auto results = alike(4);
+  EXPECT_THAT(out_of_line(results, kRealLimits), IsEmpty());
+  results[3].latency_us = 20;      // rank 1 -> rank 0
+  results[0].bandwidth_GBps = 1;   // the way back
+  results[11].bandwidth_GBps = 1;  // rank 3 -> rank 2
+  EXPECT_THAT(out_of_line(results, kRealLimits), ElementsAre(std::pair(0, 1), std::pair(2, 3)));
+  EXPECT_THAT(out_of_line(results, kEmulatedLimits), IsEmpty());
 }
 
 TEST(Pairs, WhatWasNotMeasuredIsUnknown) {
