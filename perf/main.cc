@@ -1,5 +1,6 @@
 // The `weft` command: command line and exit codes. Each command lives in a file of its own.
 #include <cstdio>
+#include <string>
 
 #include "perf/commands.h"
 #include "topo/status.h"
@@ -23,6 +24,18 @@ int main(int argc, char** argv) {
   weft::add_train(app, exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);
+  if (argc > 1 && argv[1][0] != '-') {  // CLI11 would only say that a command is missing
+    std::string names;
+    bool known = false;
+    for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+      names += " " + command->get_name();
+      known = known || command->check_name(argv[1]);
+    }
+    if (!known) {
+      std::fprintf(stderr, "weft: no command '%s'; there are:%s\n", argv[1], names.c_str());
+      return weft::kExitError;
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

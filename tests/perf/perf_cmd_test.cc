@@ -76,6 +76,7 @@ TEST(PerfCommand, RunsEveryCollectiveInEveryForm) {
 
 TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
   const std::vector<std::tuple<const char*, const char*, const char*>> cases = {
+      {"validat", "validat", "explain"},
       {"perf all_redcue", "all_redcue", "reduce_scatter"},
       {"perf all_reduce -d float8", "float8", "bfloat16"},
       {"perf all_reduce -o mul", "mul", "sum, min, max, avg"},
