@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 
+#include "coll/communicator.h"
+
 namespace weft {
 namespace {
 
@@ -232,6 +234,28 @@ Status check_message(bool send, const void* data, std::size_t count, DType type,
   if (count > std::numeric_limits<std::size_t>::max() / 2 / size_of(type))
     return fail(fmt::format("count {} of {} is more than memory can hold", count, name(type)));
   if (count && !data) return fail(fmt::format("data is null, count is {}", count));
+  return {};
+}
+
+Status check_own_messages(const char* call, std::span<const Message> messages, Rank me,
+                          std::vector<std::pair<std::size_t, std::size_t>>& pairs) {
+  std::vector<std::size_t> sent, received;
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].peer == me) (messages[i].sends ? sent : received).push_back(i);
+  if (sent.size() != received.size())
+    return {Code::kInvalidArgument,
+            fmt::format("{}: {} messages are sent to this rank itself and {} received; give as "
+                        "many of both",
+                        call, sent.size(), received.size())};
+  const auto bytes = [&](std::size_t i) { return messages[i].count * size_of(messages[i].type); };
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (bytes(sent[i]) != bytes(received[i]))
+      return {Code::kInvalidArgument,
+              fmt::format("{}: message {} to this rank itself has {} bytes, and its receive {}; "
+                          "give the same",
+                          call, i, bytes(sent[i]), bytes(received[i]))};
+    pairs.emplace_back(sent[i], received[i]);
+  }
   return {};
 }
 

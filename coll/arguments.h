@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "coll/engine.h"
@@ -10,6 +12,8 @@
 #include "topo/status.h"
 
 namespace weft {
+
+struct Message;
 
 // Of rank `me` of n. ok, and whether the call is in place; or kInvalidArgument, a sentence with the
 // value that is wrong and what to pass instead.
@@ -27,5 +31,9 @@ std::vector<std::size_t> own_blocks(Call& call, std::size_t n);
 // Of a send or a recv.
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,
                      std::size_t n);
+// What rank `me` sends to itself among the messages of one `call`: each with the receive of it, as
+// indices.
+Status check_own_messages(const char* call, std::span<const Message> messages, Rank me,
+                          std::vector<std::pair<std::size_t, std::size_t>>& pairs);
 
 }  // namespace weft

@@ -108,52 +108,43 @@ Handle Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, 
 // ---- several messages ----------------------------------------------------------------------
 
 Status Communicator::exchange(std::span<const Message> messages) {
-  Batch batch = exchange_async(messages);
-  return batch.wait();
+  return start_exchange(messages, true).wait();
 }
-
-// What a rank sends to itself is copied at once: both ends are here.
-Status Communicator::exchange_with_myself(std::span<const Message> messages) const {
-  std::vector<const Message*> sent, received;
-  for (const Message& m : messages)
-    if (m.peer == rank()) (m.sends ? sent : received).push_back(&m);
-  if (sent.size() != received.size())
-    return {Code::kInvalidArgument,
-            fmt::format("exchange: {} messages are sent to this rank itself and {} received; give "
-                        "as many of both",
-                        sent.size(), received.size())};
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    const std::size_t bytes = sent[i]->count * size_of(sent[i]->type);
-    const std::size_t room = received[i]->count * size_of(received[i]->type);
-    if (bytes != room)
-      return {Code::kInvalidArgument,
-              fmt::format("exchange: message {} to this rank itself has {} bytes, and its receive "
-                          "{}; give the same",
-                          i, bytes, room)};
-    try {
-      move_bytes(received[i]->data, sent[i]->data, bytes, state().core->options.timeout);
-    } catch (const Error& e) {
-      return {Code::kTransport, fmt::format("exchange: {}", e.what())};
-    }
-  }
-  return {};
-}
-
 Batch Communicator::exchange_async(std::span<const Message> messages) {
+  return start_exchange(messages, false);
+}
+
+Batch Communicator::start_exchange(std::span<const Message> messages, bool blocking) {
   Batch batch;
   for (const Message& m : messages) {  // nothing is started unless all can be
     batch.status_ =
         check_message(m.sends, m.data, m.count, m.type, m.peer, static_cast<std::size_t>(size()));
     if (!batch.status_.ok()) return batch;
   }
-  batch.status_ = check_message_order("exchange", ordered_);
-  if (batch.status_.ok()) batch.status_ = exchange_with_myself(messages);
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  batch.status_ = check_own_messages("exchange", messages, rank(), own);
   if (!batch.status_.ok()) return batch;
+  if (ordered_) {
+    Handle handle(state_, nullptr);
+    handle.op_ =
+        begin_messages(*device(), *state_, "exchange", messages, stream_, blocking, handle.status_);
+    batch.handles_.push_back(std::move(handle));
+    return batch;
+  }
+  // What a rank sends to itself is copied at once: both ends are here.
+  for (const auto& [sent, received] : own) try {
+      move_bytes(messages[received].data, messages[sent].data,
+                 messages[sent].count * size_of(messages[sent].type),
+                 state().core->options.timeout);
+    } catch (const Error& e) {
+      batch.status_ = {Code::kTransport, fmt::format("exchange: {}", e.what())};
+      return batch;
+    }
   batch.handles_.reserve(messages.size());
   for (const bool sends : {false, true})  // receives first: what arrives finds its place
     for (const Message& m : messages)
       if (m.sends == sends && m.peer != rank())
-        batch.handles_.push_back(message(m.sends, m.data, m.count, m.type, m.peer));
+        batch.handles_.push_back(message(m.sends, m.data, m.count, m.type, m.peer, false));
   return batch;
 }
 

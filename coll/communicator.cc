@@ -281,10 +281,10 @@ Status Communicator::broadcast(const void* in, void* out, std::size_t count, DTy
 }
 Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
 Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
-  return send_async(data, count, type, to).wait();
+  return message(true, const_cast<void*>(data), count, type, to, true).wait();
 }
 Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) {
-  return recv_async(data, count, type, from).wait();
+  return message(false, data, count, type, from, true).wait();
 }
 
 Handle Communicator::start(Collective c, Call&& call, Rank root) {
@@ -317,14 +317,19 @@ Handle Communicator::broadcast_async(const void* in, void* out, std::size_t coun
 }
 Handle Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
 
-Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer) {
+Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
+                             bool blocking) {
   const char* verb = send ? "send" : "recv";
   if (!state_) return Handle(empty(verb));
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
-  if (handle.status_.ok()) handle.status_ = check_message_order(verb, ordered_);
   if (!handle.status_.ok()) return handle;
+  if (ordered_) {
+    const Message one{send, peer, data, count, type};
+    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream_, blocking, handle.status_);
+    return handle;
+  }
   Core& core = *g.core;
   std::unique_ptr<Detour> detour;
   try {
@@ -350,10 +355,10 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   return handle;
 }
 Handle Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
-  return message(true, const_cast<void*>(data), count, type, to);
+  return message(true, const_cast<void*>(data), count, type, to, false);
 }
 Handle Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
-  return message(false, data, count, type, from);
+  return message(false, data, count, type, from, false);
 }
 
 void Communicator::set_algorithm(Collective collective, std::string_view name) {

@@ -259,8 +259,8 @@ class Communicator {
   Status run(Collective c, Call&& call, Rank root);
   Handle start(Collective c, Call&& call, Rank root);
   void agree(bool blocking);
-  Status exchange_with_myself(std::span<const Message> messages) const;
-  Handle message(bool send, void* data, std::size_t count, DType type, Rank peer);
+  Batch start_exchange(std::span<const Message> messages, bool blocking);
+  Handle message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;

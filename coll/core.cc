@@ -129,28 +129,38 @@ void Core::launch(Operation* op) {
 }
 
 void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes) {
+  enter_message(op, send, bytes);
+  post_message(op, data);
+}
+
+void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   GroupState& g = *op->group;
   const Rank peer = g.ranks[static_cast<std::size_t>(op->root)];
-  auto& counter = (send ? g.sends : g.recvs)[static_cast<std::size_t>(op->root)];
-  Transfer t;
-  t.kind = send ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
-  t.peer = peer;
-  t.data = data;
-  t.bytes = bytes;
+  const std::uint64_t number = (send ? g.sends : g.recvs)[static_cast<std::size_t>(op->root)]++;
   op->call.head =
-      signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, counter + 1);
+      signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, number + 1);
   seal(op->call.head);
-  t.head = &op->call.head;
-  t.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
-          (counter++ & ((std::uint64_t{1} << kMessageBit) - 1));
-  enlist(op);
-  t.id = static_cast<std::uint64_t>(op->id) << 32;
+  op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
+                 (number & ((std::uint64_t{1} << kMessageBit) - 1));
   op->kind = Operation::Kind::kMessage;
   op->messages_left = 1;
   op->sends = send;
   op->bytes = bytes;
-  op->record = watch->begin_message(g, send, bytes, op->root, counter - 1);
-  watch->starting(*op, bytes);
+  op->record = watch->begin_message(g, send, bytes, op->root, number);
+}
+
+void Core::post_message(Operation* op, void* data) {
+  const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  Transfer t;
+  t.kind = op->sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+  t.peer = peer;
+  t.data = data;
+  t.bytes = op->bytes;
+  t.tag = op->call.tag;
+  t.head = &op->call.head;
+  enlist(op);
+  t.id = static_cast<std::uint64_t>(op->id) << 32;
+  watch->starting(*op, op->bytes);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
   link_used[link] = true;
   links[link]->post({&t, 1});

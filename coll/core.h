@@ -193,6 +193,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void end_plan(Operation* op);  // it is over: others may start
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes);
+  // The same in two steps: it takes its number among those of the pair, and later goes.
+  void enter_message(Operation* op, bool send, std::size_t bytes);
+  void post_message(Operation* op, void* data);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }

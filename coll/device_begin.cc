@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "coll/arguments.h"
@@ -11,6 +12,8 @@
 
 namespace weft {
 namespace {
+
+constexpr std::uint64_t kNoRecord = ~std::uint64_t{0};  // Operation::record
 
 std::string describe(const Residence& r) {
   if (r.kind == MemoryKind::kDevice) return fmt::format("{} (GPU {})", name(r.kind), r.gpu);
@@ -80,30 +83,34 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
 }
 
 // Whether the World still works, and the call can be one of the graph that its stream captures.
-Status check_call(Device& device, GroupState& g, Collective c, const Call& call, bool blocking,
-                  bool& captured) {
+Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
+                  Device::Stream stream, bool blocking, bool& captured) {
   {
     const std::lock_guard lock(g.core->mutex);
     if (g.core->broken) return g.core->failure;
   }
-  captured = call.ordered && device.capturing(call.stream);
+  captured = ordered && device.capturing(stream);
   if (!captured || blocking) return {};
   return {Code::kInvalidArgument,
           fmt::format("{}: a call that is captured in a graph has no handle; use the form "
                       "without _async",
-                      name(c))};
+                      title)};
+}
+
+std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
+  const std::lock_guard lock(g.core->mutex);
+  if (!g.device) g.device = std::make_shared<DeviceLanes>();
+  return g.device;
 }
 
 // Puts the operation on its stream and in its lane.
 Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
                  bool blocking) {
   Core& core = *g.core;
-  std::shared_ptr<DeviceLanes> lanes;
+  std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
   Operation* handle = nullptr;
   {
     const std::lock_guard lock(core.mutex);
-    if (!g.device) g.device = std::make_shared<DeviceLanes>();
-    lanes = g.device;
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
   }
   const std::lock_guard order(lanes->mutex);
@@ -118,6 +125,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     handle->group = &g;
     handle->call = op->call;
     handle->root = op->root;
+    handle->began_ns = 0;  // the engine's operations are timed
     handle->record = core.watch->begin(g, op->collective, op->call, op->root, ++g.sequence);
     op->handle = handle;
     op->detached = op->ordered && blocking;
@@ -158,7 +166,8 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
       return nullptr;
     }
     bool captured = false;
-    if (status = check_call(device, g, c, call, blocking, captured); !status.ok()) return nullptr;
+    status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
+    if (!status.ok()) return nullptr;
     auto op = operation_of(c, call, root, in_place);
     op->blocks = own_blocks(op->call, n);
     op->mine.in.gpu = in_on ? b.in.gpu : -1;
@@ -194,7 +203,8 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
   if (!status.ok() || (call.count == 0 && c != Collective::kBarrier)) return nullptr;
   try {
     bool captured = false;
-    if (status = check_call(device, g, c, call, blocking, captured); !status.ok()) return nullptr;
+    status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
+    if (!status.ok()) return nullptr;
     const std::size_t element = size_of(call.type);
     const std::size_t bytes_in = call.count * shape.in * element;
     const std::size_t bytes_out = call.count * shape.out * element;
@@ -213,25 +223,57 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
   }
 }
 
-Status check_message_order(const char* verb, bool ordered) {
-  if (!ordered) return {};
-  return {Code::kInvalidArgument,
-          fmt::format("{}: point to point messages are not put in the order of a stream; "
-                      "synchronize the stream and use the communicator without on()",
-                      verb)};
+Operation* begin_messages(Device& device, GroupState& g, const char* call,
+                          std::span<const Message> messages, Device::Stream stream, bool blocking,
+                          Status& status) {
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  status = check_own_messages(call, messages, g.me, own);
+  if (!status.ok() || messages.empty()) return nullptr;
+  Core& core = *g.core;
+  Operation* handle = nullptr;
+  try {
+    bool captured = false;
+    status = check_call(device, g, call, true, stream, blocking, captured);
+    if (!status.ok()) return nullptr;
+    std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
+    const std::lock_guard order(lanes->mutex);
+    if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
+    if (!blocking) {
+      const std::lock_guard lock(core.mutex);
+      handle = core.take();
+      handle->kind = Operation::Kind::kDevice;
+      handle->collective = Collective::kSendRecv;
+      handle->group = &g;
+      handle->record = kNoRecord;  // each message has its own
+      handle->began_ns = 0;
+    }
+    lanes->messages->add(messages, stream, captured, handle);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", call, e.what())};
+    const std::lock_guard lock(core.mutex);
+    if (handle) core.give_back(std::exchange(handle, nullptr));
+  }
+  return handle;
 }
 
 void stop_devices(Core& core) noexcept {
   std::vector<std::shared_ptr<DeviceLanes>> all;
   {
     const std::lock_guard lock(core.mutex);
-    std::size_t under_way = 0;
     for (const auto& [id, g] : core.groups)
-      if (g && g->device) {
-        all.push_back(g->device);
-        under_way += g->device->calls && !g->device->calls->idle();
-        under_way += g->device->graphs && !g->device->graphs->idle();
-      }
+      if (g && g->device) all.push_back(g->device);
+  }
+  // Of a send whose stream has gone on, the program thinks that it is over.
+  for (const auto& lanes : all)
+    if (lanes->messages) lanes->messages->deliver();
+  {
+    const std::lock_guard lock(core.mutex);
+    std::size_t under_way = 0;
+    for (const auto& lanes : all) {
+      under_way += lanes->calls && !lanes->calls->idle();
+      under_way += lanes->graphs && !lanes->graphs->idle();
+      under_way += lanes->messages && !lanes->messages->idle();
+    }
     if (under_way > 0 && !core.broken)
       core.fail({Code::kAborted,
                  fmt::format("rank {} destroyed its World with operations on device memory under "
@@ -243,6 +285,7 @@ void stop_devices(Core& core) noexcept {
     const std::lock_guard order(lanes->mutex);
     if (lanes->calls) lanes->calls->stop();
     if (lanes->graphs) lanes->graphs->stop();
+    if (lanes->messages) lanes->messages->stop();
   }
   // The lanes end here, while everything they use is still there.
   const std::lock_guard lock(core.mutex);

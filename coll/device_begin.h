@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "coll/core.h"
 #include "transport/device.h"
@@ -16,8 +17,12 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
                            bool& in_place, bool blocking, Status& status, bool& taken,
                            std::unique_ptr<Detour>& detour);
 
-// ok unless the communicator of a send or recv is bound to a stream.
-Status check_message_order(const char* verb, bool ordered);
+// Puts the messages of one `call` in the order of a stream. The arguments have been checked, but for
+// those of a rank to itself. Returns what the handle waits for; null when nobody will ask (blocking),
+// or with the status when it could not.
+Operation* begin_messages(Device& device, GroupState& g, const char* call,
+                          std::span<const Message> messages, Device::Stream stream, bool blocking,
+                          Status& status);
 
 // What is under way on the lanes of a core's communicators ends: well, or with the failure that the
 // end of the World is to those who still wait. Not with the core's mutex held.

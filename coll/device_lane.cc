@@ -1,7 +1,6 @@
 #include "coll/device_lane.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,24 +12,6 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kWordsOfPage = 1024;
-
-// Polls, then gives way, then sleeps a little: a GPU is waited for longer than a neighbour.
-class Patience {
- public:
-  void pause() {
-    if (++turns_ < 2000) return relax();
-    if (turns_ < 4000) {
-      sched_yield();
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-
- private:
-  int turns_ = 0;
-};
-
 std::string describe(const DeviceRecord& r) {
   const auto c = static_cast<Collective>(r.collective);
   const char* const type = name(static_cast<DType>(r.type));
@@ -41,9 +22,6 @@ std::string describe(const DeviceRecord& r) {
   return text;
 }
 
-// How long a lane that ends waits for the streams of its last operations.
-constexpr std::chrono::seconds kLeave{2};
-
 bool same(const DeviceRecord& a, const DeviceRecord& b) {
   return a.number == b.number && a.count == b.count && a.collective == b.collective &&
          a.type == b.type && a.op == b.op && a.root == b.root && a.uneven == b.uneven;
@@ -52,7 +30,7 @@ bool same(const DeviceRecord& a, const DeviceRecord& b) {
 }  // namespace
 
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
-    : device_(device), group_(group), core_(*group.core), kind_(kind) {
+    : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
     const std::lock_guard lock(core_.mutex);
     companion_ = core_.make_group(
@@ -78,23 +56,8 @@ DeviceLane::~DeviceLane() {
     device_.unpin(staging_);
     weft::free(staging_);
   }
-  // An operation is over before its stream has taken `done` back: until then the words are not ours.
-  if (streams_have_passed())
-    for (auto* page : pages_) device_.free_words(page);
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*companion_);
-}
-
-// Waits for it; false where a stream does not come, as it waits for something else: what it will
-// write to is then kept for as long as the process lives.
-bool DeviceLane::streams_have_passed() const {
-  const auto deadline = std::chrono::steady_clock::now() + kLeave;
-  for (const DeviceGate& g : gates_)
-    while (g.done->load(std::memory_order_acquire) != 0) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  return true;
 }
 
 void DeviceLane::stop() noexcept {
@@ -123,34 +86,15 @@ bool DeviceLane::given_up() {
 
 // ---- calls ---------------------------------------------------------------------------------
 
-// A gate is free again once the stream has taken `done` back. Gates of graphs never are.
-DeviceGate DeviceLane::take_gate() {
-  for (std::size_t i = 0; i < used_gates_.size(); ++i) {
-    const DeviceGate g = gates_[used_gates_[i]];
-    if (g.done->load(std::memory_order_acquire) != 0) continue;
-    std::swap(used_gates_[i], used_gates_.back());
-    used_gates_.pop_back();
-    return g;
-  }
-  if (next_gate_ * 2 == pages_.size() * kWordsOfPage) pages_.push_back(device_.words(kWordsOfPage));
-  const std::size_t at = next_gate_++ * 2 % kWordsOfPage;
-  gates_.push_back({pages_.back() + at, pages_.back() + at + 1});
-  return gates_.back();
-}
-
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   device_peers().trim(device_);
   {
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
-    if (op->ordered) op->gate = take_gate();
+    if (op->ordered) op->gate = gates_.take();
     if (kind_ == Kind::kGraphs) op->mine.number = queue_.size();
   }
-  if (op->ordered) {
-    device_.write_word(stream, op->gate.arrived, 1);
-    device_.wait_word(stream, op->gate.done, 1);
-    device_.write_word(stream, op->gate.done, 0);
-  }
+  if (op->ordered) gates_.put(op->gate, stream);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(op));
@@ -220,9 +164,7 @@ void DeviceLane::run(DeviceOperation& op) {
   }
   if (!op.ordered) return;
   const std::lock_guard lock(mutex_);
-  if (kind_ == Kind::kCalls)
-    for (std::size_t i = 0; i < gates_.size(); ++i)
-      if (gates_[i].done == op.gate.done) used_gates_.push_back(i);
+  if (kind_ == Kind::kCalls) gates_.give_back(op.gate);
   op.gate.done->store(1, std::memory_order_release);
 }
 

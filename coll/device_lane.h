@@ -18,18 +18,13 @@
 
 #include "coll/communicator.h"
 #include "coll/core.h"
+#include "coll/device_gates.h"
 #include "coll/device_kernels.h"
+#include "coll/device_messages.h"
 #include "coll/device_record.h"
 #include "transport/device.h"
 
 namespace weft {
-
-// A place where a stream and a lane meet: the stream writes `arrived` and waits until `done`; both
-// take the word back to 0 themselves, so that a captured graph can come this way again and again.
-struct DeviceGate {
-  std::atomic<std::uint32_t>* arrived = nullptr;
-  std::atomic<std::uint32_t>* done = nullptr;
-};
 
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
@@ -93,8 +88,6 @@ class DeviceLane {
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
-  bool streams_have_passed() const;
-  DeviceGate take_gate();
 
   Device& device_;
   GroupState& group_;  // the user's
@@ -111,10 +104,7 @@ class DeviceLane {
   bool busy_ = false;
   std::atomic<bool> stop_{false};
 
-  std::vector<std::atomic<std::uint32_t>*> pages_;  // of words
-  std::vector<DeviceGate> gates_;                   // all; free once both words are 0 and not used
-  std::vector<std::size_t> used_gates_;
-  std::size_t next_gate_ = 0;
+  DeviceGates gates_;
   bool told_ = false;  // that the direct path cannot be taken
 
   std::vector<OfGpu> gpus_;
@@ -127,6 +117,7 @@ class DeviceLane {
 struct DeviceLanes {
   std::mutex mutex;  // a call is put on its stream and in its lane in one go
   std::unique_ptr<DeviceLane> calls, graphs;
+  std::unique_ptr<DeviceMessages> messages;
 };
 
 // What last_algorithm() calls the two ways; no schedules.

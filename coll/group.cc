@@ -174,6 +174,7 @@ class Making {
     core_->groups[id_] = group.get();
     reserved_ = false;
     return {group.release(), [core = core_](GroupState* g) {
+              g->device.reset();  // what it has under way still needs the id
               {
                 const std::lock_guard guard(core->mutex);
                 core->forget_group(*g);

@@ -1,0 +1,374 @@
+#include "coll/device_messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Which of a communicator's companions counts the messages of graphs; after DeviceLane::Kind.
+constexpr std::uint32_t kReplays = 3;
+
+// How long the end of a World waits for copies of a GPU that does not answer.
+constexpr std::chrono::seconds kLeave{2};
+
+}  // namespace
+
+DeviceMessages::DeviceMessages(Device& device, GroupState& group)
+    : device_(device), group_(group), core_(*group.core), gates_(device) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
+    core_.groups[replays_->id] = replays_.get();
+  }
+  streams_.resize(static_cast<std::size_t>(device_.count()));
+  thread_ = std::thread([this] { serve(); });
+}
+
+DeviceMessages::~DeviceMessages() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
+  }
+  stop();
+  for (const auto& of_gpu : streams_)
+    for (const Device::Stream s : of_gpu) device_.free_stream(s);
+  const std::lock_guard lock(core_.mutex);
+  core_.forget_group(*replays_);
+}
+
+void DeviceMessages::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) leave_at_ = Clock::now() + kLeave;
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool DeviceMessages::idle() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ == 0 && flights_.empty();
+}
+
+void DeviceMessages::deliver() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return closed_ > 0 || flights_.empty() || stop_; });
+}
+
+// ---- calls ---------------------------------------------------------------------------------
+
+DeviceMessages::Flight DeviceMessages::flight_of(std::span<const Message> messages) const {
+  Flight f;
+  std::vector<std::size_t> sent, received;  // by this rank to and from itself
+  for (const Message& m : messages) {
+    const bool own = m.peer == group_.me;
+    if (own) (m.sends ? sent : received).push_back(f.legs.size());
+    const Residence where = m.count ? device_.residence(m.data) : Residence{};
+    f.legs.push_back({.message = m,
+                      .gpu = where.kind == MemoryKind::kDevice ? where.gpu : -1,
+                      .own = own});
+  }
+  for (std::size_t i = 0; i < received.size(); ++i)
+    f.legs[received[i]].source = &f.legs[sent.at(i)];
+  return f;
+}
+
+void DeviceMessages::enter(Flight& f) {
+  for (Leg& leg : f.legs) {
+    if (leg.own) continue;
+    leg.op = core_.take();
+    leg.op->collective = Collective::kSendRecv;
+    leg.op->group = f.captured ? replays_.get() : &group_;
+    leg.op->root = leg.message.peer;
+    leg.op->call = {.count = leg.message.count, .type = leg.message.type};
+    core_.enter_message(leg.op, leg.message.sends, leg.bytes());
+  }
+}
+
+void DeviceMessages::add(std::span<const Message> messages, Device::Stream stream, bool captured,
+                         Operation* handle) {
+  Flight f = flight_of(messages);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Error("the World of this Communicator has ended");
+    f.gate = gates_.take();
+  }
+  gates_.put(f.gate, stream);
+  f.handle = handle;
+  if (!captured) {
+    const std::lock_guard lock(core_.mutex);
+    enter(f);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (captured) {
+      captured_.push_back({{messages.begin(), messages.end()}, f.gate});
+    } else {
+      ++closed_;
+      waiting_.push_back(std::move(f));
+    }
+  }
+  changed_.notify_all();
+}
+
+// ---- the thread ----------------------------------------------------------------------------
+
+void DeviceMessages::serve() {
+  device_.enter_thread();
+  Patience patience;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] {
+      return stop_ || !waiting_.empty() || !flights_.empty() || !captured_.empty();
+    });
+    bool moved = take_arrivals();
+    if (flights_.empty() && stop_) return;
+    lock.unlock();
+    if (!flights_.empty())
+      moved = turn() || moved;
+    else
+      notice_failure();
+    if (moved)
+      patience.reset();
+    else
+      patience.pause();
+    lock.lock();
+  }
+}
+
+// Those whose streams have come; all, when there is no point in waiting any more.
+bool DeviceMessages::take_arrivals() {
+  const std::size_t before = flights_.size();
+  const bool all = given_up();
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto f = it++;
+    if (f->gate.arrived->exchange(0, std::memory_order_acquire) != 0 || all)
+      flights_.splice(flights_.end(), waiting_, f);
+  }
+  for (const Captured& c : captured_) {
+    if (c.gate.arrived->exchange(0, std::memory_order_acquire) == 0) continue;
+    flights_.push_back(flight_of(c.messages));
+    flights_.back().gate = c.gate;
+    flights_.back().captured = true;
+    ++closed_;
+  }
+  return flights_.size() != before;
+}
+
+// The job may have failed while nobody but this thread is at work in the process.
+void DeviceMessages::notice_failure() {
+  if (++looks_ % 64 != 0) return;
+  const std::unique_lock lock(core_.mutex, std::try_to_lock);
+  if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
+}
+
+bool DeviceMessages::turn() {
+  bool moved = false;
+  for (Flight& f : flights_) {
+    if (!std::exchange(f.set_out, true)) set_out(f);
+    moved = look_at_device(f) || moved;
+  }
+  notice_failure();
+  {
+    std::unique_lock lock(core_.mutex);
+    if (!core_.broken) moved = core_.progress() || moved;
+    for (Flight& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
+    core_.run_callbacks(lock);
+  }
+  open_gates();
+  let_go();
+  return moved;
+}
+
+// The stream has come.
+void DeviceMessages::set_out(Flight& f) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (given_up())
+      f.status = why_given_up();
+    else if (f.captured)
+      enter(f);
+  }
+  if (!f.status.ok()) return;
+  try {
+    for (Leg& leg : f.legs) {
+      if (leg.message.sends)
+        copy_down(leg);
+      else if (leg.gpu >= 0 && !leg.own)
+        leg.room = std::make_unique_for_overwrite<std::byte[]>(leg.bytes());
+    }
+  } catch (const std::exception& e) {
+    fail(f, e.what());
+  }
+}
+
+void DeviceMessages::copy_down(Leg& leg) {
+  const std::size_t bytes = leg.bytes();
+  if (bytes) leg.room = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (leg.gpu < 0) {
+    if (bytes) std::memcpy(leg.room.get(), leg.message.data, bytes);
+    leg.state = leg.own ? State::kOver : State::kReady;
+    return;
+  }
+  const Device::Stream down = stream(leg.gpu, 0);
+  leg.event = device_.make_event(leg.gpu);
+  device_.copy(leg.room.get(), leg.message.data, bytes, leg.gpu, down);
+  device_.record(leg.event, down);
+  leg.state = State::kDown;
+}
+
+void DeviceMessages::copy_up(Leg& leg, const std::byte* from) {
+  const std::size_t bytes = leg.bytes();
+  leg.state = State::kOver;
+  if (leg.gpu < 0) {
+    if (bytes) std::memcpy(leg.message.data, from, bytes);
+    return;
+  }
+  const Device::Stream up = stream(leg.gpu, 1);
+  leg.event = device_.make_event(leg.gpu);
+  device_.copy(leg.message.data, from, bytes, leg.gpu, up);
+  device_.record(leg.event, up);
+  leg.state = State::kUp;
+}
+
+// Whether the leg's copy is over. Of a GPU that does not answer at the end of the World, it counts
+// as over, and its memory is left to it.
+bool DeviceMessages::reached(Leg& leg) {
+  if (!device_.reached(leg.event)) {
+    if (!stop_ || Clock::now() < leave_at_) return false;
+    (void)leg.room.release();
+    return true;
+  }
+  device_.free_event(std::exchange(leg.event, nullptr));
+  return true;
+}
+
+bool DeviceMessages::look_at_device(Flight& f) {
+  bool moved = false;
+  for (Leg& leg : f.legs) {
+    const State before = leg.state;
+    try {
+      if (leg.state == State::kDown && reached(leg))
+        leg.state = leg.own ? State::kOver : State::kReady;
+      else if (leg.state == State::kUp && reached(leg))
+        leg.state = State::kOver;
+      else if (leg.state == State::kArrived)
+        copy_up(leg, leg.room.get());
+      else if (leg.source && leg.state == State::kReady && leg.source->state == State::kOver &&
+               f.status.ok())
+        copy_up(leg, leg.source->room.get());
+    } catch (const std::exception& e) {
+      leg.state = leg.message.sends && !leg.own ? State::kReady : State::kOver;
+      fail(f, e.what());
+    }
+    moved = moved || leg.state != before;
+  }
+  return moved;
+}
+
+bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
+  bool moved = false;
+  for (Leg& leg : f.legs) {
+    const State before = leg.state;
+    if (given_up() && f.status.ok()) f.status = why_given_up();
+    if (leg.state == State::kReady && !f.status.ok()) {
+      if (leg.op) {
+        core_.finish(leg.op, f.status);
+        core_.give_back(std::exchange(leg.op, nullptr));
+      }
+      leg.state = State::kOver;
+    } else if (leg.state == State::kReady && !leg.own) {
+      core_.post_message(leg.op, leg.room ? leg.room.get() : leg.message.data);
+      leg.state = State::kPosted;
+    } else if (leg.state == State::kPosted) {
+      if (clock) core_.check_deadline(leg.op, Clock::now());
+      if (!leg.op->over) continue;
+      if (f.status.ok()) f.status = leg.op->status;
+      core_.give_back(std::exchange(leg.op, nullptr));
+      const bool lands = !leg.message.sends && leg.room && f.status.ok();
+      leg.state = lands ? State::kArrived : State::kOver;
+      if (!lands) leg.room.reset();
+    }
+    moved = moved || leg.state != before;
+  }
+  return moved;
+}
+
+void DeviceMessages::fail(Flight& f, const std::string& why) {
+  const std::lock_guard lock(core_.mutex);
+  const char* const verb = f.legs.size() > 1           ? "exchange"
+                           : f.legs[0].message.sends ? "send"
+                                                       : "recv";
+  if (!core_.broken)
+    core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
+                group_.ranks[static_cast<std::size_t>(group_.me)]});
+  f.status = core_.failure;
+}
+
+Status DeviceMessages::why_given_up() const {
+  if (core_.broken) return core_.failure;
+  return {Code::kAborted, "the World of this Communicator has ended"};
+}
+
+std::size_t DeviceMessages::Flight::held() const {
+  std::size_t bytes = 0;
+  for (const Leg& leg : legs)
+    if (leg.message.sends && !leg.own && leg.state != State::kOver) bytes += leg.bytes();
+  return bytes;
+}
+
+// Streams go on once what they sent is copied and what they receive has landed.
+void DeviceMessages::open_gates() {
+  std::size_t held = 0;
+  for (const Flight& f : flights_) held += f.open ? f.held() : 0;
+  for (Flight& f : flights_) {
+    const bool ready = std::ranges::all_of(f.legs, [](const Leg& leg) {
+      return leg.state == State::kOver || (leg.message.sends && leg.state != State::kDown);
+    });
+    const std::size_t own = f.open ? 0 : f.held();
+    if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
+    held += own;
+    const std::lock_guard lock(mutex_);
+    f.open = true;
+    --closed_;
+    if (!f.captured) gates_.give_back(f.gate);
+    f.gate.done->store(1, std::memory_order_release);
+  }
+}
+
+// Those that are over.
+void DeviceMessages::let_go() {
+  std::list<Flight> over;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = flights_.begin(); it != flights_.end();) {
+      const auto f = it++;
+      if (f->open && std::ranges::all_of(f->legs, [](const Leg& leg) {
+            return leg.state == State::kOver;
+          }))
+        over.splice(over.end(), flights_, f);
+    }
+  }
+  if (over.empty()) return;
+  changed_.notify_all();
+  std::unique_lock lock(core_.mutex);
+  for (Flight& f : over)
+    if (f.handle) core_.finish(f.handle, f.status);
+  core_.device_done.notify_all();
+  core_.run_callbacks(lock);
+}
+
+Device::Stream DeviceMessages::stream(int gpu, std::size_t which) {
+  auto& of_gpu = streams_.at(static_cast<std::size_t>(gpu));
+  while (of_gpu.size() <= which) of_gpu.push_back(device_.make_stream(gpu));
+  return of_gpu[which];
+}
+
+}  // namespace weft

@@ -1,0 +1,129 @@
+// Messages in the order of a stream: send, recv and exchange of a communicator bound by on().
+//
+// A thread of the communicator takes them all, however many streams they are on, and moves each as
+// soon as its own stream has come: no message waits for another one's stream or peer. What is sent
+// is copied to host memory first, and then its stream goes on: two ranks that both send and then
+// receive do not wait for each other. What is received in device memory lands in host memory and is
+// copied up. Messages take their number among those of their pair when they are called, so they
+// meet messages outside of any stream too; those of a captured graph take it at each replay, among
+// what is replayed. Not installed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "coll/core.h"
+#include "coll/device_gates.h"
+#include "transport/device.h"
+
+namespace weft {
+
+class DeviceMessages {
+ public:
+  // Sends whose stream has gone on may hold so much host memory; the streams of further ones wait
+  // until it is less. An exchange alone may hold more.
+  static constexpr std::size_t kHeldBytes = std::size_t{256} << 20;
+
+  // The communicator outlives this.
+  DeviceMessages(Device& device, GroupState& group);
+  ~DeviceMessages();  // waits for what was called; captured ones are given up
+  DeviceMessages(const DeviceMessages&) = delete;
+  DeviceMessages& operator=(const DeviceMessages&) = delete;
+
+  // Checked messages that go together. `handle` is told when all are over, and may be null; what is
+  // captured has none. Throws Error when the device refuses. Not with the core's mutex held.
+  void add(std::span<const Message> messages, Device::Stream stream, bool captured,
+           Operation* handle);
+
+  // Waits until what was sent has been taken, or has failed, unless a stream has yet to go on.
+  void deliver();
+  bool idle() const;
+  // Ends what is under way with the core's failure. Not with the core's mutex held.
+  void stop() noexcept;
+
+ private:
+  enum class State : std::uint8_t {
+    kDown,     // a send, until its bytes are in `room`
+    kReady,    // for a transport; a receive from this rank itself: until the other end is over
+    kPosted,   // under way in a transport
+    kArrived,  // received, to be copied up
+    kUp,       // until that is done
+    kOver,
+  };
+  // A message, and how far it is.
+  struct Leg {
+    Message message;
+    int gpu = -1;  // of device memory; -1: the host may touch it
+    Operation* op = nullptr;
+    State state = State::kReady;
+    std::unique_ptr<std::byte[]> room = nullptr;
+    Device::Event event = nullptr;
+    Leg* source = nullptr;  // of a receive from this rank itself: the send
+    bool own = false;       // to or from this rank itself
+    std::size_t bytes() const { return message.count * size_of(message.type); }
+  };
+  // Messages that go together.
+  struct Flight {
+    std::vector<Leg> legs;
+    DeviceGate gate;
+    Operation* handle = nullptr;
+    bool captured = false;
+    bool set_out = false;
+    bool open = false;  // its stream goes on
+    Status status;
+    std::size_t held() const;  // bytes that are sent from rooms
+  };
+  struct Captured {
+    std::vector<Message> messages;
+    DeviceGate gate;
+  };
+
+  Flight flight_of(std::span<const Message> messages) const;
+  void enter(Flight& f);  // with the core's mutex held
+  void serve();
+  bool take_arrivals();  // with the mutex held
+  void notice_failure();
+  bool turn();
+  void set_out(Flight& f);
+  bool look_at_device(Flight& f);
+  bool look_at_transports(Flight& f, bool clock);  // with the core's mutex held
+  void copy_down(Leg& leg);
+  void copy_up(Leg& leg, const std::byte* from);
+  bool reached(Leg& leg);
+  void fail(Flight& f, const std::string& why);
+  Status why_given_up() const;  // with the core's mutex held
+  bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
+  void open_gates();
+  void let_go();
+  Device::Stream stream(int gpu, std::size_t which);
+
+  Device& device_;
+  GroupState& group_;  // the user's
+  Core& core_;
+  std::unique_ptr<GroupState> replays_;  // counts the messages of graphs
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  DeviceGates gates_;
+  std::list<Flight> waiting_;  // for their streams
+  std::list<Captured> captured_;
+  std::list<Flight> flights_;  // the thread's; changed with the mutex held
+  std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
+  std::atomic<bool> stop_{false};
+  std::chrono::steady_clock::time_point leave_at_{};  // once stopped
+
+  std::vector<std::vector<Device::Stream>> streams_;  // the thread's, by GPU: down, up
+  unsigned looks_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace weft
