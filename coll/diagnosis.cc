@@ -273,7 +273,11 @@ class Judge {
         text += fmt::format("{}rank {} is in {} and waits for rank {}", i ? ", " : "", t->rank,
                             words::full_title(*op), next);
     }
-    text += one_call(circle)
+    // Messages of one number that all go the same way are no two ends of one.
+    const bool other_messages =
+        circle[0].second->message && (circle.size() != 2 || circle[0].second->sends ==
+                                                                circle[1].second->sends);
+    text += one_call(circle) && !other_messages
                 ? "; all have made the same call: this is a bug of weft, or bytes were lost"
                 : "; call the communicators, and messages, in the same order on all ranks";
     find({Cause::kCircle, circle.front().first->rank, circle.back().first->rank, text, {}});

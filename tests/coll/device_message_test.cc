@@ -371,8 +371,8 @@ TEST_F(DeviceMessagesTest, RanksThatWaitForEachOtherAreTold) {
     Handle sent = comm.send_async(in.data(), 1000, kType, peer);
     const Status s = received.wait();
     EXPECT_FALSE(s.ok());
-    told += s.message().find("recv #0") != std::string::npos ||
-            s.message().find("send #0") != std::string::npos;
+    told += s.message().find("recv #") != std::string::npos ||
+            s.message().find("send #") != std::string::npos;
     EXPECT_FALSE(sent.wait().ok()) << s.to_string();
     work.wait();
     EXPECT_FALSE(comm.send(in.data(), 1000, kType, peer).ok());

@@ -248,6 +248,7 @@ TEST_F(Diagnoses, TwoReceivesThatWaitForEachOther) {
   waits(0, message(false, 1), {recv(1, 0)});
   waits(1, message(false, 0), {recv(0, 0)});
   expect(Cause::kCircle, 0, "rank 0 is in recv #0 from rank 1");
+  expect(Cause::kCircle, 0, "call the communicators, and messages, in the same order on all ranks");
 }
 
 TEST_F(Diagnoses, AMessageThatIsNeverSent) {
