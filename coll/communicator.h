@@ -228,7 +228,7 @@ class Communicator {
   Handle recv_async(void* data, std::size_t count, DType type, Rank from);
 
   // The same communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
-  // stream): its collectives start after what is on the stream, later work on the stream waits for
+  // stream): its calls start after what is on the stream, later work on the stream waits for
   // them, and calls return once they are enqueued. Buffers may be device or host memory. What such
   // a call returns is about its arguments; a failure sticks and is returned by later calls, and a
   // handle (_async) tells when an operation is over. May be captured in a graph; docs/gpu.md says
