@@ -1,16 +1,15 @@
 // labels: multiproc
 // ctest: whole
-// send, recv and exchange in the order of streams: what they wait for, what waits for them, and what
-// does not. On the fake device.
+// send, recv and exchange in the order of streams: what they wait for, what waits for them, and
+// what does not. On the fake device; how they end is in device_message_end_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
-#include <thread>
+#include <memory>
 #include <vector>
 
 #include "support/device_ranks.h"
@@ -21,13 +20,14 @@
 namespace weft {
 namespace {
 
+using testing::Brake;
 using testing::DeviceBuffer;
 using testing::patient;
 using testing::places;
 using testing::run_ranks;
 using testing::TestStream;
 
-class DeviceMessagesTest : public testing::OnFakeDevice {};
+class DeviceMessageOrder : public testing::OnFakeDevice {};
 
 constexpr DType kType = DType::kInt64;
 using Values = std::vector<std::int64_t>;
@@ -62,22 +62,9 @@ class Buffer {
   void* data_;
 };
 
-// A stream that stands still until told.
-class Brake {
- public:
-  explicit Brake(Device::Stream stream) : word_(fake_device()->words(1)) {
-    fake_device()->wait_word(stream, word_, 1);
-  }
-  ~Brake() { fake_device()->free_words(word_); }
-  void release() { word_->store(1); }
-
- private:
-  std::atomic<std::uint32_t>* word_;
-};
-
 // Everything is put on a stream that stands still, inputs and results too: around a ring, in host
 // and device memory, with and without bytes, the send first on every rank.
-TEST_F(DeviceMessagesTest, KeepTheOrderOfTheirStream) {
+TEST_F(DeviceMessageOrder, KeepTheOrderOfTheirStream) {
   for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
     if (hosts.size() > 1 && !ucx_available()) continue;
     run_ranks(places(hosts), patient(), [](World& world) {
@@ -106,7 +93,7 @@ TEST_F(DeviceMessagesTest, KeepTheOrderOfTheirStream) {
 }
 
 // What is sent may be written again by what follows on the stream.
-TEST_F(DeviceMessagesTest, ASendIsOverForItsStreamOnceItsBytesAreCopied) {
+TEST_F(DeviceMessageOrder, ASendIsOverForItsStreamOnceItsBytesAreCopied) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
     Communicator comm = world.world().on(work.get());
@@ -127,7 +114,7 @@ TEST_F(DeviceMessagesTest, ASendIsOverForItsStreamOnceItsBytesAreCopied) {
   });
 }
 
-TEST_F(DeviceMessagesTest, TheHostDoesNotWaitForTheStream) {
+TEST_F(DeviceMessageOrder, TheHostDoesNotWaitForTheStream) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake);
@@ -153,7 +140,7 @@ TEST_F(DeviceMessagesTest, TheHostDoesNotWaitForTheStream) {
 
 // Every rank with every rank at once, itself too: two messages each, one of them empty where the
 // ranks' sum is odd; device and host memory mixed within an exchange.
-TEST_F(DeviceMessagesTest, ExchangesProgressTogether) {
+TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   for (const std::vector<int>& hosts : {std::vector<int>{4}, std::vector<int>{1, 2}}) {
     if (hosts.size() > 1 && !ucx_available()) continue;
     run_ranks(places(hosts), patient(), [](World& world) {
@@ -200,7 +187,7 @@ TEST_F(DeviceMessagesTest, ExchangesProgressTogether) {
 
 // A receive that waits for its peer is in nobody's way: neither other streams' messages nor
 // collectives wait for it.
-TEST_F(DeviceMessagesTest, StreamsDoNotWaitForEachOther) {
+TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream one(*device()), two(*device(), 1);
     Communicator receiver = world.world().on(one.get()), sender = world.world().on(two.get());
@@ -222,7 +209,7 @@ TEST_F(DeviceMessagesTest, StreamsDoNotWaitForEachOther) {
 }
 
 // The i-th message of a pair is the i-th call, in the order of a stream or not, on either side.
-TEST_F(DeviceMessagesTest, MeetMessagesOutsideOfStreams) {
+TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
     Communicator comm = world.world(), ordered = comm.on(work.get());
@@ -251,7 +238,7 @@ TEST_F(DeviceMessagesTest, MeetMessagesOutsideOfStreams) {
   });
 }
 
-TEST_F(DeviceMessagesTest, GraphsReplay) {
+TEST_F(DeviceMessageOrder, GraphsReplay) {
   run_ranks(places({3}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake, world.rank() % FakeDevice::kGpus);
@@ -288,158 +275,7 @@ TEST_F(DeviceMessagesTest, GraphsReplay) {
   });
 }
 
-// ---- ends ----------------------------------------------------------------------------------
-
-// The program has seen its stream pass the send; nobody has received it yet.
-TEST_F(DeviceMessagesTest, AWorldEndsAfterItsSendsAreTaken) {
-  constexpr std::size_t kCount = 400000;
-  run_ranks(places({2}), patient(), [](World& world) {
-    TestStream work(*device());
-    Communicator comm = world.world().on(work.get());
-    const Values mine = values(0, 1, kCount);
-    if (world.rank() == 0) {
-      ASSERT_TRUE(comm.send(mine.data(), kCount, kType, 1).ok());
-      work.wait();
-      return;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    Values got(kCount);
-    ASSERT_TRUE(comm.recv(got.data(), kCount, kType, 0).ok());
-    work.wait();
-    EXPECT_EQ(got, mine);
-  });
-}
-
-TEST_F(DeviceMessagesTest, ACommunicatorEndsAfterItsMessages) {
-  run_ranks(places({2}), patient(), [](World& world) {
-    TestStream work(*device());
-    const Rank peer = 1 - world.rank();
-    DeviceBuffer in(work, 8000), out(work, 8000);
-    for (int k = 0; k < 10; ++k) {
-      const std::vector<std::byte> mine(8000, static_cast<std::byte>(k * 2 + world.rank()));
-      in.put(mine);
-      Communicator comm = world.world().duplicate().on(work.get());
-      const Message both[] = {Message::to(peer, in.data(), 1000, kType),
-                              Message::from(peer, out.data(), 1000, kType)};
-      ASSERT_TRUE(comm.exchange(both).ok());
-      comm = Communicator();
-      EXPECT_EQ(out.get(), std::vector<std::byte>(8000, static_cast<std::byte>(k * 2 + peer)));
-    }
-  });
-  EXPECT_EQ(fake_->late_writes(), 0u);
-}
-
-// Too much is on its way: the stream waits until some of it has been taken.
-TEST_F(DeviceMessagesTest, WhatIsHeldIsBounded) {
-  run_ranks(places({2}), patient(), [](World& world) {
-    TestStream work(*device());
-    Communicator comm = world.world(), ordered = comm.on(work.get());
-    constexpr std::size_t kBytes = std::size_t{96} << 20;  // three are more than may be held
-    constexpr int kTimes = 4;
-    std::atomic<std::uint32_t>* passed = fake_device()->words(1);
-    const std::vector<std::int8_t> mine(world.rank() == 0 ? kBytes : 0, 3);
-    if (world.rank() == 0) {
-      for (int k = 0; k < kTimes; ++k)
-        ASSERT_TRUE(ordered.send(mine.data(), kBytes, DType::kInt8, 1).ok());
-      fake_device()->write_word(work.get(), passed, 1);
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
-      EXPECT_EQ(passed->load(), 0u);
-    }
-    ASSERT_TRUE(comm.barrier().ok());
-    std::vector<std::int8_t> got(world.rank() == 1 ? kBytes : 0);
-    for (int k = 0; k < kTimes && world.rank() == 1; ++k)
-      ASSERT_TRUE(comm.recv(got.data(), kBytes, DType::kInt8, 0).ok());
-    work.wait();
-    EXPECT_EQ(passed->load(), world.rank() == 0 ? 1u : 0u);
-    EXPECT_TRUE(std::ranges::all_of(got, [](std::int8_t v) { return v == 3; }));
-    fake_device()->free_words(passed);
-  });
-}
-
-// Each receives first and sends when it has: the user's mistake, which ends with a reason. Streams
-// are let go, and the next call returns the failure.
-TEST_F(DeviceMessagesTest, RanksThatWaitForEachOtherAreTold) {
-  WorldOptions options;
-  options.timeout = std::chrono::milliseconds(5000);
-  std::atomic<int> told{0};
-  run_ranks(places({2}), options, [&](World& world) {
-    TestStream work(*device());
-    Communicator comm = world.world().on(work.get());
-    const Rank peer = 1 - world.rank();
-    DeviceBuffer in(work, 8000), out(work, 8000);
-    Handle received = comm.recv_async(out.data(), 1000, kType, peer);
-    Handle sent = comm.send_async(in.data(), 1000, kType, peer);
-    const Status s = received.wait();
-    EXPECT_FALSE(s.ok());
-    told += s.message().find("sendrecv did not finish within 5000 ms") != std::string::npos;
-    EXPECT_FALSE(sent.wait().ok()) << s.to_string();
-    work.wait();
-    EXPECT_FALSE(comm.send(in.data(), 1000, kType, peer).ok());
-  });
-  EXPECT_GE(told, 1);
-}
-
-TEST_F(DeviceMessagesTest, AnAbortLetsStreamsGo) {
-  run_ranks(places({2}), patient(), [](World& world) {
-    TestStream work(*device());
-    Communicator comm = world.world().on(work.get());
-    DeviceBuffer out(work, 8000);
-    Brake brake(work.get());  // of the second one, which never comes while it could work
-    Handle waits = comm.recv_async(out.data(), 1000, kType, 1 - world.rank());
-    TestStream other(*device());
-    Handle posted = world.world().on(other.get()).recv_async(out.data(), 1000, kType,
-                                                             1 - world.rank());
-    if (world.rank() == 0) world.abort("enough");
-    for (Handle* h : {&waits, &posted}) {
-      const Status s = h->wait();
-      EXPECT_EQ(s.code(), Code::kAborted);
-      EXPECT_NE(s.message().find("enough"), std::string::npos) << s.message();
-    }
-    other.wait();
-    brake.release();
-    work.wait();
-  });
-}
-
-TEST_F(DeviceMessagesTest, AFailureOfTheGpuReachesAllRanks) {
-  run_ranks(places({2}), patient(), [](World& world) {
-    FakeDevice& fake = *fake_device();
-    TestStream work(fake);
-    Communicator comm = world.world().on(work.get());
-    DeviceBuffer data(work, 8000);
-    ASSERT_TRUE(world.job().all_gather("").size() == 2);
-    Handle h;
-    if (world.rank() == 0) {
-      fake.fail_next("copy");
-      h = comm.send_async(data.data(), 1000, kType, 1);
-    } else {
-      h = comm.recv_async(data.data(), 1000, kType, 0);
-    }
-    const Status s = h.wait();
-    EXPECT_FALSE(s.ok());
-    EXPECT_NE(s.message().find("send: copy on fake GPU"), std::string::npos) << s.to_string();
-    work.wait();
-  });
-}
-
-TEST_F(DeviceMessagesTest, DifferentSizesShowBothSides) {
-  std::atomic<int> told{0};
-  run_ranks(places({2}), patient(), [&](World& world) {
-    TestStream work(*device());
-    Communicator comm = world.world().on(work.get());
-    DeviceBuffer data(work, 8000);
-    Handle h = world.rank() == 0 ? comm.send_async(data.data(), 1000, kType, 1)
-                                 : comm.recv_async(data.data(), 999, kType, 0);
-    (void)h.wait();
-    const Status later = comm.barrier();
-    told += later.message().find("1000 x int64") != std::string::npos &&
-            later.message().find("999 x int64") != std::string::npos;
-    work.wait();
-  });
-  EXPECT_GE(told, 1);
-}
-
-TEST_F(DeviceMessagesTest, ToItselfARankSendsInAnExchangeOnly) {
+TEST_F(DeviceMessageOrder, ToItselfARankSendsInAnExchangeOnly) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device());
     Communicator comm = world.world().on(work.get());

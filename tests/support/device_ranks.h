@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
 
@@ -19,6 +20,19 @@ class OnFakeDevice : public ::testing::Test {
   void SetUp() override { fake_ = &use_fake_device(); }
   void TearDown() override { fake_->separate(false); }
   FakeDevice* fake_ = nullptr;
+};
+
+// A stream that stands still until told.
+class Brake {
+ public:
+  explicit Brake(Device::Stream stream) : word_(fake_device()->words(1)) {
+    fake_device()->wait_word(stream, word_, 1);
+  }
+  ~Brake() { fake_device()->free_words(word_); }
+  void release() { word_->store(1); }
+
+ private:
+  std::atomic<std::uint32_t>* word_;
 };
 
 inline WorldOptions patient() {
