@@ -115,6 +115,8 @@ struct GroupCache {
 };
 
 struct DeviceLanes;  // device_lane.h
+// Whether this thread is one of a communicator's lanes, which cannot end the communicator.
+inline thread_local bool lane_thread = false;
 
 // Lives as long as a Communicator or an operation of it; the fixed ones as long as the core.
 struct GroupState {
@@ -278,6 +280,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // by one that is being made. Fixed ones are made when asked for and kept.
   std::map<std::uint32_t, GroupState*> groups;
   std::vector<std::unique_ptr<GroupState>> fixed_groups;
+  std::vector<std::unique_ptr<GroupState>> orphans;  // a lane was the last to use them
   std::uint64_t next_id_epoch = kFixedGroups;  // rises; its lower id_bits are the next id to try
   int id_bits = 24;                            // without the lane
   std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches;

@@ -122,6 +122,7 @@ DeviceOperation* DeviceLane::next(std::unique_lock<std::mutex>& lock) {
 }
 
 void DeviceLane::serve() {
+  lane_thread = true;
   device_.enter_thread();
   std::unique_lock lock(mutex_);
   while (DeviceOperation* op = next(lock)) {

@@ -121,6 +121,7 @@ void DeviceMessages::add(std::span<const Message> messages, Device::Stream strea
 // ---- the thread ----------------------------------------------------------------------------
 
 void DeviceMessages::serve() {
+  lane_thread = true;
   device_.enter_thread();
   Patience patience;
   std::unique_lock lock(mutex_);

@@ -174,6 +174,11 @@ class Making {
     core_->groups[id_] = group.get();
     reserved_ = false;
     return {group.release(), [core = core_](GroupState* g) {
+              if (lane_thread) {
+                const std::lock_guard guard(core->mutex);
+                core->orphans.emplace_back(g);
+                return;
+              }
               g->device.reset();  // what it has under way still needs the id
               {
                 const std::lock_guard guard(core->mutex);

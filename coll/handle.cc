@@ -79,12 +79,6 @@ void Handle::on_done(std::function<void(const Status&)> call) {
 }
 
 void Handle::detach() {
-  // The last one to let go of a lane's communicator must not be the lane itself.
-  const auto has_lanes = [&] {
-    const std::lock_guard lock(group_->core->mutex);
-    return group_->device != nullptr;
-  };
-  if (op_ && has_lanes()) (void)wait();
   empty_ = true;
   if (Operation* op = std::exchange(op_, nullptr)) {
     const std::lock_guard lock(group_->core->mutex);

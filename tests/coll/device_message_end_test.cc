@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// send, recv and exchange in the order of streams: how they, their World and their communicator end,
-// well or not. On the fake device.
+// send, recv and exchange in the order of streams: how they, their World and their communicator
+// end, well or not. On the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,6 +67,26 @@ TEST_F(DeviceMessageEnds, ACommunicatorEndsAfterItsMessages) {
     }
   });
   EXPECT_EQ(fake_->late_writes(), 0u);
+}
+
+// Detaching waits for nothing, and what is under way keeps the communicator.
+TEST_F(DeviceMessageEnds, DetachedMessagesArrive) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*device());
+    const Rank peer = 1 - world.rank();
+    for (int k = 0; k < 10; ++k) {
+      DeviceBuffer in(work, 8000), out(work, 8000), sum(work, 8000);
+      in.put(std::vector<std::byte>(8000, static_cast<std::byte>(k * 2 + world.rank())));
+      Communicator comm = world.world().duplicate().on(work.get());
+      comm.recv_async(out.data(), 1000, kType, peer).detach();
+      TestStream other(*device());
+      comm.on(other.get()).send_async(in.data(), 1000, kType, peer).detach();
+      comm.all_reduce_async(out.data(), sum.data(), 1000, kType, RedOp::kMax).detach();
+      comm = Communicator();
+      EXPECT_EQ(out.get(), std::vector<std::byte>(8000, static_cast<std::byte>(k * 2 + peer)));
+      EXPECT_EQ(sum.get(), std::vector<std::byte>(8000, static_cast<std::byte>(k * 2 + 1)));
+    }
+  });
 }
 
 // Too much is on its way: the stream waits until some of it has been taken.
