@@ -182,6 +182,12 @@ void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Ind
   launch(kernels::AddRows<ElementOf<T>>{raw(out), raw(x), raw(y), raw(bias), rows, width});
 }
 template <DeviceElement T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  launch(kernels::CopyColumns<ElementOf<T>>{raw(to), raw(from), to_stride, from_stride, rows,
+                                            columns});
+}
+template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width) {
   add_column_sums<T>(to, nullptr, x, nullptr, nullptr, nullptr, rows, width);
 }
@@ -380,6 +386,7 @@ void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, c
                                 const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);      \
   template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                \
                              const OnDevice<E>*, Index, Index);                                   \
+  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);       \
   template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                      \
   template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);      \
   template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index); \

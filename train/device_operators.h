@@ -73,6 +73,16 @@ void add_columns(T* to, const T* x, Index rows, Index width) {
 template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width);
 
+// to[row][columns] = from[row][columns], in matrices whose rows are `_stride` apart.
+template <class T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  for (Index r = 0; r < rows; ++r) copy(to + r * to_stride, from + r * from_stride, columns);
+}
+template <DeviceElement T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns);
+
 // x[row] += table[(first + row) % positions], and the same for the gradient of the table.
 template <class T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {

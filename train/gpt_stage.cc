@@ -9,17 +9,6 @@ BlockRange blocks_of(Index layers, int stage, int stages) {
   return {first, first + each + (s < more ? 1 : 0)};
 }
 
-namespace {
-// The seed style is the processor's only; Trainer refuses it elsewhere.
-template <class T>
-std::unique_ptr<Layer<T>> some_block(const GptShape& shape, const GptParallel& parallel, Index b,
-                                     std::vector<Parameter<T>>& list) {
-  if constexpr (!kOnDevice<T>)
-    if (parallel.seed_style) return make_seed_block<T>(shape, parallel, b, list);
-  return make_block<T>(shape, parallel, b, list);
-}
-}  // namespace
-
 template <class T>
 GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options& options)
     : shape_(shape),
@@ -29,7 +18,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
-    layers_.push_back(some_block(shape, parallel, b, parameters_));
+    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
+                                          : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
   if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
   if (shape.tied && options.stages > 1 && (first() || last()))

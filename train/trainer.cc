@@ -75,7 +75,6 @@ void check_on_device(const TrainOptions& o) {
     if (given)
       throw UsageError(fmt::format("{} with --backend cuda: not built; use --backend cpu", flag));
   };
-  refuse(o.seed_style, "--tp-style seed");
   refuse(!o.offload.empty(), "--offload");
   refuse(o.deterministic, "--deterministic");
 }

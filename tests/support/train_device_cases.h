@@ -141,6 +141,11 @@ Results run_operators(Index rows, Index width, const std::function<double(double
     r.add("add_residual", out.get());
     r.add("add_columns", b.get());
   }
+  {
+    P x(given(rows * width)), out(given(rows * (width + 3)));
+    copy_columns(out.data() + 2, width + 3, x.data() + 1, width, rows, width - 1);
+    r.add("copy_columns", out.get());
+  }
   for (const bool whole : {true, false}) {
     std::vector<Token> targets(rows);
     for (Index i = 0; i < rows; ++i) targets[i] = static_cast<Token>(i * 7 % width);

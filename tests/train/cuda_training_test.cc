@@ -33,7 +33,10 @@ TEST_F(CudaTraining, DataParallel) {
   }
 }
 TEST_F(CudaTraining, TensorAndPipelineParallel) {
-  testing::expect_layout(testing::tiny(1, 2, 1), "tp 2");
+  TrainOptions o = testing::tiny(1, 2, 1);
+  testing::expect_layout(o, "tp 2");
+  o.seed_style = true;
+  testing::expect_layout(o, "tp 2, seed style");
   testing::expect_layout(testing::tiny(1, 1, 2), "pp 2");
 }
 TEST_F(CudaTraining, Bf16FollowsFp32) { testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02); }

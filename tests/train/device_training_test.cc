@@ -39,6 +39,16 @@ TEST_F(DeviceTraining, OtherWays) {
   o.micro_batch = 2;
   testing::expect_layout(o, "untied, replicated head");
 }
+TEST_F(DeviceTraining, SeedStyle) {
+  TrainOptions o = testing::tiny(2, 2, 2);
+  o.seed_style = true;
+  testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
+  o = testing::tiny(1, 4, 1);
+  o.seed_style = true;
+  o.recompute = true;
+  o.vocab_parallel = false;
+  testing::expect_layout(o, "seed style, tp 4, recompute, replicated");
+}
 // GPUs that do not reach each other: gradients are staged through pinned memory.
 TEST_F(DeviceTraining, BetweenHosts) {
   TrainOptions o = testing::tiny(2, 2, 1);
@@ -82,9 +92,6 @@ TEST_F(DeviceTraining, OptionsThatCannotBeAreNamed) {
     o = testing::tiny(1, 1, 1);
     o.offload = "/tmp";
     refused(o, "--offload");
-    o = testing::tiny(1, 1, 1);
-    o.seed_style = true;
-    refused(o, "--tp-style seed");
   });
 }
 
