@@ -98,10 +98,13 @@ void DataParallel<T>::fill(
 
 template <class T>
 void DataParallel<T>::set_master() {
-  if constexpr (kHasMaster<T>)
+  if constexpr (kHasMaster<T>) {
+    bring_state_back();
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       widen(master_.data() + stored, part_weights(stored, p.offset + first), n);
     });
+    send_state_away();
+  }
 }
 
 namespace {
@@ -186,10 +189,9 @@ void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
 
 template <class T>
 void DataParallel<T>::send_state_away() {
-  if (!offload_ || moment1_.empty()) return;
+  if (!offload_ || (moment1_.empty() && master_.empty())) return;
   std::vector<Tensor<Wide<T>>> state;
-  state.push_back(std::move(moment1_));
-  state.push_back(std::move(moment2_));
+  for (Tensor<Wide<T>>* each : {&moment1_, &moment2_, &master_}) state.push_back(std::move(*each));
   offload_->put(0, state);
 }
 
@@ -201,6 +203,7 @@ void DataParallel<T>::bring_state_back() {
   if (state.empty()) return;  // is here
   moment1_ = std::move(state[0]);
   moment2_ = std::move(state[1]);
+  master_ = std::move(state[2]);
 }
 
 template <class T>
@@ -281,6 +284,7 @@ void DataParallel<T>::restored() {
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       narrow(part_weights(stored, p.offset + first), master_.data() + stored, n);
     });
+  send_state_away();
   share_weights();
 }
 

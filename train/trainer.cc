@@ -75,7 +75,6 @@ void check_on_device(const TrainOptions& o) {
     if (given)
       throw UsageError(fmt::format("{} with --backend cuda: not built; use --backend cpu", flag));
   };
-  refuse(!o.offload.empty(), "--offload");
   refuse(o.deterministic, "--deterministic");
 }
 
@@ -112,6 +111,9 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check(options, world.rank());
   if constexpr (kOnDevice<T>) check_on_device(options);
+  if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
+    throw UsageError(
+        "--offload host with --backend cpu: that is where everything is; give a folder");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)

@@ -48,6 +48,14 @@ TEST_F(CudaTraining, Fp16WithLossScaling) {
 TEST_F(CudaTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(); }
 TEST_F(CudaTraining, GoesOnFromPieces) { testing::expect_pieces_go_on<Bf16>(1e-12); }
 
+TEST_F(CudaTraining, Offload) {
+  for (const std::string& where : {std::string(DeviceOffload::kHost), ::testing::TempDir()}) {
+    TrainOptions o = testing::tiny(1, 1, 1);
+    o.schedule = "gpipe";
+    testing::expect_offloaded<Bf16>(o, where, 0.3);
+  }
+}
+
 TEST_F(CudaTraining, EightProcessesOnOneGpu) {
   const testing::TemporaryFolder folder;
   const auto last_loss = [&](const char* flags) {

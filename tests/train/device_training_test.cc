@@ -89,9 +89,6 @@ TEST_F(DeviceTraining, OptionsThatCannotBeAreNamed) {
     TrainOptions o = testing::tiny(1, 1, 1);
     o.deterministic = true;
     refused(o, "--deterministic");
-    o = testing::tiny(1, 1, 1);
-    o.offload = "/tmp";
-    refused(o, "--offload");
   });
 }
 
