@@ -21,8 +21,8 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
   gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
                                 : Tensor<T>::zeros(own, Use::kRemoteGradients);
-  if (options.deterministic && options.zero < 2)
-    sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
+  if (options.deterministic && (options.zero < 2 || kHasMaster<T>))
+    sums_ = Tensor<Wide<T>>::zeros(gradients_.count(), Use::kRemoteGradients);
   if (optimizer.adam || optimizer.momentum != 0)
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
   if (optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
@@ -175,16 +175,18 @@ double DataParallel<T>::squares() const {
 
 template <class T>
 double DataParallel<T>::largest() const {
-  double most = 0;
-  if constexpr (!kOnDevice<T>)  // where the deterministic mode is refused
-    each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
-  return most;
+  ExactSquares<T> squares;
+  each_gradient([&](const T* x, std::size_t n) { squares.see(x, n); });
+  return squares.largest();
 }
 
 template <class T>
 void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
-  if constexpr (!kOnDevice<T>)
-    each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
+  ExactSquares<T> squares;
+  each_gradient([&](const T* x, std::size_t n) { squares.add(x, n, shift); });
+  const ExactSum mine = squares.sum();
+  sum.high += mine.high;
+  sum.low += mine.low;
 }
 
 template <class T>

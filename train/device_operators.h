@@ -3,8 +3,10 @@
 // from the processor's, a function for both is here, and the layers call that.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
+#include "train/exact_sum.h"
 #include "train/operators.h"
 #include "train/tensor.h"
 
@@ -127,6 +129,32 @@ class SquareSum<T> {
 
  private:
   Tensor<WideOnDevice<double>> total_, parts_;
+};
+
+// Of several pieces, exactly: the same bits however they are cut (exact_sum.h).
+template <class T>
+class ExactSquares {
+ public:
+  void see(const T* x, Index count) { most_ = std::max(most_, largest_of(x, count)); }
+  double largest() { return most_; }
+  void add(const T* x, Index count, int shift) { sum_.add_squares(x, count, shift); }
+  ExactSum sum() { return sum_; }
+
+ private:
+  double most_ = 0;
+  ExactSum sum_;
+};
+template <DeviceElement T>
+class ExactSquares<T> {
+ public:
+  ExactSquares();
+  void see(const T* x, Index count);
+  double largest();  // waits
+  void add(const T* x, Index count, int shift);
+  ExactSum sum();  // waits
+
+ private:
+  Tensor<WideOnDevice<double>> most_, sums_;  // the second: room for integers of the same size
 };
 
 // One step of the optimizer. master: null, or the weights in all digits, of which w is rounded.

@@ -1,5 +1,7 @@
 #include "train/gpt_stage.h"
 
+#include <numeric>
+
 namespace weft::train {
 
 BlockRange blocks_of(Index layers, int stage, int stages) {
@@ -25,14 +27,18 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   if (shape.tied && options.stages > 1 && (first() || last()))
     shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
 
+  // On a device each begins where memory does: products of the same shape are then the same
+  // product, with the same bits, in every layout.
+  const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
+  const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
   std::size_t offset = 0;
   for (const auto& layer : layers_) {
     Unit unit{layer->first, layer->last, offset, 0};
     for (std::size_t i = layer->first; i < layer->last; ++i) {
       parameters_[i].offset = offset;
-      offset += parameters_[i].logical.count();
+      offset += rounded(parameters_[i].logical.count(), aligned);
     }
-    offset = (offset + options.multiple - 1) / options.multiple * options.multiple;
+    offset = rounded(offset, std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);
   }

@@ -125,6 +125,20 @@ void expect_offloaded(TrainOptions o, const std::string& where, double most) {
   EXPECT_LE(static_cast<double>(away.activations), most * static_cast<double>(here.activations));
 }
 
+// In the deterministic mode: losses and weights.
+template <class E>
+train::Result train_deterministic(TrainOptions o, const std::vector<int>& hosts = {}) {
+  o.deterministic = true;
+  WorldOptions options = patient();
+  options.deterministic = true;
+  return train::train<OnDevice<E>>(o, 3, options, hosts);
+}
+inline void expect_same_bits(const train::Result& want, const train::Result& got,
+                             const std::string& what) {
+  EXPECT_EQ(want.losses, got.losses) << what;
+  EXPECT_EQ(want.weights, got.weights) << what;
+}
+
 // A loss scale that fp16 cannot hold: steps are skipped and it halves until they are not.
 inline void expect_overflow_is_skipped() {
   train::set_operator_threads(1);

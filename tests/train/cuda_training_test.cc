@@ -56,6 +56,16 @@ TEST_F(CudaTraining, Offload) {
   }
 }
 
+TEST_F(CudaTraining, SameBits) {
+  const Result alone = testing::train_deterministic<Bf16>(testing::tiny(1, 1, 1));
+  for (const int zero : {0, 1, 2, 3}) {
+    TrainOptions o = testing::tiny(2, 1, 1);
+    o.zero = zero;
+    testing::expect_same_bits(alone, testing::train_deterministic<Bf16>(o),
+                              fmt::format("dp 2 ZeRO {}", zero));
+  }
+}
+
 TEST_F(CudaTraining, EightProcessesOnOneGpu) {
   const testing::TemporaryFolder folder;
   const auto last_loss = [&](const char* flags) {

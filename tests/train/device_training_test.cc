@@ -45,9 +45,8 @@ TEST_F(DeviceTraining, SeedStyle) {
   testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
   o = testing::tiny(1, 4, 1);
   o.seed_style = true;
-  o.recompute = true;
   o.vocab_parallel = false;
-  testing::expect_layout(o, "seed style, tp 4, recompute, replicated");
+  testing::expect_layout(o, "seed style, tp 4, replicated");
 }
 // GPUs that do not reach each other: gradients are staged through pinned memory.
 TEST_F(DeviceTraining, BetweenHosts) {
@@ -73,23 +72,6 @@ TEST_F(DeviceTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(
 TEST_F(DeviceTraining, GoesOnFromPieces) {
   testing::expect_pieces_go_on<Fp64>(1e-12);
   testing::expect_pieces_go_on<Bf16>(1e-12);
-}
-
-TEST_F(DeviceTraining, OptionsThatCannotBeAreNamed) {
-  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
-    const Text data = text();
-    const auto refused = [&](const TrainOptions& o, const std::string& flag) {
-      try {
-        Trainer<OnDevice<Bf16>> trainer(world, o, data);
-        ADD_FAILURE() << flag;
-      } catch (const Error& e) {
-        EXPECT_EQ(e.what(), flag + " with --backend cuda: not built; use --backend cpu");
-      }
-    };
-    TrainOptions o = testing::tiny(1, 1, 1);
-    o.deterministic = true;
-    refused(o, "--deterministic");
-  });
 }
 
 // A model gives back all that it takes.
