@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "support/train_on_device_cases.h"
 #include "transport/device_fake.h"
 
@@ -15,12 +19,14 @@ class DeviceSameBits : public ::testing::Test {
   void SetUp() override { use_fake_device(); }
 };
 
+using Stages = std::map<int, std::vector<int>>;  // of ZeRO: numbers of replicas
+
 template <class E>
-void expect_every_number_of_replicas(const std::vector<int>& stages) {
+void expect_every_number_of_replicas(const Stages& stages) {
   const Result alone = testing::train_deterministic<E>(testing::tiny(1, 1, 1));
   const std::string type = name(E::kType);
-  for (const int zero : stages)
-    for (const int dp : {1, 2, 4, 8}) {
+  for (const auto& [zero, replicas] : stages)
+    for (const int dp : replicas) {
       TrainOptions o = testing::tiny(dp, 1, 1);
       o.zero = zero;
       testing::expect_same_bits(alone, testing::train_deterministic<E>(o),
@@ -33,8 +39,10 @@ void expect_every_number_of_replicas(const std::vector<int>& stages) {
                               fmt::format("{} ZeRO {} on two hosts", type, zero));
   }
 }
-TEST_F(DeviceSameBits, Fp32) { expect_every_number_of_replicas<Fp32>({0, 3}); }
-TEST_F(DeviceSameBits, Bf16) { expect_every_number_of_replicas<Bf16>({0, 1, 2, 3}); }
+TEST_F(DeviceSameBits, Fp32) { expect_every_number_of_replicas<Fp32>({{0, {2, 8}}, {3, {1, 4}}}); }
+TEST_F(DeviceSameBits, Bf16) {
+  expect_every_number_of_replicas<Bf16>({{0, {2, 4, 8}}, {1, {4}}, {2, {1, 4}}, {3, {2, 8}}});
+}
 
 // Beside the other axes; the bits are those of one tensor and pipeline layout.
 TEST_F(DeviceSameBits, BesideTensorAndPipelineParallel) {
@@ -62,6 +70,23 @@ TEST_F(DeviceSameBits, TheProcessorsCurve) {
   o.deterministic = true;
   o.zero = 3;
   testing::expect_layout(o, "deterministic, dp 4 ZeRO 3");
+}
+
+// Where a product's numbers begin chooses how cuBLASLt does it: nowhere may that follow from the
+// number of ranks that split the state.
+TEST_F(DeviceSameBits, EveryParameterBeginsAtABoundary) {
+  const GptShape odd{.vocabulary = 7, .positions = 3, .width = 6, .heads = 2, .layers = 2};
+  Axis alone;
+  for (const std::size_t ranks : {1, 3, 8}) {
+    GptStage<OnDevice<Bf16>> stage(odd, {&alone}, {.multiple = ranks});
+    EXPECT_EQ(stage.flat_count() % ranks, 0u);
+    for (const Unit& unit : stage.units()) {
+      EXPECT_EQ(unit.begin * sizeof(OnDevice<Bf16>) % 256, 0u);
+      EXPECT_EQ(unit.begin % ranks, 0u);
+    }
+    for (const auto& p : stage.parameters())
+      EXPECT_EQ(p.offset * sizeof(OnDevice<Bf16>) % 256, 0u) << p.logical.name << ", " << ranks;
+  }
 }
 
 // Without the mode bits do differ: the tests above can fail.
