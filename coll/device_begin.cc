@@ -105,6 +105,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     if (!g.device) g.device = std::make_shared<DeviceLanes>();
     lanes = g.device;
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
+    op->deterministic = g.shape.deterministic;
   }
   const std::lock_guard order(lanes->mutex);
   DeviceLane& lane =
