@@ -1,6 +1,7 @@
 # Reads CTest's JUnit report; writes a line per test: outcome TAB name TAB reason, where outcome is
 # passed, failed or skipped. A program that is one CTest entry ("// ctest: whole") is counted by
-# the cases of its own report, which GoogleTest wrote to <whole>/<name>.xml.
+# the cases of its own report, which GoogleTest wrote to <whole>/<name>.xml. The end of what a
+# failed test printed is appended to the file <failures>.
 
 function attribute(line, key) {
   if (!match(line, " " key "=\"[^\"]*\"")) return ""
@@ -49,13 +50,30 @@ function put_cases(file, name,    line, title, outcome, reason, failures, any) {
   return any ? failures + 0 : -1
 }
 
+# What a test that went well says of itself tells nothing of one that failed.
+function keep(line) {
+  if (line ~ /^\[ (RUN     |      OK|-------)/ || line ~ /^\[[-=]+\]/) return
+  printed[lines++ % 40] = plain(line)
+}
+
+function put_failure(    i) {
+  printf "\n---- %s: %s\n", preset, name >>failures
+  for (i = lines > 40 ? lines - 40 : 0; i < lines; ++i) print printed[i % 40] >>failures
+}
+
 /^\t<testcase / {
+  lines = printing = 0
   name = attribute($0, "name")
   status = attribute($0, "status")
   reason = skipped = ""
   take_next = 0
 }
 /^\t\t<skipped / { skipped = attribute($0, "message") }
+status == "fail" && sub(/^\t\t<system-out>/, "") { printing = 1 }
+printing {
+  printing = !sub(/<\/system-out>$/, "")
+  keep($0)
+}
 take_next { reason = plain($0); take_next = 0 }
 reason == "" && /: Skipped$/ { take_next = 1 }  # GTEST_SKIP: its text is on the next line
 match($0, /missing capability: .*/) {
@@ -63,6 +81,7 @@ match($0, /missing capability: .*/) {
   sub(/<\/system-out>$/, "", reason)
 }
 /^\t<\/testcase>/ {
+  if (status == "fail") put_failure()
   failed_cases = put_cases(whole "/" name ".xml", name)
   if (failed_cases >= 0) {
     # Such as a leak, found after the last case.

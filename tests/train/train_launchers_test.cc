@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -35,13 +36,12 @@ class TrainLaunchers : public ::testing::Test {
     std::ifstream in(folder_ / "log");
     for (std::string line; std::getline(in, line);)
       all.push_back(nlohmann::json::parse(line)["loss"]);
+    EXPECT_EQ(all.size(), 5u) << command << "\n" << output.text;
     return all;
   }
   void expect_the_same(const std::string& command) {
     const auto alone = losses(train("-n 1")), many = losses(command);
-    ASSERT_EQ(alone.size(), 5u);
-    ASSERT_EQ(many.size(), 5u) << command;
-    for (std::size_t i = 0; i < many.size(); ++i) EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
+    for (std::size_t i = 0; i < std::min(alone.size(), many.size()); ++i) EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
   }
 
   const testing::TemporaryFolder folder_;
