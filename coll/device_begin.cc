@@ -112,6 +112,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   {
     const std::lock_guard lock(core.mutex);
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
+    op->deterministic = g.shape.deterministic;
   }
   const std::lock_guard order(lanes->mutex);
   DeviceLane& lane =

@@ -186,6 +186,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     const std::lock_guard lock(core_.mutex);
     if (core_.broken) return core_.failure;
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
+    companion_->shape.deterministic = op.deterministic;
   }
   std::vector<DeviceRecord> records(n);
   static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);

@@ -34,6 +34,7 @@ struct DeviceOperation {
   bool in_place = false;
   DeviceRecord mine;                   // what the others are told
   const Algorithm* forced = nullptr;   // by set_algorithm()
+  bool deterministic = false;          // by set_deterministic() or the World's options
   bool ordered = false;                // by a stream, at `gate`
   DeviceGate gate;
   Operation* handle = nullptr;  // told when it is over; null for what was captured

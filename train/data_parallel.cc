@@ -21,8 +21,8 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
   weights_ = Tensor<T>::zeros(options.zero < 3 ? whole : own, Use::kWeights);
   gradients_ = options.zero < 2 ? Tensor<T>::zeros(whole, Use::kGradients)
                                 : Tensor<T>::zeros(own, Use::kRemoteGradients);
-  if (options.deterministic && options.zero < 2)
-    sums_ = Tensor<T>::zeros(whole, Use::kRemoteGradients);
+  if (options.deterministic && (options.zero < 2 || kHasMaster<T>))
+    sums_ = Tensor<Wide<T>>::zeros(gradients_.count(), Use::kRemoteGradients);
   if (optimizer.adam || optimizer.momentum != 0)
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
   if (optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
@@ -98,10 +98,13 @@ void DataParallel<T>::fill(
 
 template <class T>
 void DataParallel<T>::set_master() {
-  if constexpr (kHasMaster<T>)
+  if constexpr (kHasMaster<T>) {
+    bring_state_back();
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       widen(master_.data() + stored, part_weights(stored, p.offset + first), n);
     });
+    send_state_away();
+  }
 }
 
 namespace {
@@ -172,24 +175,25 @@ double DataParallel<T>::squares() const {
 
 template <class T>
 double DataParallel<T>::largest() const {
-  double most = 0;
-  if constexpr (!kOnDevice<T>)  // where the deterministic mode is refused
-    each_gradient([&](const T* x, std::size_t n) { most = std::max(most, largest_of(x, n)); });
-  return most;
+  ExactSquares<T> squares;
+  each_gradient([&](const T* x, std::size_t n) { squares.see(x, n); });
+  return squares.largest();
 }
 
 template <class T>
 void DataParallel<T>::add_squares(ExactSum& sum, int shift) const {
-  if constexpr (!kOnDevice<T>)
-    each_gradient([&](const T* x, std::size_t n) { sum.add_squares(x, n, shift); });
+  ExactSquares<T> squares;
+  each_gradient([&](const T* x, std::size_t n) { squares.add(x, n, shift); });
+  const ExactSum mine = squares.sum();
+  sum.high += mine.high;
+  sum.low += mine.low;
 }
 
 template <class T>
 void DataParallel<T>::send_state_away() {
-  if (!offload_ || moment1_.empty()) return;
+  if (!offload_ || (moment1_.empty() && master_.empty())) return;
   std::vector<Tensor<Wide<T>>> state;
-  state.push_back(std::move(moment1_));
-  state.push_back(std::move(moment2_));
+  for (Tensor<Wide<T>>* each : {&moment1_, &moment2_, &master_}) state.push_back(std::move(*each));
   offload_->put(0, state);
 }
 
@@ -201,6 +205,7 @@ void DataParallel<T>::bring_state_back() {
   if (state.empty()) return;  // is here
   moment1_ = std::move(state[0]);
   moment2_ = std::move(state[1]);
+  master_ = std::move(state[2]);
 }
 
 template <class T>
@@ -281,6 +286,7 @@ void DataParallel<T>::restored() {
     each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
       narrow(part_weights(stored, p.offset + first), master_.data() + stored, n);
     });
+  send_state_away();
   share_weights();
 }
 

@@ -39,6 +39,7 @@ struct DataParallelOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true;
   // The sum over micro-batches has one order, whatever the number of replicas: see reduce_in_order.
+  // 16-bit gradients are added in fp32 and rounded once, in the end.
   bool deterministic = false;
   int micro_batches = 1;  // of this replica, per step
   bool sequence_parallel = false;
@@ -115,7 +116,10 @@ class DataParallel : public WeightStore {
   bool advance(Travel& travel, bool wait);
   void arrived(Travel& travel);
   void send_unit(int unit);
+  bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
   void reduce_in_order();
+  void add_sum(std::size_t stored, const T* from, std::size_t n);
+  void take_sums();
   void sum_partial(int unit);
   void fetch(int unit);
   void share_weights();
@@ -139,7 +143,9 @@ class DataParallel : public WeightStore {
   const OptimizerOptions optimizer_;
   std::vector<Bucket> buckets_;        // from the end of the flat buffer
   Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
-  Tensor<T> sums_;                     // of earlier micro-batches, in the deterministic order
+  // Of earlier micro-batches, in the deterministic order: where all ranks have all gradients, or
+  // where T has fewer digits than a sum needs.
+  Tensor<Wide<T>> sums_;
   Tensor<Wide<T>> moment1_, moment2_;  // of this rank's part
   Tensor<Wide<T>> master_;             // its weights in all digits, where T has fewer
   struct Copy {                        // of a piece, in host memory

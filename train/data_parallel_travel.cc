@@ -64,7 +64,7 @@ void DataParallel<T>::gradients_done(int unit) {
   poll();
   UnitState& s = state_[static_cast<std::size_t>(unit)];
   ++s.done;
-  if (!sums_.empty()) {
+  if (reduces_in_order()) {
     if (unit == 0) reduce_in_order();
     return;
   }
@@ -78,10 +78,40 @@ void DataParallel<T>::gradients_done(int unit) {
 // gradients are split, launch() does the same: all send their blocks to the rank that has the sum.
 template <class T>
 void DataParallel<T>::reduce_in_order() {
-  if (mesh_.data.rank() == 0) add(gradients_.data(), sums_.data(), sums_.count());
-  mesh_.data.all_reduce(gradients_.data(), gradients_.count());
-  copy(sums_.data(), gradients_.data(), sums_.count());
+  Tensor<Wide<T>> widened;
+  Wide<T>* all = as_wide(gradients_.data());
+  if constexpr (kHasMaster<T>) {
+    widened = Tensor<Wide<T>>(gradients_.count(), Use::kWorkspace);
+    all = widened.data();
+    widen(all, gradients_.data(), gradients_.count());
+  }
+  if (mesh_.data.rank() == 0) add(all, sums_.data(), sums_.count());
+  mesh_.data.all_reduce(all, sums_.count());
+  copy(sums_.data(), all, sums_.count());
   gradients_.fill_zero();
+}
+
+// gradients += from, at the place `stored` of this rank's part.
+template <class T>
+void DataParallel<T>::add_sum(std::size_t stored, const T* from, std::size_t n) {
+  if constexpr (kHasMaster<T>)
+    if (!sums_.empty()) {
+      Tensor<Wide<T>> widened(n, Use::kWorkspace);
+      widen(widened.data(), from, n);
+      return add(sums_.data() + stored, widened.data(), n);
+    }
+  add(gradients_.data() + stored, from, n);
+}
+
+// What was summed apart becomes the gradients.
+template <class T>
+void DataParallel<T>::take_sums() {
+  if (sums_.empty()) return;
+  if constexpr (kHasMaster<T>)
+    narrow(gradients_.data(), sums_.data(), sums_.count());
+  else
+    copy(as_wide(gradients_.data()), sums_.data(), sums_.count());
+  sums_.fill_zero();
 }
 
 // With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
@@ -145,10 +175,11 @@ template <class T>
 void DataParallel<T>::arrived(Travel& t) {
   if (options_.zero < 2) return;  // in place
   const std::size_t n = part(t.bucket->count());
-  T* sum = gradients_.data() + part(t.bucket->begin);
+  const std::size_t stored = part(t.bucket->begin);
   for (std::size_t r = 0; r < t.blocks.count() / std::max<std::size_t>(n, 1); ++r)
-    add(sum, t.blocks.data() + r * n, n);
-  if (t.blocks.empty()) add(sum, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
+    add_sum(stored, t.blocks.data() + r * n, n);
+  if (t.blocks.empty())
+    add_sum(stored, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
 }
 
 // In the order of their launch on every rank: second halves must not overtake each other.
@@ -165,10 +196,7 @@ void DataParallel<T>::poll() {
 
 template <class T>
 void DataParallel<T>::finish() {
-  if (!sums_.empty()) {
-    copy(gradients_.data(), sums_.data(), sums_.count());
-    sums_.fill_zero();
-  }
+  if (reduces_in_order()) take_sums();
   const int shared = stage_.shared_unit();
   if (shared >= 0) {
     const Unit& u = stage_.units()[static_cast<std::size_t>(shared)];
@@ -178,7 +206,7 @@ void DataParallel<T>::finish() {
     }
   }
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
-    if (!sums_.empty())
+    if (reduces_in_order())
       sum_partial(u);
     else if (u == shared || !options_.overlap)
       send_unit(u);
@@ -192,6 +220,7 @@ void DataParallel<T>::finish() {
     travels_.pop_front();
     if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
   }
+  if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
   if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
 }
 

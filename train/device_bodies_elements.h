@@ -169,6 +169,25 @@ struct AddRows {
   }
 };
 
+// to[row][columns] = from[row][columns], rows `_stride` apart.
+template <class E>
+struct CopyColumns {
+  WEFT_KERNEL("copy_columns");
+  S* to;
+  const S* from;
+  Index to_stride, from_stride, rows, columns;
+  template <class F>
+  void pointers(F f) { f(to), f(from); }
+  WEFT_HD Index items() const { return rows * T::packs(columns); }
+  WEFT_HD void item(Index i) const {
+    const Index row = i / T::packs(columns), column = i % T::packs(columns) * kN;
+    const Index n = least(kN, columns - column);
+    V a[kN];
+    load<E>(a, from + row * from_stride + column, n);
+    store<E>(to + row * to_stride + column, a, n);
+  }
+};
+
 // ---- embedding ------------------------------------------------------------------------------
 
 template <class E>

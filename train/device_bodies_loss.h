@@ -211,6 +211,75 @@ struct AddParts {
   }
 };
 
+// Of exact_sum.h: the largest |x| of each team's numbers, infinity where one is not finite.
+template <class E>
+struct LargestParts {
+  WEFT_KERNEL("largest_parts");
+  double* parts;  // [kParts], grow
+  const S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) { f(parts), f(x); }
+  WEFT_HD Index teams() const { return kParts; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index i) const {
+    typename Team::template PerLane<double> most;
+    t.each([&](int lane) {
+      double m = 0;
+      V a[kN];
+      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
+      for (Index at = first; at < count; at += kParts * kLanes * kN) {
+        load<E>(a, x + at, least(kN, count - at));
+        for (int k = 0; k < kN; ++k) {
+          const double each = a[k] < 0 ? -static_cast<double>(a[k]) : static_cast<double>(a[k]);
+          m = !(each <= 0x1.fffffffffffffp+1023) ? HUGE_VAL : each > m ? each : m;
+        }
+      }
+      most[lane] = m;
+    });
+    const double all = t.join(most, Larger());
+    t.each([&](int lane) {
+      if (lane == 0) parts[i] = Larger()(parts[i], all);
+    });
+  }
+};
+// ExactSum::add_squares(): integers, so any order gives the same.
+template <class E>
+struct ExactSquareParts {
+  WEFT_KERNEL("exact_square_parts");
+  std::int64_t* parts;  // [2][kParts]: high, low; grow
+  const S* x;
+  Index count;
+  int shift;
+  template <class F>
+  void pointers(F f) { f(parts), f(x); }
+  WEFT_HD Index teams() const { return kParts; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index i) const {
+    typename Team::template PerLane<std::int64_t> high, low;
+    t.each([&](int lane) {
+      std::int64_t h = 0, l = 0;
+      V a[kN];
+      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
+      for (Index at = first; at < count; at += kParts * kLanes * kN) {
+        load<E>(a, x + at, least(kN, count - at));
+        for (int k = 0; k < kN; ++k) {
+          const double wide = static_cast<double>(a[k]);
+          const auto fixed = static_cast<std::int64_t>(times_power_of_two(wide * wide, shift));
+          h += fixed >> 31;
+          l += fixed & 0x7fffffff;
+        }
+      }
+      high[lane] = h;
+      low[lane] = l;
+    });
+    const std::int64_t all_high = t.join(high, Plus()), all_low = t.join(low, Plus());
+    t.each([&](int lane) {
+      if (lane == 0) parts[i] += all_high, parts[kParts + i] += all_low;
+    });
+  }
+};
+
 // ---- optimizers -----------------------------------------------------------------------------
 
 template <class E>

@@ -132,9 +132,12 @@ void* DeviceContext::product_scratch() {
 // ---- host memory and order -----------------------------------------------------------------
 
 void* DeviceContext::pinned(std::size_t bytes) {
-  // Powers of two from a page: sizes vary little, and are used again.
+  reclaim_uploads();
+  // Powers of two from a page, then whole megabytes: sizes vary little, and are used again.
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
   std::size_t size = 4096;
-  while (size < bytes) size *= 2;
+  while (size < bytes && size < kLarge) size *= 2;
+  if (size < bytes) size = (bytes + kLarge - 1) / kLarge * kLarge;
   auto& spare = pinned_free_[size];
   void* memory = nullptr;
   if (!spare.empty()) {
@@ -167,15 +170,19 @@ void DeviceContext::reclaim_uploads() {
 
 void DeviceContext::upload(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  reclaim_uploads();
   void* memory = pinned(bytes);
   std::memcpy(memory, from, bytes);
-  device_.copy(to, memory, bytes, gpu_, compute_);
+  upload_pinned(to, memory, bytes);
+}
+
+void DeviceContext::unpin_in_order(void* memory) { uploads_.push_back({memory, mark()}); }
+
+void* DeviceContext::mark() {
   if (spare_events_.empty()) spare_events_.push_back(device_.make_event(gpu_));
   void* event = spare_events_.back();
   spare_events_.pop_back();
   device_.record(event, compute_);
-  uploads_.push_back({memory, event});
+  return event;
 }
 
 void DeviceContext::download(void* to, const void* from, std::size_t bytes) {
@@ -192,11 +199,15 @@ void DeviceContext::download(void* to, const void* from, std::size_t bytes) {
   unpinned(memory);
 }
 
-// Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
 void DeviceContext::wait() {
   device_.record(done_, compute_);
+  wait_for(done_);
+}
+
+// Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
+void DeviceContext::wait_for(void* event) {
   constexpr int kYields = 1000;  // then it takes long: leave the processor to others
-  for (int turn = 0; !device_.reached(done_); ++turn)
+  for (int turn = 0; !device_.reached(event); ++turn)
     if (turn < kYields)
       std::this_thread::yield();
     else

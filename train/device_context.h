@@ -49,6 +49,10 @@ class DeviceContext {
   // Waits for the stream. Memory of pinned() needs no detour.
   void download(void* to, const void* from, std::size_t bytes);
   void wait();  // until the compute stream is empty
+  // An event that the compute stream reaches after what is on it now; to be given back.
+  void* mark();
+  void give_back(void* event) { spare_events_.push_back(event); }
+  void wait_for(void* event);
 
   // What follows on the communication stream starts after what is on the compute stream now.
   void communicate_after_compute();
@@ -56,6 +60,12 @@ class DeviceContext {
   // Pinned host memory, for messages and uploads; kept and used again.
   void* pinned(std::size_t bytes);
   void unpinned(void* memory) noexcept;
+  // unpinned() when the compute stream has passed what is on it now; the first after a copy up.
+  void unpin_in_order(void* memory);
+  void upload_pinned(void* to, void* memory, std::size_t bytes) {
+    copy(to, memory, bytes);
+    unpin_in_order(memory);
+  }
 
   // Scratch memory of matrix products, which follow each other on the compute stream.
   static constexpr std::size_t kProductScratch = std::size_t{32} << 20;

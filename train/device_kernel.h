@@ -115,6 +115,7 @@ WEFT_HD float hyperbolic_tangent(float x) { return tanhf(x); }
 WEFT_HD double hyperbolic_tangent(double x) { return tanh(x); }
 WEFT_HD float root(float x) { return sqrtf(x); }
 WEFT_HD double root(double x) { return sqrt(x); }
+WEFT_HD double times_power_of_two(double x, int power) { return scalbn(x, power); }
 #else
 template <class V>
 WEFT_HD V exponential(V x) {
@@ -132,6 +133,7 @@ template <class V>
 WEFT_HD V root(V x) {
   return std::sqrt(x);
 }
+WEFT_HD double times_power_of_two(double x, int power) { return std::ldexp(x, power); }
 #endif
 
 // ---- teams ----------------------------------------------------------------------------------

@@ -2,41 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
-#include "train/device_bodies.h"
-#include "train/device_context.h"
 #include "train/device_gemm.h"
+#include "train/device_launch.h"
 
 namespace weft::train {
 
 // ---- launching -------------------------------------------------------------------------------
 
 namespace {
-
-// What a kernel has in the place of a T*.
-template <class T>
-auto raw(T* p) {
-  using S = decltype(p->stored);
-  if constexpr (std::is_const_v<T>)
-    return reinterpret_cast<const S*>(p);
-  else
-    return reinterpret_cast<S*>(p);
-}
-template <class T>
-using ElementOf = typename T::Element;
-template <class T>
-using ValueOf = HostOf<T>;
-
-template <class K>
-void launch(const K& kernel) {
-  Index work = 0;
-  if constexpr (kernels::HasTeams<K>)
-    work = kernel.teams();
-  else
-    work = kernel.items();
-  if (work > 0) DeviceContext::of_this_rank().launch(kernels::work_of(kernel));
-}
 
 // Numbers of the host in device memory, for one kernel.
 template <class V>
@@ -182,6 +158,12 @@ void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Ind
   launch(kernels::AddRows<ElementOf<T>>{raw(out), raw(x), raw(y), raw(bias), rows, width});
 }
 template <DeviceElement T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  launch(kernels::CopyColumns<ElementOf<T>>{raw(to), raw(from), to_stride, from_stride, rows,
+                                            columns});
+}
+template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width) {
   add_column_sums<T>(to, nullptr, x, nullptr, nullptr, nullptr, rows, width);
 }
@@ -320,22 +302,6 @@ double DeviceCrossEntropy<T>::mean_loss() {
 // ---- optimizer -------------------------------------------------------------------------------
 
 template <DeviceElement T>
-SquareSum<T>::SquareSum() : total_(1, Use::kWorkspace), parts_(kernels::kParts, Use::kWorkspace) {
-  total_.fill_zero();
-}
-template <DeviceElement T>
-void SquareSum<T>::add(const T* x, Index count) {
-  launch(kernels::SquareParts<ElementOf<T>>{raw(parts_.data()), raw(x), count});
-  launch(kernels::AddParts<ElementOf<T>>{raw(total_.data()), raw(parts_.data())});
-}
-template <DeviceElement T>
-double SquareSum<T>::value() {
-  double sum = 0;
-  download(&sum, total_.data(), sizeof sum);
-  return sum;
-}
-
-template <DeviceElement T>
 void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                     Index count, const Update& u) {
   using E = ElementOf<T>;
@@ -380,15 +346,17 @@ void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, c
                                 const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);      \
   template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                \
                              const OnDevice<E>*, Index, Index);                                   \
+  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);       \
   template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                      \
   template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);      \
   template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index); \
   template void narrow(OnDevice<E>*, const Wide<OnDevice<E>>*, Index);                            \
   template void widen(Wide<OnDevice<E>>*, const OnDevice<E>*, Index);                             \
   template class DeviceCrossEntropy<OnDevice<E>>;                                                 \
-  template class SquareSum<OnDevice<E>>;                                                          \
   template void update_weights(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,              \
                                Wide<OnDevice<E>>*, const OnDevice<E>*, Index, const Update&);
 WEFT_DEVICE_ELEMENTS(WEFT_ON_DEVICE)
+template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
+template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);
 
 }  // namespace weft::train

@@ -3,8 +3,10 @@
 // from the processor's, a function for both is here, and the layers call that.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
+#include "train/exact_sum.h"
 #include "train/operators.h"
 #include "train/tensor.h"
 
@@ -73,6 +75,16 @@ void add_columns(T* to, const T* x, Index rows, Index width) {
 template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width);
 
+// to[row][columns] = from[row][columns], in matrices whose rows are `_stride` apart.
+template <class T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  for (Index r = 0; r < rows; ++r) copy(to + r * to_stride, from + r * from_stride, columns);
+}
+template <DeviceElement T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns);
+
 // x[row] += table[(first + row) % positions], and the same for the gradient of the table.
 template <class T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
@@ -117,6 +129,32 @@ class SquareSum<T> {
 
  private:
   Tensor<WideOnDevice<double>> total_, parts_;
+};
+
+// Of several pieces, exactly: the same bits however they are cut (exact_sum.h).
+template <class T>
+class ExactSquares {
+ public:
+  void see(const T* x, Index count) { most_ = std::max(most_, largest_of(x, count)); }
+  double largest() { return most_; }
+  void add(const T* x, Index count, int shift) { sum_.add_squares(x, count, shift); }
+  ExactSum sum() { return sum_; }
+
+ private:
+  double most_ = 0;
+  ExactSum sum_;
+};
+template <DeviceElement T>
+class ExactSquares<T> {
+ public:
+  ExactSquares();
+  void see(const T* x, Index count);
+  double largest();  // waits
+  void add(const T* x, Index count, int shift);
+  ExactSum sum();  // waits
+
+ private:
+  Tensor<WideOnDevice<double>> most_, sums_;  // the second: room for integers of the same size
 };
 
 // One step of the optimizer. master: null, or the weights in all digits, of which w is rounded.

@@ -54,15 +54,14 @@ class SeedBlock : public BlockParts<T> {
     Tensor<T> local(n * part(), Use::kWorkspace);
     linear<T>(local.data(), kept[kActive].data(), value(kShrink), nullptr, n, 4 * h(), part());
     Tensor<T> out = gather_columns(local.data(), part(), part(), n);
-    for (Index r = 0; r < n; ++r) add(out.data() + r * h(), value(kShrink + 1), h());
-    add(out.data(), middle.data(), out.count());
+    add_residual(out.data(), middle.data(), out.data(), value(kShrink + 1), n, h());
     kept[kMiddle] = std::move(middle);
     return out;
   }
 
   Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
-    kept[kGradShrink] = copy(grad);
+    kept[kGradShrink] = copied(grad);
     const Tensor<T> mine = own_columns(grad, n);
     Tensor<T> whole(n * 4 * h(), Use::kErrors);
     linear_grad_input(whole.data(), mine.data(), value(kShrink), n, 4 * h(), part());
@@ -71,7 +70,7 @@ class SeedBlock : public BlockParts<T> {
     norm_back(grad, g, kGrow, 4 * part(), n, kMiddle, kMean2, kNorm2, kept);
     kept[kGradGrow] = std::move(g);
 
-    kept[kGradProj] = copy(grad);
+    kept[kGradProj] = copied(grad);
     Tensor<T> context(n * h(), Use::kErrors);
     linear_grad_input(context.data(), grad.data(), value(kProj), n, h(), h());
     const Tensor<T> attended = own_columns(context, n);
@@ -88,8 +87,7 @@ class SeedBlock : public BlockParts<T> {
     const Tensor<T> mine = own_columns(kept[kGradShrink], n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),
                           part());
-    for (Index r = 0; r < n; ++r)
-      add(gradient(kShrink + 1), kept[kGradShrink].data() + r * h(), h());
+    add_columns(gradient(kShrink + 1), kept[kGradShrink].data(), n, h());
     linear_grad_weight(gradient(kGrow), gradient(kGrow + 1), kept[kGradGrow].data(),
                        kept[kNormal2].data(), n, h(), 4 * part());
     linear_grad_weight(gradient(kProj), gradient(kProj + 1), kept[kGradProj].data(),
@@ -101,9 +99,9 @@ class SeedBlock : public BlockParts<T> {
 
  private:
   Index size() const { return static_cast<Index>(axis_.size()); }
-  static Tensor<T> copy(const Tensor<T>& from) {
+  static Tensor<T> copied(const Tensor<T>& from) {
     Tensor<T> to(from.count(), Use::kErrors);
-    std::memcpy(to.data(), from.data(), from.bytes());
+    copy(to.data(), from.data(), from.count());
     return to;
   }
 
@@ -111,34 +109,29 @@ class SeedBlock : public BlockParts<T> {
   Tensor<T> gather_columns(const T* mine, Index stride, Index columns, Index n) {
     Tensor<T> blocks(n * columns * size(), Use::kWorkspace);
     T* own = blocks.data() + static_cast<Index>(axis_.rank()) * n * columns;
-    for (Index r = 0; r < n; ++r)
-      std::memcpy(own + r * columns, mine + r * stride, columns * sizeof(T));
+    copy_columns(own, columns, mine, stride, n, columns);
     axis_.all_gather(blocks.data(), n * columns);
     Tensor<T> whole(blocks.count(), Use::kActivations);
     for (Index b = 0; b < size(); ++b)
-      for (Index r = 0; r < n; ++r)
-        std::memcpy(whole.data() + (r * size() + b) * columns,
-                    blocks.data() + (b * n + r) * columns, columns * sizeof(T));
+      copy_columns(whole.data() + b * columns, size() * columns, blocks.data() + b * n * columns,
+                   columns, n, columns);
     return whole;
   }
   // This rank's columns of the sum over the ranks.
   Tensor<T> sum_columns(const Tensor<T>& whole, Index columns, Index n) {
     Tensor<T> blocks(whole.count(), Use::kWorkspace), mine(n * columns, Use::kErrors);
     for (Index b = 0; b < size(); ++b)
-      for (Index r = 0; r < n; ++r)
-        std::memcpy(blocks.data() + (b * n + r) * columns,
-                    whole.data() + (r * size() + b) * columns, columns * sizeof(T));
+      copy_columns(blocks.data() + b * n * columns, columns, whole.data() + b * columns,
+                   size() * columns, n, columns);
     axis_.reduce_scatter(blocks.data(), n * columns);
-    std::memcpy(mine.data(), blocks.data() + static_cast<Index>(axis_.rank()) * n * columns,
-                mine.bytes());
+    copy(mine.data(), blocks.data() + static_cast<Index>(axis_.rank()) * n * columns,
+         mine.count());
     return mine;
   }
   Tensor<T> own_columns(const Tensor<T>& whole, Index n) {
     Tensor<T> mine(n * part(), Use::kErrors);
-    for (Index r = 0; r < n; ++r)
-      std::memcpy(mine.data() + r * part(),
-                  whole.data() + r * h() + static_cast<Index>(axis_.rank()) * part(),
-                  part() * sizeof(T));
+    copy_columns(mine.data(), part(), whole.data() + static_cast<Index>(axis_.rank()) * part(), h(),
+                 n, part());
     return mine;
   }
 
@@ -156,5 +149,10 @@ template std::unique_ptr<Layer<float>> make_seed_block(const GptShape&, GptParal
                                                        std::vector<Parameter<float>>&);
 template std::unique_ptr<Layer<double>> make_seed_block(const GptShape&, GptParallel, Index,
                                                         std::vector<Parameter<double>>&);
+
+#define WEFT_SEED_BLOCK(E)                                      \
+  template std::unique_ptr<Layer<OnDevice<E>>> make_seed_block( \
+      const GptShape&, GptParallel, Index, std::vector<Parameter<OnDevice<E>>>&);
+WEFT_DEVICE_ELEMENTS(WEFT_SEED_BLOCK)
 
 }  // namespace weft::train

@@ -1,5 +1,7 @@
 #include "train/gpt_stage.h"
 
+#include <numeric>
+
 namespace weft::train {
 
 BlockRange blocks_of(Index layers, int stage, int stages) {
@@ -8,17 +10,6 @@ BlockRange blocks_of(Index layers, int stage, int stages) {
   const Index first = s * each + std::min(s, more);
   return {first, first + each + (s < more ? 1 : 0)};
 }
-
-namespace {
-// The seed style is the processor's only; Trainer refuses it elsewhere.
-template <class T>
-std::unique_ptr<Layer<T>> some_block(const GptShape& shape, const GptParallel& parallel, Index b,
-                                     std::vector<Parameter<T>>& list) {
-  if constexpr (!kOnDevice<T>)
-    if (parallel.seed_style) return make_seed_block<T>(shape, parallel, b, list);
-  return make_block<T>(shape, parallel, b, list);
-}
-}  // namespace
 
 template <class T>
 GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options& options)
@@ -29,20 +20,25 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
   if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
   for (Index b = blocks.first; b < blocks.last; ++b)
-    layers_.push_back(some_block(shape, parallel, b, parameters_));
+    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
+                                          : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
   if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
   if (shape.tied && options.stages > 1 && (first() || last()))
     shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
 
+  // On a device each begins where memory does: products of the same shape are then the same
+  // product, with the same bits, in every layout.
+  const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
+  const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
   std::size_t offset = 0;
   for (const auto& layer : layers_) {
     Unit unit{layer->first, layer->last, offset, 0};
     for (std::size_t i = layer->first; i < layer->last; ++i) {
       parameters_[i].offset = offset;
-      offset += parameters_[i].logical.count();
+      offset += rounded(parameters_[i].logical.count(), aligned);
     }
-    offset = (offset + options.multiple - 1) / options.multiple * options.multiple;
+    offset = rounded(offset, std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);
   }

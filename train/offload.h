@@ -1,13 +1,16 @@
 // Tensors that wait in a file instead of memory: activations between their forward and backward
 // pass, optimizer state between two steps. The file has no name, and is gone with the process.
-// Blocks while it writes and reads (mostly to and from the page cache of the kernel).
+// Blocks while it writes and reads (mostly to and from the page cache of the kernel). Those of a
+// device wait in pinned memory of the host, or in such a file: device_offload.h.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "train/device_offload.h"
 #include "train/tensor.h"
 
 namespace weft::train {
@@ -69,7 +72,7 @@ class Offload {
     Use use;
     bool empty;
   };
-  OffloadFile file_;
+  std::conditional_t<kOnDevice<T>, DeviceOffload, OffloadFile> file_;
   std::map<std::uint64_t, std::vector<Place>> away_;
 };
 

@@ -74,7 +74,8 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_flag("--no-overlap{false}", o.overlap, "gradients travel after the backward pass");
   command.add_flag("--deterministic", o.deterministic, "the same bits for every --dp and --zero");
   command.add_option("--offload", o.offload,
-                     "folder where activations and optimizer state wait, not in memory");
+                     "folder where activations and optimizer state wait, not in memory; host: in "
+                     "the host's memory, not the GPU's");
   command.add_flag("--recompute", o.recompute, "keep the inputs of blocks only");
   command.add_flag("--sequence-parallel", o.sequence_parallel, "split rows between TP regions");
   command.add_option("--embed", flags.embed, "of the embedding on tensor parallel ranks")

@@ -69,17 +69,6 @@ void check(const TrainOptions& o, Rank me) {
   }
 }
 
-// What the device backend does not have.
-void check_on_device(const TrainOptions& o) {
-  const auto refuse = [](bool given, const char* flag) {
-    if (given)
-      throw UsageError(fmt::format("{} with --backend cuda: not built; use --backend cpu", flag));
-  };
-  refuse(o.seed_style, "--tp-style seed");
-  refuse(!o.offload.empty(), "--offload");
-  refuse(o.deterministic, "--deterministic");
-}
-
 AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
   return {a.data - b.data, a.tensor - b.tensor, a.pipeline - b.pipeline, a.other - b.other};
 }
@@ -112,7 +101,9 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check(options, world.rank());
-  if constexpr (kOnDevice<T>) check_on_device(options);
+  if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
+    throw UsageError(
+        "--offload host with --backend cpu: that is where everything is; give a folder");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)

@@ -26,7 +26,8 @@ struct TrainOptions {
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
   bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
-  std::string offload;  // folder where activations and optimizer state wait; empty: memory
+  // Folder where activations and optimizer state wait, or "host" (of a device); empty: nowhere.
+  std::string offload;
   double clip = 1;  // norm of the gradient; 0: no limit
   double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
@@ -47,7 +48,7 @@ struct StepReport {
   double straggler_ratio = 1;
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
   std::size_t peak_activations = 0;                      // bytes
-  std::uint64_t offloaded = 0;  // bytes written to and read from files
+  std::uint64_t offloaded = 0;  // bytes that went to where they wait, and that came back
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;

@@ -141,6 +141,11 @@ Results run_operators(Index rows, Index width, const std::function<double(double
     r.add("add_residual", out.get());
     r.add("add_columns", b.get());
   }
+  {
+    P x(given(rows * width)), out(given(rows * (width + 3)));
+    copy_columns(out.data() + 2, width + 3, x.data() + 1, width, rows, width - 1);
+    r.add("copy_columns", out.get());
+  }
   for (const bool whole : {true, false}) {
     std::vector<Token> targets(rows);
     for (Index i = 0; i < rows; ++i) targets[i] = static_cast<Token>(i * 7 % width);
@@ -158,6 +163,15 @@ Results run_operators(Index rows, Index width, const std::function<double(double
     sum.add(x.data(), n);
     sum.add(y.data(), 3);
     r.add("sum of squares", {sum.value()});
+    ExactSquares<T> exact;
+    exact.see(x.data(), n);
+    exact.see(y.data(), 3);
+    const double largest = exact.largest();
+    const int shift = ExactSum::shift(largest);
+    exact.add(x.data(), n, shift);
+    exact.add(y.data(), 3, shift);
+    r.add("largest", {largest});
+    r.add("exact sum of squares", {exact.sum().value(shift)});
   }
   for (const bool adam : {true, false}) {
     const Index n = rows * width + 3;
@@ -174,6 +188,37 @@ Results run_operators(Index rows, Index width, const std::function<double(double
     r.add("moments", m.get());
   }
   return r;
+}
+
+// The norm's parts are the processor's to the bit; one number that is none makes it infinite.
+template <class E>
+void expect_exact_squares() {
+  using T = train::OnDevice<E>;
+  using V = typename E::Value;
+  const Index n = 40000;  // more than the lanes of all teams take at once
+  Numbers numbers = random_numbers(n, 7);
+  for (Index i = 0; i < n; i += 3) numbers[i] *= 1e-3;
+  Placed<T> x(numbers);
+  const Numbers stored = x.get();
+  const std::vector<V> here(stored.begin(), stored.end());
+  train::ExactSquares<T> got;
+  got.see(x.data(), n);
+  const double largest = train::largest_of(here.data(), n);
+  EXPECT_EQ(got.largest(), largest);
+  const int shift = train::ExactSum::shift(largest);
+  train::ExactSum want;
+  want.add_squares(here.data(), n, shift);
+  got.add(x.data(), 12345, shift);  // cut anywhere
+  got.add(x.data() + 12345, n - 12345, shift);
+  EXPECT_EQ(got.sum().high, want.high);
+  EXPECT_EQ(got.sum().low, want.low);
+  for (const double none : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    numbers[n - 2] = none;
+    x.set(numbers);
+    train::ExactSquares<T> broken;
+    broken.see(x.data(), n);
+    EXPECT_EQ(broken.largest(), HUGE_VAL);
+  }
 }
 
 // Largest difference from the processor's fp64, relative to the largest number of each result.

@@ -61,15 +61,17 @@ void expect_half(const TrainOptions& o, double tolerance) {
 
 // What was saved goes on as if nothing had happened, in another layout too.
 template <class E>
-void expect_pieces_go_on(double tolerance) {
+void expect_pieces_go_on(double tolerance, const std::string& offload = "") {
   train::set_operator_threads(1);
   const train::Text data = train::text();
+  TrainOptions o = tiny(1, 1, 1);
+  o.offload = offload;
   run_ranks(places({1}), patient(), [&](World& world) {
     using T = OnDevice<E>;
-    train::Trainer<T> one(world, tiny(1, 1, 1), data);
+    train::Trainer<T> one(world, o, data);
     for (int i = 0; i < 3; ++i) one.step();
     const auto saved = one.pieces();
-    train::Trainer<T> other(world, tiny(1, 1, 1), data);
+    train::Trainer<T> other(world, o, data);
     const auto to = other.pieces();
     ASSERT_EQ(saved.size(), to.size());
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -83,6 +85,58 @@ void expect_pieces_go_on(double tolerance) {
       EXPECT_NEAR(other.step().loss, loss, tolerance * loss);
     }
   });
+}
+
+// The same losses to the bit where activations and state wait elsewhere; on the device no state is
+// left, and of the activations at most the share `most`.
+template <class E>
+void expect_offloaded(TrainOptions o, const std::string& where, double most) {
+  struct Run {
+    std::vector<double> losses;
+    std::size_t activations = 0, state = 0;
+    std::uint64_t moved = 0;
+  };
+  train::set_operator_threads(1);
+  const train::Text data = train::text();
+  const auto train = [&](const std::string& offload) {
+    o.offload = offload;
+    Run run;
+    run_ranks(places({o.mesh.ranks()}), patient(), [&](World& world) {
+      train::Trainer<OnDevice<E>> trainer(world, o, data);
+      for (int i = 0; i < 2; ++i) {
+        const train::StepReport r = trainer.step();
+        if (world.rank() != 0) continue;
+        run.losses.push_back(r.loss);
+        run.moved = r.offloaded;
+      }
+      if (world.rank() != 0) return;
+      const auto& ledger = train::MemoryLedger::of_this_rank();
+      run.activations = ledger.peak[static_cast<std::size_t>(train::Use::kActivations)];
+      run.state = ledger.now[static_cast<std::size_t>(train::Use::kOptimizer)];
+    });
+    return run;
+  };
+  const Run here = train(""), away = train(where);
+  EXPECT_EQ(here.losses, away.losses);
+  EXPECT_EQ(here.moved, 0u);
+  EXPECT_GT(away.moved, 0u);
+  EXPECT_GT(here.state, 0u);
+  EXPECT_EQ(away.state, 0u);
+  EXPECT_LE(static_cast<double>(away.activations), most * static_cast<double>(here.activations));
+}
+
+// In the deterministic mode: losses and weights.
+template <class E>
+train::Result train_deterministic(TrainOptions o, const std::vector<int>& hosts = {}) {
+  o.deterministic = true;
+  WorldOptions options = patient();
+  options.deterministic = true;
+  return train::train<OnDevice<E>>(o, 3, options, hosts);
+}
+inline void expect_same_bits(const train::Result& want, const train::Result& got,
+                             const std::string& what) {
+  EXPECT_EQ(want.losses, got.losses) << what;
+  EXPECT_EQ(want.weights, got.weights) << what;
 }
 
 // A loss scale that fp16 cannot hold: steps are skipped and it halves until they are not.

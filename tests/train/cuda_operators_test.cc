@@ -19,6 +19,10 @@ TEST_F(CudaOperators, Fp64) { testing::expect_as_on_the_processor<Fp64>(1e-12); 
 TEST_F(CudaOperators, Fp32) { testing::expect_as_on_the_processor<Fp32>(1e-5); }
 TEST_F(CudaOperators, Bf16) { testing::expect_as_on_the_processor<Bf16>(0x1p-7); }
 TEST_F(CudaOperators, Fp16) { testing::expect_as_on_the_processor<Fp16>(0x1p-10); }
+TEST_F(CudaOperators, ExactSquares) {
+  testing::expect_exact_squares<Fp32>();
+  testing::expect_exact_squares<Bf16>();
+}
 TEST_F(CudaOperators, FiniteDifferences) { testing::expect_finite_differences(); }
 
 }  // namespace

@@ -33,7 +33,10 @@ TEST_F(CudaTraining, DataParallel) {
   }
 }
 TEST_F(CudaTraining, TensorAndPipelineParallel) {
-  testing::expect_layout(testing::tiny(1, 2, 1), "tp 2");
+  TrainOptions o = testing::tiny(1, 2, 1);
+  testing::expect_layout(o, "tp 2");
+  o.seed_style = true;
+  testing::expect_layout(o, "tp 2, seed style");
   testing::expect_layout(testing::tiny(1, 1, 2), "pp 2");
 }
 TEST_F(CudaTraining, Bf16FollowsFp32) { testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02); }
@@ -44,6 +47,24 @@ TEST_F(CudaTraining, Fp16WithLossScaling) {
 }
 TEST_F(CudaTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(); }
 TEST_F(CudaTraining, GoesOnFromPieces) { testing::expect_pieces_go_on<Bf16>(1e-12); }
+
+TEST_F(CudaTraining, Offload) {
+  for (const std::string& where : {std::string(DeviceOffload::kHost), ::testing::TempDir()}) {
+    TrainOptions o = testing::tiny(1, 1, 1);
+    o.schedule = "gpipe";
+    testing::expect_offloaded<Bf16>(o, where, 0.3);
+  }
+}
+
+TEST_F(CudaTraining, SameBits) {
+  const Result alone = testing::train_deterministic<Bf16>(testing::tiny(1, 1, 1));
+  for (const int zero : {0, 1, 2, 3}) {
+    TrainOptions o = testing::tiny(2, 1, 1);
+    o.zero = zero;
+    testing::expect_same_bits(alone, testing::train_deterministic<Bf16>(o),
+                              fmt::format("dp 2 ZeRO {}", zero));
+  }
+}
 
 TEST_F(CudaTraining, EightProcessesOnOneGpu) {
   const testing::TemporaryFolder folder;

@@ -22,6 +22,12 @@ TEST_F(DeviceOperators, Fp32) { testing::expect_as_on_the_processor<Fp32>(1e-5);
 // Results are rounded to 8 and 11 bits, scores of attention and their gradients in between too.
 TEST_F(DeviceOperators, Bf16) { testing::expect_as_on_the_processor<Bf16>(0x1p-7); }
 TEST_F(DeviceOperators, Fp16) { testing::expect_as_on_the_processor<Fp16>(0x1p-10); }
+TEST_F(DeviceOperators, ExactSquares) {
+  testing::expect_exact_squares<Fp64>();
+  testing::expect_exact_squares<Fp32>();
+  testing::expect_exact_squares<Bf16>();
+  testing::expect_exact_squares<Fp16>();
+}
 TEST_F(DeviceOperators, FiniteDifferences) { testing::expect_finite_differences(); }
 
 // The sum of a team has the order of the GPU's butterfly.

@@ -39,6 +39,15 @@ TEST_F(DeviceTraining, OtherWays) {
   o.micro_batch = 2;
   testing::expect_layout(o, "untied, replicated head");
 }
+TEST_F(DeviceTraining, SeedStyle) {
+  TrainOptions o = testing::tiny(2, 2, 2);
+  o.seed_style = true;
+  testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
+  o = testing::tiny(1, 4, 1);
+  o.seed_style = true;
+  o.vocab_parallel = false;
+  testing::expect_layout(o, "seed style, tp 4, replicated");
+}
 // GPUs that do not reach each other: gradients are staged through pinned memory.
 TEST_F(DeviceTraining, BetweenHosts) {
   TrainOptions o = testing::tiny(2, 2, 1);
@@ -63,29 +72,6 @@ TEST_F(DeviceTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(
 TEST_F(DeviceTraining, GoesOnFromPieces) {
   testing::expect_pieces_go_on<Fp64>(1e-12);
   testing::expect_pieces_go_on<Bf16>(1e-12);
-}
-
-TEST_F(DeviceTraining, OptionsThatCannotBeAreNamed) {
-  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
-    const Text data = text();
-    const auto refused = [&](const TrainOptions& o, const std::string& flag) {
-      try {
-        Trainer<OnDevice<Bf16>> trainer(world, o, data);
-        ADD_FAILURE() << flag;
-      } catch (const Error& e) {
-        EXPECT_EQ(e.what(), flag + " with --backend cuda: not built; use --backend cpu");
-      }
-    };
-    TrainOptions o = testing::tiny(1, 1, 1);
-    o.deterministic = true;
-    refused(o, "--deterministic");
-    o = testing::tiny(1, 1, 1);
-    o.offload = "/tmp";
-    refused(o, "--offload");
-    o = testing::tiny(1, 1, 1);
-    o.seed_style = true;
-    refused(o, "--tp-style seed");
-  });
 }
 
 // A model gives back all that it takes.

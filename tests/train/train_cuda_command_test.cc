@@ -80,6 +80,24 @@ TEST_F(TrainCuda, Bf16IsSavedAndResumed) {
   EXPECT_NEAR(static_cast<double>(steps().at(6)["loss"]) / before, 1, 0.2);
 }
 
+// Modes of the processor's that the GPU has too, all at once.
+TEST_F(TrainCuda, DeterministicOffloadedSeedStyle) {
+  const std::string modes =
+      "--backend cuda --steps 3 --deterministic --offload host --tp-style seed --tp 2 ";
+  Output out = train(modes + "-n 2");
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  const auto want = steps();
+  ASSERT_EQ(want.size(), 3u);
+  EXPECT_GT(want.at(3)["offloaded_bytes"], 0);
+  out = train(modes + "-n 4 --dp 2 --zero 1");
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  const auto got = steps();
+  for (const auto& [step, line] : want) {
+    EXPECT_EQ(line["loss"], got.at(step)["loss"]) << step;
+    EXPECT_EQ(line["gradient_norm"], got.at(step)["gradient_norm"]) << step;
+  }
+}
+
 TEST_F(TrainCuda, WithoutAGpuItSaysSo) {
   Output out = train("--backend cuda --steps 1", "off");
   EXPECT_NE(out.exit_code, 0);
