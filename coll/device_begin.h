@@ -17,9 +17,9 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
                            bool& in_place, bool blocking, Status& status, bool& taken,
                            std::unique_ptr<Detour>& detour);
 
-// Puts the messages of one `call` in the order of a stream. The arguments have been checked, but for
-// those of a rank to itself. Returns what the handle waits for; null when nobody will ask (blocking),
-// or with the status when it could not.
+// Puts the messages of one `call` in the order of a stream. The arguments have been checked, but
+// for those of a rank to itself. Returns what the handle waits for; null when nobody will ask
+// (blocking), or with the status when it could not.
 Operation* begin_messages(Device& device, GroupState& g, const char* call,
                           std::span<const Message> messages, Device::Stream stream, bool blocking,
                           Status& status);

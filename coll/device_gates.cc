@@ -19,7 +19,8 @@ constexpr std::chrono::seconds kLeave{2};
 }  // namespace
 
 DeviceGates::~DeviceGates() {
-  // An operation is over before its stream has taken `done` back: until then the words are not ours.
+  // An operation is over before its stream has taken `done` back: until then the words are not
+  // ours.
   if (streams_have_passed())
     for (auto* page : pages_) device_.free_words(page);
 }
@@ -42,7 +43,8 @@ DeviceGate DeviceGates::take() {
     used_.pop_back();
     return free;
   }
-  if (all_.size() * 2 == pages_.size() * kWordsOfPage) pages_.push_back(device_.words(kWordsOfPage));
+  if (all_.size() * 2 == pages_.size() * kWordsOfPage)
+    pages_.push_back(device_.words(kWordsOfPage));
   const std::size_t at = all_.size() * 2 % kWordsOfPage;
   all_.push_back({pages_.back() + at, pages_.back() + at + 1});
   return all_.back();
