@@ -4,9 +4,6 @@
 namespace weft {
 namespace {
 
-constexpr int kHostChannel = 0;
-constexpr int kRailChannel = 1;
-
 // The block of one rank for another.
 struct Blocks {
   int n;
@@ -79,19 +76,21 @@ Schedule hierarchical_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"pairwise", Collective::kAllToAll, "every rank exchanges with every other", any_shape,
-     pairwise_schedule},
-    {"bruck", Collective::kAllToAll,
-     "ceil(lg n) steps, in each of which half of all blocks move on: for small messages", any_shape,
-     bruck_schedule},
-    {"hierarchical", Collective::kAllToAll,
-     "inside the host to the destination's rail, then along each rail: few messages between hosts",
-     uniform_hosts, hierarchical_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> all_to_all_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> all_to_all_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"pairwise", Collective::kAllToAll, "every rank exchanges with every other", any_shape,
+       pairwise_schedule},
+      {"bruck", Collective::kAllToAll,
+       "ceil(lg n) steps, in each of which half of all blocks move on: for small messages",
+       any_shape, bruck_schedule},
+      {"hierarchical", Collective::kAllToAll,
+       "inside the host to the destination's rail, then along each rail: few messages between "
+       "hosts",
+       uniform_hosts, hierarchical_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

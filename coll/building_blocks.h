@@ -18,6 +18,10 @@
 
 namespace weft {
 
+// Of algorithms in which every message inside a host has one, and every message along a rail.
+constexpr int kHostChannel = 0;
+constexpr int kRailChannel = 1;
+
 // direct.cc: every member exchanges with every other. One step deep; n - 1 messages each.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void direct_all_gather(Schedule& s, Group g, Chunks c, int channel);

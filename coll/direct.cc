@@ -67,27 +67,28 @@ Schedule direct_broadcast_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"direct", Collective::kAllReduce,
-     "all pairs: every rank reduces its part in one pass over all sources and hands it to all",
-     any_shape, direct_all_reduce_schedule},
-    {"flat", Collective::kAllReduce,
-     "every rank sends all of it to all others and reduces what it gets: one step", any_shape,
-     flat_all_reduce_schedule},
-    {"direct", Collective::kAllGather, "every rank sends its block to all others", any_shape,
-     direct_all_gather_schedule},
-    {"direct", Collective::kReduceScatter,
-     "every rank reduces its block in one pass over all sources", any_shape,
-     direct_reduce_scatter_schedule},
-    {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
-     direct_broadcast_schedule},
-    // A barrier is an all_reduce of nothing.
-    {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
-     flat_all_reduce_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> direct_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> direct_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kAllReduce,
+       "all pairs: every rank reduces its part in one pass over all sources and hands it to all",
+       any_shape, direct_all_reduce_schedule},
+      {"flat", Collective::kAllReduce,
+       "every rank sends all of it to all others and reduces what it gets: one step", any_shape,
+       flat_all_reduce_schedule},
+      {"direct", Collective::kAllGather, "every rank sends its block to all others", any_shape,
+       direct_all_gather_schedule},
+      {"direct", Collective::kReduceScatter,
+       "every rank reduces its block in one pass over all sources", any_shape,
+       direct_reduce_scatter_schedule},
+      {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
+       direct_broadcast_schedule},
+      // A barrier is an all_reduce of nothing.
+      {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
+       flat_all_reduce_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

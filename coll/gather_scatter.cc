@@ -92,19 +92,20 @@ Schedule tree_scatter_schedule(const Shape& shape) {
   return t.s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"direct", Collective::kGather, "every rank sends its block to the root", any_shape,
-     direct_gather_schedule},
-    {"tree", Collective::kGather, "a binomial tree: ceil(lg n) steps, subtrees in one message",
-     any_shape, tree_gather_schedule},
-    {"direct", Collective::kScatter, "the root sends every rank its block", any_shape,
-     direct_scatter_schedule},
-    {"tree", Collective::kScatter, "a binomial tree: ceil(lg n) steps, subtrees in one message",
-     any_shape, tree_scatter_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> gather_scatter_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> gather_scatter_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kGather, "every rank sends its block to the root", any_shape,
+       direct_gather_schedule},
+      {"tree", Collective::kGather, "a binomial tree: ceil(lg n) steps, subtrees in one message",
+       any_shape, tree_gather_schedule},
+      {"direct", Collective::kScatter, "the root sends every rank its block", any_shape,
+       direct_scatter_schedule},
+      {"tree", Collective::kScatter, "a binomial tree: ceil(lg n) steps, subtrees in one message",
+       any_shape, tree_scatter_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

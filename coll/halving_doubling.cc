@@ -95,20 +95,21 @@ Schedule reduce_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"halving_doubling", Collective::kAllReduce,
-     "2 ceil(lg n) steps and fewest bytes: half of it, a quarter, ..., and back", any_shape,
-     all_reduce_schedule},
-    {"halving_doubling", Collective::kAllGather,
-     "ceil(lg n) steps and fewest bytes: one block, two, four, ...", any_shape,
-     all_gather_schedule},
-    {"halving_doubling", Collective::kReduceScatter,
-     "ceil(lg n) steps and fewest bytes: half of it, a quarter, ...", any_shape,
-     reduce_scatter_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> halving_doubling_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> halving_doubling_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"halving_doubling", Collective::kAllReduce,
+       "2 ceil(lg n) steps and fewest bytes: half of it, a quarter, ..., and back", any_shape,
+       all_reduce_schedule},
+      {"halving_doubling", Collective::kAllGather,
+       "ceil(lg n) steps and fewest bytes: one block, two, four, ...", any_shape,
+       all_gather_schedule},
+      {"halving_doubling", Collective::kReduceScatter,
+       "ceil(lg n) steps and fewest bytes: half of it, a quarter, ...", any_shape,
+       reduce_scatter_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

@@ -10,9 +10,6 @@
 namespace weft {
 namespace {
 
-constexpr int kHostChannel = 0;
-constexpr int kRailChannel = 1;
-
 using Block = void (*)(Schedule&, Group, Chunks, int);
 
 // Part l of the message goes along rail l, cut into `pieces` chunks.
@@ -153,48 +150,50 @@ Schedule leader_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"hierarchical", Collective::kAllReduce,
-     "direct inside the host, a ring along each rail, direct inside the host", uniform_hosts,
-     all_reduce_schedule<ring_reduce_scatter, ring_all_gather>},
-    {"hierarchical_hd", Collective::kAllReduce,
-     "direct inside the host, halving-doubling along each rail, direct inside the host",
-     uniform_hosts, all_reduce_schedule<halving_reduce_scatter, doubling_all_gather>},
-    {"hierarchical_rd", Collective::kAllReduce,
-     "flat inside the host, then recursive doubling along each rail: for small messages",
-     uniform_hosts, small_all_reduce_schedule},
-    {"hierarchical_leader", Collective::kAllReduce,
-     "to each host's first rank, recursive doubling among these, back: few messages", any_shape,
-     leader_schedule<recursive_doubling_all_reduce>},
-    {"tree", Collective::kAllReduce,
-     "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
-     any_shape, leader_schedule<tree_all_reduce>},
-    {"hierarchical", Collective::kAllGather, "a ring along each rail, then direct inside the host",
-     uniform_hosts, all_gather_schedule<ring_all_gather>},
-    {"hierarchical_hd", Collective::kAllGather,
-     "doubling along each rail, then direct inside the host", uniform_hosts,
-     all_gather_schedule<doubling_all_gather>},
-    {"hierarchical", Collective::kReduceScatter,
-     "direct inside the host, then a ring along each rail", uniform_hosts,
-     reduce_scatter_schedule<ring_reduce_scatter>},
-    {"hierarchical_hd", Collective::kReduceScatter,
-     "direct inside the host, then halving along each rail", uniform_hosts,
-     reduce_scatter_schedule<halving_reduce_scatter>},
-    {"hierarchical", Collective::kBroadcast,
-     "scattered over the root's host, a pipeline along each rail, gathered inside the hosts",
-     uniform_hosts, broadcast_schedule},
-    {"hierarchical", Collective::kBarrier, "inside the host, then along every rail", uniform_hosts,
-     barrier_schedule},
-    {"hierarchical_leader", Collective::kBarrier,
-     "to each host's first rank, dissemination among these, back: few messages", any_shape,
-     leader_schedule<dissemination_barrier>},
-    {"tree", Collective::kBarrier,
-     "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
-     any_shape, leader_schedule<tree_all_reduce>},
-};
-
 }  // namespace
 
-std::span<const Algorithm> rail_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> rail_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"hierarchical", Collective::kAllReduce,
+       "direct inside the host, a ring along each rail, direct inside the host", uniform_hosts,
+       all_reduce_schedule<ring_reduce_scatter, ring_all_gather>},
+      {"hierarchical_hd", Collective::kAllReduce,
+       "direct inside the host, halving-doubling along each rail, direct inside the host",
+       uniform_hosts, all_reduce_schedule<halving_reduce_scatter, doubling_all_gather>},
+      {"hierarchical_rd", Collective::kAllReduce,
+       "flat inside the host, then recursive doubling along each rail: for small messages",
+       uniform_hosts, small_all_reduce_schedule},
+      {"hierarchical_leader", Collective::kAllReduce,
+       "to each host's first rank, recursive doubling among these, back: few messages", any_shape,
+       leader_schedule<recursive_doubling_all_reduce>},
+      {"tree", Collective::kAllReduce,
+       "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
+       any_shape, leader_schedule<tree_all_reduce>},
+      {"hierarchical", Collective::kAllGather,
+       "a ring along each rail, then direct inside the host", uniform_hosts,
+       all_gather_schedule<ring_all_gather>},
+      {"hierarchical_hd", Collective::kAllGather,
+       "doubling along each rail, then direct inside the host", uniform_hosts,
+       all_gather_schedule<doubling_all_gather>},
+      {"hierarchical", Collective::kReduceScatter,
+       "direct inside the host, then a ring along each rail", uniform_hosts,
+       reduce_scatter_schedule<ring_reduce_scatter>},
+      {"hierarchical_hd", Collective::kReduceScatter,
+       "direct inside the host, then halving along each rail", uniform_hosts,
+       reduce_scatter_schedule<halving_reduce_scatter>},
+      {"hierarchical", Collective::kBroadcast,
+       "scattered over the root's host, a pipeline along each rail, gathered inside the hosts",
+       uniform_hosts, broadcast_schedule},
+      {"hierarchical", Collective::kBarrier, "inside the host, then along every rail",
+       uniform_hosts, barrier_schedule},
+      {"hierarchical_leader", Collective::kBarrier,
+       "to each host's first rank, dissemination among these, back: few messages", any_shape,
+       leader_schedule<dissemination_barrier>},
+      {"tree", Collective::kBarrier,
+       "to each host's first rank, up and down a binomial tree of these, back: fewest messages",
+       any_shape, leader_schedule<tree_all_reduce>},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

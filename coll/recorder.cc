@@ -17,7 +17,6 @@
 namespace weft {
 namespace {
 
-using book::Head;
 using book::Page;
 using book::Record;
 using book::Survey;
@@ -173,7 +172,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   std::unique_ptr<SharedRegion> region;
   const auto make_book = [&] {
     region = std::make_unique<SharedRegion>(SharedRegion::create(book_bytes(pages), book::kLabel));
-    auto* head = reinterpret_cast<Head*>(region->data());
+    auto* head = reinterpret_cast<book::Head*>(region->data());
     head->size = job.size();
     head->pages = static_cast<int>(pages);
     head->page_bytes = sizeof(Page);
@@ -211,7 +210,7 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
       make_book();
     }
   }
-  reinterpret_cast<Head*>(region->data())->job.store(hello_of(0).job);  // by all of them
+  reinterpret_cast<book::Head*>(region->data())->job.store(hello_of(0).job);  // by all of them
   const int fd = region->fd() >= 0 ? region->fd() : fd_.get();
   book_ = std::make_unique<BookView>(std::move(*region));
   page_ = &book_->page(mine_);

@@ -72,19 +72,20 @@ Schedule dissemination_barrier_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"recursive_doubling", Collective::kAllReduce,
-     "partners at distance 1, 2, 4, ... exchange all of it: fewest steps", any_shape,
-     recursive_doubling_all_reduce_schedule},
-    {"recursive_doubling", Collective::kAllGather,
-     "what a rank holds doubles in each of ceil(lg n) steps (Bruck)", any_shape,
-     bruck_all_gather_schedule},
-    {"dissemination", Collective::kBarrier, "ceil(lg n) steps at distance 1, 2, 4, ...", any_shape,
-     dissemination_barrier_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> recursive_doubling_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> recursive_doubling_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"recursive_doubling", Collective::kAllReduce,
+       "partners at distance 1, 2, 4, ... exchange all of it: fewest steps", any_shape,
+       recursive_doubling_all_reduce_schedule},
+      {"recursive_doubling", Collective::kAllGather,
+       "what a rank holds doubles in each of ceil(lg n) steps (Bruck)", any_shape,
+       bruck_all_gather_schedule},
+      {"dissemination", Collective::kBarrier, "ceil(lg n) steps at distance 1, 2, 4, ...",
+       any_shape, dissemination_barrier_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

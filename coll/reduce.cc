@@ -23,9 +23,6 @@ void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel) {
 
 namespace {
 
-constexpr int kHostChannel = 0;
-constexpr int kRailChannel = 1;
-
 Schedule flat_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, 1);
   flat_reduce(s, Layout(shape).world(), shape.root, s.all(), 0);
@@ -95,26 +92,28 @@ Schedule hierarchical_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"direct", Collective::kReduce,
-     "all pairs: every rank reduces its part in one pass over all sources, the root collects them",
-     any_shape, direct_schedule},
-    {"flat", Collective::kReduce, "every rank sends all of it to the root: one step", any_shape,
-     flat_schedule},
-    {"ring", Collective::kReduce, "a pipeline through all ranks to the root", any_shape,
-     ring_schedule},
-    {"halving_doubling", Collective::kReduce,
-     "half of it, a quarter, ... in ceil(lg n) steps; then the root collects the parts", any_shape,
-     halving_schedule},
-    {"hierarchical", Collective::kReduce,
-     "direct inside the host, a pipeline along each rail to the root's host, collected there",
-     uniform_hosts, hierarchical_schedule},
-    {"tree", Collective::kReduce, "a binomial tree inside each host, and one between them",
-     any_shape, tree_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> reduce_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> reduce_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kReduce,
+       "all pairs: every rank reduces its part in one pass over all sources, the root collects "
+       "them",
+       any_shape, direct_schedule},
+      {"flat", Collective::kReduce, "every rank sends all of it to the root: one step", any_shape,
+       flat_schedule},
+      {"ring", Collective::kReduce, "a pipeline through all ranks to the root", any_shape,
+       ring_schedule},
+      {"halving_doubling", Collective::kReduce,
+       "half of it, a quarter, ... in ceil(lg n) steps; then the root collects the parts",
+       any_shape, halving_schedule},
+      {"hierarchical", Collective::kReduce,
+       "direct inside the host, a pipeline along each rail to the root's host, collected there",
+       uniform_hosts, hierarchical_schedule},
+      {"tree", Collective::kReduce, "a binomial tree inside each host, and one between them",
+       any_shape, tree_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

@@ -74,19 +74,21 @@ Schedule ring_broadcast_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"ring", Collective::kAllReduce, "reduce-scatter, then all-gather, between neighbours",
-     any_shape, ring_all_reduce_schedule},
-    {"ring", Collective::kAllGather, "blocks travel around, from neighbour to neighbour", any_shape,
-     ring_all_gather_schedule},
-    {"ring", Collective::kReduceScatter, "partial sums travel around, from neighbour to neighbour",
-     any_shape, ring_reduce_scatter_schedule},
-    {"ring", Collective::kBroadcast, "a pipeline from the root through all ranks", any_shape,
-     ring_broadcast_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> ring_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> ring_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"ring", Collective::kAllReduce, "reduce-scatter, then all-gather, between neighbours",
+       any_shape, ring_all_reduce_schedule},
+      {"ring", Collective::kAllGather, "blocks travel around, from neighbour to neighbour",
+       any_shape, ring_all_gather_schedule},
+      {"ring", Collective::kReduceScatter,
+       "partial sums travel around, from neighbour to neighbour", any_shape,
+       ring_reduce_scatter_schedule},
+      {"ring", Collective::kBroadcast, "a pipeline from the root through all ranks", any_shape,
+       ring_broadcast_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

@@ -47,13 +47,14 @@ Schedule tree_broadcast_schedule(const Shape& shape) {
   return s;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    {"tree", Collective::kBroadcast, "a binomial tree between the hosts, and one inside each",
-     any_shape, tree_broadcast_schedule},
-};
-
 }  // namespace
 
-std::span<const Algorithm> tree_algorithms() { return kAlgorithms; }
+std::span<const Algorithm> tree_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"tree", Collective::kBroadcast, "a binomial tree between the hosts, and one inside each",
+       any_shape, tree_broadcast_schedule},
+  };
+  return kAlgorithms;
+}
 
 }  // namespace weft

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "perf/session.h"
 #include "perf/stats.h"
+#include "topo/clock.h"
 
 namespace weft {
 
@@ -194,10 +194,6 @@ Mismatch Exercise::check() const {
 
 std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
                               const std::function<void(int)>& shown) {
-  const auto now_us = [] {
-    const auto t = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration<double, std::micro>(t).count();
-  };
   std::vector<double> mine;
   mine.reserve(static_cast<std::size_t>(runs / batch) + 1);
   double last = now_us();

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "topo/clock.h"
+
 namespace weft {
 namespace {
 
 // Looks between two looks at the clock.
 constexpr std::uint64_t kLooks = 256;
-
-double now_s() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(t).count();
-}
 
 std::int64_t now_ns() {
   const auto t = std::chrono::steady_clock::now().time_since_epoch();

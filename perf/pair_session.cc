@@ -19,6 +19,7 @@
 #include "perf/pair_run.h"
 #include "perf/pairs.h"
 #include "perf/session.h"
+#include "topo/clock.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
 #include "transport/control_socket.h"
@@ -36,11 +37,6 @@ constexpr int kWarmUp = 10;          // round trips
 // Of round trips between two looks at the clock and the others. On a machine that is busy with other
 // things a batch may take many times as long as the one before, and then -D is late by so much.
 constexpr double kBatchSeconds = 0.1;
-
-double now_s() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(t).count();
-}
 
 // ---- which job, which device ---------------------------------------------------------------
 

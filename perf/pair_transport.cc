@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "perf/pair_link.h"
+#include "perf/payload.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -17,13 +18,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kMemory = 256 << 20;  // of messages under way, each way
-
-std::uint64_t mix(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 class TransportPair final : public PairLink {
  public:
@@ -251,14 +245,14 @@ std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transp
 
 void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key) {
   for (std::size_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = mix(key + i);
+    const std::uint64_t word = splitmix64(key + i);
     std::memcpy(data + i, &word, std::min(sizeof word, bytes - i));
   }
 }
 
 std::string compare_pattern(const std::byte* data, std::size_t bytes, std::uint64_t key) {
   for (std::size_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = mix(key + i);
+    const std::uint64_t word = splitmix64(key + i);
     const std::size_t n = std::min(sizeof word, bytes - i);
     if (std::memcmp(data + i, &word, n) == 0) continue;
     std::array<std::byte, sizeof word> expected{};

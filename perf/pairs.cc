@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -11,17 +10,13 @@
 #include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
+#include "topo/clock.h"
 
 namespace weft {
 namespace {
 
 constexpr std::size_t kLargest = 4 << 20, kSmallest = 64 << 10;
 constexpr int kWindow = 4;  // messages under way
-
-double now_us() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(t).count();
-}
 
 Status send_number(Communicator& comm, std::int64_t value, Rank to) {
   return comm.send(&value, 1, DType::kInt64, to);

@@ -40,13 +40,6 @@ std::int64_t exact_limit(DType type) {
   return 1;
 }
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 // Of an integer that is exact in half precision (|x| <= 2048): no rounding to think of.
 std::uint16_t half_bits(double x) {
   if (x == 0) return 0;
@@ -175,7 +168,7 @@ double Payload::value(int rank, std::uint64_t index) const {
     const auto turn = (static_cast<std::uint64_t>(rank) + i * contributors_) % nranks_;
     if (turn >= static_cast<std::uint64_t>(contributors_)) return neutral_;
   }
-  const std::uint64_t h = mix(i * 0x10001 + static_cast<std::uint64_t>(rank) * 0x9e3779b1);
+  const std::uint64_t h = splitmix64(i * 0x10001 + static_cast<std::uint64_t>(rank) * 0x9e3779b1);
   if (op_ == RedOp::kProd && type_ != DType::kBool)  // 1, 2, and with a sign -1, -2
     return static_cast<double>(h % 2 + 1) * (has_sign(type_) && h % 3 == 0 ? -1 : 1);
   if (!has_sign(type_)) return static_cast<double>(h % (range_ + 1)) * unit_;

@@ -1,12 +1,12 @@
 #include "perf/rates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "perf/session.h"
+#include "topo/clock.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -14,11 +14,6 @@
 
 namespace weft {
 namespace {
-
-double now_us() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::micro>(t).count();
-}
 
 // The same loop for several instruction sets: the bound is about the memory, not about the
 // baseline the program is compiled for.

@@ -52,7 +52,7 @@ struct SimJob {
   double bound_us;
 };
 
-struct Row {
+struct Simulated {
   const Algorithm* algorithm;
   SimResult result;
 };
@@ -148,7 +148,7 @@ std::string MiB(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::string text(const SimJob& job, const std::vector<Row>& rows) {
+std::string text(const SimJob& job, const std::vector<Simulated>& rows) {
   const SimFabricOptions& f = job.fabric;
   std::string out = fmt::format(
       "weft sim {}: {} bytes of {} over {} ranks on {} hosts x {} rails\n"
@@ -182,7 +182,8 @@ std::string text(const SimJob& job, const std::vector<Row>& rows) {
   return out + align(table);
 }
 
-nlohmann::ordered_json json(const SimJob& job, const std::vector<Row>& rows, std::uint64_t seed) {
+nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& rows,
+                               std::uint64_t seed) {
   nlohmann::ordered_json out = {{"schema", "weft.sim/1"},
                                 {"collective", name(job.collective)},
                                 {"ranks", job.shape.nranks},
@@ -211,16 +212,17 @@ nlohmann::ordered_json json(const SimJob& job, const std::vector<Row>& rows, std
 
 int run(const SimFlags& flags) {
   const SimJob job = job_of(flags);
-  std::vector<Row> rows;
+  std::vector<Simulated> rows;
   Progress progress(!flags.json);
   for (const Algorithm* a : wanted(job, flags.algorithm)) {
     progress.show(fmt::format("simulating {}", a->name));
     rows.push_back({a, simulate(*a, job.shape, job.count, job.type, job.fabric)});
   }
   progress.clear();
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.result.time_us < b.result.time_us; });
-  fmt::print("{}", flags.json ? json(job, rows, flags.seed).dump(2) + "\n" : text(job, rows));
+  std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
+    return a.result.time_us < b.result.time_us;
+  });
+  fmt::print("{}", flags.json ? to_json(job, rows, flags.seed).dump(2) + "\n" : text(job, rows));
   return kExitOk;
 }
 

@@ -19,7 +19,7 @@ namespace weft {
 
 namespace {
 
-using json = nlohmann::ordered_json;  // the keys in the order they are written here
+using Json = nlohmann::ordered_json;  // the keys in the order they are written here
 
 struct Options {
   bool as_json = false, ascii = false;
@@ -80,39 +80,39 @@ std::string gpu_link(const Gpu& gpu) { return gpu.name.starts_with("AMD") ? "xGM
 
 // --- JSON ---
 
-json or_null(int numa_node) { return numa_node < 0 ? json() : json(numa_node); }
-json or_null(const std::string& text) { return text.empty() ? json() : json(text); }
+Json or_null(int numa_node) { return numa_node < 0 ? Json() : Json(numa_node); }
+Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
-json to_json(const Nic& nic) {
+Json to_json(const Nic& nic) {
   return {{"name", nic.name},
           {"rdma", nic.rdma},
           {"netdev", or_null(nic.netdev)},
           {"pci", or_null(nic.pci)},
           {"numa_node", or_null(nic.numa_node)},
-          {"rate_gbps", nic.rate_gbps > 0 ? json(nic.rate_gbps) : json()},
+          {"rate_gbps", nic.rate_gbps > 0 ? Json(nic.rate_gbps) : Json()},
           {"address", or_null(nic.address)},
           {"up", nic.up}};
 }
 
-json to_json(const View& view) {
+Json to_json(const View& view) {
   const HostDescription& host = view.host;
-  json numa = json::array(), nics = json::array(), gpus = json::array(), rails = json::array();
-  json domains = json::array(), ranks = json::array();
+  Json numa = Json::array(), nics = Json::array(), gpus = Json::array(), rails = Json::array();
+  Json domains = Json::array(), ranks = Json::array();
   for (const NumaNode& node : host.numa) {
     numa.push_back({{"id", node.id},
                     {"cpus", node.cpus},
-                    {"memory_bytes", node.memory_bytes > 0 ? json(node.memory_bytes) : json()}});
+                    {"memory_bytes", node.memory_bytes > 0 ? Json(node.memory_bytes) : Json()}});
   }
   for (const Nic& nic : host.nics) nics.push_back(to_json(nic));
   for (const Gpu& gpu : host.gpus) {
     gpus.push_back({{"name", gpu.name}, {"pci", gpu.pci}, {"numa_node", or_null(gpu.numa_node)}});
   }
   for (const Nic& nic : view.rails) {
-    json rail = to_json(nic);
+    Json rail = to_json(nic);
     rail["rail"] = rails.size();
     rails.push_back(std::move(rail));
   }
-  json locals = json::array();
+  Json locals = Json::array();
   for (int local = 0; local < view.ppn; ++local) {
     locals.push_back(local);
     ranks.push_back({{"local_rank", local}, {"rail", view.rail_of[local]}});
@@ -123,8 +123,8 @@ json to_json(const View& view) {
   }
   return {{"schema", "weft.topo/1"},
           {"hostname", or_null(host.hostname)},
-          {"host", view.place ? json(view.place->host) : json()},
-          {"machine", view.place ? json(view.place->machine) : json()},
+          {"host", view.place ? Json(view.place->host) : Json()},
+          {"machine", view.place ? Json(view.place->machine) : Json()},
           {"cpu_model", or_null(host.cpu_model)},
           {"cores", host.cores},
           {"numa_nodes", std::move(numa)},
@@ -365,7 +365,7 @@ void add_topo(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     const View view = look(*options);
     if (options->as_json) {
-      fmt::print("{}\n", to_json(view).dump(2, ' ', false, json::error_handler_t::replace));
+      fmt::print("{}\n", to_json(view).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
       const Style style = style_for(*options);
       const Branch root = TreeView(view, style).root();

@@ -33,7 +33,7 @@ struct TuneFlags {
 // What takes so many times as long as the fastest algorithm is not worth more looks.
 constexpr double kHopeless = 4;
 
-struct Row {
+struct Comparison {
   std::uint64_t bytes = 0;
   std::map<std::string, double> fixed_us;  // median of the rounds, by algorithm
   std::string picked;                      // by `auto`, with the profile
@@ -49,10 +49,10 @@ class Tune {
   int run();
 
  private:
-  Row measure(const Case& what);
+  Comparison measure(const Case& what);
   // Of one round, in microseconds; `runs` is 0 until it is known how long one takes.
   double round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs);
-  void show(Collective c, const std::vector<Row>& rows) const;
+  void show(Collective c, const std::vector<Comparison>& rows) const;
 
   World& world_;
   Communicator comm_;
@@ -72,9 +72,9 @@ double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorit
   return median(time_runs(world_.job(), comm_, exercise, runs, 1));
 }
 
-Row Tune::measure(const Case& what) {
+Comparison Tune::measure(const Case& what) {
   const Collective c = what.collective;
-  Row row;
+  Comparison row;
   row.bytes = what.bytes;
   Exercise exercise(comm_, what, *memory_);
   exercise.prepare();
@@ -116,10 +116,10 @@ Row Tune::measure(const Case& what) {
   return row;
 }
 
-void Tune::show(Collective c, const std::vector<Row>& rows) const {
+void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
   std::vector<std::vector<std::string>> lines = {
       {"  bytes", "auto picks", "us", "best fixed", "us", "auto / best", "others, us"}};
-  for (const Row& r : rows) {
+  for (const Comparison& r : rows) {
     std::string others;
     for (const auto& [name, us] : r.fixed_us)
       if (name != r.best) others += fmt::format("{} {}  ", name, format_us(us));
@@ -128,7 +128,8 @@ void Tune::show(Collective c, const std::vector<Row>& rows) const {
   }
   fmt::print("{}, {} ranks on {} hosts, {} rails\n{}", name(c), world_.size(),
              world_.topology().nhosts(), world_.topology().nrails(), align(lines));
-  const auto slow = std::ranges::count_if(rows, [](const Row& r) { return r.ratio() > 1.10; });
+  const auto slow =
+      std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });
   // A longer message that is done sooner says that the shorter one has the wrong algorithm.
   int cliffs = 0;
   for (std::size_t i = 1; i < rows.size(); ++i)
@@ -148,7 +149,7 @@ int Tune::run() {
   memory_ = std::make_unique<Memory>(largest, false, flags_.buffers == "weft");
   for (const std::string& text : flags_.collectives) {
     const Collective c = collective_named(text);
-    std::vector<Row> rows;
+    std::vector<Comparison> rows;
     for (const std::uint64_t size : sizes) {
       const Case what = with_bytes({c}, size, n);
       if (!rows.empty() && what.bytes == rows.back().bytes) continue;
@@ -158,7 +159,7 @@ int Tune::run() {
     progress_.clear();
     comm_.set_algorithm(c, "auto");
     if (world_.rank() == 0) show(c, rows);
-    for (const Row& r : rows)
+    for (const Comparison& r : rows)
       json_.push_back({{"collective", text},
                        {"bytes", r.bytes},
                        {"picked", r.picked},

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,6 +20,7 @@
 #include "perf/validate_collectives.h"
 #include "perf/validate_host.h"
 #include "perf/verdict.h"
+#include "topo/clock.h"
 
 namespace weft {
 namespace {
@@ -30,11 +30,6 @@ struct ValidateFlags {
   double budget_s = 45;
   std::string json;
 };
-
-double now_s() {
-  const auto t = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(t).count();
-}
 
 // What is known so far, on every rank alike, so that any of them can tell when others die.
 class Validation {

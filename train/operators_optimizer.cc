@@ -7,7 +7,7 @@
 namespace weft::train {
 namespace {
 
-constexpr Index kElements = 16384;  // of a piece: some 10 us
+constexpr Index kUpdatePiece = 16384;  // elements: some 10 us
 
 template <class T>
 WEFT_WIDE void adamw_part(T* w, T* m, T* v, const T* gradient, Index count, T b1, T b2, T step,
@@ -42,7 +42,7 @@ template <class T>
 void adamw(T* w, T* m, T* v, const T* gradient, Index count, const AdamW& how, T gradient_scale) {
   const T step = static_cast<T>(how.rate / (1 - std::pow(how.beta1, how.step)));
   const T second = static_cast<T>(1 / std::sqrt(1 - std::pow(how.beta2, how.step)));
-  in_ranges(count, kElements, [&](Index begin, Index end) {
+  in_ranges(count, kUpdatePiece, [&](Index begin, Index end) {
     adamw_part(w + begin, m + begin, v + begin, gradient + begin, end - begin,
                static_cast<T>(how.beta1), static_cast<T>(how.beta2), step, second,
                static_cast<T>(how.epsilon), static_cast<T>(1 - how.rate * how.decay),
@@ -54,7 +54,7 @@ template <class T>
 void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double momentum,
          double decay, T gradient_scale) {
   const T r = static_cast<T>(rate), mu = static_cast<T>(momentum), d = static_cast<T>(decay);
-  in_ranges(count, kElements, [=](Index begin, Index end) {
+  in_ranges(count, kUpdatePiece, [=](Index begin, Index end) {
     if (momentum == 0)
       sgd_part(w + begin, gradient + begin, end - begin, r, d, gradient_scale);
     else

@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "topo/clock.h"
+
 namespace weft::train {
 namespace {
 
 // How long the server sleeps while nothing comes.
 constexpr std::chrono::microseconds kNap{100};
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Workers are 0 .. n - 1 here; their ranks are one more.
 class Server {

@@ -8,6 +8,8 @@
 #include <numbers>
 #include <thread>
 
+#include "topo/clock.h"
+
 namespace weft::train {
 namespace {
 
@@ -29,10 +31,6 @@ class Normal {
   }
   std::uint64_t state_;
 };
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr std::size_t kMostArms = 16;
 constexpr std::size_t kBlock = 16;  // samples that are added one by one

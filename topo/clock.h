@@ -1,0 +1,14 @@
+// The steady clock as plain numbers.
+#pragma once
+
+#include <chrono>
+
+namespace weft {
+
+// Since some moment in the past, the same for all threads of a host. Thread-safe.
+inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+inline double now_us() { return now_s() * 1e6; }
+
+}  // namespace weft
