@@ -2,7 +2,6 @@
 #include "coll/communicator.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include "coll/device_begin.h"
 #include "coll/signature.h"
 #include "topo/log.h"
+#include "topo/yield.h"
 
 namespace weft {
 namespace {
@@ -198,7 +198,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   if (core.crowded && core.active.empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
-      sched_yield();
+      yield_core();
       if (core.mutex.wanted()) break;
       if (board_ready(g) && board_finish(g, c, call, root) < 0) {
         core.watch->end_at_once(record);

@@ -1,12 +1,12 @@
 #include "coll/device_gates.h"
 
-#include <sched.h>
 
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "coll/core.h"
+#include "topo/yield.h"
 
 namespace weft {
 namespace {
@@ -61,7 +61,7 @@ void DeviceGates::put(const DeviceGate& gate, Device::Stream stream) const {
 void Patience::pause() {
   if (++turns_ < 2000) return relax();
   if (turns_ < 4000) {
-    sched_yield();
+    yield_core();
     return;
   }
   std::this_thread::sleep_for(std::chrono::microseconds(20));

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "coll/core.h"
+#include "topo/yield.h"
 
 namespace weft {
 
@@ -27,7 +27,7 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   core_.run_callbacks(lock);
   if (now_and_then && core_.mutex.wanted()) {
     lock.unlock();
-    for (int i = 0; i < 100 && core_.mutex.wanted(); ++i) sched_yield();
+    for (int i = 0; i < 100 && core_.mutex.wanted(); ++i) yield_core();
     lock.lock();
   }
   if (moved) {
@@ -40,7 +40,7 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   }
   if (idle_ < spins_ + core_.tuning.yields) {
     lock.unlock();
-    sched_yield();
+    yield_core();
     lock.lock();
     return true;
   }
@@ -164,7 +164,7 @@ Status Core::wait(Operation* op) {
   give_back(op);
   if (give_way) {
     lock.unlock();
-    sched_yield();
+    yield_core();
   }
   return status;
 }

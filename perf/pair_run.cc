@@ -1,12 +1,12 @@
 #include "perf/pair_run.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "topo/clock.h"
+#include "topo/yield.h"
 
 namespace weft {
 namespace {
@@ -42,7 +42,7 @@ void PairDeadline::idle() {
   // Who sleeps between two looks has the time to look at the clock.
   if (++idle_ % kLooks != 0 && !options_.events) return;
   if (job_.failed()) throw Error(job_.failure().to_string());
-  sched_yield();  // the other end may be waiting for this core
+  yield_core();  // the other end may be waiting for this core
   const double now = now_s();
   if (since_ == 0) since_ = now;
   if (now - since_ > options_.timeout_s)

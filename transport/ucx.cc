@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "topo/log.h"
+#include "topo/yield.h"
 #include "transport/ucx_config.h"
 #include "transport/ucx_transport.h"
 
@@ -128,7 +128,7 @@ UcxTransport::~UcxTransport() {
       ucp_request_free(request);
       return true;
     });
-    std::this_thread::yield();
+    yield_core();
   }
   if (!flushing.empty()) {
     log().debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <thread>
 
 #include "topo/log.h"
+#include "topo/yield.h"
 #include "transport/verbs_transport.h"
 
 namespace weft {
@@ -246,7 +246,7 @@ VerbsTransport::~VerbsTransport() {
   const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.signalled; };
   const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
-    if (reap() == 0) std::this_thread::yield();
+    if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
     log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,
                 kFlushTimeout.count());
