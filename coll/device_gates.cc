@@ -13,9 +13,6 @@ namespace {
 
 constexpr std::size_t kWordsOfPage = 1024;
 
-// How long the end of a communicator waits for the streams of its last operations.
-constexpr std::chrono::seconds kLeave{2};
-
 }  // namespace
 
 DeviceGates::~DeviceGates() {

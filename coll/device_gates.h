@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "transport/device.h"
 
 namespace weft {
+
+// How long the end of a communicator or a World waits for a GPU that does not answer.
+inline constexpr std::chrono::seconds kLeave{2};
 
 // The stream writes `arrived` and waits until `done`; both take the word back to 0 themselves, so
 // that a captured graph can come this way again and again.

@@ -14,9 +14,6 @@ using Clock = std::chrono::steady_clock;
 // Which of a communicator's companions counts the messages of graphs; after DeviceLane::Kind.
 constexpr std::uint32_t kReplays = 3;
 
-// How long the end of a World waits for copies of a GPU that does not answer.
-constexpr std::chrono::seconds kLeave{2};
-
 }  // namespace
 
 DeviceMessages::DeviceMessages(Device& device, GroupState& group)
