@@ -33,6 +33,25 @@ struct alignas(16) Vector {
   std::uint32_t word[4];
 };
 inline constexpr std::size_t kVector = sizeof(Vector);
+
+// At multiples of 16 bytes; the memory may be of any type. In a GPU's code that is one access. A
+// processor's compiler may move an access by Vector before the question whether it is aligned.
+WEFT_HD Vector load_vector(const void* p) {
+#ifdef __CUDA_ARCH__
+  return *static_cast<const Vector*>(p);
+#else
+  Vector v;
+  memcpy(&v, p, sizeof v);
+  return v;
+#endif
+}
+WEFT_HD void store_vector(void* p, const Vector& v) {
+#ifdef __CUDA_ARCH__
+  *static_cast<Vector*>(p) = v;
+#else
+  memcpy(p, &v, sizeof v);
+#endif
+}
 inline constexpr int kUnroll = 4;  // vectors of one source on their way at a time
 
 template <class To, class From>
@@ -243,7 +262,7 @@ WEFT_HD void vectors(const DeviceReduce& r, std::size_t at, std::size_t stride) 
     Vector in[kVectors];
     WEFT_UNROLL
     for (int v = 0; v < kVectors; ++v)
-      in[v] = *reinterpret_cast<const Vector*>(from + static_cast<std::size_t>(v) * stride);
+      in[v] = load_vector(from + static_cast<std::size_t>(v) * stride);
     WEFT_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       S element[kElements];
@@ -267,7 +286,7 @@ WEFT_HD void vectors(const DeviceReduce& r, std::size_t at, std::size_t stride) 
   for (int d = 0; d < r.ndsts; ++d) {
     auto* to = static_cast<std::byte*>(r.dsts[d]) + at;
     for (int v = 0; v < kVectors; ++v)
-      *reinterpret_cast<Vector*>(to + static_cast<std::size_t>(v) * stride) = out[v];
+      store_vector(to + static_cast<std::size_t>(v) * stride, out[v]);
   }
 }
 

@@ -56,7 +56,7 @@ WEFT_HD void load(V (&x)[N], const typename E::Stored* p, Index n) {
   if (N % kEach == 0 && n == static_cast<Index>(N) && aligned(p)) {
     WEFT_UNROLL
     for (int i = 0; i < N; i += kEach) {
-      const Vector raw = *reinterpret_cast<const Vector*>(p + i);
+      const Vector raw = device_arithmetic::load_vector(p + i);
       S each[kEach];
       memcpy(each, &raw, sizeof raw);
       WEFT_UNROLL
@@ -84,7 +84,7 @@ WEFT_HD void store(typename E::Stored* p, const V (&x)[N], Index n) {
       for (int k = 0; k < kEach && i + k < N; ++k) each[k] = narrow(x[i + k]);
       Vector raw;
       memcpy(&raw, each, sizeof raw);
-      *reinterpret_cast<Vector*>(p + i) = raw;
+      device_arithmetic::store_vector(p + i, raw);
     }
     return;
   }
