@@ -108,11 +108,13 @@ class DataParallel : public WeightStore {
     Tensor<T> own;     // its memory, where the bucket has no place of its own
     Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
     Handle handle;
-    bool scattered = false;
+    Handle scatter;          // on a device, where the second half is called with the first
+    bool scattered = false;  // the handle is that of the last half
   };
 
   void make_buckets(std::size_t most);
   void launch(const Bucket& bucket);
+  void join_replicas(Travel& travel);
   bool advance(Travel& travel, bool wait);
   void arrived(Travel& travel);
   void send_unit(int unit);

@@ -135,7 +135,7 @@ void DataParallel<T>::send_unit(int unit) {
 template <class T>
 void DataParallel<T>::launch(const Bucket& bucket) {
   if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
-  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, {}, mesh_.shard.size() == 1};
+  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, {}, {}, mesh_.shard.size() == 1};
   if (options_.zero >= 2) {
     t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
     t.data = t.own.data();
@@ -152,8 +152,23 @@ void DataParallel<T>::launch(const Bucket& bucket) {
     t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
                                                           RedOp::kSum);
   }
+  // A stream takes its calls in turn, so they must come in the same order on every rank: not when
+  // a rank happens to see that the first half is over.
+  if (kOnDevice<T> && !t.scattered && mesh_.replica.size() > 1) {
+    t.scatter = std::move(t.handle);
+    join_replicas(t);
+  }
   travels_.push_back(std::move(t));
   poll();
+}
+
+// The second half: every rank of the shard has the sum of its part, which the replicas add up.
+template <class T>
+void DataParallel<T>::join_replicas(Travel& t) {
+  t.scattered = true;
+  const std::size_t n = part(t.bucket->count());
+  T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
+  t.handle = mesh_.replica.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
 }
 
 // True when it is there.
@@ -164,10 +179,7 @@ bool DataParallel<T>::advance(Travel& t, bool wait) {
     if (!wait && !t.handle.test()) return false;
     require(t.handle.wait());
     if (t.scattered || mesh_.replica.size() == 1) return true;
-    t.scattered = true;
-    const std::size_t n = part(t.bucket->count());
-    T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-    t.handle = mesh_.replica.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+    join_replicas(t);
   }
 }
 
