@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -46,6 +47,40 @@ class CountersInTheLab : public ::testing::Test {
   void rail(int number, const char* to) {
     const Output o = run(fmt::format("ip -n weft-{}-sw link set br{} {}", lab_, number, to));
     EXPECT_EQ(o.exit_code, 0) << o.text;
+  }
+  // Segments that a host has sent again since its start.
+  long resent(const std::string& host) const {
+    const Output o = run(fmt::format("ip netns exec weft-{}-{} cat /proc/net/snmp", lab_, host));
+    std::istringstream lines(o.text);
+    std::string line, names;
+    while (std::getline(lines, line)) {
+      if (!line.starts_with("Tcp:")) continue;
+      if (names.empty()) {
+        names = line;
+        continue;
+      }
+      std::istringstream keys(names), values(line);
+      std::string key, value;
+      while (keys >> key && values >> value)
+        if (key == "RetransSegs") return std::stol(value);
+    }
+    ADD_FAILURE() << o.text;
+    return 0;
+  }
+  // The rail is silent from now on, and h1 has bytes under way on it. Between two operations it may
+  // have none, and then nothing is lost: once more.
+  void cut_off(int number) {
+    for (int i = 0; i < 50; ++i) {
+      const long before = resent("h1");
+      rail(number, "down");
+      for (int k = 0; k < 20; ++k) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        if (resent("h1") > before) return;
+      }
+      rail(number, "up");
+      std::this_thread::sleep_for(std::chrono::milliseconds(37));
+    }
+    ADD_FAILURE() << "h1 sends nothing on rail " << number;
   }
   // Once the first rank of h2 has done some operations: its process.
   int running(int size) {
@@ -109,8 +144,7 @@ TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
             "perf all_reduce -b 1M -e 1M -i 1000000");
   });
   const int pid = running(2);
-  rail(0, "down");
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  cut_off(0);
   if (pid > 0) kill(pid, SIGKILL);
   rail(0, "up");
   job_runs.join();
