@@ -5,7 +5,7 @@ namespace weft {
 namespace {
 
 // The block of one rank for another.
-struct Blocks {
+struct PairBlocks {
   int n;
   Chunks operator()(Rank source, Rank destination) const {
     const auto around = [this](int r) { return ((r % n) + n) % n; };
@@ -20,7 +20,7 @@ Schedule of_blocks(const Shape& shape) {
 // In step i to the rank i further on, from the one i before: nobody is hit by all at once.
 Schedule pairwise_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
-  const Blocks block{shape.nranks};
+  const PairBlocks block{shape.nranks};
   const Rank me = shape.rank;
   for (int i = 1; i < shape.nranks; ++i) {
     s.send((me + i) % shape.nranks, block(me, me + i));
@@ -33,7 +33,7 @@ Schedule pairwise_schedule(const Shape& shape) {
 // the smallest first. In each step all blocks that go the same way are one message.
 Schedule bruck_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
-  const Blocks block{shape.nranks};
+  const PairBlocks block{shape.nranks};
   const int n = shape.nranks;
   for (int bit = 1; bit < n; bit *= 2)
     for (const bool sends : {true, false}) {
@@ -55,7 +55,7 @@ Schedule bruck_schedule(const Shape& shape) {
 // host stays on its rail, in one message for all ranks of this host.
 Schedule hierarchical_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
-  const Blocks block{shape.nranks};
+  const PairBlocks block{shape.nranks};
   const Layout layout(shape);
   const auto& hosts = layout.hosts();
   const int nhosts = layout.nhosts(), g = layout.per_host(), l = layout.my_local();

@@ -68,7 +68,7 @@ Schedule tree_schedule(const Shape& shape) {
 }
 
 // Part l travels along rail l, to the root's host, where the root collects them all.
-Schedule hierarchical_schedule(const Shape& shape) {
+Schedule hierarchical_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   const int g = layout.per_host(), root_host = layout.host_of(shape.root);
   Schedule s = empty_schedule(shape, g);
@@ -109,7 +109,7 @@ std::span<const Algorithm> reduce_algorithms() {
        any_shape, halving_schedule},
       {"hierarchical", Collective::kReduce,
        "direct inside the host, a pipeline along each rail to the root's host, collected there",
-       uniform_hosts, hierarchical_schedule},
+       uniform_hosts, hierarchical_reduce_schedule},
       {"tree", Collective::kReduce, "a binomial tree inside each host, and one between them",
        any_shape, tree_schedule},
   };

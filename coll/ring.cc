@@ -39,14 +39,14 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
 }
 
 // Contributions travel around added up, or unreduced to whoever adds them up in the order of ranks.
-void reduce_scatter(Schedule& s, const Shape& shape, Group g) {
+void around_reduce_scatter(Schedule& s, const Shape& shape, Group g) {
   (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
 }
 
 Schedule ring_all_reduce_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
-  reduce_scatter(s, shape, layout.by_host());
+  around_reduce_scatter(s, shape, layout.by_host());
   ring_all_gather(s, layout.by_host(), s.all(), 0);
   return s;
 }
@@ -61,7 +61,7 @@ Schedule ring_all_gather_schedule(const Shape& shape) {
 Schedule ring_reduce_scatter_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = blocks_around(shape, layout);
-  reduce_scatter(s, shape, layout.by_host());
+  around_reduce_scatter(s, shape, layout.by_host());
   return s;
 }
 

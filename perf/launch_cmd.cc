@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-struct Arguments {
+struct LaunchArguments {
   LaunchOptions options;
   int timeout_ms = 0;
   int grace_ms = 5000;
@@ -20,7 +20,7 @@ struct Arguments {
   std::vector<std::string> command;
 };
 
-int launch(Arguments& a) {
+int launch(LaunchArguments& a) {
   a.options.name = "weft launch";
   a.options.timeout = std::chrono::milliseconds(a.timeout_ms);
   a.options.grace = std::chrono::milliseconds(a.grace_ms);
@@ -34,7 +34,7 @@ int launch(Arguments& a) {
 void add_launch(CLI::App& app, int& exit_code) {
   auto* command =
       app.add_subcommand("launch", "Start a program as the ranks of a job on this host");
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<LaunchArguments>();
   command->add_option("-n,--ranks", a->options.ranks, "Number of ranks")->required();
   auto* ids =
       command->add_option("--host-ids", a->host_ids, "Emulated host of each rank, as in a,a,b,b");

@@ -34,15 +34,15 @@ struct PerfFlags {
 };
 
 // The flags, understood. Throws Error on what cannot be.
-struct Plan {
+struct PerfPlan {
   Collective collective;
   std::vector<std::uint64_t> sizes;
   std::vector<DType> types;
   std::vector<RedOp> ops;
 };
 
-Plan plan_of(const PerfFlags& flags) {
-  Plan plan;
+PerfPlan plan_of(const PerfFlags& flags) {
+  PerfPlan plan;
   plan.collective = collective_named(flags.collective);
   if (plan.collective == Collective::kBarrier)
     plan.sizes = {0};
@@ -89,7 +89,7 @@ class PerfRun {
   World& world_;
   Communicator comm_;
   const PerfFlags& flags_;
-  Plan plan_;
+  PerfPlan plan_;
   PerfReport& report_;
   Table table_;
   Progress progress_;

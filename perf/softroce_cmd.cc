@@ -21,7 +21,7 @@ namespace weft {
 namespace {
 
 // Rank 0 listens here; the guest is nobody else's.
-constexpr int kRootPort = 7100;
+constexpr int kGuestRootPort = 7100;
 // A guest that was asked to end has this long before it is ended.
 constexpr std::chrono::seconds kGuestGrace{10};
 
@@ -88,7 +88,7 @@ std::vector<RankCommand> make_ranks(const LabFacts& facts, const SoftroceOptions
           {"WEFT_RANK", std::to_string(ranks.size())},
           {"WEFT_SIZE", std::to_string(options.hosts * options.ranks_per_host)},
           {"WEFT_LOCAL_RANK", std::to_string(l)},
-          {"WEFT_ROOT", fmt::format("127.0.0.1:{}", kRootPort)},
+          {"WEFT_ROOT", fmt::format("127.0.0.1:{}", kGuestRootPort)},
           {"WEFT_SECRET", secret},
           {"WEFT_HOST_ID", fmt::format("h{}", h)},
           {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},

@@ -80,7 +80,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
              merged["traceEvents"].size(), ranks.size(), uncertain);
 }
 
-struct Arguments {
+struct TraceArguments {
   std::vector<std::string> files;
   std::string out;
 };
@@ -92,7 +92,7 @@ void add_trace(CLI::App& app, int& exit_code) {
   command->require_subcommand(1);
   auto* merging = command->add_subcommand(
       "merge", "Make one of the traces of all ranks, for ui.perfetto.dev or chrome://tracing");
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<TraceArguments>();
   merging->add_option("files", a->files, "A file of each rank: trace.rank0.json ...")->required();
   merging->add_option("-o,--output", a->out, "Where to")->required();
   merging->callback([a, &exit_code] {

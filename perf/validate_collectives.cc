@@ -21,11 +21,11 @@ std::string subject_of(Collective collective, std::string_view algorithm) {
   return fmt::format("{}{}{}", name(collective), algorithm.empty() ? "" : " ", algorithm);
 }
 
-constexpr int kProvedRanks = 64;  // larger jobs take longer to prove than to run
+constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
 
 // Empty when the schedules of all ranks are right.
 std::string prove(Collective collective, const Algorithm& algorithm, const Topology& topology) {
-  if (topology.nranks() > kProvedRanks) return "";
+  if (topology.nranks() > kValidatedRanks) return "";
   std::vector<Schedule> schedules;
   for (Rank r = 0; r < topology.nranks(); ++r)
     schedules.push_back(algorithm.build(shape_of(topology, r, 0)));
@@ -148,7 +148,7 @@ std::vector<Item> validate_collectives(World& world, double budget_s,
       const auto mine = run_cases(comm, cases, plain, shared);
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
       over = spent.count() > budget_s;
-      const bool proved = way != nullptr && world.size() <= kProvedRanks;
+      const bool proved = way != nullptr && world.size() <= kValidatedRanks;
       items.push_back(judge(world, subject, cases.size(), proved, mine, over));
     }
   }

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kVerbsPage = 4096;
 constexpr std::size_t kCheckedBytes = 64 << 20;  // of receives whose bytes are all compared
 constexpr int kReadsUnderWay = 16;
 constexpr int kLatencyModeration = 32;  // pings for one completion
@@ -50,7 +50,7 @@ VerbsSettings settings_of(const PairOptions& o) {
 VerbsPair::VerbsPair(const PairOptions& options, const Nic& rail, std::size_t most_bytes)
     : o_(options),
       device_(rail.name, settings_of(options)),
-      stride_((std::max<std::size_t>(most_bytes, 1) + kPage - 1) / kPage * kPage),
+      stride_((std::max<std::size_t>(most_bytes, 1) + kVerbsPage - 1) / kVerbsPage * kVerbsPage),
       sends_(device_, o_.depth * o_.qps + 1, o_.events),
       recvs_(device_, kRecvDepth * o_.qps + 1, o_.events),
       key_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32) {
@@ -121,7 +121,7 @@ void VerbsPair::prepare(const PairRole& role) {
 
 void VerbsPair::allocate() {
   const std::size_t bytes = stride_ * static_cast<std::size_t>(o_.qps * (1 + slots_));
-  host_.reset(static_cast<unsigned char*>(std::aligned_alloc(kPage, bytes)));
+  host_.reset(static_cast<unsigned char*>(std::aligned_alloc(kVerbsPage, bytes)));
   if (!host_) throw Error(fmt::format("no memory for {} bytes of messages: lower -s or -q", bytes));
   std::memset(host_.get(), 0, bytes);
   registered_ = reinterpret_cast<std::byte*>(host_.get());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kNothingFits = 1;  // exit code, as a warning has it
 
-struct Arguments {
+struct PlanArguments {
   std::string model, params, memory = "80G";
   int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
   train::Cluster cluster;
@@ -20,7 +20,7 @@ struct Arguments {
   bool json = false;
 };
 
-int plan(Arguments a) {
+int plan(PlanArguments a) {
   if (a.model.empty() == a.params.empty())
     throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
   train::ModelShape model = a.model.empty()
@@ -42,7 +42,7 @@ int plan(Arguments a) {
 
 void add_plan(CLI::App& app, int& exit_code) {
   auto* c = app.add_subcommand("plan", "Memory, layouts and step times of a model on a cluster");
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<PlanArguments>();
   c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
   c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
   c->add_option("--layers", a->layers, "With --params: layers");

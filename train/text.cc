@@ -13,7 +13,7 @@
 namespace weft::train {
 namespace {
 
-std::string read_whole(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UsageError(fmt::format("--data {}: cannot be read", path));
   std::ostringstream all;
@@ -21,7 +21,7 @@ std::string read_whole(const std::string& path) {
   return std::move(all).str();
 }
 
-std::uint64_t scramble(std::uint64_t x) {
+std::uint64_t scramble_text(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -35,9 +35,9 @@ Text::Text(std::string bytes, std::string source)
 
 Text Text::load(const std::string& path) {
   namespace fs = std::filesystem;
-  if (!path.empty()) return Text(read_whole(path), path);
+  if (!path.empty()) return Text(read_text(path), path);
   const std::string license = "/usr/share/common-licenses/GPL-3";  // on every Debian
-  if (fs::exists(license)) return Text(read_whole(license), license);
+  if (fs::exists(license)) return Text(read_text(license), license);
   std::vector<std::string> files;
   const fs::path docs = fs::path(WEFT_SOURCE_DIR) / "docs";
   if (fs::exists(docs))
@@ -46,7 +46,7 @@ Text Text::load(const std::string& path) {
   if (files.empty()) throw UsageError("no text to train on: pass --data FILE");
   std::sort(files.begin(), files.end());
   std::string all;
-  for (const auto& f : files) all += read_whole(f);
+  for (const auto& f : files) all += read_text(f);
   return Text(std::move(all), docs.string());
 }
 
@@ -56,7 +56,7 @@ void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Tok
     throw UsageError(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
                             "longer text",
                             source_, bytes_.size(), positions));
-  const std::size_t at = scramble(scramble(seed) + number) % (bytes_.size() - positions);
+  const std::size_t at = scramble_text(scramble_text(seed) + number) % (bytes_.size() - positions);
   for (Index i = 0; i < positions; ++i) {
     tokens[i] = static_cast<unsigned char>(bytes_[at + i]);
     targets[i] = static_cast<unsigned char>(bytes_[at + i + 1]);

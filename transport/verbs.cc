@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr std::chrono::milliseconds kFlushTimeout{1000};
+constexpr std::chrono::milliseconds kDrainTimeout{1000};
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLine = 64;
 // Slots and staging of a rail are pinned: with many peers the slots get shorter, down to this.
@@ -26,7 +26,7 @@ constexpr std::size_t kLeastSlot = 1024;
 
 // First byte of what ranks exchange: a greeting follows, or why there is none.
 constexpr char kGreeting = 'g';
-constexpr char kError = 'e';
+constexpr char kBroken = 'e';
 
 // What follows is the port, and for each peer (ascending, this rank left out) its queue pairs.
 struct Greeting {
@@ -90,7 +90,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       set_up(rail, size_);
       mine = kGreeting + greeting(size_);
     } catch (const Error& error) {
-      mine = kError + std::string(error.what());
+      mine = kBroken + std::string(error.what());
     }
     const std::vector<std::string> all = exchange();
     mine = kGreeting;
@@ -98,7 +98,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       for (Rank r = 0; r < size_; ++r)
         if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
     } catch (const Error& error) {
-      mine = kError + std::string(error.what());
+      mine = kBroken + std::string(error.what());
     }
     exchange();
   } catch (...) {
@@ -244,12 +244,12 @@ void VerbsTransport::connect(Rank rank, const std::string& greeting) {
 // go. A peer that does not answer in time is left alone.
 VerbsTransport::~VerbsTransport() {
   const auto busy = [](const Lane& lane) { return lane.qp && lane.done < lane.signalled; };
-  const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
+  const auto deadline = std::chrono::steady_clock::now() + kDrainTimeout;
   while (std::any_of(lanes_.begin(), lanes_.end(), busy)) {
     if (reap() == 0) yield_core();
     if (std::chrono::steady_clock::now() < deadline) continue;
     log().debug("verbs: {}: not all of the last bytes were acknowledged within {} ms", where_,
-                kFlushTimeout.count());
+                kDrainTimeout.count());
     break;
   }
   release_all();
