@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "perf/payload.h"
 #include "train/device_operators.h"
 
 namespace weft::train {
@@ -109,12 +110,6 @@ void DataParallel<T>::set_master() {
 
 namespace {
 
-std::uint64_t scramble(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 double unit_interval(std::uint64_t x) {  // (0, 1]
   return (static_cast<double>(x >> 11) + 1) / 9007199254740992.0;
 }
@@ -126,8 +121,8 @@ void DataParallel<T>::initialise(std::uint64_t seed) {
   fill([seed](const Parameter<T>& p, std::size_t k) {
     if (p.deviation == 0) return static_cast<HostOf<T>>(p.ones ? 1 : 0);
     std::uint64_t key = seed;
-    for (const char c : p.logical.name) key = scramble(key ^ static_cast<unsigned char>(c));
-    const std::uint64_t a = scramble(key + 2 * p.logical.logical_index(k)), b = scramble(a);
+    for (const char c : p.logical.name) key = splitmix64(key ^ static_cast<unsigned char>(c));
+    const std::uint64_t a = splitmix64(key + 2 * p.logical.logical_index(k)), b = splitmix64(a);
     return static_cast<HostOf<T>>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
                           std::cos(2 * std::numbers::pi * unit_interval(b)));
   });

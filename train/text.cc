@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "perf/payload.h"
 #include "perf/session.h"
 
 namespace weft::train {
@@ -19,13 +20,6 @@ std::string read_text(const std::string& path) {
   std::ostringstream all;
   all << in.rdbuf();
   return std::move(all).str();
-}
-
-std::uint64_t scramble_text(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
 }
 
 }  // namespace
@@ -56,7 +50,7 @@ void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Tok
     throw UsageError(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
                             "longer text",
                             source_, bytes_.size(), positions));
-  const std::size_t at = scramble_text(scramble_text(seed) + number) % (bytes_.size() - positions);
+  const std::size_t at = splitmix64(splitmix64(seed) + number) % (bytes_.size() - positions);
   for (Index i = 0; i < positions; ++i) {
     tokens[i] = static_cast<unsigned char>(bytes_[at + i]);
     targets[i] = static_cast<unsigned char>(bytes_[at + i + 1]);
