@@ -5,10 +5,10 @@
 
 namespace weft::shm {
 
-int ShmTransport::take_slot(std::size_t bytes) noexcept {
+int ShmTransport::take_slot(std::size_t bytes, std::size_t left) noexcept {
   for (const bool again : {false, true}) {
     for (int c = 0; c < kSlotClasses; ++c) {
-      if (bytes > kSlots[c].bytes || free_slots_[c].empty()) continue;
+      if (bytes > kSlots[c].bytes || free_slots_[c].size() <= left) continue;
       const int slot = free_slots_[c].back();  // last in, first out: it is still in cache
       free_slots_[c].pop_back();
       slot_refs_[static_cast<std::size_t>(slot)] = 1;
@@ -50,8 +50,10 @@ int ShmTransport::slot_at(const void* data) const noexcept {
   return -1;
 }
 
+// One slot of each class is left to messages that are not staged. Else one of those could wait in
+// the backlog for a slot while all of them are with staged messages that wait behind it.
 void* ShmTransport::stage(std::size_t bytes) noexcept {
-  const int slot = take_slot(bytes);
+  const int slot = take_slot(bytes, 1);
   return slot < 0 ? nullptr : slot_data(slot);
 }
 

@@ -125,7 +125,8 @@ class ShmTransport final : public Transport {
   bool keep(Peer& p, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
                 Code code = Code::kOk) noexcept;
-  int take_slot(std::size_t bytes) noexcept;
+  // Of the smallest class that holds the bytes and has more than `left` free; -1: none.
+  int take_slot(std::size_t bytes, std::size_t left = 0) noexcept;
   void drop_slot(int slot) noexcept;
   std::byte* slot_data(int slot) const noexcept;
   int slot_at(const void* data) const noexcept;  // -1: not in the pool
