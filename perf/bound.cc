@@ -16,6 +16,18 @@ double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int 
   return bits / (rails * payload_gbps * 1e3);
 }
 
+int writing_ranks(Collective collective, int nranks, bool in_place) {
+  switch (collective) {
+    case Collective::kGather:
+    case Collective::kReduce:
+      return 1;
+    case Collective::kBroadcast:
+      return in_place && nranks > 1 ? nranks - 1 : nranks;
+    default:
+      return nranks;
+  }
+}
+
 double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, bool in_place,
                        MemoryRate rate) {
   if (rate.copy_GBps <= 0 || rate.reduce_GBps <= 0 || nranks < 1) return 0;

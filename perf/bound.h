@@ -30,14 +30,18 @@ double rail_share(Collective collective, int hosts);
 double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,
                      RailRate rate);
 
-// Bandwidth of this machine's memory in GB/s of result bytes per rank, all ranks at it at once,
-// ordinary or non-temporal stores, whichever is faster.
+// Bandwidth of this machine's memory in GB/s of result bytes per rank, with writing_ranks() of them
+// at it at once, ordinary or non-temporal stores, whichever is faster.
 struct MemoryRate {
   double copy_GBps = 0;    // a[i] = b[i]
   double reduce_GBps = 0;  // a[i] = b[i] + c[i]
 };
 
-// On one host: what every rank must write at least. An all_reduce of S bytes over n ranks reduces
+// How many of n ranks must write the bytes that memory_bound_us() counts: the root of a gather or
+// reduce alone, all but the root of a broadcast in place, else all.
+int writing_ranks(Collective collective, int nranks, bool in_place);
+
+// On one host: what every such rank must write at least. An all_reduce of S bytes over n ranks reduces
 // S/n and copies S(n-1)/n on each; all_gather copies what is not already in place.
 double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, bool in_place,
                        MemoryRate rate);

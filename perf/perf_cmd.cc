@@ -94,7 +94,7 @@ class PerfRun {
   Table table_;
   Progress progress_;
   std::unique_ptr<Memory> memory_;
-  std::map<std::uint64_t, MemoryRate> memory_rates_;
+  std::map<std::pair<std::uint64_t, int>, MemoryRate> memory_rates_;  // of bytes and writers
 };
 
 void PerfRun::describe() {
@@ -218,8 +218,9 @@ double PerfRun::bound_us(const Case& what) {
     return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
                            measure_device_copy_us(world_, what.bytes));
   const std::uint64_t footprint = std::max<std::uint64_t>(what.bytes, 64 << 10);
-  auto [known, missing] = memory_rates_.try_emplace(footprint);
-  if (missing) known->second = measure_memory(world_, comm_, footprint);
+  const int writers = writing_ranks(what.collective, report_.ranks, what.in_place);
+  auto [known, missing] = memory_rates_.try_emplace({footprint, writers});
+  if (missing) known->second = measure_memory(world_, comm_, footprint, writers);
   return memory_bound_us(what.collective, what.bytes, report_.ranks, what.in_place, known->second);
 }
 

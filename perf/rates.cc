@@ -76,7 +76,8 @@ double span_us(const std::vector<double>& starts_and_ends) {
 }
 
 template <class Body>
-double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, const Body& body) {
+double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, bool writes,
+                 const Body& body) {
   constexpr std::uint64_t kWork = 8 << 20;  // long enough to drown the start's jitter
   const std::uint64_t repeats = std::max<std::uint64_t>(kWork / bytes, 1);
   const int tries = bytes > kWork ? 2 : 3;
@@ -84,7 +85,7 @@ double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, const Bo
   for (int t = 0; t < tries; ++t) {
     require(comm.barrier());
     const double start = now_us();
-    for (std::uint64_t i = 0; i < repeats; ++i) {
+    for (std::uint64_t i = 0; writes && i < repeats; ++i) {
       body();
       asm volatile("" ::: "memory");
     }
@@ -96,7 +97,7 @@ double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, const Bo
 
 }  // namespace
 
-MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes) {
+MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes, int writers) {
   constexpr std::uint64_t kSmallest = 64 << 10;
   bytes = std::max(bytes, kSmallest) / 64 * 64;
   const Buffer from(bytes, false), to(bytes, false);
@@ -104,15 +105,18 @@ MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes)
   auto* out = reinterpret_cast<float*>(to.data());
   const std::size_t count = bytes / sizeof(float);
   const float* other = in + count / 2;  // two sources within one buffer: the same footprint
+  const bool writes = comm.rank() < writers;
+  const auto best = [&](std::uint64_t written, const auto& body) {
+    return best_GBps(world, comm, written, writes, body);
+  };
   MemoryRate rate;
-  rate.copy_GBps = best_GBps(world, comm, bytes, [&] { std::memcpy(out, in, bytes); });
-  rate.reduce_GBps = best_GBps(world, comm, bytes / 2, [&] { add(out, in, other, count / 2); });
+  rate.copy_GBps = best(bytes, [&] { std::memcpy(out, in, bytes); });
+  rate.reduce_GBps = best(bytes / 2, [&] { add(out, in, other, count / 2); });
   if (kHaveStreams) {
-    rate.copy_GBps = std::max(rate.copy_GBps,
-                              best_GBps(world, comm, bytes, [&] { copy_stream(out, in, count); }));
-    rate.reduce_GBps =
-        std::max(rate.reduce_GBps,
-                 best_GBps(world, comm, bytes / 2, [&] { add_stream(out, in, other, count / 2); }));
+    rate.copy_GBps =
+        std::max(rate.copy_GBps, best(bytes, [&] { copy_stream(out, in, count); }));
+    rate.reduce_GBps = std::max(
+        rate.reduce_GBps, best(bytes / 2, [&] { add_stream(out, in, other, count / 2); }));
   }
   return rate;
 }

@@ -3,18 +3,14 @@
 // nobody waits: calls take their place among the operators.
 #pragma once
 
-#include <chrono>
 #include <utility>
 
 #include "coll/communicator.h"
 #include "perf/session.h"
+#include "topo/clock.h"
 #include "train/tensor.h"
 
 namespace weft::train {
-
-inline double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Failures are thrown as JobFailed.
 class Axis {
@@ -58,9 +54,9 @@ class Axis {
   template <class Call>
   void run(Call call) {
     if (size_ == 1) return;
-    const double start = now_seconds();
+    const double start = now_s();
     require(call());
-    seconds_ += now_seconds() - start;
+    seconds_ += now_s() - start;
   }
   double seconds() const { return seconds_; }
 

@@ -232,10 +232,10 @@ void DataParallel<T>::forget_gradients() {
 template <class T>
 void DataParallel<T>::share_weights() {
   if (options_.zero == 3) return;
-  const double start = now_seconds();
+  const double start = now_s();
   for (const Bucket& b : buckets_)
     mesh_.shard.all_gather(weights_.data() + b.begin, part(b.count()));
-  const double took = mesh_.shard.size() > 1 ? now_seconds() - start : 0;
+  const double took = mesh_.shard.size() > 1 ? now_s() - start : 0;
   exposed_ += took;
   total_ += took;
 }

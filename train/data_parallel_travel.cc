@@ -16,7 +16,7 @@ void DataParallel<T>::fetch(int unit) {
   T* mine = s.weights.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n;
   copy(mine, weights_.data() + part(u.begin), n);
   if (mesh_.shard.size() == 1) return;
-  s.since = now_seconds();
+  s.since = now_s();
   s.arrived = 0;
   s.fetch.emplace(mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
 }
@@ -34,9 +34,9 @@ void DataParallel<T>::want_weights(int unit) {
   if (options_.zero < 3 || s.wanted++ > 0) return;
   if (s.weights.empty()) fetch(unit);
   if (s.fetch) {
-    const double start = now_seconds();
+    const double start = now_s();
     require(s.fetch->wait());
-    const double end = now_seconds();
+    const double end = now_s();
     exposed_ += end - start;
     total_ += (s.arrived > 0 ? s.arrived : end) - s.since;
     s.fetch.reset();
@@ -134,7 +134,7 @@ void DataParallel<T>::send_unit(int unit) {
 
 template <class T>
 void DataParallel<T>::launch(const Bucket& bucket) {
-  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_seconds();
+  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_s();
   Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, {}, {}, mesh_.shard.size() == 1};
   if (options_.zero >= 2) {
     t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
@@ -198,11 +198,11 @@ void DataParallel<T>::arrived(Travel& t) {
 template <class T>
 void DataParallel<T>::poll() {
   for (UnitState& s : state_)
-    if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_seconds();
+    if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_s();
   while (!travels_.empty() && advance(travels_.front(), false)) {
     arrived(travels_.front());
     travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
 }
 
@@ -225,15 +225,15 @@ void DataParallel<T>::finish() {
     state_[static_cast<std::size_t>(u)].done = 0;
   }
   if constexpr (kOnDevice<T>) wait_for_device();  // until here it computed
-  const double start = now_seconds();
+  const double start = now_s();
   while (!travels_.empty()) {
     advance(travels_.front(), true);
     arrived(travels_.front());
     travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_seconds() - since_;
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
   if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
-  if (mesh_.data.size() > 1) exposed_ += now_seconds() - start;
+  if (mesh_.data.size() > 1) exposed_ += now_s() - start;
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.

@@ -36,10 +36,10 @@ class Table {
   void row(const char* name, double bytes, double flops, const std::function<void()>& run) {
     run();
     wait_for_device();
-    const double start = now_seconds();
+    const double start = now_s();
     for (int i = 0; i < repeat_; ++i) run();
     wait_for_device();
-    const double s = (now_seconds() - start) / repeat_;
+    const double s = (now_s() - start) / repeat_;
     const bool product = flops > 0;
     const double rate = product ? flops / s / 1e12 : bytes / s / 1e9;
     const double peak = product ? peaks_.tflops : peaks_.gb_per_s;

@@ -184,7 +184,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
       log << line.dump() << std::endl;
     }
     best = std::max(best, rate);
-    const double now = train::now_seconds();
+    const double now = now_s();
     if (r.step > 3 && r.step < flags.steps && now - shown < 1) continue;
     shown = now;
     fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",

@@ -191,7 +191,7 @@ double Trainer<T>::exact_squares() {
 template <class T>
 StepReport Trainer<T>::step() {
   StepReport report;
-  const double start = now_seconds();
+  const double start = now_s();
   const auto waited = [&] {
     std::array<double, 4> s{mesh_->tensor.seconds(), pipeline_seconds_, 0, 0};
     for (const auto& store : stores_) {
@@ -227,7 +227,7 @@ StepReport Trainer<T>::step() {
           stages_[c]->batch(m).loss;
   }
   const auto waited_so_far = waited();
-  busy[world_.rank()] = now_seconds() - start - (waited_so_far[0] - waited_before[0]) -
+  busy[world_.rank()] = now_s() - start - (waited_so_far[0] - waited_before[0]) -
                         (waited_so_far[1] - waited_before[1]) -
                         (waited_so_far[3] - waited_before[3]);
   mesh_->all.all_reduce(numbers.data(), numbers.size());
@@ -266,7 +266,7 @@ StepReport Trainer<T>::step() {
   for (const auto& stage : stages_) report.offloaded += stage->offloaded_bytes();
   for (const auto& store : stores_) report.offloaded += store->offloaded_bytes();
   report.offloaded -= std::exchange(offloaded_, report.offloaded);
-  report.seconds = now_seconds() - start;
+  report.seconds = now_s() - start;
   return report;
 }
 

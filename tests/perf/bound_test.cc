@@ -48,6 +48,14 @@ TEST(Bound, AllReduceInMemoryReducesItsPartAndCopiesTheRest) {
   EXPECT_NEAR(us / 1e3, 8.0, 0.1);
 }
 
+TEST(Bound, ARateIsThatOfTheRanksThatWrite) {
+  EXPECT_EQ(writing_ranks(Collective::kGather, 4, false), 1);
+  EXPECT_EQ(writing_ranks(Collective::kReduce, 4, false), 1);
+  EXPECT_EQ(writing_ranks(Collective::kBroadcast, 4, true), 3);
+  EXPECT_EQ(writing_ranks(Collective::kBroadcast, 4, false), 4);
+  EXPECT_EQ(writing_ranks(Collective::kAllReduce, 4, true), 4);
+}
+
 TEST(Bound, OtherCollectivesInMemory) {
   const MemoryRate rate{10, 5};
   const auto bound = [&](Collective c, int n, bool in_place) {
