@@ -11,7 +11,7 @@ double rail_share(Collective collective, int hosts) {
 double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,
                      RailRate rate) {
   if (rate.gbps <= 0 || rails < 1) return 0;
-  const double payload_gbps = rate.gbps * (rate.declared ? kTcpPayloadShare : 1.0);
+  const double payload_gbps = rate.gbps * (rate.declared ? rate.payload_share : 1.0);
   const double bits = rail_share(collective, hosts) * static_cast<double>(bytes) * 8;
   return bits / (rails * payload_gbps * 1e3);
 }

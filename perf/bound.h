@@ -14,11 +14,14 @@ namespace weft {
 // Share of an Ethernet frame that is payload: TCP at MTU 1500 (1448 of 1514 bytes on the wire, no
 // preamble, as a shaper counts).
 inline constexpr double kTcpPayloadShare = 1448.0 / 1514.0;
+// The same of RoCE v2 at a path MTU of 4096, the largest: 58 bytes of headers and checksum.
+inline constexpr double kRocePayloadShare = 4096.0 / (4096 + 58);
 
 struct RailRate {
   double gbps = 0;  // of one rail, one way; 0: unknown
   bool declared =
       false;  // the rate of the link, of which a share is payload; else measured payload
+  double payload_share = kTcpPayloadShare;  // where declared
 };
 
 // What moving bytes over the rails costs at least: share * bytes / (rails * payload rate), where

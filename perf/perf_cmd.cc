@@ -132,7 +132,10 @@ int PerfRun::run() {
   memory_ = flags_.buffers == "cuda"
                 ? Memory::on_gpu(gpu_of_rank(world_), largest, flags_.in_place)
                 : std::make_unique<Memory>(largest, flags_.in_place, flags_.buffers == "weft");
-  report_.rail = {declared_rail_gbps(flags_.job.rail_gbps), true};
+  const std::string& between =
+      report_.transport == "auto" ? report_.between_hosts : report_.transport;
+  report_.rail = {declared_rail_gbps(flags_.job.rail_gbps), true,
+                  between == "verbs" ? kRocePayloadShare : kTcpPayloadShare};
   if (report_.hosts > 1 && report_.rail.gbps <= 0 && plan_.collective != Collective::kBarrier)
     report_.rail = measure_rails(world_, comm_);
 

@@ -21,7 +21,7 @@ std::string bound_in_words(const PerfReport& report) {
   return report.rail.declared
              ? fmt::format(
                    "# of_bound: against {} x {:g} Gb/s rails as declared, {:.1f} % payload\n",
-                   report.rails, report.rail.gbps, kTcpPayloadShare * 100)
+                   report.rails, report.rail.gbps, report.rail.payload_share * 100)
              : fmt::format("# of_bound: against {} x {:.3g} Gb/s rails as measured\n", report.rails,
                            report.rail.gbps);
 }

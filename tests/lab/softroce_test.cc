@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 #include "tests/lab/softroce_boot.h"
 
 namespace {
@@ -80,6 +81,18 @@ TEST_F(Lab, OutputFilesAndExitCodesComeBack) {
   }
   EXPECT_THAT(result.text, HasSubstr("said\n"));
   fs::remove_all(out);
+}
+
+TEST_F(Lab, FourHostsUseAllTheirRails) {
+  const weft::testing::TemporaryFolder out;
+  const Output result = run(kSoftroce + "--hosts 4 --rails 2 --timeout 300 --out " + out.path() +
+                            " --counters /out/ports.json -- weft perf all_reduce --transport verbs "
+                            "-b 8 -e 512K -f 256 -w 1 -i 3 --timeout-ms 120000");
+  ASSERT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("all results exact"));
+  const auto ports = nlohmann::json::parse(read_file(out / "ports.json"))["ports"];
+  ASSERT_EQ(ports.size(), 8U);
+  for (const auto& port : ports) EXPECT_GT(port["tx_bytes"].get<std::int64_t>(), 256 << 10) << port;
 }
 
 TEST_F(Lab, ACommandThatHangsIsEnded) {

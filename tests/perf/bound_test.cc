@@ -25,6 +25,11 @@ TEST(Bound, MeasuredRatesArePayloadAlready) {
   const double measured = rail_bound_us(Collective::kBroadcast, kMiB, 2, 1, {1, false});
   EXPECT_DOUBLE_EQ(measured, kMiB * 8 / 1e3);
   EXPECT_DOUBLE_EQ(declared, measured / kTcpPayloadShare);
+  // Other headers, another share: RoCE's are shorter.
+  const RailRate roce{1, true, kRocePayloadShare};
+  EXPECT_DOUBLE_EQ(rail_bound_us(Collective::kBroadcast, kMiB, 2, 1, roce),
+                   measured / kRocePayloadShare);
+  EXPECT_GT(kRocePayloadShare, kTcpPayloadShare);
 }
 
 TEST(Bound, SharesOfTheMessageThatLeaveAHost) {
