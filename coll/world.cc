@@ -61,8 +61,8 @@ void check_folder_of(const char* name) {
   const auto folder = std::filesystem::path(text).parent_path();
   std::error_code error;
   if (!folder.empty() && !std::filesystem::is_directory(folder, error))
-    throw Error(fmt::format("{}={}: there is no folder {}; make it first", name, text,
-                            folder.string()));
+    throw Error(
+        fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
 }
 
 }  // namespace
