@@ -145,6 +145,27 @@ std::string profile_path(std::string_view topology) {
   return folder / "weft" / fmt::format("profile-{:016x}.json", h);
 }
 
+void check_named_profile() {
+  const char* named = std::getenv("WEFT_PROFILE");
+  if (!named || !*named || std::string_view(named) == "off") return;
+  std::error_code error;
+  const auto what = std::filesystem::status(named, error);
+  if (!std::filesystem::exists(what)) return;
+  const auto refuse = [&](std::string_view why) {
+    throw Error(fmt::format(
+        "WEFT_PROFILE={} {}: name a file that is not there yet, or a profile (off keeps none)",
+        named, why));
+  };
+  if (!std::filesystem::is_regular_file(what)) refuse("is no regular file");
+  // A profile that was cut off or edited still says what it is; an empty file may become one.
+  char text[256] = {};
+  std::ifstream file(named, std::ios::binary);
+  file.read(text, sizeof text);
+  const std::string_view begins(text, static_cast<std::size_t>(file.gcount()));
+  if (!begins.empty() && begins.find("weft.profile/") == begins.npos)
+    refuse("is a file of another kind, and stays as it is");
+}
+
 Profile load_profile(const std::string& path, std::string_view topology) {
   Profile empty;
   empty.topology = topology;
@@ -201,6 +222,7 @@ void save_profile(const std::string& path, const Profile& profile) noexcept {
   if (path.empty() || profile.off()) return;
   const std::string fresh = fmt::format("{}.{}", path, getpid());
   try {
+    check_named_profile();
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
     Profile all = load_profile(path, profile.topology);

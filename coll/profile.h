@@ -71,6 +71,10 @@ class Profile {
 // place, or WEFT_PROFILE=off.
 std::string profile_path(std::string_view topology);
 
+// Throws Error where WEFT_PROFILE names something that is there and no profile: a device, a folder,
+// a file of another kind. Saving would replace it.
+void check_named_profile();
+
 // The file's profile. One that is not there is empty; one that cannot be read, or is of another
 // topology, is empty too, with a warning in the log: the next save replaces it.
 Profile load_profile(const std::string& path, std::string_view topology);
@@ -78,7 +82,7 @@ Profile load_profile(const std::string& path, std::string_view topology);
 // there is none, or WEFT_PROFILE=off. For those who explain: a job goes by its whole topology.
 Profile newest_profile(const Shape& shape);
 // Merges with what others have saved meanwhile, and replaces the file at once. A warning in the log
-// where that fails.
+// where that fails, or where check_named_profile() would throw.
 void save_profile(const std::string& path, const Profile& profile) noexcept;
 
 }  // namespace weft

@@ -290,12 +290,16 @@ namespace {
 
 // Those who look for the file find all of it or none.
 void write_whole(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  std::error_code error;
+  const auto there = std::filesystem::status(path, error);
+  // /dev/null and the like are written to, never replaced.
+  const bool replaces = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+  const std::string fresh = replaces ? fmt::format("{}.{}", path, getpid()) : path;
   std::ofstream file(fresh);
   file << text;
   file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(fresh, path, error);
+  error.clear();
+  if (file && replaces) std::filesystem::rename(fresh, path, error);
   if (!file || error) log().error("weft: cannot write {}", path);
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -42,6 +43,26 @@ long environment_number(const char* name, long otherwise) {
   if (error != std::errc() || at != end || value <= 0)
     throw Error(fmt::format("{}={} is not a positive whole number", name, text));
   return value;
+}
+
+bool environment_flag(const char* name, bool otherwise) {
+  const char* text = std::getenv(name);
+  if (!text) return otherwise;
+  const std::string_view value = text;
+  if (value != "0" && value != "1")
+    throw Error(fmt::format("{}={} is neither 0 nor 1", name, text));
+  return value == "1";
+}
+
+// A file that could only be missed at the end, after all the work.
+void check_folder_of(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return;
+  const auto folder = std::filesystem::path(text).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+    throw Error(
+        fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
 }
 
 }  // namespace
@@ -261,32 +282,17 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   WorldOptions o = options;
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
-  if (const char* text = std::getenv("WEFT_PROGRESS_THREAD")) {
-    const std::string_view value = text;
-    if (value != "0" && value != "1")
-      throw Error(fmt::format("WEFT_PROGRESS_THREAD={} is neither 0 nor 1", value));
-    o.progress_thread = value == "1";
-  }
-  if (const char* text = std::getenv("WEFT_INTEGRITY")) o.integrity = std::string_view(text) == "1";
+  o.progress_thread = environment_flag("WEFT_PROGRESS_THREAD", o.progress_thread);
+  o.integrity = environment_flag("WEFT_INTEGRITY", o.integrity);
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
   if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
-  if (const char* text = std::getenv("WEFT_FAILOVER")) {
-    if (std::string_view(text) != "0" && std::string_view(text) != "1")
-      throw Error(fmt::format("WEFT_FAILOVER={} is neither 0 nor 1", text));
-    o.failover = std::string_view(text) == "1";
-  }
-  if (const char* text = std::getenv("WEFT_COUNTERS")) {
-    if (std::string_view(text) != "0" && std::string_view(text) != "1")
-      throw Error(fmt::format("WEFT_COUNTERS={} is neither 0 nor 1", text));
-    o.counters = std::string_view(text) == "1";
-  }
+  o.failover = environment_flag("WEFT_FAILOVER", o.failover);
+  o.counters = environment_flag("WEFT_COUNTERS", o.counters);
   o.slow = std::chrono::milliseconds(
       environment_number("WEFT_SLOW_MS", static_cast<long>(o.slow.count())));
-  if (const char* text = std::getenv("WEFT_DETERMINISTIC")) {
-    if (std::string_view(text) != "0" && std::string_view(text) != "1")
-      throw Error(fmt::format("WEFT_DETERMINISTIC={} is neither 0 nor 1", text));
-    o.deterministic = std::string_view(text) == "1";
-  }
+  o.deterministic = environment_flag("WEFT_DETERMINISTIC", o.deterministic);
+  for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
+  check_named_profile();
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.

@@ -203,8 +203,11 @@ int doctor(const Arguments& a) {
   }
   if (a.json) fmt::print("{}\n", all.dump(1));
   if (jobs.empty()) {
-    std::fprintf(stderr, "weft doctor: no such job of this user on this host%s\n",
-                 a.pid || !a.job.empty() ? "; without --pid and --job it shows all there are" : "");
+    const bool chosen = a.pid || !a.job.empty();
+    std::fprintf(stderr, "weft doctor: %s\n",
+                 chosen ? "no such job of this user on this host; without --pid and --job it shows "
+                          "all there are"
+                        : "no job of weft by this user runs on this host");
     return kExitUnknown;
   }
   return code;

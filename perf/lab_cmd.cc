@@ -164,13 +164,17 @@ void add_lab(CLI::App& app, int& exit_code) {
   auto* netlab = lab->add_subcommand(
       "netlab", "Run a command as the ranks of hosts with real, slow, separate links (needs root)");
   static LabOptions options;
-  auto* hosts = netlab->add_option("--hosts", options.hosts, "Hosts")->check(CLI::Range(1, 250));
-  netlab->add_option("--ppn", options.ranks_per_host, "Ranks per host")->check(CLI::Range(1, 256));
-  auto* rails =
-      netlab->add_option("--rails", options.rails, "Ports per host, each on a switch of its own")
-          ->check(CLI::Range(1, 64));
-  auto* rate = netlab->add_option("--rate", options.rate,
-                                  "Rate of a port, or of each rail: 400mbit,100mbit");
+  auto* hosts =
+      netlab->add_option("--hosts", options.hosts, "Hosts (default: 2)")->check(CLI::Range(1, 250));
+  netlab->add_option("--ppn", options.ranks_per_host, "Ranks per host (default: 1)")
+      ->check(CLI::Range(1, 256));
+  auto* rails = netlab
+                    ->add_option("--rails", options.rails,
+                                 "Ports per host, each on a switch of its own (default: 1)")
+                    ->check(CLI::Range(1, 64));
+  auto* rate =
+      netlab->add_option("--rate", options.rate,
+                         "Rate of a port, or of each rail: 400mbit,100mbit (default: 400mbit)");
   auto* name = netlab->add_option("--name", options.name, "Name of the lab (a-z, 0-9, _)");
   auto* keep = netlab->add_flag("--keep", options.keep, "Leave the lab up at the end");
   netlab->add_option("--use", options.use, "Run in this lab, which is up, and leave it up")

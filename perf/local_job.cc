@@ -260,8 +260,8 @@ class LocalJob {
     exit_code_ = code_of(status);
     std::string text = fmt::format("{}: rank {} {}", options_.name, rank, how_it_ended(status));
     if (running_ > 0) {
-      text +=
-          fmt::format("; the other {} running get {} ms to end", running_, options_.grace.count());
+      text += fmt::format("; {} still running {} {} ms to end", running_,
+                          running_ == 1 ? "gets" : "get", options_.grace.count());
     }
     say(text);
     if (next_signal_ == 0) {

@@ -1,14 +1,18 @@
 // The `weft` command: command line and exit codes. Each command lives in a file of its own.
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "perf/commands.h"
+#include "perf/parse_errors.h"
 #include "topo/status.h"
 #include "train/commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?"};
+  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
   app.require_subcommand(1);
+  app.set_version_flag("--version", "weft " WEFT_VERSION, "Print the version and exit");
   int exit_code = weft::kExitOk;
   weft::add_perf(app, exit_code);
   weft::add_validate(app, exit_code);
@@ -24,7 +28,20 @@ int main(int argc, char** argv) {
   weft::add_train(app, exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);
-  if (argc > 1 && argv[1][0] != '-') {  // CLI11 would only say that a command is missing
+  app.footer("weft COMMAND --help tells what a command takes.");  // last: commands would inherit it
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string help = "--help";
+  if (argc > 1 && std::string_view(argv[1]) == "help") {  // weft help perf: weft perf --help
+    arguments.erase(arguments.begin() + 1);
+    arguments.push_back(help.data());
+    argc = static_cast<int>(arguments.size());
+    argv = arguments.data();
+  }
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return weft::kExitError;
+  }
+  if (argv[1][0] != '-') {  // CLI11 would only say that a command is missing
     std::string names;
     bool known = false;
     for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
@@ -39,7 +56,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? weft::kExitOk : weft::kExitError;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    std::fprintf(stderr, "%s\n", weft::explain_parse_error(app, e).c_str());
+    return weft::kExitError;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "weft: %s\n", e.what());
     return weft::kExitError;

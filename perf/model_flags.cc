@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <string>
 #include <utility>
 
 #include "perf/names.h"
@@ -17,7 +18,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
     if (value != std::decay_t<decltype(value)>{}) option->capture_default_str();
     return option;
   };
-  const auto latency = [&add](const char* flag, double& us, const char* about) {
+  const auto latency = [&add](const char* flag, double& us, const std::string& about) {
     const bool zero_is_default = us == 0;
     CLI::Option* option = add(flag, us, about);
     zero_is_default ? option->check(CLI::PositiveNumber) : option->check(CLI::NonNegativeNumber);
@@ -29,13 +30,21 @@ void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm
   add("--bytes", flags.bytes, "the whole buffer: bytes, 16K, 64M, 1G");
   add("-d,--type", flags.type, dtype_names());
   add("--algo", flags.algorithm, algorithm_about);
-  add("--root", flags.root, "root of a broadcast")->check(CLI::NonNegativeNumber);
-  add("--rail-gbps", flags.rail_gbps, "rate of a rail (default: WEFT_RAIL_GBPS)")
+  add("--root", flags.root, "root of a broadcast, reduce, gather or scatter")
+      ->check(CLI::NonNegativeNumber);
+  // Those that have no default of their own take the cost model's; `sim` has rails of 100 Gb/s.
+  const bool models = flags.host_gbps == 0;
+  const auto otherwise = [models](const char* about, const char* by_model) {
+    return models ? fmt::format("{} (default: {})", about, by_model) : std::string(about);
+  };
+  add("--rail-gbps", flags.rail_gbps,
+      fmt::format("rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else {})", models ? 10 : 100))
       ->check(CLI::PositiveNumber);
-  latency("--rail-us", flags.rail_us, "latency of a rail");
-  add("--host-gbps", flags.host_gbps, "bandwidth between two ranks of a host")
+  latency("--rail-us", flags.rail_us, otherwise("latency of a rail in us", "5"));
+  add("--host-gbps", flags.host_gbps,
+      otherwise("bandwidth between two ranks of a host in Gb/s", "80"))
       ->check(CLI::PositiveNumber);
-  latency("--host-us", flags.host_us, "latency inside a host");
+  latency("--host-us", flags.host_us, otherwise("latency inside a host in us", "0.5"));
 }
 
 Collective collective_of(const ModelFlags& flags) { return collective_named(flags.collective); }

@@ -1,5 +1,6 @@
 // weft perf bw, weft perf lat: bandwidth and latency of pairs, with perftest's flags and columns.
 #include <memory>
+#include <string>
 
 #include "perf/commands.h"
 #include "perf/pair_options.h"
@@ -13,9 +14,9 @@ void add_pair_tests(CLI::App& perf, int& exit_code) {
     options->test = test;
     CLI::App* command = perf.add_subcommand(name(test), title);
     add_pair_flags(*command, *options);
-    command->footer(
-        "Server: weft perf bw -d mlx5_0     Client: weft perf bw -d mlx5_0 HOST\n"
-        "Many pairs: mpirun weft perf bw --pairs rail");
+    const std::string me = std::string("weft perf ") + name(test);
+    command->footer("Server: " + me + " -d mlx5_0     Client: " + me + " -d mlx5_0 HOST\n" +
+                    "Many pairs: mpirun " + me + " --pairs rail");
     command->callback([options, &exit_code] { exit_code = run_pairs(*options); });
   };
   add(PairTest::kBandwidth, "bandwidth between two processes, or many pairs of them");

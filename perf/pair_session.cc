@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +11,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "perf/commands.h"
 #include "perf/local_job.h"
@@ -51,12 +54,19 @@ JobSpec client_or_server(const PairOptions& o) {
   // Like perftest's, this is no protection unless the user gives both ends a secret.
   const char* secret = std::getenv("WEFT_SECRET");
   spec.secret = secret != nullptr && *secret != '\0' ? secret : "weft perf";
-  if (spec.rank == 0) return spec;
+  if (spec.rank == 0) {
+    if (isatty(STDERR_FILENO) == 1)
+      fmt::print(stderr, " # waiting for the client, on TCP port {}\n", o.tcp_port);
+    return spec;
+  }
   std::string problem;
   const auto endpoints = resolve(spec.address, spec.ports, problem);
   if (endpoints.empty()) throw Error(fmt::format("server {}: {}", o.server, problem));
   const double end = now_s() + o.timeout_s;
-  while (std::none_of(endpoints.begin(), endpoints.end(), somebody_listens)) {
+  for (bool said = false; std::none_of(endpoints.begin(), endpoints.end(), somebody_listens);) {
+    if (!std::exchange(said, true) && isatty(STDERR_FILENO) == 1)
+      fmt::print(stderr, " # nobody listens at {} port {} yet; trying for {} s\n", o.server,
+                 o.tcp_port, o.timeout_s);
     if (now_s() > end)
       throw Error(
           fmt::format("nobody listens at {} port {} after {} s (--timeout): start the same "
@@ -101,16 +111,24 @@ std::string agreement(const PairOptions& o) {
       o.depth, o.list, o.both_ways, o.validate, o.pairs, o.seed);
 }
 
+// The flags in which two agreements differ: "-s 64 and 128".
+std::string differing(const std::string& a, const std::string& b) {
+  std::istringstream left(a), right(b);
+  std::string flag, x, y;
+  std::vector<std::string> all;
+  while (left >> x && right >> y) {
+    if (x != y) all.push_back(fmt::format("{}{} and {}", flag.empty() ? "" : flag + " ", x, y));
+    flag = x == y && x.starts_with("-") ? x : "";
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
 class PairSession {
  public:
   explicit PairSession(const PairOptions& options)
       : o_(options), launched_(options.server.empty() && launched()) {
-    JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
-    if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
-    // The other end may be silent as long as a size takes.
-    spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
     Place place = discover_place();
-    if (!launched_) place.host = spec.rank == 0 ? "server" : "client";
+    if (!launched_) place.host = o_.server.empty() ? "server" : "client";
     if (!o_.device.empty()) place.rails = {device_named(o_.device)};
     for (Nic& rail : place.rails)
       if (o_.op == "tcp" && rail.rdma && !rail.netdev.empty()) rail = rail_for(o_, rail);
@@ -121,6 +139,11 @@ class PairSession {
     }
     if (!launched_) place.rails.resize(1);
     if (!launched_) (void)rail_for(o_, place.rails.front());
+    // Last: what this end lacks is said without waiting for the other one.
+    JobSpec spec = launched_ ? job_from_environment() : client_or_server(o_);
+    if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
+    // The other end may be silent as long as a size takes.
+    spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
     job_ = connect(spec);
     std::vector<Place> places;
     for (const std::string& text : job_->all_gather(encode(place)))
@@ -136,7 +159,9 @@ class PairSession {
       const bool known = job_->failed();
       const Status failure = known ? job_->failure() : Status(Code::kTransport, e.what(), kNoRank);
       if (!known) {
-        job_->report(Status(Code::kTransport, fmt::format("rank {}: {}", me_, e.what())));
+        const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
+        job_->report(Status(usage ? Code::kInvalidArgument : Code::kTransport,
+                            fmt::format("rank {}: {}", me_, e.what())));
         fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), e.what());
       } else if (!launched_ || me_ == speaker(failure.rank())) {
         fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), failure.to_string());
@@ -155,9 +180,9 @@ class PairSession {
     for (std::size_t r = 1; r < all.size(); ++r)
       if (all[r] != all[0])
         throw UsageError(
-            fmt::format("the two ends were given different flags: rank 0 has `{}`, "
-                        "rank {} has `{}`",
-                        all[0], r, all[r]));
+            fmt::format("the two ends were given different flags, {}: {} has `{}`, {} has `{}`",
+                        differing(all[0], all[r]), launched_ ? "rank 0" : "the server", all[0],
+                        launched_ ? fmt::format("rank {}", r) : "the client", all[r]));
   }
 
   void make_transport() {

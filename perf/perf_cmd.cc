@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -259,7 +260,7 @@ int perf(const PerfFlags& flags) {
   (void)plan_of(flags);  // before any rank is started
   declared_rail_gbps(flags.job.rail_gbps);
   if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
-    throw Error(fmt::format("--json {}: cannot be written", flags.json));
+    throw Error(fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
   PerfReport report;
   return run_job(
       "perf", flags.job,
@@ -286,7 +287,9 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
       ->capture_default_str();
   command->add_option("-e,--end", flags->end, "last size")->capture_default_str();
-  command->add_option("-f,--factor", flags->factor, "from size to size")->capture_default_str();
+  command->add_option("-f,--factor", flags->factor, "from size to size, at least 2")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("-d,--type", flags->type, dtype_names() + " or all")->capture_default_str();
   command->add_option("-o,--op", flags->op, redop_names() + " or all")->capture_default_str();
   command->add_option("-w,--warm-up", flags->warm_up, "operations before the timed ones")

@@ -17,7 +17,10 @@ namespace weft {
 
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   command
-      .add_option("-n,--ranks", flags.ranks, "ranks on this machine (a launcher brings its own)")
+      .add_option(
+          "-n,--ranks", flags.ranks,
+          "ranks on this machine; a launcher brings its own (default: a rank per core, 2 to 8; "
+          "2 per emulated host)")
       ->check(CLI::Range(1, 4096));
   command.add_option("--hosts", flags.hosts, "emulate this many hosts on this machine")
       ->check(CLI::Range(1, 4096));
@@ -29,9 +32,11 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
                   "are RDMA devices, else ucx")
       ->check(CLI::IsMember({"auto", "shm", "ucx", "verbs"}))
       ->capture_default_str();
-  command.add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait")
-      ->check(CLI::Range(1, 86400000))
-      ->capture_default_str();
+  flags.timeout =
+      command
+          .add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait (WEFT_TIMEOUT_MS)")
+          ->check(CLI::Range(1, 86400000))
+          ->capture_default_str();
   command
       .add_option("--rail-gbps", flags.rail_gbps,
                   "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
@@ -84,6 +89,10 @@ void check_against_job(const JobFlags& flags, std::string_view launcher, const T
 
 namespace {
 
+bool timeout_given(const JobFlags& flags) {
+  return flags.timeout != nullptr && flags.timeout->count() > 0;
+}
+
 int run_rank(std::string_view command, const JobFlags& flags,
              const std::function<int(World&)>& body,
              const std::function<void(Rank, const Status&)>& failed) {
@@ -92,6 +101,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
   if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
+  if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
   const std::string launcher = job_from_environment().launcher;
   const auto world = World::from_environment(options);
   const Rank me = world->rank();
@@ -100,7 +110,8 @@ int run_rank(std::string_view command, const JobFlags& flags,
       failed(me, status);
     else if (me == speaker(status.rank()) || world->size() == 1)
       fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
-    return kExitCritical;
+    // Not the fabric failed, but what was asked of a rank (it reports that below).
+    return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
   };
   try {
     check_against_job(flags, launcher, world->topology());
@@ -114,7 +125,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
     // A step outside the collectives failed: because the job did, or here alone, and then the
     // others must hear of it or they would wait for this rank.
     if (const Status known = world->job().failure(); !known.ok()) return fail(known);
-    const Status status(Code::kInternal, fmt::format("rank {}: {}", me, e.what()), me);
+    const Status status(Code::kInvalidArgument, fmt::format("rank {}: {}", me, e.what()), me);
     world->job().report(status);
     fmt::print(stderr, "weft {}: {}\n", command, status.message());
     return kExitError;
@@ -130,7 +141,8 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   options.ranks = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
   options.hosts = std::max(flags.hosts, 1);
   options.rails = std::max(flags.rails, 1);
-  options.timeout = std::chrono::milliseconds(flags.timeout_ms);
+  if (timeout_given(flags) || std::getenv("WEFT_TIMEOUT_MS") == nullptr)
+    options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   std::fflush(nullptr);
   const int code = relaunch_self(options);
   return code >= kExitOk && code <= kExitError ? code : kExitCritical;  // a rank was killed

@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace weft {
 
@@ -22,8 +23,9 @@ struct JobFlags {
   int hosts = 0;
   int rails = 0;
   std::string transport = "auto";
-  int timeout_ms = 30000;
-  double rail_gbps = 0;  // 0: WEFT_RAIL_GBPS, else measured
+  int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS says otherwise
+  const CLI::Option* timeout = nullptr;  // --timeout-ms, which wins over both
+  double rail_gbps = 0;                  // 0: WEFT_RAIL_GBPS, else measured
 };
 
 // -n, --hosts, --rails, --transport, --timeout-ms, --rail-gbps

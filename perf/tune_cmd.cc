@@ -1,23 +1,31 @@
 // `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows what
 // `auto` makes of them.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "coll/choice.h"
+#include "coll/profile.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
+#include "perf/local_job.h"
 #include "perf/names.h"
 #include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
+#include "transport/rendezvous.h"
 
 namespace weft {
 namespace {
@@ -182,6 +190,21 @@ int Tune::run() {
   return kExitOk;
 }
 
+// Where the times will be kept. Measuring what cannot be kept would be in vain: throws Error.
+std::string folder_of_profiles() {
+  const std::string file = profile_path("");
+  if (file.empty())
+    throw Error("there is no place for the times: set HOME, XDG_CACHE_HOME or WEFT_PROFILE=FILE");
+  std::string folder = std::filesystem::path(file).parent_path();
+  if (folder.empty()) folder = ".";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK) != 0)
+    throw Error(fmt::format("the times cannot be kept in {}: {}; set WEFT_PROFILE=FILE", folder,
+                            error ? error.message() : std::strerror(errno)));
+  return folder;
+}
+
 int tune(const TuneFlags& flags) {
   for (const std::string& text : flags.collectives) {
     const Collective c = collective_named(text);  // before any rank is started
@@ -191,7 +214,21 @@ int tune(const TuneFlags& flags) {
   const char* profile = std::getenv("WEFT_PROFILE");
   if (profile && std::string_view(profile) == "off")
     throw Error("WEFT_PROFILE=off keeps no profile: unset it, or name a file");
-  return run_job("tune", flags.job, [&](World& world) { return Tune(world, flags).run(); });
+  std::string folder;
+  if (!launched() || job_from_environment().rank == 0) {  // who writes
+    check_named_profile();
+    if (!flags.json.empty() && !std::ofstream(flags.json, std::ios::app))
+      throw Error(
+          fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
+    folder = folder_of_profiles();
+  }
+  return run_job("tune", flags.job, [&](World& world) {
+    const int code = Tune(world, flags).run();
+    const char* file = std::getenv("WEFT_PROFILE");
+    if (world.rank() == 0 && code == kExitOk)
+      fmt::print("the times are kept in {}\n", file && *file ? file : folder);
+    return code;
+  });
 }
 
 }  // namespace

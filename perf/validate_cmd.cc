@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -188,7 +190,7 @@ int Validation::finish() {
 
 int validate(ValidateFlags& flags) {
   if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
-    throw Error(fmt::format("--json {}: cannot be written", flags.json));
+    throw Error(fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
   if (!launched()) {  // what to emulate where nothing is said
     const bool free = flags.job.hosts == 0 && flags.job.ranks == 0;
     if (flags.job.hosts == 0) flags.job.hosts = free || flags.job.ranks >= 4 ? 2 : 1;

@@ -19,12 +19,15 @@ struct Arguments {
 };
 
 int cost(const Arguments& a) {
-  if (a.gpus < 1 || !(a.watts > 0) || !(a.days > 0) || !(a.price >= 0) || !(a.overhead >= 1) ||
-      !(a.checkpoint_min > 0))
-    throw Error(
-        fmt::format("weft cost: --gpus {}, --watts {}, --days {}, --checkpoint-min {} must "
-                    "be positive, --price {} not negative, --overhead {} at least 1",
-                    a.gpus, a.watts, a.days, a.checkpoint_min, a.price, a.overhead));
+  const auto want = [](bool right, const char* flag, double value, const char* what) {
+    if (!right) throw Error(fmt::format("{} {:g}: {}", flag, value, what));
+  };
+  want(a.gpus >= 1, "--gpus", static_cast<double>(a.gpus), "at least 1 is needed");
+  want(a.watts > 0, "--watts", a.watts, "it must be above 0");
+  want(a.days > 0, "--days", a.days, "it must be above 0");
+  want(a.price >= 0, "--price", a.price, "it cannot be negative");
+  want(a.overhead >= 1, "--overhead", a.overhead, "it is at least 1: a building takes power, too");
+  want(a.checkpoint_min > 0, "--checkpoint-min", a.checkpoint_min, "it must be above 0");
   const double megawatt = static_cast<double>(a.gpus) * a.watts * a.overhead / 1e6;
   const double hours = 24 * a.days, megawatt_hours = megawatt * hours;
   const double dollars = megawatt_hours * 1e3 * a.price, hour = dollars / hours;
@@ -64,8 +67,8 @@ void add_cost(CLI::App& app, int& exit_code) {
   auto* c = app.add_subcommand("cost", "Energy and price of a training run");
   const auto a = std::make_shared<Arguments>();
   c->add_option("--gpus", a->gpus, "GPUs")->capture_default_str();
-  c->add_option("--watts", a->watts, "Of one under load")->capture_default_str();
-  c->add_option("--days", a->days, "The run takes")->capture_default_str();
+  c->add_option("--watts", a->watts, "Watts of a GPU under load")->capture_default_str();
+  c->add_option("--days", a->days, "Days that the run takes")->capture_default_str();
   c->add_option("--price", a->price, "$ per kWh")->capture_default_str();
   c->add_option("--overhead", a->overhead, "Power of the building per power of the GPUs (PUE)")
       ->capture_default_str();

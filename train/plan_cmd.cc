@@ -23,12 +23,18 @@ struct PlanArguments {
 int plan(PlanArguments a) {
   if (a.model.empty() == a.params.empty())
     throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
+  if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0))
+    throw Error("--layers, --hidden and --heads go with --params; --model " + a.model +
+                " has its own");
   train::ModelShape model = a.model.empty()
                                 ? train::model_of_size(train::parse_amount("--params", a.params),
                                                        a.layers, a.hidden, a.heads, a.sequence)
                                 : train::known_model(a.model);
   model.vocabulary = a.vocabulary;
   a.cluster.gpu_memory = train::parse_amount("--gpu-memory", a.memory);
+  if (a.cluster.gpu_memory < 1e6)
+    throw Error("--gpu-memory " + a.memory + ": fewer than a million bytes; is it " + a.memory +
+                "G?");
   if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
     throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
@@ -48,24 +54,30 @@ void add_plan(CLI::App& app, int& exit_code) {
   c->add_option("--layers", a->layers, "With --params: layers");
   c->add_option("--hidden", a->hidden, "With --params: hidden size");
   c->add_option("--heads", a->heads, "With --params: heads");
-  c->add_option("--vocabulary", a->vocabulary, "Words")->capture_default_str();
+  c->add_option("--vocabulary", a->vocabulary, "Words of the model")->capture_default_str();
   c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
       ->capture_default_str();
   c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
-  c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "Of a high-speed domain")
+  c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain")
       ->capture_default_str();
-  c->add_option("--gpu-memory", a->memory, "Of a GPU (80G, 80GiB)")->capture_default_str();
-  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "Dense peak in bf16")->capture_default_str();
-  c->add_option("--efficiency", a->cluster.efficiency, "Share of it that products reach")
+  c->add_option("--gpu-memory", a->memory, "Memory of a GPU (80G, 80GiB)")->capture_default_str();
+  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "Dense peak in bf16, TFLOP/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--efficiency", a->cluster.efficiency,
+                "Share of it that products reach, above 0 and at most 1")
+      ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
   c->add_option("--domain-gbytes", a->cluster.domain_GBps, "GB/s per GPU inside a host")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   c->add_option("--rail-gbytes", a->cluster.rail_GBps, "GB/s per GPU between hosts")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  c->add_option("--domain-us", a->cluster.domain_us, "Latency of a message inside a host")
+  c->add_option("--domain-us", a->cluster.domain_us, "Latency of a message inside a host, us")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts")
+  c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts, us")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
@@ -76,8 +88,10 @@ void add_plan(CLI::App& app, int& exit_code) {
   c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)");
   c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
   c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
-  c->add_option("--rows", a->rows, "Layouts to show")->capture_default_str();
-  c->add_flag("--json", a->json, "JSON");
+  c->add_option("--rows", a->rows, "Layouts to show")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_flag("--json", a->json, "JSON instead of text");
   c->callback([a, &exit_code] { exit_code = plan(*a); });
 }
 

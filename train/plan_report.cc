@@ -1,6 +1,7 @@
 // A plan as text and as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -77,7 +78,7 @@ std::string to_text(const Plan& plan, int rows) {
                        : l.schedule,
         l.microbatch, l.microbatches, l.recompute ? "re" : "-",
         gb(l.weights + l.gradients + l.optimizer), gb(l.activations), gb(l.logits), gb(l.memory()),
-        1e3 * l.step_s, 100 * l.bubble, 100 * l.dp_exposed_s / l.step_s, 100 * l.mfu,
+        1e3 * l.step_s, 100 * std::max(0.0, l.bubble), 100 * l.dp_exposed_s / l.step_s, 100 * l.mfu,
         l.tokens_per_s, gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes));
   }
   text +=

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -15,8 +17,11 @@ namespace weft::train {
 namespace {
 
 std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    throw UsageError(fmt::format("--data {}: a folder; name a file of text", path));
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw UsageError(fmt::format("--data {}: cannot be read", path));
+  if (!in)
+    throw UsageError(fmt::format("--data {}: cannot be read: {}", path, std::strerror(errno)));
   std::ostringstream all;
   all << in.rdbuf();
   return std::move(all).str();

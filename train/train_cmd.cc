@@ -6,13 +6,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "coll/trace.h"
@@ -120,6 +123,35 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
+// The bytes of a sample for a terminal: what is not text of UTF-8, or could move the cursor, as
+// \xNN.
+std::string printable(std::string_view bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto at = [&](std::size_t k) {
+      return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u;
+    };
+    const unsigned first = at(0);
+    const std::size_t more = first >= 0xc2 && first < 0xe0   ? 1
+                             : first >= 0xe0 && first < 0xf0 ? 2
+                             : first >= 0xf0 && first < 0xf5 ? 3
+                                                             : 0;
+    bool text = more > 0 || first == '\n' || first == '\t' || (first >= ' ' && first < 0x7f);
+    for (std::size_t k = 1; k <= more; ++k) text = text && (at(k) & 0xc0u) == 0x80u;
+    // Overlong forms, surrogates, numbers beyond Unicode, and the control characters above 0x7f.
+    text = text && !(first == 0xc2 && at(1) < 0xa0) && !(first == 0xe0 && at(1) < 0xa0) &&
+           !(first == 0xed && at(1) >= 0xa0) && !(first == 0xf0 && at(1) < 0x90) &&
+           !(first == 0xf4 && at(1) >= 0x90);
+    if (!text) {
+      out += fmt::format("\\x{:02x}", first);
+      continue;
+    }
+    out += bytes.substr(i, more + 1);
+    i += more;
+  }
+  return out;
+}
+
 // --kill rank:step, in the first life of the job.
 void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
   if (flags.kill.empty() || restarted()) return;
@@ -207,8 +239,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
     const auto weights = trainer.collect();
     if (speaks)
       fmt::print("# sample:\n{}\n",
-                 train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
-                                                   flags.sample, flags.temperature, 1));
+                 printable(train::generate<train::HostOf<T>>(options.model, weights, flags.prompt,
+                                                             flags.sample, flags.temperature, 1)));
   }
   return kExitOk;
 }
@@ -314,6 +346,16 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
   if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
     throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
+  // Now, not when the first checkpoint is due or the trace is written.
+  std::error_code error;
+  if (!flags.save.empty()) std::filesystem::create_directories(flags.save, error);
+  if (!flags.save.empty() && (error || access(flags.save.c_str(), W_OK) != 0))
+    throw Error(fmt::format("--save {}: cannot write there: {}; name another folder", flags.save,
+                            error ? error.message() : std::strerror(errno)));
+  const auto folder = std::filesystem::path(flags.trace).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+    throw Error(fmt::format("--trace {}: there is no folder {}; make it first", flags.trace,
+                            folder.string()));
   const auto run = [&] {
     return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
   };

@@ -1,5 +1,8 @@
 #include "train/train_flags.h"
 
+#include <string>
+#include <string_view>
+
 #include "train/pipeline_schedule.h"
 
 namespace weft {
@@ -40,9 +43,15 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--positions", o.model.positions, "bytes of a sample")
       ->check(positive)
       ->capture_default_str();
-  command.add_option("--width", o.model.width)->check(positive)->capture_default_str();
-  command.add_option("--heads", o.model.heads)->check(positive)->capture_default_str();
-  command.add_option("--layers", o.model.layers)->check(positive)->capture_default_str();
+  command.add_option("--width", o.model.width, "numbers per position, a multiple of --heads")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--heads", o.model.heads, "of attention, a multiple of --tp")
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--layers", o.model.layers, "blocks; each stage of a pipeline needs one")
+      ->check(positive)
+      ->capture_default_str();
   command.add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
   auto* dp = command.add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
                  ->check(positive);
@@ -88,19 +97,22 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
   command.add_option("--lr", o.rate.peak, "learning rate")->check(positive)->capture_default_str();
-  command.add_option("--warm-up", o.rate.warm_up, "steps")->capture_default_str();
+  command.add_option("--warm-up", o.rate.warm_up, "steps until the full learning rate")
+      ->capture_default_str();
   command.add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
       ->capture_default_str();
-  command.add_option("--seed", o.seed)->capture_default_str();
+  command.add_option("--seed", o.seed, "of first weights and samples")->capture_default_str();
   command.add_option("--log", flags.log, "JSON lines, one per step, are added to this file");
   command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
   command.add_option("--sample", flags.sample, "bytes to write at the end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--prompt", flags.prompt, "what the sample begins with");
-  command.add_option("--temperature", flags.temperature)->check(positive)->capture_default_str();
+  command.add_option("--prompt", flags.prompt, "what the sample begins with (default: a new line)");
+  command.add_option("--temperature", flags.temperature, "of the sample; lower: likelier bytes")
+      ->check(positive)
+      ->capture_default_str();
   command.add_option("--save", flags.save, "folder of checkpoints");
-  command.add_option("--save-every", flags.save_every, "steps")
+  command.add_option("--save-every", flags.save_every, "steps between checkpoints")
       ->check(positive)
       ->capture_default_str();
   command.add_option("--keep", flags.keep, "checkpoints that are kept")
@@ -110,7 +122,20 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--restart", flags.restarts, "start a job that failed again, so many times")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--elastic", flags.elastic, "restart with a smaller --dp");
-  command.add_option("--kill", flags.kill, "rank:step, for tests: that rank kills itself then");
+  command.add_option("--kill", flags.kill, "rank:step, for tests: that rank kills itself then")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const auto colon = text.find(':');
+            const auto digits = [](std::string_view t) {
+              return !t.empty() && t.find_first_not_of("0123456789") == t.npos;
+            };
+            const std::string_view all = text;
+            return colon != text.npos && digits(all.substr(0, colon)) &&
+                           digits(all.substr(colon + 1))
+                       ? std::string()
+                       : text + " is not rank:step, as in 3:8";
+          },
+          "RANK:STEP"));
   command.add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--bench-kernels", flags.bench_kernels,
@@ -129,10 +154,13 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       .add_option("--peak-gbs", flags.bench.peaks.gb_per_s,
                   "of a GPU's memory, for --bench-kernels (default: of its name)")
       ->check(positive);
-  command.add_flag("--explain", flags.explain, "print the pipeline's steps; train nothing");
-  command.add_option("--of", flags.of, "with --explain: what a run really did, by its --trace");
-  command.add_option("--stages", flags.stages, "for --explain (default: --pp)");
-  command.add_option("--microbatches", flags.micro_batches, "for --explain");
+  auto* explain =
+      command.add_flag("--explain", flags.explain, "print the pipeline's steps; train nothing");
+  command.add_option("--of", flags.of, "with --explain: what a run really did, by its --trace")
+      ->needs(explain);
+  command.add_option("--stages", flags.stages, "for --explain (default: --pp)")->needs(explain);
+  command.add_option("--microbatches", flags.micro_batches, "for --explain (default: --stages)")
+      ->needs(explain);
   return {dp, steps};
 }
 

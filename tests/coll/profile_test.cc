@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -153,6 +154,37 @@ TEST_F(ProfileFile, WhereItIs) {
   save_profile(path, p);
   EXPECT_EQ(newest_profile(ranks(4)).size(), 1u);
   EXPECT_EQ(newest_profile(ranks(5)).size(), 0u);
+}
+
+TEST_F(ProfileFile, WhatIsNoProfileIsNeverReplaced) {
+  Profile news;
+  news.topology = "t";
+  news.add(kAll, ranks(4), 64, "ring", 10, 5);
+  const auto named = [&](const std::string& path) -> std::string {
+    setenv("WEFT_PROFILE", path.c_str(), 1);
+    save_profile(path, news);
+    try {
+      check_named_profile();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string notes = put("root:x:0:0\n");
+  EXPECT_THAT(named(notes), HasSubstr(notes + " is a file of another kind"));
+  std::ifstream file(notes);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "root:x:0:0\n");
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(named(pipe), HasSubstr("is no regular file"));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THAT(named(folder.path()), HasSubstr("is no regular file"));
+  // These may be replaced.
+  EXPECT_EQ(named(put("")), "");
+  EXPECT_EQ(named(put("{\"schema\":\"weft.profile/1\", cut o")), "");
+  EXPECT_EQ(named(folder / "new.json"), "");
+  EXPECT_EQ(load_profile(folder / "new.json", "t").size(), 1u);
+  unsetenv("WEFT_PROFILE");
 }
 
 TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {

@@ -103,12 +103,61 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"explain sendrecv", "sendrecv", "no schedules"},
       {"validate --transport tcp", "tcp", "shm"},
       {"validate -n 0", "0", "1 to"},
+      {"perf all_reduce x --algoo", "not expected: x --algoo", "did you mean --algo?"},
+      {"perf all_reduce --root=1 --trnsport=shm", "--trnsport=shm", "did you mean --transport?"},
+      {"perf all_reduce -n 2 -f -2", "--factor -2", "negative"},
+      {"perf all_reduce -f 1.5", "--factor 1.5", "not a number of the kind"},
+      {"sim all_reduce --rail-gbps 0", "--rail-gbps 0", "above 0"},
+      {"perf all_reduce --transport=tcp", "--transport tcp", "auto, shm, ucx, verbs"},
+      {"lab", "say which", "netlab, softroce"},
+      {"train --of run.json", "--of", "--explain"},
+      {"train --kill 3", "3", "rank:step"},
+      {"train --lr 0", "--lr 0", "above 0"},
+      {"train --trace /proc/1/nowhere/t.json", "/proc/1/nowhere", "make it first"},
+      {"train --save /proc/nowhere", "--save /proc/nowhere", "another folder"},
+      {"plan --model gpt2 --gpu-memory 80", "--gpu-memory 80", "80G"},
+      {"plan --model gpt2 --gpu-tflops 0", "--gpu-tflops 0", "above 0"},
+      {"plan --model gpt2 --layers 4", "--layers", "--params"},
+      {"cost --days -1", "--days -1", "above 0"},
   };
   for (const auto& [arguments, value, allowed] : cases) {
     const Outcome run = weft(arguments);
     EXPECT_EQ(run.code, 4) << arguments << "\n" << run.output;
     EXPECT_THAT(run.output, HasSubstr(value)) << arguments;
     EXPECT_THAT(run.output, HasSubstr(allowed)) << arguments;
+  }
+}
+
+TEST(Command, ListsWhatThereIs) {
+  const Outcome bare = weft("");
+  EXPECT_EQ(bare.code, 4);
+  EXPECT_THAT(bare.output, AllOf(HasSubstr("SUBCOMMAND"), HasSubstr("  validate ")));
+  const Outcome help = weft("help perf");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.output, HasSubstr("--iterations"));
+  const Outcome version = weft("--version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_THAT(version.output, HasSubstr("weft 0"));
+}
+
+// Each of these was once taken for its default, or only missed when all work was done.
+TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"WEFT_INTEGRITY", "yes", "neither 0 nor 1"},
+      {"WEFT_TIMEOUT_MS", "soon", "soon"},
+      {"WEFT_TRACE", "/proc/nowhere/t.json", "there is no folder /proc/nowhere"},
+      {"WEFT_METRICS", "/proc/nowhere/m.prom", "there is no folder /proc/nowhere"},
+      {"WEFT_PROFILE", "/dev/null", "is no regular file"},
+      {"WEFT_PROFILE", WEFT_BINARY, "is a file of another kind"},
+  };
+  for (const auto& [name, value, why] : cases) {
+    const char* before = getenv(name.c_str());
+    const std::string kept = before ? before : "";
+    setenv(name.c_str(), value.c_str(), 1);
+    const Outcome run = weft("perf all_reduce -n 2 -b 8 -e 8 -i 1");
+    before ? setenv(name.c_str(), kept.c_str(), 1) : unsetenv(name.c_str());
+    EXPECT_EQ(run.code, 4) << name << "\n" << run.output;
+    EXPECT_THAT(run.output, AllOf(HasSubstr(value), HasSubstr(why))) << name;
   }
 }
 

@@ -1,0 +1,108 @@
+#include "perf/parse_errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <regex>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+namespace {
+
+// How many letters must be put in, left out or changed.
+std::size_t typing_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t corner = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t change = corner + (a[i] == b[j] ? 0 : 1);
+      corner = row[j + 1];
+      row[j + 1] = std::min({change, row[j] + 1, corner + 1});
+    }
+  }
+  return row.back();
+}
+
+// "--algo" for "--algoo"; empty where nothing is like it.
+std::string option_like(const CLI::App& command, const std::string& typed) {
+  if (!typed.starts_with("--")) return "";
+  const std::string name = typed.substr(2, typed.find('=') - 2);
+  std::string best;
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& known : option->get_lnames()) {
+      const std::size_t distance =
+          known.starts_with(name) && name.size() > 2 ? 1 : typing_distance(name, known);
+      if (distance < least) best = "--" + known, least = distance;
+    }
+  return best;
+}
+
+// "0.5" for "0.500000".
+std::string short_of(const std::string& number) {
+  if (number.find('.') == number.npos) return number;
+  const std::size_t last = number.find_last_not_of('0');
+  return number.substr(0, number[last] == '.' ? last : last + 1);
+}
+
+// The library's wording of a value that a check refused, with the value in front; and a range
+// whose other end is the largest number there is without that end.
+std::string reworded(const std::string& text) {
+  std::smatch m;
+  static const std::regex range(R"(^(\S+): Value (.*) not in range (\S+) to (\S+)$)");
+  static const std::regex set(R"(^(\S+): (.*) not in \{(.*)\}$)");
+  static const std::regex conversion(R"(^Could not convert: (\S+) = (.*)$)");
+  if (std::regex_match(text, m, range)) {
+    const std::string value = m[2].str();
+    if (m[4].str().size() < 20)
+      return fmt::format("{} {}: not in the range {} to {}", m[1].str(), value,
+                         short_of(m[3].str()), short_of(m[4].str()));
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const bool is_number = end != value.c_str() && *end == '\0';
+    return fmt::format("{} {}: {}", m[1].str(), value,
+                       !is_number   ? "not a number"
+                       : number < 0 ? "it cannot be negative"
+                                    : "it must be above 0");
+  }
+  if (std::regex_match(text, m, set)) {
+    const std::string names = std::regex_replace(m[3].str(), std::regex(","), ", ");
+    return fmt::format("{} {}: not one of {}", m[1].str(), m[2].str(), names);
+  }
+  if (std::regex_match(text, m, conversion))
+    return fmt::format("{} {}: not a number of the kind that it takes", m[1].str(), m[2].str());
+  return text;
+}
+
+}  // namespace
+
+std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string name = "weft";
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().back();
+    name += " " + command->get_name();
+  }
+  std::string what = reworded(error.what());
+  const std::vector<std::string> extras = app.remaining(true);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extras.empty()) {
+    what = fmt::format("not expected: {}", fmt::join(extras, " "));
+    for (const std::string& extra : extras)
+      if (const std::string like = option_like(*command, extra); !like.empty())
+        what += fmt::format("; did you mean {}?", like);
+  }
+  if (what == "A subcommand is required") {
+    std::vector<std::string> names;
+    for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(one->get_name());
+    what = fmt::format("say which: {}", fmt::join(names, ", "));
+  }
+  return fmt::format("{}: {} ({} --help tells all)", name, what, name);
+}
+
+}  // namespace weft
