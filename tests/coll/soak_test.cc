@@ -31,6 +31,7 @@ using testing::Shared;
 
 struct Holding {
   long memory_kib, mappings, files, names;
+  char file_list[1500];  // what the descriptors lead to
 };
 
 long count_in(const char* folder) {
@@ -46,7 +47,14 @@ Holding holding() {
       if (line.starts_with(field)) now.memory_kib += std::atol(line.c_str() + field.size());
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++now.mappings;
-  now.files = count_in("/proc/self/fd");
+  std::string list;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    list += fmt::format(" {}={}", fd.path().filename().string(),
+                        std::filesystem::read_symlink(fd.path(), gone).string());
+    ++now.files;
+  }
+  fmt::format_to_n(now.file_list, sizeof now.file_list - 1, "{}", list);
   now.names = count_in("/dev/shm");
   return now;
 }
@@ -113,7 +121,8 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
       EXPECT_LE(growth, 512 / kThirds) << "KiB in each third, rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
-    EXPECT_LE(last.files, first.files) << "rank " << r;
+    EXPECT_LE(last.files, first.files)
+        << "rank " << r << ", first" << first.file_list << "\nlast" << last.file_list;
     EXPECT_LE(last.names, first.names) << "in /dev/shm, rank " << r;
     if (r == 0)
       fmt::print("{} turns: {} KiB, {} mappings, {} files; at the end {}, {}, {}\n", turns,
