@@ -15,7 +15,7 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
     completions_.clear();
     next_completion_ = 0;
     for (Peer& p : peers_) {
-      drain(p);
+      drain(p, true);
       if (p.sent != p.done) collect_acks(p);
     }
     for (std::size_t i = 0; i < waiting_.size();) {

@@ -80,9 +80,10 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept 
   return true;
 }
 
-void ShmTransport::drain(Peer& p) noexcept {
+void ShmTransport::drain(Peer& p, bool patient) noexcept {
   while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) {
-    arrive(p, p.seen++);
+    if (!arrive(p, p.seen, patient && !completions_.empty())) return;
+    ++p.seen;
     if (p.seen % kRoomEvery == 0 && !p.early.empty()) [[unlikely]]
       make_room(p);
   }
@@ -95,7 +96,9 @@ void ShmTransport::make_room(Peer& p) noexcept {
     if (!e.spilled && p.seen - e.cell > kRoomEvery) e = spilled(p, e.cell);
 }
 
-void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
+// False where it would have to be copied out and `patient` says that the caller has something to
+// go on with: it may ask for this message next.
+bool ShmTransport::arrive(Peer& p, std::uint32_t cell, bool patient) noexcept {
   const std::uint64_t tag = p.in[cell % kRing].tag;
   for (auto it = p.posted.begin(); it != p.posted.end(); ++it) {
     if (it->tag != tag) continue;
@@ -107,14 +110,16 @@ void ShmTransport::arrive(Peer& p, std::uint32_t cell) noexcept {
     } else if (deliver(p, *it, cell)) {
       p.posted.erase(it);
     }
-    return;
+    return true;
   }
   if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment ||
       !keep(p, cell)) {
+    if (patient) return false;
     p.early.push_back(spilled(p, cell));
   } else {
     p.early.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
   }
+  return true;
 }
 
 ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept {
@@ -122,7 +127,7 @@ ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept 
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
   Early early{.tag = c.tag,
               .cell = cell,
-              .spilled = std::make_unique<std::byte[]>(std::max<std::size_t>(bytes, 1)),
+              .spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)),
               .bytes = bytes,
               .whole = c.kind == Kind::kFragment ? c.at.serial : bytes,
               .head = c.sign ? head_of(p, cell) : Head{}};

@@ -106,8 +106,8 @@ class ShmTransport final : public Transport {
   }
   int fill_slot(const void* data, std::size_t bytes) noexcept;
   void collect_acks(Peer& p) noexcept;
-  void drain(Peer& p) noexcept;
-  void arrive(Peer& p, std::uint32_t cell) noexcept;
+  void drain(Peer& p, bool patient = false) noexcept;
+  bool arrive(Peer& p, std::uint32_t cell, bool patient) noexcept;
   Early spilled(Peer& p, std::uint32_t cell) noexcept;  // copied out; the cell is given back
   void make_room(Peer& p) noexcept;
   bool take_spilled(Peer& p, Posted& posted, Early& early) noexcept;

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using testing::Processes;
 using testing::Shared;
 
-constexpr milliseconds kTimeout{60000}, kHang{240000};
+constexpr milliseconds kBigTimeout{60000}, kBigLimit{240000};
 constexpr std::size_t kMiB = std::size_t{1} << 20, kGiB = std::size_t{1} << 30;
 
 bool room_for(std::size_t bytes) {
@@ -40,14 +40,14 @@ std::size_t before_weft = 0;  // own_memory() of a rank before it made its World
 
 // Runs body(world) on n ranks of one machine; every rank must return true.
 void run_processes(int n, const std::function<bool(World&)>& body) {
-  Processes processes(n, kTimeout, [&](const JobSpec& spec) {
+  Processes processes(n, kBigTimeout, [&](const JobSpec& spec) {
     WorldOptions options;
-    options.timeout = kTimeout;
+    options.timeout = kBigTimeout;
     before_weft = own_memory(kGiB);
     World world(connect(spec), testing::places({n})[static_cast<std::size_t>(spec.rank)], options);
     return body(world) ? 0 : 3;
   });
-  EXPECT_TRUE(processes.wait(kHang)) << "a rank hangs";
+  EXPECT_TRUE(processes.wait(kBigLimit)) << "a rank hangs";
   for (Rank r = 0; r < n; ++r) EXPECT_EQ(processes.code(r), 0) << "rank " << r;
 }
 
@@ -242,7 +242,7 @@ TEST(Big, SixtyFourRanks) {
 TEST(Big, UnevenHostsCutALargeMessageAlike) {
   if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   WorldOptions options;
-  options.timeout = kTimeout;
+  options.timeout = kBigTimeout;
   testing::run_ranks(testing::places({4, 2, 3, 1}), options, [](World& world) {
     Communicator comm = world.world();
     comm.set_algorithm(Collective::kAllReduce, "halving_doubling");

@@ -21,7 +21,7 @@ using testing::run_ranks;
 using testing::TestStream;
 
 // All_to_all first: in place it is always staged.
-constexpr Collective kData[] = {Collective::kAllToAll,  Collective::kAllReduce,
+constexpr Collective kMoved[] = {Collective::kAllToAll,  Collective::kAllReduce,
                                 Collective::kAllGather, Collective::kReduceScatter,
                                 Collective::kReduce,    Collective::kGather,
                                 Collective::kScatter,   Collective::kBroadcast};
@@ -32,7 +32,7 @@ class DeviceCollectives : public testing::OnFakeDevice {};
 void all_cases(World& world, const std::vector<std::size_t>& counts) {
   TestStream work(*device(), world.rank() % FakeDevice::kGpus);
   Communicator comm = world.world();
-  for (const Collective collective : kData)
+  for (const Collective collective : kMoved)
     for (const std::size_t count : counts)
       for (const DType type : kAllDTypes)
         for (const RedOp op : kAllRedOps) {
@@ -83,7 +83,7 @@ TEST_F(DeviceCollectives, LongMessages) {
     for (const int n : {2, 4})
       run_ranks(places({n}), patient(), [](World& world) {
         TestStream work(*device(), world.rank() % FakeDevice::kGpus);
-        for (const Collective collective : kData)
+        for (const Collective collective : kMoved)
           for (const bool in_place : {false, true}) {
             run_device_case(world.world(), work,
                             {collective, (5u << 20) / 4 + 13, DType::kFloat32, RedOp::kSum,

@@ -29,7 +29,7 @@ using testing::TestStream;
 
 class DeviceMessageOrder : public testing::OnFakeDevice {};
 
-constexpr DType kType = DType::kInt64;
+constexpr DType kElement = DType::kInt64;
 using Values = std::vector<std::int64_t>;
 
 // What rank `from` has for rank `to`.
@@ -79,8 +79,8 @@ TEST_F(DeviceMessageOrder, KeepTheOrderOfTheirStream) {
             Values mine(count, -1), got(count, -1);
             Brake brake(work.get());
             in.put(mine);
-            ASSERT_TRUE(comm.send(in.data(), count, kType, next).ok());
-            ASSERT_TRUE(comm.recv(out.data(), count, kType, last).ok());
+            ASSERT_TRUE(comm.send(in.data(), count, kElement, next).ok());
+            ASSERT_TRUE(comm.recv(out.data(), count, kElement, last).ok());
             out.get(got);
             std::ranges::copy(values(comm.rank(), next, count), mine.begin());
             brake.release();
@@ -104,9 +104,9 @@ TEST_F(DeviceMessageOrder, ASendIsOverForItsStreamOnceItsBytesAreCopied) {
       const Values mine = values(world.rank(), peer, kCount), other(kCount, 7);
       Values got(kCount);
       in.put(mine);
-      ASSERT_TRUE(comm.send(in.data(), kCount, kType, peer).ok());
+      ASSERT_TRUE(comm.send(in.data(), kCount, kElement, peer).ok());
       in.put(other);
-      ASSERT_TRUE(comm.recv(out.data(), kCount, kType, peer).ok());
+      ASSERT_TRUE(comm.recv(out.data(), kCount, kElement, peer).ok());
       out.get(got);
       work.wait();
       EXPECT_EQ(got, values(peer, world.rank(), kCount));
@@ -123,8 +123,8 @@ TEST_F(DeviceMessageOrder, TheHostDoesNotWaitForTheStream) {
     std::atomic<std::uint32_t>* passed = fake.words(1);
     Brake brake(work.get());
     const Rank peer = 1 - world.rank();
-    Handle sent = comm.send_async(in.data(), 1000, kType, peer);
-    Handle received = comm.recv_async(out.data(), 1000, kType, peer);
+    Handle sent = comm.send_async(in.data(), 1000, kElement, peer);
+    Handle received = comm.recv_async(out.data(), 1000, kElement, peer);
     fake.write_word(work.get(), passed, 1);
     EXPECT_FALSE(sent.test());
     EXPECT_FALSE(received.test());
@@ -161,8 +161,8 @@ TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
             mine.push_back(values(me + k * 100, r, count(r, k)));
             ins.back()->put(mine.back());
             // Sends first on some ranks, receives on the others.
-            const auto send = Message::to(r, ins.back()->data(), count(r, k), kType);
-            const auto receive = Message::from(r, outs.back()->data(), count(r, k), kType);
+            const auto send = Message::to(r, ins.back()->data(), count(r, k), kElement);
+            const auto receive = Message::from(r, outs.back()->data(), count(r, k), kElement);
             messages.push_back(me % 2 ? send : receive);
             messages.push_back(me % 2 ? receive : send);
           }
@@ -197,11 +197,11 @@ TEST_F(DeviceMessageOrder, StreamsDoNotWaitForEachOther) {
     const Values mine = values(world.rank(), peer, kCount);
     Values got(kCount);
     in.put(mine);
-    ASSERT_TRUE(receiver.recv(out.data(), kCount, kType, peer).ok());
+    ASSERT_TRUE(receiver.recv(out.data(), kCount, kElement, peer).ok());
     out.get(got);
     // Only then, on another stream, what the peer waits for; a collective stands before it.
     ASSERT_TRUE(sender.barrier().ok());
-    ASSERT_TRUE(sender.send(in.data(), kCount, kType, peer).ok());
+    ASSERT_TRUE(sender.send(in.data(), kCount, kElement, peer).ok());
     two.wait();
     one.wait();
     EXPECT_EQ(got, values(peer, world.rank(), kCount));
@@ -219,19 +219,19 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
       std::vector<Values> mine;
       for (int k = 0; k < 4; ++k) mine.push_back(values(k, 1, kCount));
       // The ones on the stream have not begun when the others go.
-      ASSERT_TRUE(ordered.send(mine[0].data(), kCount, kType, 1).ok());
-      Handle second = comm.send_async(mine[1].data(), kCount, kType, 1);
-      ASSERT_TRUE(ordered.send(mine[2].data(), kCount, kType, 1).ok());
-      Handle fourth = comm.send_async(mine[3].data(), kCount, kType, 1);
+      ASSERT_TRUE(ordered.send(mine[0].data(), kCount, kElement, 1).ok());
+      Handle second = comm.send_async(mine[1].data(), kCount, kElement, 1);
+      ASSERT_TRUE(ordered.send(mine[2].data(), kCount, kElement, 1).ok());
+      Handle fourth = comm.send_async(mine[3].data(), kCount, kElement, 1);
       brake.release();
       work.wait();
       EXPECT_TRUE(second.wait().ok() && fourth.wait().ok());
     } else {
       std::vector<Values> got(4, Values(kCount));
-      ASSERT_TRUE(comm.recv(got[0].data(), kCount, kType, 0).ok());
-      ASSERT_TRUE(ordered.recv(got[1].data(), kCount, kType, 0).ok());
-      ASSERT_TRUE(ordered.recv(got[2].data(), kCount, kType, 0).ok());
-      ASSERT_TRUE(comm.recv(got[3].data(), kCount, kType, 0).ok());
+      ASSERT_TRUE(comm.recv(got[0].data(), kCount, kElement, 0).ok());
+      ASSERT_TRUE(ordered.recv(got[1].data(), kCount, kElement, 0).ok());
+      ASSERT_TRUE(ordered.recv(got[2].data(), kCount, kElement, 0).ok());
+      ASSERT_TRUE(comm.recv(got[3].data(), kCount, kElement, 0).ok());
       work.wait();
       for (int k = 0; k < 4; ++k) EXPECT_EQ(got[static_cast<std::size_t>(k)], values(k, 1, kCount));
     }
@@ -249,15 +249,15 @@ TEST_F(DeviceMessageOrder, GraphsReplay) {
     Values mine(kCount), got(kCount), called(kCount);
     fake.begin_capture(work.get());
     in.put(mine);
-    ASSERT_TRUE(comm.send(in.data(), kCount, kType, next).ok());
-    ASSERT_TRUE(comm.recv(out.data(), kCount, kType, last).ok());
-    const Message back[] = {Message::to(last, out.data(), kCount, kType),
-                            Message::from(next, again.data(), kCount, kType),
-                            Message::to(me, nullptr, 0, kType),
-                            Message::from(me, nullptr, 0, kType)};
+    ASSERT_TRUE(comm.send(in.data(), kCount, kElement, next).ok());
+    ASSERT_TRUE(comm.recv(out.data(), kCount, kElement, last).ok());
+    const Message back[] = {Message::to(last, out.data(), kCount, kElement),
+                            Message::from(next, again.data(), kCount, kElement),
+                            Message::to(me, nullptr, 0, kElement),
+                            Message::from(me, nullptr, 0, kElement)};
     ASSERT_TRUE(comm.exchange(back).ok());
     again.get(got);
-    const Status refused = comm.send_async(in.data(), kCount, kType, next).wait();
+    const Status refused = comm.send_async(in.data(), kCount, kElement, next).wait();
     EXPECT_EQ(refused.code(), Code::kInvalidArgument);
     EXPECT_NE(refused.message().find("captured in a graph"), std::string::npos);
     const FakeDevice::Graph graph = fake.end_capture(work.get());
@@ -265,8 +265,8 @@ TEST_F(DeviceMessageOrder, GraphsReplay) {
       std::ranges::copy(values(me, replay, kCount), mine.begin());
       fake.launch_graph(graph, work.get());
       // Calls keep their own count.
-      ASSERT_TRUE(comm.send(in.data(), kCount, kType, next).ok());
-      ASSERT_TRUE(comm.recv(out.data(), kCount, kType, last).ok());
+      ASSERT_TRUE(comm.send(in.data(), kCount, kElement, next).ok());
+      ASSERT_TRUE(comm.recv(out.data(), kCount, kElement, last).ok());
       out.get(called);
       work.wait();
       EXPECT_EQ(got, values(me, replay, kCount));
@@ -280,7 +280,7 @@ TEST_F(DeviceMessageOrder, ToItselfARankSendsInAnExchangeOnly) {
     TestStream work(*device());
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 80);
-    const Status s = comm.send(data.data(), 10, kType, world.rank());
+    const Status s = comm.send(data.data(), 10, kElement, world.rank());
     EXPECT_EQ(s.code(), Code::kInvalidArgument);
     EXPECT_NE(s.message().find("send: 1 messages are sent to this rank itself and 0 received"),
               std::string::npos)

@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 using ::testing::ContainsRegex;
 using testing::HangingJob;
 using ::testing::HasSubstr;
-using testing::kHang;
-using testing::Note;
+using testing::kHangLimit;
+using testing::HangNote;
 using testing::Processes;
 using testing::seed;
 using testing::Setting;
@@ -38,7 +38,7 @@ using testing::Setting;
 constexpr milliseconds kDeadline{1500}, kPatience{3000};
 
 // Stuck in its own code until the process is ended.
-Status in_own_code(Note& note) {
+Status in_own_code(HangNote& note) {
   note.stuck = true;
   for (;;) std::this_thread::sleep_for(milliseconds(50));
   return {};
@@ -69,7 +69,7 @@ class Hang : public ::testing::TestWithParam<Setting> {
 constexpr const char* kCall = "all_reduce #[0-9]+";
 
 TEST_P(Hang, ARankThatNeverCalls) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote& note) {
     return world.rank() == victim_ ? in_own_code(note) : next_call(world);
   });
   job.expect(victim_, Code::kTimeout,
@@ -79,7 +79,7 @@ TEST_P(Hang, ARankThatNeverCalls) {
 }
 
 TEST_P(Hang, AStoppedRank) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote& note) {
     return world.rank() == victim_ ? in_own_code(note) : next_call(world);
   });
   ASSERT_TRUE(job.stuck(victim_));
@@ -92,7 +92,7 @@ TEST_P(Hang, AStoppedRank) {
 
 // While all are stuck, long before the deadline, somebody looks from outside.
 TEST_P(Hang, TheDoctorFromOutside) {
-  HangingJob job(GetParam(), rounds_, kHang, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kHangLimit, [&](World& world, HangNote& note) {
     return world.rank() == victim_ ? in_own_code(note) : next_call(world);
   });
   ASSERT_TRUE(job.stuck(victim_));
@@ -119,7 +119,7 @@ TEST_P(Hang, TheDoctorFromOutside) {
 
 // A rank that is late, but within the deadline: no error, and the doctor says who is waited for.
 TEST_P(Hang, ALateRankIsNoHang) {
-  HangingJob job(GetParam(), rounds_, kHang, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kHangLimit, [&](World& world, HangNote& note) {
     if (world.rank() == victim_) {
       note.stuck = true;
       std::this_thread::sleep_for(milliseconds(700));
@@ -131,12 +131,12 @@ TEST_P(Hang, ALateRankIsNoHang) {
       run(fmt::format("{} doctor --pid {}", WEFT_BINARY, job.processes().pid(victim_)));
   EXPECT_EQ(output.exit_code, 0) << output.text;
   EXPECT_THAT(output.text, HasSubstr("OK"));
-  EXPECT_TRUE(job.processes().wait(kHang));
+  EXPECT_TRUE(job.processes().wait(kHangLimit));
   for (Rank r = 0; r < n_; ++r) EXPECT_EQ(job.note(r).code, Code::kOk) << job.note(r).message;
 }
 
 TEST_P(Hang, AnAsynchronousCallThatGetsNoTime) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote& note) {
     if (world.rank() != victim_) return next_call(world);
     std::vector<float> data(300000, 1), result(data.size());
     const Handle handle = world.world().all_reduce_async(data.data(), result.data(), data.size(),
@@ -149,7 +149,7 @@ TEST_P(Hang, AnAsynchronousCallThatGetsNoTime) {
 
 TEST_P(Hang, AMessageThatIsNeverSent) {
   const Rank waiter = (victim_ + 1) % n_;
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note& note) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote& note) {
     if (world.rank() != waiter) return in_own_code(note);
     int data = 0;
     return world.world().recv(&data, 1, DType::kInt32, victim_);
@@ -163,7 +163,7 @@ TEST_P(Hang, AMessageThatIsNeverSent) {
 
 // Two communicators, each rank in the order it likes.
 TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote&) {
     Communicator all = world.world(), some = world.host();
     if (some.size() < world.size()) some = all.duplicate();
     std::vector<float> data(100000, 1), result(data.size());
@@ -187,7 +187,7 @@ TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
 
 // One that calls something else: at once where messages meet, otherwise when the deadline passes.
 TEST_P(Hang, OtherArguments) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote&) {
     if (world.rank() != victim_) return next_call(world);
     std::vector<float> data(300000, 1);
     const Rank root = (victim_ + 1) % n_;
@@ -206,7 +206,7 @@ TEST_P(Hang, OtherArguments) {
 // A rank that passes 0 where another one expects something sends nothing that could tell it.
 TEST_P(Hang, NothingWhereSomethingIsExpected) {
   const Rank waiter = (victim_ + 1) % n_;
-  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     const auto n = static_cast<std::size_t>(n_);
     std::vector<std::size_t> sent(n, 100), expected(n, 100);
     if (world.rank() == victim_) sent[static_cast<std::size_t>(waiter)] = 0;
@@ -232,7 +232,7 @@ TEST_P(Hang, NothingWhereSomethingIsExpected) {
 
 // Disagreements in which nobody sends anything to somebody who would notice: the verdict tells.
 TEST_P(Hang, OtherCountsWithoutAMessage) {
-  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     const auto n = static_cast<std::size_t>(n_);
     // Everybody reduces to one rank; the victim believes that it is itself.
     const Rank owner = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
@@ -254,7 +254,7 @@ TEST_P(Hang, OtherCountsWithoutAMessage) {
 }
 
 TEST_P(Hang, AnotherRootWithoutAMessage) {
-  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, Note&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     const auto n = static_cast<std::size_t>(n_);
     const Rank root = world.rank() == victim_ ? victim_ : (victim_ + 1) % n_;
     std::vector<float> in(100000, 1), out(100000 * n);
@@ -281,7 +281,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, Hang,
 // A rank that dies while nobody is in weft: the page of its recorder is still there.
 TEST(Doctor, ReadsTheRecorderOfADeadRank) {
   const Setting shm3{"shm3", {3}, "auto"};
-  HangingJob job(shm3, 7, kHang, [&](World&, Note& note) { return in_own_code(note); });
+  HangingJob job(shm3, 7, kHangLimit, [&](World&, HangNote& note) { return in_own_code(note); });
   for (Rank r = 0; r < 3; ++r) ASSERT_TRUE(job.stuck(r));
   job.processes().signal(1, SIGKILL);
   ASSERT_TRUE(job.until([&] { return job.processes().code(1) != Processes::kRuns; }));
@@ -304,7 +304,7 @@ TEST(Doctor, TheVerdictIsAFileToo) {
   setenv("WEFT_DOCTOR_JSON", file.c_str(), 1);
   const Setting shm3{"shm3", {3}, "auto"};
   {
-    HangingJob job(shm3, 5, kDeadline, [&](World& world, Note& note) {
+    HangingJob job(shm3, 5, kDeadline, [&](World& world, HangNote& note) {
       return world.rank() == 2 ? in_own_code(note) : world.world().barrier();
     });
     job.expect(2, Code::kTimeout, "rank 2 never called barrier #[0-9]+");

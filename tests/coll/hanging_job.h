@@ -25,9 +25,9 @@ namespace weft::testing {
 
 using std::chrono::milliseconds;
 
-inline constexpr milliseconds kHang{30000};  // when a test gives up
+inline constexpr milliseconds kHangLimit{30000};  // when a test gives up
 
-struct Note {
+struct HangNote {
   std::atomic<int> rounds;
   std::atomic<bool> stuck, returned;
   Code code;
@@ -39,7 +39,7 @@ struct Switches {
 };
 
 // What a rank does in its round of trouble, and what the others do then.
-using Trouble = std::function<Status(World&, Note&)>;
+using Trouble = std::function<Status(World&, HangNote&)>;
 
 // Some rounds of small and large all_reduces, then `trouble`.
 class HangingJob {
@@ -53,7 +53,7 @@ class HangingJob {
           options.transport = s.transport;
           options.timeout = deadline;
           World world(connect(spec), places(s.hosts)[static_cast<std::size_t>(spec.rank)], options);
-          Note& note = notes_[spec.rank];
+          HangNote& note = notes_[spec.rank];
           Communicator comm = world.world();
           std::vector<float> data(200000, 1), result(data.size());
           Status status;
@@ -71,12 +71,12 @@ class HangingJob {
           return 0;
         }) {}
 
-  Note& note(Rank r) { return notes_[r]; }
+  HangNote& note(Rank r) { return notes_[r]; }
   Processes& processes() { return processes_; }
   int size() const { return n_; }
   void let_go() { switches_[0].free = true; }
   bool until(const std::function<bool()>& condition) {
-    return Processes::wait_until(kHang, condition);
+    return Processes::wait_until(kHangLimit, condition);
   }
   bool all_returned_but(Rank victim) {
     return until([&] {
@@ -117,7 +117,7 @@ class HangingJob {
 
  private:
   int n_;
-  Shared<Note> notes_;
+  Shared<HangNote> notes_;
   Shared<Switches> switches_;
   Processes processes_;
 };

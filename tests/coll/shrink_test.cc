@@ -28,10 +28,10 @@ using testing::Setting;
 using testing::ranks_of;
 using testing::seed;
 
-constexpr milliseconds kTimeout{3000}, kHang{60000};
+constexpr milliseconds kShrinkTimeout{3000}, kShrinkLimit{60000};
 
 // What a rank tells the test.
-struct Note {
+struct ShrinkNote {
   std::atomic<int> rounds, size, former, failures, code;
   std::atomic<bool> wrong, threw;
   std::atomic<Rank> blamed;
@@ -79,7 +79,7 @@ class Job8 {
         processes_(n_, milliseconds(15000),
                    [&, seed](const JobSpec& spec) { return be_a_rank(s, spec, seed); }) {
   }
-  Note& note(Rank r) { return notes_[r]; }
+  ShrinkNote& note(Rank r) { return notes_[r]; }
   Orders& orders() { return orders_[0]; }
   Processes& processes() { return processes_; }
   int size() const { return n_; }
@@ -87,14 +87,14 @@ class Job8 {
   // All but `gone` have done so many rounds in a world of that size.
   ::testing::AssertionResult reach(int size, const std::vector<Rank>& gone, int rounds = 10) {
     std::vector<int> before;
-    const bool there = Processes::wait_until(kHang, [&] {
+    const bool there = Processes::wait_until(kShrinkLimit, [&] {
       for (Rank r = 0; r < n_; ++r)
         if (std::find(gone.begin(), gone.end(), r) == gone.end() && notes_[r].size != size)
           return false;
       return true;
     });
     for (Rank r = 0; r < n_; ++r) before.push_back(notes_[r].rounds);
-    const bool works = there && Processes::wait_until(kHang, [&] {
+    const bool works = there && Processes::wait_until(kShrinkLimit, [&] {
       for (Rank r = 0; r < n_; ++r)
         if (std::find(gone.begin(), gone.end(), r) == gone.end() &&
             notes_[r].rounds < before[static_cast<std::size_t>(r)] + rounds)
@@ -113,7 +113,7 @@ class Job8 {
 
   void finish(const std::vector<Rank>& gone) {
     orders_[0].finish = true;
-    EXPECT_TRUE(Processes::wait_until(kHang, [&] {
+    EXPECT_TRUE(Processes::wait_until(kShrinkLimit, [&] {
       for (Rank r = 0; r < n_; ++r)
         if (std::find(gone.begin(), gone.end(), r) == gone.end() &&
             processes_.code(r) == Processes::kRuns)
@@ -130,12 +130,12 @@ class Job8 {
 
  private:
   int be_a_rank(const Setting& s, const JobSpec& spec, unsigned seed) {
-    Note& note = notes_[spec.rank];
+    ShrinkNote& note = notes_[spec.rank];
     WorldOptions options;
     options.transport = s.transport;
-    options.timeout = kTimeout;
+    options.timeout = kShrinkTimeout;
     JobSpec mine = spec;
-    mine.timeout = kTimeout * 2;
+    mine.timeout = kShrinkTimeout * 2;
     auto world = std::make_unique<World>(
         connect(mine), testing::places(s.hosts)[static_cast<std::size_t>(spec.rank)], options);
     note.former = spec.rank;
@@ -194,7 +194,7 @@ class Job8 {
   }
 
   int n_;
-  Shared<Note> notes_;
+  Shared<ShrinkNote> notes_;
   Shared<Orders> orders_;
   Processes processes_;
 };
@@ -290,7 +290,7 @@ TEST_P(Shrink, AStoppedRankIsLeftBehindAndToldSo) {
   job.processes().signal(victim, SIGSTOP);
   ASSERT_TRUE(job.reach(size() - 1, {victim}));
   job.processes().signal(victim, SIGCONT);
-  EXPECT_TRUE(Processes::wait_until(kHang, [&] { return job.note(victim).threw.load(); }));
+  EXPECT_TRUE(Processes::wait_until(kShrinkLimit, [&] { return job.note(victim).threw.load(); }));
   ASSERT_TRUE(job.reach(size() - 1, {victim}));  // and does no harm
   job.finish({victim});
 }
@@ -299,7 +299,7 @@ TEST_P(Shrink, AbortNamesWhoAndWhyAndAllGoOn) {
   START(job);
   const Rank who = any();
   job.orders().aborts = who;
-  ASSERT_TRUE(Processes::wait_until(kHang, [&] {
+  ASSERT_TRUE(Processes::wait_until(kShrinkLimit, [&] {
     for (Rank r = 0; r < size(); ++r)
       if (job.note(r).failures < 1) return false;
     return true;
@@ -314,7 +314,7 @@ TEST_P(Shrink, AbortNamesWhoAndWhyAndAllGoOn) {
   ASSERT_TRUE(job.reach(size(), {}));
   // From a signal handler.
   job.processes().signal(0, SIGUSR1);
-  ASSERT_TRUE(Processes::wait_until(kHang, [&] {
+  ASSERT_TRUE(Processes::wait_until(kShrinkLimit, [&] {
     return std::string(job.note(size() - 1).message).find("said the handler") != std::string::npos;
   })) << job.note(size() - 1).message;
   ASSERT_TRUE(job.reach(size(), {}));

@@ -64,7 +64,7 @@ class UnevenAgreement : public ::testing::TestWithParam<Setting> {
   std::size_t n_ = 0;
 };
 
-constexpr std::size_t kSmall = 10, kLarge = 30000;
+constexpr std::size_t kFew = 10, kMany = 30000;
 
 // "rank A <verb> x, rank B passed y" with the odd rank's on either side.
 std::string either(const std::string& before, const std::string& usual, const std::string& odd) {
@@ -74,7 +74,7 @@ std::string either(const std::string& before, const std::string& usual, const st
 }
 
 TEST_P(UnevenAgreement, OneCountOfAGather) {
-  for (const std::size_t scale : {kSmall, kLarge}) {
+  for (const std::size_t scale : {kFew, kMany}) {
     const std::string m = run([&](Communicator& comm, bool odd) {
       Counts c = counts(scale);
       if (odd) c[0] += 7;
@@ -89,36 +89,36 @@ TEST_P(UnevenAgreement, OneCountOfAGather) {
 
 TEST_P(UnevenAgreement, TwoCountsThatChangedPlaces) {
   const std::string m = run([&](Communicator& comm, bool odd) {
-    Counts c = counts(kSmall);
+    Counts c = counts(kFew);
     if (odd) std::swap(c[0], c[n_ - 1]);
     std::vector<float> own(1000), all(10000);
     return comm.reduce_scatter_v(all.data(), own.data(), c, DType::kFloat32, RedOp::kSum);
   });
-  const std::size_t last = kSmall * n_;
+  const std::size_t last = kFew * n_;
   expect(m, fmt::format("^reduce_scatter_v #\\d+ of float32: rank \\d+ passed counts\\[0\\] = {1} and "
                         "counts\\[{2}\\] = {0}, rank \\d+ passed {0} and {1}$|"
                         "passed counts\\[0\\] = {0} and counts\\[{2}\\] = {1}, rank \\d+ passed {1} "
                         "and {0}$",
-                        last, kSmall, n_ - 1));
+                        last, kFew, n_ - 1));
 }
 
 TEST_P(UnevenAgreement, AnotherTypeOrOperatorOrRoot) {
   std::string m = run([&](Communicator& comm, bool odd) {
     std::vector<double> own(1000), all(10000);
-    return comm.all_gather_v(own.data(), all.data(), counts(kSmall),
+    return comm.all_gather_v(own.data(), all.data(), counts(kFew),
                              odd ? DType::kInt32 : DType::kFloat32);
   });
   expect(m, "^all_gather_v #\\d+: rank \\d+ passed \\d+ x float32, rank \\d+ passed \\d+ x int32$");
   m = run([&](Communicator& comm, bool odd) {
     std::vector<double> own(1000), all(10000);
-    return comm.reduce_scatter_v(all.data(), own.data(), counts(kSmall), DType::kFloat32,
+    return comm.reduce_scatter_v(all.data(), own.data(), counts(kFew), DType::kFloat32,
                                  odd ? RedOp::kMax : RedOp::kSum);
   });
   expect(m, "^reduce_scatter_v #\\d+ of \\d+ x float32: rank \\d+ passed sum, rank \\d+ passed max$");
   m = run([&](Communicator& comm, bool odd) {
     std::vector<float> own(1000), all(10000);
     const Rank root = odd ? comm.size() - 1 : 0;
-    return comm.scatter_v(all.data(), own.data(), counts(kSmall), DType::kFloat32, root);
+    return comm.scatter_v(all.data(), own.data(), counts(kFew), DType::kFloat32, root);
   });
   expect(m, fmt::format("^scatter_v #\\d+ of \\d+ x float32: rank \\d+ passed root 0, "
                         "rank \\d+ passed root {}$",
@@ -128,8 +128,8 @@ TEST_P(UnevenAgreement, AnotherTypeOrOperatorOrRoot) {
 TEST_P(UnevenAgreement, WithTheEvenForm) {
   const std::string m = run([&](Communicator& comm, bool odd) {
     std::vector<float> own(1000), all(10000);
-    return odd ? comm.all_gather(own.data(), all.data(), kSmall, DType::kFloat32)
-               : comm.all_gather_v(own.data(), all.data(), Counts(n_, kSmall), DType::kFloat32);
+    return odd ? comm.all_gather(own.data(), all.data(), kFew, DType::kFloat32)
+               : comm.all_gather_v(own.data(), all.data(), Counts(n_, kFew), DType::kFloat32);
   });
   expect(m, "rank \\d+ called all_gather_v #\\d+ of \\d+ x float32, "
             "rank \\d+ called all_gather #\\d+ of 10 x float32$");
@@ -137,7 +137,7 @@ TEST_P(UnevenAgreement, WithTheEvenForm) {
 
 // What a rank sends to another one is what that one expects, or both are shown.
 TEST_P(UnevenAgreement, APairOfAnAllToAll) {
-  for (const std::size_t scale : {kSmall, kLarge})
+  for (const std::size_t scale : {kFew, kMany})
     for (const bool none : {false, true}) {
       const auto last = static_cast<Rank>(n_) - 1;
       const std::string m = run([&](Communicator& comm, bool odd) {

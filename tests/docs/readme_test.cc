@@ -7,7 +7,7 @@
 //   <!-- file: PATH -->        the block is that file of the source tree, or a part of it
 //
 // labels: multiproc lab
-// ctest: whole
+// ctest: whole alone
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,7 +111,7 @@ class Folder {
   fs::path path_;
 };
 
-class Page : public testing::TestWithParam<Block> {};
+class Page : public ::testing::TestWithParam<Block> {};
 
 TEST_P(Page, BlockIsTrue) {
   const Block& block = GetParam();
@@ -140,7 +140,7 @@ TEST_P(Page, BlockIsTrue) {
   EXPECT_EQ(output.exit_code, 0) << block.text << output.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Docs, Page, testing::ValuesIn(all_blocks()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Docs, Page, ::testing::ValuesIn(all_blocks()), [](const auto& info) {
   std::string name = fs::path(info.param.page).stem().string();
   std::erase_if(name, [](char c) { return !isalnum(static_cast<unsigned char>(c)); });
   return name + "_line" + std::to_string(info.param.line);

@@ -2,6 +2,7 @@
 // namespaces go down and up at random moments, and every result is right, bit for bit. Needs root.
 // WEFT_FAILOVER_ROUNDS=100 takes links down that often (default: a quick version).
 // labels: lab
+// ctest: alone
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

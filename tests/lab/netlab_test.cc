@@ -1,6 +1,7 @@
 // The lab and `weft lab netlab`: nothing is left behind, exit codes pass through, counters count
 // what crossed, and the rails of a collective carry their shares. Needs root.
 // labels: lab
+// ctest: alone
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 // another; a step that would is refused with its path; and what is meant for a rank on another rail
 // goes over shared memory to the rank of this host on that rail first. Needs root.
 // labels: lab
+// ctest: alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // (softroce_failover_checks): cables that are pulled, silence, loss, and a rank that is killed.
 // WEFT_FAILOVER_ROUNDS=100 pulls cables that often (default: a quick version).
 // labels: lab
-// ctest: whole
+// ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The Soft-RoCE lab: what `weft lab softroce` promises; and in one boot of it (softroce_checks)
 // verbs devices, pairs in every mode, the verbs transport, and collectives on it.
 // labels: lab
-// ctest: whole
+// ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

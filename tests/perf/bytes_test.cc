@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Bytes, ReadsPlainNumbersAndUnitsOf1024) {
   EXPECT_EQ(parse_bytes("-b", "8"), 8u);

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::vector<unsigned char> result_of(const Payload& payload, DType type, std::size_t count, int n,
                                      RedOp op) {
@@ -60,7 +60,7 @@ std::vector<unsigned char> result_of(const Payload& payload, DType type, std::si
 }
 
 using Combination = std::tuple<DType, RedOp, int>;
-class EveryPayload : public testing::TestWithParam<Combination> {};
+class EveryPayload : public ::testing::TestWithParam<Combination> {};
 
 // The largest integer up to which the type has them all.
 double limit_of(DType type) {
@@ -112,9 +112,9 @@ TEST_P(EveryPayload, ComparesEqualToItselfAcrossThePeriod) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPayload,
-                         testing::Combine(testing::ValuesIn(kAllDTypes),
-                                          testing::ValuesIn(kAllRedOps),
-                                          testing::Values(1, 2, 3, 7, 8, 64, 100, 129)));
+                         ::testing::Combine(::testing::ValuesIn(kAllDTypes),
+                                          ::testing::ValuesIn(kAllRedOps),
+                                          ::testing::Values(1, 2, 3, 7, 8, 64, 100, 129)));
 
 TEST(Payload, ReductionsAreTheNumbersOneGetsByHand) {
   for (DType type : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64})
@@ -141,7 +141,7 @@ TEST(Payload, SixteenBitTypesAreEncodedAsTheStandardsSay) {
   }
 }
 
-class Damage : public testing::Test {
+class Damage : public ::testing::Test {
  protected:
   static constexpr std::size_t kCount = 200000;
   Damage() : data_(kCount) {

@@ -17,8 +17,8 @@
 
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Outcome {
   int code;
@@ -128,7 +128,7 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
 
 // `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on.
 TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
-  const std::string folder = testing::TempDir() + fmt::format("tune_rails_{}", getpid());
+  const std::string folder = ::testing::TempDir() + fmt::format("tune_rails_{}", getpid());
   std::filesystem::create_directory(folder);
   setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
   const std::string report = folder + "/tune.json";
@@ -147,7 +147,7 @@ TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
 }
 
 TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
-  std::string folder = testing::TempDir() + "tuneXXXXXX";
+  std::string folder = ::testing::TempDir() + "tuneXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   const std::string profile = folder + "/profile.json", report = folder + "/tune.json";
   setenv("WEFT_PROFILE", profile.c_str(), 1);

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(Stats, PercentilesAreSamplesByNearestRank) {
   std::vector<double> hundred(100);

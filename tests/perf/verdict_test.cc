@@ -12,9 +12,9 @@
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Item item(Verdict verdict) { return {"s", "x", verdict, "detail", "fault-id", "do this"}; }
 

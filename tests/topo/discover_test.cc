@@ -10,10 +10,10 @@
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Sets or (nullptr) unsets a variable as long as it lives.
 class Variable {
@@ -265,7 +265,7 @@ TEST(ChooseRails, BadValuesAreNamedWithWhatThereIs) {
   add_two_rail_host(tree);
   const HostDescription host = discover_host(tree.root());
   EXPECT_THAT(rails_error(host, "mlx5_0,mlx5_7"),
-              testing::AllOf(HasSubstr("'mlx5_7'"), HasSubstr("eno1, mlx5_1, mlx5_0, ens9, lo")));
+              ::testing::AllOf(HasSubstr("'mlx5_7'"), HasSubstr("eno1, mlx5_1, mlx5_0, ens9, lo")));
   EXPECT_THAT(rails_error(host, "mlx5_0,,eno1"), HasSubstr("empty name"));
   EXPECT_THAT(rails_error(host, "mlx5_0,"), HasSubstr("empty name"));
   EXPECT_THAT(rails_error(host, " "), HasSubstr("empty name"));
@@ -282,13 +282,13 @@ TEST(Place, OfThisProcess) {
   const Variable rails("WEFT_RAILS", nullptr), id("WEFT_HOST_ID", nullptr);
   const Place place = discover_place();
   const HostDescription host = discover_host();
-  EXPECT_THAT(place.host, testing::StartsWith(host.hostname + "#"));
+  EXPECT_THAT(place.host, ::testing::StartsWith(host.hostname + "#"));
   EXPECT_THAT(place.machine, Not(IsEmpty()));
   EXPECT_EQ(place.machine, discover_place().machine);
   EXPECT_GE(host.cores, 1);
   EXPECT_THAT(host.numa, Not(IsEmpty()));
   if (host.nics.empty()) GTEST_SKIP() << "missing capability: a network interface";
-  EXPECT_THAT(names(host.nics), testing::Contains("lo"));
+  EXPECT_THAT(names(host.nics), ::testing::Contains("lo"));
   EXPECT_EQ(names(place.rails), names(choose_rails(host)));
 }
 

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Place example() {
   Place place;
@@ -72,7 +72,7 @@ TEST(PlaceEncoding, UnknownKeysAndMissingOnesAreTolerated) {
 TEST(PlaceEncoding, AHostNameThatIsNoUtf8IsSent) {
   Place place = example();
   place.host = "a\xff";
-  EXPECT_THAT(decode_place(encode(place)).host, testing::StartsWith("a"));
+  EXPECT_THAT(decode_place(encode(place)).host, ::testing::StartsWith("a"));
 }
 
 TEST(PlaceEncoding, MalformedTextIsAnErrorThatSaysWhat) {

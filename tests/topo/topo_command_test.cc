@@ -11,8 +11,8 @@ namespace weft {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kTopo = "env -u WEFT_RAILS -u WEFT_HOST_ID " WEFT_BINARY " topo";
 
@@ -84,7 +84,7 @@ TEST(TopoCommand, ErrorsNameTheValue) {
   add_two_rail_host(tree);
   const Output rails = run("WEFT_RAILS=mlx5_9 " WEFT_BINARY " topo --sysfs " + tree.root());
   EXPECT_EQ(rails.exit_code, 4);
-  EXPECT_THAT(rails.text, testing::AllOf(HasSubstr("'mlx5_9'"), HasSubstr("mlx5_0")));
+  EXPECT_THAT(rails.text, ::testing::AllOf(HasSubstr("'mlx5_9'"), HasSubstr("mlx5_0")));
   const Output root = run(kTopo + " --sysfs /does/not/exist");
   EXPECT_EQ(root.exit_code, 4);
   EXPECT_THAT(root.text, HasSubstr("/does/not/exist"));

@@ -33,7 +33,7 @@ TEST(TopoNetns, RailsAreThoseOfTheNamespace) {
   const json topo = json::parse(output.text);
   std::vector<std::string> names;
   for (const json& nic : topo["nics"]) names.push_back(nic["name"]);
-  EXPECT_THAT(names, testing::UnorderedElementsAre("lo", "rail0", "rail1"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("lo", "rail0", "rail1"));
   ASSERT_EQ(topo["rails"].size(), 2u);
   EXPECT_EQ(topo["rails"][0]["name"], "rail1");
   EXPECT_EQ(topo["rails"][0]["rate_gbps"], 0.2);

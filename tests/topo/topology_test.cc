@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Nic nic(const std::string& name, const std::string& pci = "", int numa_node = -1) {
   Nic nic;
@@ -125,7 +125,7 @@ TEST(Topology, FiveBoundRanksLeaveNoRailIdle) {
   for (const int node : {0, 0, 0, 0, 1}) places.push_back(place("a", four, node));
   std::vector<int> load(4, 0);
   for (const int rail : rail_of_each(Topology(places))) ++load[rail];
-  EXPECT_THAT(load, testing::UnorderedElementsAre(1, 1, 1, 2));
+  EXPECT_THAT(load, ::testing::UnorderedElementsAre(1, 1, 1, 2));
 }
 
 TEST(Topology, EqualLocalRanksMeetOnOneRailThoughTheirHostsAreBoundDifferently) {
@@ -178,7 +178,7 @@ TEST(Topology, RanksOfAHostAgreeOnTheirRails) {
         {place("a", {nic("r0")}), place("b", {nic("r0")}), place("a", {nic("r1")})});
     ADD_FAILURE() << "ranks with different rails were accepted";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("'a'"),
+    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("'a'"),
                                              HasSubstr("'r1'"), HasSubstr("WEFT_RAILS")));
   }
 }

@@ -22,10 +22,10 @@ void expect_same(const Result& one, const Result& other, double tolerance,
   ASSERT_EQ(one.weights.size(), other.weights.size()) << what;
 }
 
-constexpr int kSteps = 50;
+constexpr int kCurveSteps = 50;
 
 const Result& alone() {
-  static const Result run = train<double>(small(), kSteps);
+  static const Result run = train<double>(small(), kCurveSteps);
   return run;
 }
 
@@ -51,7 +51,7 @@ TEST(Layouts, EveryFactorisationOf8And6) {
   for (const int n : {8, 6})
     for (int tp = 1; tp <= n; ++tp)
       for (int pp = 1; n % tp == 0 && pp <= n / tp; ++pp)
-        if (n / tp % pp == 0) expect_curve(layout(n / tp / pp, tp, pp), kSteps);
+        if (n / tp % pp == 0) expect_curve(layout(n / tp / pp, tp, pp), kCurveSteps);
 }
 
 TEST(Layouts, EverySchedule) {

@@ -93,7 +93,7 @@ TEST_F(Parallel, SomethingIsCalledBetweenPieces) {
   }
 }
 
-std::vector<float> random(std::size_t n, unsigned seed) {
+std::vector<float> random_floats(std::size_t n, unsigned seed) {
   std::mt19937 dice(seed);
   std::normal_distribution<float> normal;
   std::vector<float> v(n);
@@ -104,7 +104,7 @@ std::vector<float> random(std::size_t n, unsigned seed) {
 // A layer's operators, forward and backward, at sizes that are cut.
 std::vector<float> everything() {
   const Index rows = 192, in = 320, out = 700, heads = 5;
-  const auto x = random(rows * in, 1), w = random(out * in, 2), b = random(out, 3);
+  const auto x = random_floats(rows * in, 1), w = random_floats(out * in, 2), b = random_floats(out, 3);
   std::vector<float> y(rows * out), gx(rows * in), gw(out * in), gb(out), gelu_y(rows * out);
   linear(y.data(), x.data(), w.data(), b.data(), rows, in, out);
   gelu(gelu_y.data(), y.data(), y.size());
@@ -118,7 +118,7 @@ std::vector<float> everything() {
   layer_norm_grad(gx.data(), ggain.data(), gbias.data(), normal.data(), x.data(), mean.data(),
                   rstd.data(), gain.data(), rows, in);
   const AttentionShape s{3, rows / 3, heads, in / heads};
-  const auto qkv = random(rows * 3 * in, 4);
+  const auto qkv = random_floats(rows * 3 * in, 4);
   std::vector<float> attended(rows * in), p(s.batch * heads * s.positions * s.positions),
       gqkv(qkv.size());
   attention(attended.data(), p.data(), qkv.data(), s);

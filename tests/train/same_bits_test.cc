@@ -8,7 +8,7 @@
 namespace weft::train {
 namespace {
 
-constexpr int kSteps = 6;
+constexpr int kBitSteps = 6;
 
 TrainOptions deterministic(int dp, int zero, const std::string& algorithm = "auto") {
   TrainOptions o = small();
@@ -22,15 +22,15 @@ TrainOptions deterministic(int dp, int zero, const std::string& algorithm = "aut
 Result run(const TrainOptions& o, const std::vector<int>& hosts = {}) {
   WorldOptions options;
   options.deterministic = true;
-  return train<float>(o, kSteps, options, hosts);
+  return train<float>(o, kBitSteps, options, hosts);
 }
-const Result& alone() {
+const Result& one_replica() {
   static const Result one = run(deterministic(1, 0));
   return one;
 }
 void expect_same_bits(const Result& r, const std::string& what) {
-  EXPECT_EQ(alone().losses, r.losses) << what;
-  EXPECT_EQ(alone().weights, r.weights) << what;
+  EXPECT_EQ(one_replica().losses, r.losses) << what;
+  EXPECT_EQ(one_replica().weights, r.weights) << what;
 }
 
 TEST(Deterministic, EveryNumberOfReplicasAndZeroStage) {
@@ -59,7 +59,7 @@ TEST(Deterministic, EveryAlgorithmAndTwoHosts) {
 TEST(Deterministic, OnlyInThatMode) {
   TrainOptions o = deterministic(8, 0, "ring");
   o.deterministic = false;
-  EXPECT_NE(alone().weights, train<float>(o, kSteps).weights);
+  EXPECT_NE(one_replica().weights, train<float>(o, kBitSteps).weights);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Integrity mode under the conformance suite: over shared memory and the simulated fabric, with
 // nothing wrong, and with every few messages arriving with a flipped bit, notes among them.
 // labels: multiproc
+// ctest: alone
 #include <numeric>
 
 #include "transport/checked.h"

@@ -1,6 +1,7 @@
 // The shm transport under the conformance suite, with malloc memory going by size, through slots
 // only, and by cross-memory attach only.
 // labels: multiproc
+// ctest: alone
 #include <gtest/gtest.h>
 
 #if __has_include("transport/shm.h")

@@ -24,11 +24,11 @@
 namespace weft {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::UnorderedElementsAre;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 struct Result {
   int code = -1;
@@ -124,7 +124,7 @@ TEST(Launch, GivesAllTheSameRootAndASecretThatNobodyElseHas) {
     EXPECT_EQ(lines.size(), 4U);
     const std::set<std::string> same(lines.begin(), lines.end());
     EXPECT_EQ(same.size(), 1U);
-    EXPECT_THAT(lines[0], testing::ContainsRegex("^127.0.0.1:[0-9]+ [0-9a-f]{64}$"));
+    EXPECT_THAT(lines[0], ::testing::ContainsRegex("^127.0.0.1:[0-9]+ [0-9a-f]{64}$"));
     return lines[0].substr(lines[0].find(' '));
   };
   EXPECT_NE(secrets(), secrets());
@@ -288,7 +288,7 @@ TEST(LocalJob, RelaunchSelf) {
   const std::string text = read_all(fileno(pipe));
   const int status = pclose(pipe);
   // Ranks 1 and 2 exit with 41 and 42, rank 0 with 40: whoever was first is reported.
-  EXPECT_THAT(text, testing::ContainsRegex("rank [0-2] exited with code 4[0-2]"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("rank [0-2] exited with code 4[0-2]"));
   EXPECT_GE(WEXITSTATUS(status), 40);
   EXPECT_LE(WEXITSTATUS(status), 42);
 }

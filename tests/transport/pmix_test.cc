@@ -41,7 +41,7 @@ int be_a_rank() {
   return true;
 }();
 
-class Pmix : public testing::Test {
+class Pmix : public ::testing::Test {
  protected:
   void SetUp() override {
 #if !WEFT_HAVE_PMIX
@@ -87,8 +87,8 @@ TEST_F(Pmix, WithoutAServerItSaysWhatToDo) {
   const std::string text = output_of(
       fmt::format("PMIX_RANK=0 PMIX_NAMESPACE=none WEFT_TEST_PMIX=1 '{}' 2>&1", self_), code);
   EXPECT_EQ(code, 2) << text;
-  EXPECT_THAT(text, testing::HasSubstr("PMIx: PMIx_Init failed"));
-  EXPECT_THAT(text, testing::HasSubstr("mpirun"));
+  EXPECT_THAT(text, ::testing::HasSubstr("PMIx: PMIx_Init failed"));
+  EXPECT_THAT(text, ::testing::HasSubstr("mpirun"));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace weft {
 namespace {
 
 using namespace test;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // All ranks agree about who is there, and go in good order.
 void expect_whole(std::vector<Outcome>& outcomes) {
@@ -29,13 +29,13 @@ void expect_whole(std::vector<Outcome>& outcomes) {
   leave_all(outcomes);
 }
 
-class Assembly : public testing::TestWithParam<int> {};
+class Assembly : public ::testing::TestWithParam<int> {};
 TEST_P(Assembly, Ranks) {
   Specs setup(GetParam());
   auto outcomes = connect_all(setup.specs);
   expect_whole(outcomes);
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, Assembly, testing::Values(1, 2, 3, 5, 17, 64));
+INSTANTIATE_TEST_SUITE_P(Sizes, Assembly, ::testing::Values(1, 2, 3, 5, 17, 64));
 
 TEST(Strangers, WithAWrongSecretAreTurnedAwayAndToldWhy) {
   Specs setup(2, 2s);

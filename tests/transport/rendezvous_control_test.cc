@@ -10,11 +10,11 @@ namespace weft {
 namespace {
 
 using namespace test;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 enum class Kind { kSockets, kLocal };
 
-class Control : public testing::TestWithParam<Kind> {
+class Control : public ::testing::TestWithParam<Kind> {
  protected:
   static std::vector<Outcome> make(int n, std::chrono::milliseconds timeout = 20s) {
     if (GetParam() == Kind::kSockets) return connect_all(Specs(n, timeout).specs);
@@ -31,7 +31,7 @@ class Control : public testing::TestWithParam<Kind> {
     return "no error";
   }
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, Control, testing::Values(Kind::kSockets, Kind::kLocal),
+INSTANTIATE_TEST_SUITE_P(Kinds, Control, ::testing::Values(Kind::kSockets, Kind::kLocal),
                          [](const auto& info) {
                            return info.param == Kind::kSockets ? "Sockets" : "Local";
                          });

@@ -11,10 +11,10 @@
 namespace weft {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
-class Environment : public testing::Test {
+class Environment : public ::testing::Test {
  protected:
   static constexpr const char* kAll[] = {
       "WEFT_RANK",       "WEFT_SIZE",          "WEFT_ROOT",      "WEFT_ROOT_FD",

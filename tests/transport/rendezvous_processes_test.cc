@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 using namespace test;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A forked process per rank. What a rank returns from its body, a line, comes back to the test.
 class Processes {
@@ -119,8 +119,8 @@ TEST(Many, AMegabyteFromEach) {
   for (const auto& [rank, line] : lines) EXPECT_EQ(line, "good") << "rank " << rank;
 }
 
-class Killed : public testing::TestWithParam<Rank> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values(0, 1, 4));
+class Killed : public ::testing::TestWithParam<Rank> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Killed, ::testing::Values(0, 1, 4));
 
 TEST_P(Killed, IsNamedByAllOthers) {
   const Rank victim = GetParam();
@@ -133,7 +133,7 @@ TEST_P(Killed, IsNamedByAllOthers) {
   const auto lines = processes.lines();
   EXPECT_EQ(lines.size(), 4U);
   for (const auto& [rank, line] : lines) {
-    EXPECT_THAT(line, testing::StartsWith(std::to_string(victim) + " peer failed: rank " +
+    EXPECT_THAT(line, ::testing::StartsWith(std::to_string(victim) + " peer failed: rank " +
                                           std::to_string(victim) + " (host "))
         << "rank " << rank;
     EXPECT_THAT(line, HasSubstr("died: connection closed"));
@@ -179,8 +179,8 @@ TEST(KilledEarly, WhileTheJobAssembles) {
   EXPECT_THAT(lines.at(1), HasSubstr("rank 2 (host "));
 }
 
-class Stopped : public testing::TestWithParam<Rank> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Stopped, testing::Values(0, 2));
+class Stopped : public ::testing::TestWithParam<Rank> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Stopped, ::testing::Values(0, 2));
 
 TEST_P(Stopped, IsSilentAndNobodyElseIs) {
   const Rank victim = GetParam();
@@ -265,7 +265,7 @@ TEST(Forked, AChildDoesNotHideTheDeathOfItsParent) {
   const auto lines = processes.lines(2);
   EXPECT_EQ(lines.size(), 2U);
   for (const auto& [rank, line] : lines) {
-    EXPECT_THAT(line, testing::StartsWith("1 peer failed: rank 1 (host ")) << "rank " << rank;
+    EXPECT_THAT(line, ::testing::StartsWith("1 peer failed: rank 1 (host ")) << "rank " << rank;
   }
 }
 

@@ -1,5 +1,6 @@
 // The ucx transport under the conformance suite, over the loopback device.
 // labels: multiproc
+// ctest: alone
 #include <gtest/gtest.h>
 
 #if __has_include("transport/ucx.h")

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-void expect_dead(End& end, Rank peer) {
+void expect_dead(UcxEnd& end, Rank peer) {
   const Status cause = end.rail().cause(peer);
   EXPECT_EQ(cause.code(), Code::kPeerFailed);
   EXPECT_EQ(cause.rank(), peer);
@@ -37,7 +37,7 @@ void wait_dead(const std::atomic<int>& pid) {
   }));
 }
 
-void ping_pong(End& end, Rank me, Rank peer, std::uint64_t tag) {
+void ping_pong(UcxEnd& end, Rank me, Rank peer, std::uint64_t tag) {
   Rank word = kNoRank;
   end.recv(peer, tag, &word, sizeof word, 2 * tag);
   end.send(peer, tag, &me, sizeof me, 2 * tag + 1);
@@ -51,7 +51,7 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
   run_ranks(
       3,
       [](SharedBoard& board, Rank me) {
-        End end(board, me);
+        UcxEnd end(board, me);
         char data[64];
         if (me == 1) {
           end.send(0, 1, data, 8, 1);
@@ -88,7 +88,7 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
 TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
-              End end(board, me);
+              UcxEnd end(board, me);
               if (me == 1) {
                 board.flag(0) = getpid();
                 kill(getpid(), SIGKILL);
@@ -115,7 +115,7 @@ TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
   run_ranks(
       2,
       [](SharedBoard& board, Rank me) {
-        End end(board, me);
+        UcxEnd end(board, me);
         std::vector<unsigned char> sent(kBytes, 1), got(kBytes, 0);
         end.recv(1 - me, 1, got.data(), kBytes, 1);
         end.recv(1 - me, 2, got.data(), 8, 2);
@@ -139,7 +139,7 @@ TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
 
 TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     std::vector<unsigned char> data(kBytes, static_cast<unsigned char>(me));
     constexpr std::uint64_t kOperation = 7;
     if (me == 1) {
@@ -168,7 +168,7 @@ TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
 
 TEST_P(UcxHalfway, CancelLetsGoOfASendNobodyTakes) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     if (me == 0) {
       std::vector<unsigned char> data(kBytes, 1);
       end.send(1, 1, data.data(), kBytes, std::uint64_t{7} << 32);
@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(Protocols, UcxHalfway, ::testing::Values("8k", "inf"), 
 
 TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     ping_pong(end, me, 1 - me, 50);
     char first[8] = "old", second[8] = "old", kept[8] = "";
     constexpr std::uint64_t kOther = std::uint64_t{4} << 32;
@@ -224,7 +224,7 @@ TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
 // A completion that was not handed out yet is forgotten with its operation.
 TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
   SharedBoard board(1);
-  End end(board, 0);
+  UcxEnd end(board, 0);
   int word = 0;
   end.recv(9, 0, &word, sizeof word, std::uint64_t{1} << 32);  // done at once: no rank 9
   end.recv(9, 0, &word, sizeof word, std::uint64_t{2} << 32);
@@ -237,7 +237,7 @@ TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
 TEST(UcxFailure, DestructionIsBounded) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
-              End end(board, me);
+              UcxEnd end(board, me);
               ping_pong(end, me, 1 - me, 50);
               if (me == 1) {
                 board.flag(0) = getpid();

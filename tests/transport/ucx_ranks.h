@@ -40,9 +40,9 @@ inline Topology hosts_of_one(int n) {
 }
 
 // One rank's end of one rail, and what it has completed so far.
-class End {
+class UcxEnd {
  public:
-  End(SharedBoard& board, Rank rank) : job_(board, rank) { add_rail(); }
+  UcxEnd(SharedBoard& board, Rank rank) : job_(board, rank) { add_rail(); }
   void add_rail() {
     rails_.push_back(make_ucx_transport(job_, hosts_of_one(job_.size()), loopback()));
   }

@@ -11,14 +11,14 @@
 namespace weft::testing {
 namespace {
 
-const std::size_t kSizes[] = {0, 1, 8, 100, 4095, 8192, 65536, 65537, 1 << 20, 5000003, 64u << 20};
+const std::size_t kUcxSizes[] = {0, 1, 8, 100, 4095, 8192, 65536, 65537, 1 << 20, 5000003, 64u << 20};
 
 TEST(UcxTransfer, BytesOfEverySizeArriveBothWays) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     const Rank peer = 1 - me;
     std::uint64_t id = 0;
-    for (const std::size_t bytes : kSizes) {
+    for (const std::size_t bytes : kUcxSizes) {
       for (const bool recv_first : {true, false}) {
         const auto tag = bytes * 2 + recv_first;
         const auto sent = pattern(bytes, static_cast<unsigned>(tag + me));
@@ -43,7 +43,7 @@ TEST(UcxTransfer, MatchesBySourceAndTagInAnyOrder) {
   constexpr int kRanks = 3, kMessages = 40;
   constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // all 48 bits are the caller's
   run_ranks(kRanks, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     std::vector<int> sent(kMessages), got(kRanks * kMessages, -1);
     for (int i = 0; i < kMessages; ++i) sent[i] = me * 1000 + i;
     for (Rank peer = 0; peer < kRanks; ++peer) {
@@ -71,7 +71,7 @@ TEST(UcxTransfer, RailsAreIndependent) {
   std::vector<std::thread> threads;
   for (Rank me = 0; me < kRanks; ++me) {
     threads.emplace_back([&board, me] {
-      End end(board, me);
+      UcxEnd end(board, me);
       end.add_rail();
       const Rank next = (me + 1) % kRanks, previous = (me + 2) % kRanks;
       std::vector<std::vector<unsigned char>> sent, got;
@@ -97,7 +97,7 @@ TEST(UcxTransfer, RailsAreIndependent) {
 
 TEST(UcxTransfer, SizesThatDisagreeAreNamed) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     for (const std::size_t bytes : {64u, 1u << 20}) {
       std::vector<char> data(bytes + 8);
       if (me == 0) {
@@ -123,7 +123,7 @@ TEST(UcxTransfer, SizesThatDisagreeAreNamed) {
 
 TEST(UcxTransfer, MisuseCompletesAsInvalid) {
   SharedBoard board(1);
-  End end(board, 0);
+  UcxEnd end(board, 0);
   EXPECT_FALSE(end.rail().caps().views);
   int word = 0;
   const std::uint64_t wide = std::uint64_t{1} << end.rail().caps().tag_bits;
@@ -141,7 +141,7 @@ TEST(UcxTransfer, MisuseCompletesAsInvalid) {
 
 TEST(UcxTransfer, SleepsUntilAMessageComes) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     int word = 0;
     end.recv(1 - me, 1, &word, sizeof word, 1);  // connects
     end.send(1 - me, 1, &me, sizeof me, 2);
@@ -174,7 +174,7 @@ TEST(UcxTransfer, SleepsUntilAMessageComes) {
 
 TEST(UcxTransfer, ArmSaysThatACompletionWaits) {
   SharedBoard board(1);
-  End end(board, 0);
+  UcxEnd end(board, 0);
   end.recv(3, 0, nullptr, 0, 1);  // completes at once, as invalid
   std::vector<int> fds;
   EXPECT_FALSE(end.rail().arm(fds));
@@ -184,7 +184,7 @@ TEST(UcxTransfer, ArmSaysThatACompletionWaits) {
 
 TEST(UcxTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    End end(board, me);
+    UcxEnd end(board, me);
     const auto data = pattern(4000, 3);
     if (me == 0) {
       for (std::uint64_t i = 0; i < 50; ++i) end.send(1, i, data.data(), data.size(), i);
@@ -206,7 +206,7 @@ TEST(UcxSetup, ABadDeviceIsNamedEverywhere) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
     if (me == 1) setenv("UCX_NET_DEVICES", "nosuch0", 1);
     try {
-      End end(board, me);
+      UcxEnd end(board, me);
       ADD_FAILURE() << "it started";
     } catch (const Error& e) {
       const std::string what = e.what();

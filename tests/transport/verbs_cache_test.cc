@@ -1,4 +1,5 @@
 // The registration cache and the credits of slots, without a device.
+// ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

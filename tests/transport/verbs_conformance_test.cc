@@ -1,5 +1,6 @@
 // The verbs transport under the conformance suite, on this host's devices.
 // labels: multiproc
+// ctest: alone
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // The choice of GIDs, the settings, and the texts of failed completions: without a device.
+// ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

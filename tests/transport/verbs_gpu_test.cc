@@ -1,6 +1,7 @@
 // GPU memory in the verbs transport. The fake device's memory cannot be registered, so these go by
 // way of host memory; what the kernel of a host with GPUs registers is for the tests labelled cuda.
 // labels: multiproc
+// ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // Connections of the verbs transport that end and begin anew: Transport::sever(), reopen(), meet().
 // labels: multiproc
+// ctest: alone
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -13,7 +14,7 @@ namespace weft::testing {
 namespace {
 
 constexpr std::size_t kShort = 300, kSlot = 9000, kLong = 700'000;
-constexpr std::size_t kSizes[] = {0, 8, kShort, kSlot, kLong};
+constexpr std::size_t kSeverSizes[] = {0, 8, kShort, kSlot, kLong};
 
 class VerbsSever : public OnVerbs {
  protected:
@@ -34,7 +35,7 @@ class VerbsSever : public OnVerbs {
       std::uint64_t tag;
     };
     std::deque<Message> messages;
-    for (const std::size_t bytes : kSizes) {
+    for (const std::size_t bytes : kSeverSizes) {
       for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
         Message& m = messages.emplace_back(Buffer(bytes), Buffer(bytes), next_tag_++);
         m.from.fill(m.tag);
@@ -74,7 +75,7 @@ TEST_F(VerbsSever, NothingOfBeforeLandsAfterwards) {
     std::deque<Buffer> from, to;
     std::vector<std::uint64_t> tags;
     for (int i = 0; i < 12; ++i) {
-      const std::size_t bytes = kSizes[static_cast<std::size_t>(i) % std::size(kSizes)];
+      const std::size_t bytes = kSeverSizes[static_cast<std::size_t>(i) % std::size(kSeverSizes)];
       const Rank sender = i % 2;
       tags.push_back(next_tag_++);
       from.emplace_back(bytes).fill(tags.back());

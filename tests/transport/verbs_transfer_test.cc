@@ -1,6 +1,7 @@
 // The verbs transport on this host's devices: stale keys, dead peers, settings that differ, and
 // what the device's own counters say of it.
 // labels: multiproc
+// ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
