@@ -21,6 +21,7 @@
 #include "coll/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/sanitizer.h"
 #include "topo/discover.h"
 
 namespace weft {
@@ -67,16 +68,9 @@ struct Report {
   char error[512];
 };
 
-// A sanitizer keeps memory of its own, and is slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitizer = true;
-#else
-constexpr bool kSanitizer = false;
-#endif
-
 long share_of(long whole) {
   const char* text = std::getenv("WEFT_SOAK_SHARE");
-  const double usual = kSanitizer ? 0.02 : 1;
+  const double usual = testing::kSanitizer ? 0.02 : 1;
   return std::max(100L,
                   static_cast<long>(static_cast<double>(whole) * (text ? std::atof(text) : usual)));
 }
@@ -117,7 +111,7 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
       growth = std::min(growth, looks[t + 1].memory_kib - looks[t].memory_kib);
     EXPECT_STREQ(error, "") << "rank " << r;
     EXPECT_EQ(wrong, 0) << "rank " << r;
-    if (!kSanitizer) {
+    if (!testing::kSanitizer) {
       EXPECT_LE(growth, 512 / kThirds) << "KiB in each third, rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
