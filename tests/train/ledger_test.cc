@@ -36,7 +36,7 @@ void step(const TrainOptions& o, const std::function<void(const StepReport&, Tra
           std::vector<int> hosts = {}, int rails = 1,
           const std::function<void(World&)>& look = [](World&) {}) {
   set_operator_threads(1);
-  const Text text(std::string(500, 'x') + "the quick brown fox", "made up");
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   if (hosts.empty()) hosts = {o.mesh.ranks()};
   testing::run_ranks(testing::places(hosts, rails), {}, [&](World& world) {
     Trainer<float> trainer(world, o, text);
@@ -209,7 +209,7 @@ TEST(MemoryLedger, IsWhatTheAllocatorSays) {
     const auto info = mallinfo2();
     return info.uordblks + info.hblkhd;
   };
-  const Text text(std::string(500, 'x') + "the quick brown fox", "made up");
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     const std::size_t before = allocated();
     Trainer<float> trainer(world, o, text);
