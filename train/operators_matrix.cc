@@ -80,13 +80,13 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
   if (grad_bias != nullptr) add_rows(grad_bias, grad_y, rows, out);
 }
 
-#define WEFT_OPERATORS(T)                                                                         \
+#define WEFT_PRODUCTS(T)                                                                          \
   template void gemm(bool, bool, Index, Index, Index, T, const T*, Index, const T*, Index, T, T*, \
                      Index);                                                                      \
   template void linear(T*, const T*, const T*, const T*, Index, Index, Index);                    \
   template void linear_grad_input(T*, const T*, const T*, Index, Index, Index);                   \
   template void linear_grad_weight(T*, T*, const T*, const T*, Index, Index, Index);
-WEFT_OPERATORS(float)
-WEFT_OPERATORS(double)
+WEFT_PRODUCTS(float)
+WEFT_PRODUCTS(double)
 
 }  // namespace weft::train

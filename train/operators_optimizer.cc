@@ -63,10 +63,10 @@ void sgd(T* w, T* moment, const T* gradient, Index count, double rate, double mo
   });
 }
 
-#define WEFT_OPERATORS(T)                                            \
+#define WEFT_OPTIMIZER(T)                                            \
   template void adamw(T*, T*, T*, const T*, Index, const AdamW&, T); \
   template void sgd(T*, T*, const T*, Index, double, double, double, T);
-WEFT_OPERATORS(float)
-WEFT_OPERATORS(double)
+WEFT_OPTIMIZER(float)
+WEFT_OPTIMIZER(double)
 
 }  // namespace weft::train

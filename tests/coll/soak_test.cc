@@ -21,6 +21,7 @@
 #include "coll/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/sanitizer.h"
 #include "topo/discover.h"
 
 namespace weft {
@@ -31,6 +32,7 @@ using testing::Shared;
 
 struct Holding {
   long memory_kib, mappings, files, names;
+  char file_list[1500];  // what the descriptors lead to
 };
 
 long count_in(const char* folder) {
@@ -46,7 +48,14 @@ Holding holding() {
       if (line.starts_with(field)) now.memory_kib += std::atol(line.c_str() + field.size());
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++now.mappings;
-  now.files = count_in("/proc/self/fd");
+  std::string list;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    list += fmt::format(" {}={}", fd.path().filename().string(),
+                        std::filesystem::read_symlink(fd.path(), gone).string());
+    ++now.files;
+  }
+  fmt::format_to_n(now.file_list, sizeof now.file_list - 1, "{}", list);
   now.names = count_in("/dev/shm");
   return now;
 }
@@ -59,16 +68,9 @@ struct Report {
   char error[512];
 };
 
-// A sanitizer keeps memory of its own, and is slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitizer = true;
-#else
-constexpr bool kSanitizer = false;
-#endif
-
 long share_of(long whole) {
   const char* text = std::getenv("WEFT_SOAK_SHARE");
-  const double usual = kSanitizer ? 0.02 : 1;
+  const double usual = testing::kSanitizer ? 0.02 : 1;
   return std::max(100L,
                   static_cast<long>(static_cast<double>(whole) * (text ? std::atof(text) : usual)));
 }
@@ -109,11 +111,12 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
       growth = std::min(growth, looks[t + 1].memory_kib - looks[t].memory_kib);
     EXPECT_STREQ(error, "") << "rank " << r;
     EXPECT_EQ(wrong, 0) << "rank " << r;
-    if (!kSanitizer) {
+    if (!testing::kSanitizer) {
       EXPECT_LE(growth, 512 / kThirds) << "KiB in each third, rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
-    EXPECT_LE(last.files, first.files) << "rank " << r;
+    EXPECT_LE(last.files, first.files)
+        << "rank " << r << ", first" << first.file_list << "\nlast" << last.file_list;
     EXPECT_LE(last.names, first.names) << "in /dev/shm, rank " << r;
     if (r == 0)
       fmt::print("{} turns: {} KiB, {} mappings, {} files; at the end {}, {}, {}\n", turns,

@@ -1,5 +1,6 @@
 // labels: multiproc
 // The calls of docs/tutorials/moving-from-nccl-or-mpi.md, run: the page quotes this file.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -46,7 +47,7 @@ TEST(Moving, ThePageIsTrue) {
 TEST(Moving, OnFourRanks) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const Output output =
-      run(std::string(WEFT_BINARY) + " launch -n 4 -- " + self + " --gtest_filter=*PageIsTrue");
+      run(fmt::format("{} launch -n 4 -- {} --gtest_filter=*PageIsTrue", WEFT_BINARY, self));
   EXPECT_EQ(output.exit_code, 0) << output.text;
 }
 

@@ -36,7 +36,7 @@ void step(const TrainOptions& o, const std::function<void(const StepReport&, Tra
           std::vector<int> hosts = {}, int rails = 1,
           const std::function<void(World&)>& look = [](World&) {}) {
   set_operator_threads(1);
-  const Text text(std::string(500, 'x') + "the quick brown fox", "made up");
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   if (hosts.empty()) hosts = {o.mesh.ranks()};
   testing::run_ranks(testing::places(hosts, rails), {}, [&](World& world) {
     Trainer<float> trainer(world, o, text);
@@ -209,7 +209,7 @@ TEST(MemoryLedger, IsWhatTheAllocatorSays) {
     const auto info = mallinfo2();
     return info.uordblks + info.hblkhd;
   };
-  const Text text(std::string(500, 'x') + "the quick brown fox", "made up");
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     const std::size_t before = allocated();
     Trainer<float> trainer(world, o, text);
@@ -219,6 +219,7 @@ TEST(MemoryLedger, IsWhatTheAllocatorSays) {
     for (const std::size_t bytes : ledger.now) sum += bytes;
     EXPECT_EQ(sum, ledger.total);
     EXPECT_GT(sum, 40u << 20);
+    if (allocated() == 0) GTEST_SKIP() << "missing capability: mallinfo2(), without a sanitizer";
     EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(allocated() - before),
                 0.01 * static_cast<double>(sum));
   });
