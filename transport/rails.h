@@ -28,9 +28,11 @@ namespace weft {
 struct RailsOptions {
   // A send of up to so many bytes is copied, and completes when the rail's transport has sent it; a
   // longer one completes with its receipt.
-  std::size_t copied_bytes = 16u << 10;
-  // Only longer messages are spread over several rails, and measured. Not less than copied_bytes.
-  std::size_t spread_bytes = 16u << 10;
+  std::size_t copied_bytes = (8u << 10) - 1;
+  // Only longer messages are spread over several rails, and measured. Not less than copied_bytes,
+  // and less than the shortest slice of a message that is cut (Tuning::rail_slice_min): else all
+  // slices of a message of some hundred KiB would go over one rail.
+  std::size_t spread_bytes = (8u << 10) - 1;
   std::int64_t suspect_us = 20'000;   // a lane that stands still for so long is asked about
   std::int64_t ping_us = 20'000;      // so often
   std::int64_t dead_us = 250'000;     // no answer for so long while another rail answers: dead

@@ -328,6 +328,22 @@ TEST_F(NetlabCollective, HierarchicalLoadsTheRailsEvenly) { measure("--algo hier
 
 TEST_F(NetlabCollective, AutoLoadsTheRailsEvenly) { measure("--algo auto"); }
 
+// 256 KiB over 4 hosts are cut into the shortest slices there are.
+TEST_F(NetlabCollective, ARankUsesBothItsRailsForShortSlices) {
+  const Output result =
+      run(kNetlab + "--name " + lab_name() +
+          " --hosts 4 --ppn 1 --rails 2 --rate 400mbit --counters " + file("counters") +
+          " -- weft perf all_reduce -b 256K -e 256K -w 2 -i 30 --no-check --algo ring");
+  ASSERT_EQ(result.exit_code, 0) << result.text;
+  const nlohmann::json report = json("counters");
+  ASSERT_EQ(report["ports"].size(), 8U);
+  for (std::size_t i = 0; i < report["ports"].size(); i += 2) {
+    const auto one = report["ports"][i]["tx_bytes"].get<std::int64_t>();
+    const auto other = report["ports"][i + 1]["tx_bytes"].get<std::int64_t>();
+    EXPECT_GT(std::min(one, other), (one + other) * 3 / 10) << report["ports"][i]["host"];
+  }
+}
+
 // Rank 1 sends `bytes` to rank 0 on a rail; all other ranks do nothing.
 int do_transfer(int rail, std::int64_t bytes) {
   const int rank = std::atoi(std::getenv("WEFT_RANK"));
