@@ -70,7 +70,7 @@ bool Core::fail_mismatch(const Operation* op) {
         const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
         Operation* other = by_id[id % by_id.size()];
         if (other && other->id == id && other->kind == Operation::Kind::kPlan)
-          other->run.complete(batch[i]);
+          other->complete(batch[i]);
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -136,6 +136,11 @@ Status Core::disagreement_status() {
       return;
     }
   };
+  // What other ranks sent in the user's operation that this one is a part of: they passed host
+  // memory.
+  const auto look_at_whole = [&](const GroupState::PartOf& whole) {
+    if (whole.record && whole.tag) look(*whole.group, whole.tag, whole.head, nullptr);
+  };
   const auto look_at = [&](const Operation& op, const Head& mine, const Run* run) {
     look(*op.group, op.call.tag, mine, run);
     for (const Past& past : op.group->past)
@@ -154,6 +159,11 @@ Status Core::disagreement_status() {
   };
   for (const Operation* op : active) {
     if (op->kind != Operation::Kind::kPlan || !found.ok()) continue;
+    if (const auto& whole = op->group->part_of; whole.record && whole.tag) {
+      look_at_board(*whole.group, whole.group->board_round + 1, whole.head, true);
+      if (found.ok()) look_at_whole(whole);
+      if (!found.ok()) break;
+    }
     look_at_board(*op->group, op->group->board_round + 1, op->run.head(), true);
     for (const Past& past : op->group->past)
       if (past.head.sign && found.ok())

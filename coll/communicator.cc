@@ -37,10 +37,6 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// Polls of a board before the first pause: a message that is nearly there should not wait for the
-// pause to end.
-constexpr int kEager = 32;
-
 // Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
 // is held by `lock` on entry; `status` is ok on entry.
 void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
@@ -71,8 +67,11 @@ const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, cons
                               .link_of = link};
     plan = std::make_unique<Plan>(
         compile(schedule, request, small && wants_packed(call.total_bytes, schedule)));
-    plan->algorithm = static_cast<int>(&a - algorithms().data());
-    plan->common = common_hash(*plan);
+    const Algorithm* const known = find_algorithm(c, a.name);
+    plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
+    // Once per plan; what a call carries of it is a word.
+    shape.rank = 0;
+    plan->common = common_hash(*plan, hash(g.me == 0 ? schedule : a.build(shape)));
   }
   return *plan;
 }
@@ -123,6 +122,8 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     call.head = signature(c, call, root, g.id, sequence + 1);
   else
     call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
+  if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
+    call.head.about[1] = g.part_of.head.about[1];
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
   const bool board = !call.uneven && (total != 0 || c == Collective::kBarrier) &&
                      on_board(g, core.tuning, c, forced, total, root);
@@ -168,7 +169,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   g.last = algorithm;
   g.last_on_board = false;
   const Plan& plan = core.plan_for(g, c, *algorithm, call, root, in_place);
-  Operation* op = core.take();
+  Operation* op = core.take_for(plan, total);
   op->record = record;
   op->collective = c;
   op->group = &g;

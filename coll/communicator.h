@@ -256,6 +256,7 @@ class Communicator {
  private:
   friend class World;
   friend class DeviceLane;
+  friend struct CommunicatorInside;  // of tests
   Status run(Collective c, Call&& call, Rank root);
   Handle start(Collective c, Call&& call, Rank root);
   void agree(bool blocking);

@@ -25,6 +25,14 @@ constexpr std::chrono::milliseconds kVerdictTime{1000};
 // How long a failure of ranks that are all alive takes to reach them.
 constexpr std::chrono::milliseconds kHeard{30};
 
+// The user's call that failed, "all_reduce #12".
+std::string call_title(const Operation& op) {
+  const GroupState::PartOf& whole = op.group->part_of;
+  const bool part = whole.record != 0;
+  return fmt::format("{} #{}", name(part ? whole.collective : op.collective),
+                     part ? whole.head.about[1] & kSignatureSequenceMask : op.group->sequence);
+}
+
 }  // namespace
 
 // ---- operations ----------------------------------------------------------------------------
@@ -40,9 +48,28 @@ Operation* Core::take() {
   op->status = {};
   op->receipts.reset();
   op->moved = false;
+  op->stirred = false;
   op->stall = {};
   op->look_after = kLookAfter;
   return op;
+}
+
+// Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a barrier
+// and an all_reduce do, find what each of them set up. Long ones share one operation's scratch.
+Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
+  constexpr std::size_t kShort = 64 << 10, kKept = 4;
+  // Those used last; a burst of asynchronous calls leaves any number behind.
+  const std::span recent = std::span(free_operations).last(std::min(kKept, free_operations.size()));
+  auto best = std::ranges::find_if(recent, [&](auto* op) { return op->run.bound_to(plan); });
+  if (best == recent.end() && bytes <= kShort && pool.size() < kKept) {
+    pool.push_back(std::make_unique<Operation>());
+    free_operations.push_back(pool.back().get());
+    return take();
+  }
+  if (best == recent.end() && bytes > kShort)
+    best = std::ranges::max_element(recent, {}, [](auto* op) { return op->run.scratch_bytes(); });
+  if (best != recent.end()) std::swap(*best, recent.back());
+  return take();
 }
 
 // From now on it has transfers.
@@ -128,9 +155,9 @@ void Core::launch(Operation* op) {
   }
 }
 
-void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes) {
+void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes, bool on_device) {
   enter_message(op, send, bytes);
-  post_message(op, data);
+  post_message(op, data, on_device);
 }
 
 void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
@@ -149,12 +176,13 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   op->record = watch->begin_message(g, send, bytes, op->root, number);
 }
 
-void Core::post_message(Operation* op, void* data) {
+void Core::post_message(Operation* op, void* data, bool on_device) {
   const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
   Transfer t;
   t.kind = op->sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer;
   t.data = data;
+  t.on_device = on_device;
   t.bytes = op->bytes;
   t.tag = op->call.tag;
   t.head = &op->call.head;
@@ -186,7 +214,7 @@ void Core::start_board(Operation* op) {
 // ---- progress ------------------------------------------------------------------------------
 
 bool Core::progress() {
-  std::array<Completion, 64> batch;
+  auto& batch = completions;
   bool moved = false;
   for (std::size_t l = 0; l < links.size(); ++l) {
     if (!link_used[l]) continue;
@@ -198,7 +226,7 @@ bool Core::progress() {
       if (!op || op->id != id) continue;
       op->moved = true;
       if (op->kind == Operation::Kind::kPlan) {
-        op->run.complete(batch[i]);
+        op->complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
         const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
         if (batch[i].code == Code::kMismatch && fail_disputed(op->call.head, peer, l)) return true;
@@ -216,16 +244,19 @@ bool Core::progress() {
     Operation* op = active[i];
     bool done;
     if (op->kind == Operation::Kind::kPlan) {
-      op->run.progress();
+      if (std::exchange(op->stirred, false)) op->run.progress();
       if (op->run.failure() != Code::kOk) {
         const Rank peer = op->run.failed_peer();
         if (op->run.failure() == Code::kMismatch && fail_mismatch(op)) return true;
         const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
         fail_after_verdict(
             Status(op->run.failure(),
-                   fmt::format("{} #{}: {} ({}{})", name(op->collective), op->group->sequence,
+                   fmt::format("{}: {} ({}{})", call_title(*op),
                                why.ok() ? fmt::format("rank {}", peer) : why.message(),
-                               op->run.failed_step(), rail_name(op->run.failed_link())),
+                               op->run.failed_step(),
+                               why.message().find(", rail ") == std::string::npos
+                                   ? rail_name(op->run.failed_link())
+                                   : std::string()),
                    peer));
         return true;
       }

@@ -78,6 +78,11 @@ struct Operation {
   Status status;
   std::optional<std::uint64_t> receipts;  // once it is done but for these, see Rails::receipts()
   bool moved = false;  // since check_deadline() looked
+  bool stirred = false;  // kPlan: transfers have ended since its last progress()
+  void complete(const Completion& transfer) {  // kPlan
+    run.complete(transfer);
+    stirred = true;
+  }
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
   std::unique_ptr<Detour> detour;  // of device memory, where only host memory will do
@@ -112,6 +117,7 @@ struct GroupCache {
   std::map<PickKey, std::vector<Candidate>> candidates;
   // Why an algorithm leaves its rails; empty where it does not.
   std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
+  bool proved = false;  // Core::prove_rails()
 };
 
 struct DeviceLanes;  // device_lane.h
@@ -149,7 +155,18 @@ struct GroupState {
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // calls on device memory, where there were any
+  // A lane's companion: the user's operation that its own ones are a part of. record 0: none.
+  struct PartOf {
+    std::uint64_t record = 0, tag = 0;
+    GroupState* group = nullptr;
+    Collective collective = Collective::kBarrier;
+    Head head = {};
+  } part_of;
 };
+
+// Polls in vain before the first relax(): a message that is nearly there should not wait for the
+// pause to end.
+inline constexpr int kEager = 32;
 
 // A hint to the processor that this is a polling loop.
 inline void relax() {
@@ -187,6 +204,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // Polls the transports and runs what became possible; true when any transfer ended.
   bool progress();
   Operation* take();  // a fresh operation
+  Operation* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
   void give_back(Operation* op);
   void finish(Operation* op, Status status);  // it is over
   void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
@@ -194,10 +212,11 @@ struct Core : std::enable_shared_from_this<Core> {
   void launch(Operation* op);
   void end_plan(Operation* op);  // it is over: others may start
   void start_board(Operation* op);
-  void start_message(Operation* op, bool send, void* data, std::size_t bytes);
+  void start_message(Operation* op, bool send, void* data, std::size_t bytes,
+                     bool on_device = false);
   // The same in two steps: it takes its number among those of the pair, and later goes.
   void enter_message(Operation* op, bool send, std::size_t bytes);
-  void post_message(Operation* op, void* data);
+  void post_message(Operation* op, void* data, bool on_device = false);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -247,7 +266,10 @@ struct Core : std::enable_shared_from_this<Core> {
   void stop_serving() noexcept;
   void serve();
 
-  // rails_setup.cc. Whether the rail contract lets this run; the same on all ranks.
+  // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the rail
+  // contract; where one has not, says so with the path, or throws Error (cross_rail "never").
+  void prove_rails(GroupState& g);
+  // Whether the rail contract lets this run; the same on all ranks.
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
   std::vector<int> stripes(Rank me, Rank peer, int home) const;
@@ -301,6 +323,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;                                // under way, kPlan and kMessage
+  std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
   std::vector<Operation*> by_id = std::vector<Operation*>(256);  // id % size, for completions
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;

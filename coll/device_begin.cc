@@ -9,6 +9,7 @@
 #include "coll/arguments.h"
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
+#include "coll/signature.h"
 
 namespace weft {
 namespace {
@@ -114,6 +115,10 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
     op->deterministic = g.shape.deterministic;
   }
+  op->mine.call = op->call.uneven
+                      ? uneven_signature(op->collective, op->call, op->root, core.job->rank(), g.id, 0)
+                      : signature(op->collective, op->call, op->root, g.id, 0);
+  op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
   const std::lock_guard order(lanes->mutex);
   DeviceLane& lane =
       lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
@@ -127,7 +132,13 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     handle->call = op->call;
     handle->root = op->root;
     handle->began_ns = 0;  // the engine's operations are timed
-    handle->record = core.watch->begin(g, op->collective, op->call, op->root, ++g.sequence);
+    op->tag = static_cast<std::uint64_t>(g.id) << kIdShift |
+              (g.sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
+    op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
+    seal(op->mine.call);
+    op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
+    handle->record =
+        core.watch->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -173,6 +184,7 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
     op->blocks = own_blocks(op->call, n);
     op->mine.in.gpu = in_on ? b.in.gpu : -1;
     op->mine.out.gpu = out_on ? b.out.gpu : -1;
+    op->mine.on_device = in_on || out_on;
     return start(device, g, std::move(op), captured, blocking);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
@@ -201,7 +213,11 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
   if (!taken) return nullptr;
 
   status = check_kinds(c, buffers);
-  if (!status.ok() || (call.count == 0 && c != Collective::kBarrier)) return nullptr;
+  if (!status.ok()) return nullptr;
+  if (call.count == 0 && c != Collective::kBarrier) {  // the host's way: it counts as a call
+    taken = false;
+    return nullptr;
+  }
   try {
     bool captured = false;
     status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);

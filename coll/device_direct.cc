@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "coll/device_gpudirect.h"
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
 
@@ -22,6 +23,8 @@ Schedule none(const Shape& shape) {
 }  // namespace
 
 const Algorithm kDirectPath{"device", Collective::kAllReduce, "in device memory", never, none};
+const Algorithm kGpuDirectPath{"gpudirect", Collective::kAllReduce,
+                               "in device memory, by RDMA cards", never, none};
 const Algorithm kStagedPath{"staged", Collective::kAllReduce, "through host memory", never, none};
 
 DirectPath::DirectPath(DeviceLane& lane, const DeviceOperation& op,

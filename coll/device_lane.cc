@@ -6,28 +6,12 @@
 #include <chrono>
 #include <cstring>
 
+#include "coll/device_gpudirect.h"
+#include "coll/signature.h"
 #include "topo/log.h"
 #include "transport/memory.h"
 
 namespace weft {
-namespace {
-
-std::string describe(const DeviceRecord& r) {
-  const auto c = static_cast<Collective>(r.collective);
-  const char* const type = name(static_cast<DType>(r.type));
-  std::string text = r.uneven ? fmt::format("{}_v #{} of {}", name(c), r.number, type)
-                              : fmt::format("{} #{} of {} x {}", name(c), r.number, r.count, type);
-  if (reduces(c)) text += fmt::format(", {}", name(static_cast<RedOp>(r.op)));
-  if (rooted(c)) text += fmt::format(", root {}", r.root);
-  return text;
-}
-
-bool same(const DeviceRecord& a, const DeviceRecord& b) {
-  return a.number == b.number && a.count == b.count && a.collective == b.collective &&
-         a.type == b.type && a.op == b.op && a.root == b.root && a.uneven == b.uneven;
-}
-
-}  // namespace
 
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
@@ -39,6 +23,7 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
   gpus_.resize(static_cast<std::size_t>(device_.count()));
+  gpudirect_ = std::make_unique<GpuDirect>(*this);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -48,6 +33,7 @@ DeviceLane::~DeviceLane() {
     changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || stop_; });
   }
   stop();
+  gpudirect_.reset();
   for (OfGpu& g : gpus_) {
     for (const Device::Event e : g.events) device_.free_event(e);
     for (const Device::Stream s : g.streams) device_.free_stream(s);
@@ -92,7 +78,11 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
     if (op->ordered) op->gate = gates_.take();
-    if (kind_ == Kind::kGraphs) op->mine.number = queue_.size();
+    if (kind_ == Kind::kGraphs) {
+      op->mine.number = queue_.size();
+      op->mine.call.about[1] |= op->mine.number + 1;
+      seal(op->mine.call);
+    }
   }
   if (op->ordered) gates_.put(op->gate, stream);
   {
@@ -135,6 +125,7 @@ void DeviceLane::serve() {
 
 void DeviceLane::run(DeviceOperation& op) {
   Status status;
+  const std::uint64_t record = begin_record(op);
   try {
     status = run_steps(op);
   } catch (const Error& e) {
@@ -156,7 +147,10 @@ void DeviceLane::run(DeviceOperation& op) {
     std::unique_lock lock(core_.mutex);
     if (!status.ok() && !core_.broken) core_.fail(status);
     if (!status.ok()) status = core_.failure;
+    companion_->part_of = {};
+    if (!op.handle) core_.watch->end(record, status.ok());
     if (op.handle) {
+      if (status.ok()) group_.remember(op.tag, op.mine.call);
       core_.finish(op.handle, status);
       if (op.detached) core_.give_back(op.handle);
       core_.device_done.notify_all();
@@ -167,6 +161,21 @@ void DeviceLane::run(DeviceOperation& op) {
   const std::lock_guard lock(mutex_);
   if (kind_ == Kind::kCalls) gates_.give_back(op.gate);
   op.gate.done->store(1, std::memory_order_release);
+}
+
+// What its steps are a part of. A replay is an operation of its own.
+std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
+  const std::lock_guard lock(core_.mutex);
+  const std::uint64_t record =
+      op.handle ? op.handle->record
+                : core_.watch->begin(group_, op.collective, op.call, op.root, ++replays_,
+                                     static_cast<std::uint8_t>(book::kReplay | how(op)));
+  companion_->part_of = {.record = record,
+                         .tag = op.tag,
+                         .group = &group_,
+                         .collective = op.collective,
+                         .head = op.mine.call};
+  return record;
 }
 
 void DeviceLane::wait_for_stream(const DeviceOperation& op) {
@@ -188,19 +197,14 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
     companion_->shape.deterministic = op.deterministic;
   }
+  op.mine.gpudirect = gpudirect_->wants(op);
   std::vector<DeviceRecord> records(n);
   static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
   if (Status s = wire_.all_gather(&op.mine, records.data(),
                                   sizeof(DeviceRecord) / sizeof(std::uint64_t), DType::kUInt64);
       !s.ok())
     return s;
-  for (std::size_t r = 0; r < n; ++r)
-    if (!same(records[r], op.mine))
-      return {Code::kMismatch,
-              fmt::format("ranks of a communicator called different operations on device memory: "
-                          "rank {} {}, rank {} {}",
-                          group_.me, describe(op.mine), r, describe(records[r])),
-              group_.ranks[r]};
+  if (Status s = agreement_of(records, group_.ranks, kind_ == Kind::kGraphs); !s.ok()) return s;
 
   if (op.call.uneven) {
     wait_for_stream(op);
@@ -209,7 +213,8 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     return s;
   }
 
-  bool on_device = false, direct = !op.forced && group_.one_machine &&
+  // Ranks that read each other's memory send nothing that could be checked.
+  bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
                                    n <= static_cast<std::size_t>(kDeviceOperands) &&
                                    op.collective != Collective::kBarrier;
   for (std::size_t r = 0; r < n; ++r) {
@@ -241,8 +246,10 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   } else {
     wait_for_stream(op);
   }
-  Status s = run_staged(*this, op);
-  note_path(op, &kStagedPath);
+  const bool by_cards = std::ranges::all_of(
+      records, [](const DeviceRecord& of_rank) { return of_rank.gpudirect != 0; });
+  Status s = by_cards ? gpudirect_->run(op, records) : run_staged(*this, op);
+  note_path(op, by_cards ? &kGpuDirectPath : &kStagedPath);
   return s;
 }
 

@@ -26,6 +26,8 @@
 
 namespace weft {
 
+class GpuDirect;  // device_gpudirect.h
+
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
@@ -33,6 +35,7 @@ struct DeviceOperation {
   Rank root = 0;
   bool in_place = false;
   DeviceRecord mine;                   // what the others are told
+  std::uint64_t tag = 0;               // that it would have on host memory; 0: captured
   const Algorithm* forced = nullptr;   // by set_algorithm()
   bool deterministic = false;          // by set_deterministic() or the World's options
   bool ordered = false;                // by a stream, at `gate`
@@ -61,10 +64,11 @@ class DeviceLane {
   void stop() noexcept;
   bool idle() const;
 
-  // ---- for the steps of an operation (device_direct.cc, device_staged.cc); lane thread only ----
+  // ---- for the steps of an operation ; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
   const GroupState& group() const { return group_; }
+  GroupState& companion() { return *companion_; }  // with the core's mutex held
   // Streams of the lane on a GPU, that wait for nothing else.
   static constexpr int kStreams = 2;
   Device::Stream stream(int gpu, int which);
@@ -86,6 +90,7 @@ class DeviceLane {
   DeviceOperation* next(std::unique_lock<std::mutex>& lock);
   void run(DeviceOperation& op);
   Status run_steps(DeviceOperation& op);
+  std::uint64_t begin_record(DeviceOperation& op);
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
@@ -97,6 +102,7 @@ class DeviceLane {
   std::unique_ptr<GroupState> companion_;
   Communicator wire_;
   std::uint64_t number_ = 0;  // of the next operation
+  std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
 
   mutable std::mutex mutex_;
@@ -107,6 +113,7 @@ class DeviceLane {
 
   DeviceGates gates_;
   bool told_ = false;  // that the direct path cannot be taken
+  std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<OfGpu> gpus_;
   std::byte* staging_ = nullptr;
@@ -120,6 +127,14 @@ struct DeviceLanes {
   std::unique_ptr<DeviceLane> calls, graphs;
   std::unique_ptr<DeviceMessages> messages;
 };
+
+// How the flight recorder marks it: bits of book::Record::state.
+std::uint8_t how(const DeviceOperation& op);
+
+// Whether all ranks called the same; if not, who and what, in the same words on every rank. world:
+// the ranks' world ranks.
+Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,
+                    bool captured);
 
 // What last_algorithm() calls the two ways; no schedules.
 extern const Algorithm kDirectPath, kStagedPath;

@@ -6,10 +6,13 @@
 
 #include "coll/types.h"
 #include "transport/device_peers.h"
+#include "transport/transport.h"
 
 namespace weft {
 
 struct DeviceRecord {
+  Head call;         // of signature(), with its place among the communicator's calls
+  Head before = {};  // of the call before it; sign 0: there is none
   // Must be the same on all ranks.
   std::uint64_t number = 0;  // of the operation in its lane; of a capture
   std::uint64_t count = 0;
@@ -19,6 +22,7 @@ struct DeviceRecord {
   double factor = 1;
   std::int32_t on_device = 0;    // some buffer of this rank is device or managed memory
   std::int32_t staged_only = 0;  // no way around host memory for this rank
+  std::uint64_t gpudirect = 0;  // 1: its cards would send and receive this in device memory
   DeviceAddress in, out;
 };
 

@@ -17,7 +17,8 @@ namespace {
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
   if (by_pairs(o)) alike.count = 0;
-  return fmt::format("{}{}: {}", name(o.collective), o.uneven ? "_v" : "", arguments(alike));
+  return fmt::format("{}{}: {}{}", name(o.collective), o.uneven ? "_v" : "", arguments(alike),
+                     o.lane ? ", by a lane" : "");
 }
 
 struct Finding {
@@ -25,6 +26,9 @@ struct Finding {
   Rank rank, other = kNoRank;
   std::string text;
   std::set<Rank> witnesses;  // who waits for it
+  // Of a link in memory, which loses nothing: ranks were looked at one after the other, and what
+  // seems lost came meanwhile. Told only where nothing else is.
+  bool memory = false;
 };
 
 class Judge {
@@ -50,6 +54,7 @@ class Judge {
     }
     if (findings_.empty()) find_circle(circle_);
     const Finding& root = *std::ranges::min_element(findings_, [](const auto& a, const auto& b) {
+      if (a.memory != b.memory) return b.memory;
       if (a.cause != b.cause) return a.cause < b.cause;
       if (a.witnesses.size() != b.witnesses.size()) return a.witnesses.size() > b.witnesses.size();
       return a.rank < b.rank;
@@ -90,7 +95,8 @@ class Judge {
   }
   void find(Finding finding) {
     for (Finding& known : findings_)
-      if (known.cause == finding.cause && known.rank == finding.rank) {
+      if (known.cause == finding.cause && known.rank == finding.rank &&
+          known.memory == finding.memory) {
         known.witnesses.merge(finding.witnesses);
         return;
       }
@@ -148,13 +154,14 @@ class Judge {
     }
     if (theirs->state == OpState::kFailed) return;
     if (peer->waits_s <= 0)
-      return find({Cause::kNotWaiting,
-                   r,
-                   kNoRank,
-                   fmt::format("rank {} began {} {} ago and does not wait for it: it is in its own "
-                               "code (state {})",
-                               r, words::full_title(op), seconds(theirs->started_s), peer->state),
-                   {t.rank}});
+      return find(
+          {Cause::kNotWaiting, r, kNoRank, words::not_waiting(*peer, *theirs), {t.rank}});
+    if (theirs->lane && theirs->surveyed && op.part != theirs->part) {
+      // Who is further on has sent what this step needs.
+      if (theirs->part > op.part && p.receives()) return lost(t, op, p, *peer);
+      if (theirs->part < op.part) descend(*peer);
+      return;
+    }
     const auto* back = progress_with(*theirs, t.rank, p.link);
     const bool all_told = theirs->surveyed && theirs->peers.size() < kMostPeers;
     if (by_pairs(op) && !back && all_told) return unequal_pair(t, op, p, *peer);
@@ -208,8 +215,11 @@ class Judge {
     const auto& [right, right_op] = many->second[0];
     const bool same =
         wrong_op->collective == right_op->collective && wrong_op->uneven == right_op->uneven;
+    const bool memory = same && arguments(*wrong_op) == arguments(*right_op);
+    const bool device = wrong_op->on_device || right_op->on_device;
     const auto passed = [&](const Step& s) {
-      return same ? fmt::format("rank {} passed {}", s.first->rank, arguments(*s.second))
+      const std::string where = memory ? words::memory(*s.second, device) : std::string();
+      return same ? fmt::format("rank {} passed {}{}", s.first->rank, arguments(*s.second), where)
                   : fmt::format("rank {} called {}{} ({})", s.first->rank,
                                 name(s.second->collective), s.second->uneven ? "_v" : "",
                                 arguments(*s.second));
@@ -243,7 +253,8 @@ class Judge {
          fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}{}",
                      link, hosts, a.rank, words::full_title(op), b.rank, words::counted(link, a, b),
                      by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
-         {to.rank}});
+         {to.rank},
+         link == "shm" || link == "shared memory"});
   }
 
   // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.

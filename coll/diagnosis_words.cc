@@ -32,7 +32,7 @@ const OperationReport* last_alike(const Testimony& on, const OperationReport& o,
   const OperationReport* newest = nullptr;
   for (const OperationReport& c : on.operations)
     if (c.comm == o.comm && c.leader == o.leader && c.members == o.members &&
-        c.message == o.message && (!o.message || (c.sends != o.sends && c.root == from)))
+        c.message == o.message && c.replay == o.replay && (!o.message || (c.sends != o.sends && c.root == from)))
       newest = &c;
   return newest;
 }
@@ -84,6 +84,19 @@ std::string not_called(const Testimony& t, const OperationReport& op, Rank waite
   }
   return fmt::format("rank {} never called {} ({}; {}, host {}, pid {})", t.rank, call,
                      last_call(t, op, waiter), doing, t.host, t.pid);
+}
+
+std::string not_waiting(const Testimony& t, const OperationReport& op) {
+  return fmt::format("rank {} began {} {} ago and {} (state {})", t.rank, full_title(op),
+                     seconds(op.started_s),
+                     op.lane ? "its stream has not come to it, or its GPU is at work"
+                             : "does not wait for it: it is in its own code",
+                     t.state);
+}
+
+std::string memory(const OperationReport& op, bool device) {
+  if (device) return op.lane ? ", in device memory" : ", in host memory";
+  return op.lane ? ", on a stream" : ", on no stream";
 }
 
 }  // namespace weft::words

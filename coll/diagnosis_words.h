@@ -24,5 +24,10 @@ std::string dead(const Testimony& t);
 std::string stopped(const Testimony& t, const OperationReport& op, const OperationReport* theirs,
                     Rank waiter);
 std::string not_called(const Testimony& t, const OperationReport& op, Rank waiter);
+// op: the rank's own
+std::string not_waiting(const Testimony& t, const OperationReport& op);
+// ", in device memory" and the like, of a call that other ranks made with another kind. device:
+// some of them in device memory.
+std::string memory(const OperationReport& op, bool device);
 
 }  // namespace weft::words

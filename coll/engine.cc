@@ -34,7 +34,7 @@ std::byte* Run::address(Where where, std::size_t offset, std::uint32_t lane) con
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
-  const bool same = plan_ == &plan && !call.uneven && !call_.uneven && call_.count == call.count &&
+  const bool same = bound_to(plan) && !call.uneven && !call_.uneven && call_.count == call.count &&
                     call_.type == call.type && slicing_.slice_bytes == slicing.slice_bytes &&
                     slicing_.rounds_in_flight == slicing.rounds_in_flight;
   call_ = call;
@@ -45,15 +45,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
     seal(call_.head);
   }
   make_pairs();
-  links_ = links;
-  batch_.resize(links.size());
-  phantom_ = false;
-  checked_links_ = 0;
-  for (std::size_t l = 0; l < links.size(); ++l) {
-    const Caps caps = links[l]->caps();
-    phantom_ = phantom_ || caps.phantom;
-    checked_links_ |= std::uint64_t{caps.checks} << l;
-  }
+  if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
   if (checked_links_) {
     sums_.assign(nlanes_ * nodes_, {});
     missing_.assign(nlanes_ * nodes_, 0);
@@ -73,6 +65,18 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   lanes_busy_ = nlanes_;
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane) activate(lane, lane);
   progress();
+}
+
+void Run::look_at(std::span<Transport* const> links) {
+  links_ = links;
+  batch_.resize(links.size());
+  phantom_ = false;
+  checked_links_ = 0;
+  for (std::size_t l = 0; l < links.size(); ++l) {
+    const Caps caps = links[l]->caps();
+    phantom_ = phantom_ || caps.phantom;
+    checked_links_ |= std::uint64_t{caps.checks} << l;
+  }
 }
 
 void Run::activate(std::uint32_t lane, std::uint64_t round) {

@@ -89,6 +89,8 @@ class Run {
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_size_; }
+  // Whether start() finds this plan set up, at least for one count.
+  bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
  private:
   struct Lane {
@@ -107,6 +109,7 @@ class Run {
     std::vector<std::size_t> offset, length;
   };
 
+  void look_at(std::span<Transport* const> links);
   void bind(const Plan& plan, const Slicing& slicing);
   void choose_rounds(const Slicing& slicing);
   void mark_first(std::vector<Extent>& round0) const;
@@ -157,6 +160,7 @@ class Run {
   };
 
   const Plan* plan_ = nullptr;
+  std::uint64_t bound_ = 0;  // its serial; 0: none
   Call call_;
   std::vector<Pair> pairs_;
   Slicing slicing_;

@@ -174,6 +174,7 @@ void Run::choose_rounds(const Slicing& slicing) {
 
 void Run::bind(const Plan& plan, const Slicing& slicing) {
   plan_ = &plan;
+  bound_ = plan.serial;
   nodes_ = plan.nodes.size();
   traffic_.clear();
   element_ = size_of(call_.type);

@@ -46,6 +46,7 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
   std::weak_ptr<GroupCache>& cache = caches[g->ranks];
   g->cache = cache.lock();
   if (!g->cache) cache = g->cache = std::make_shared<GroupCache>();
+  prove_rails(*g);
   return g;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 #include <tuple>
@@ -374,7 +375,11 @@ Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) 
   const Schedule ready = layout == Plan::Layout::kBlocks ? split_chunks(schedule) : schedule;
   for (const bool moved : {false, true}) {
     Compiler compiler(ready, request, layout, moved);
-    if (compiler.run()) return compiler.finish();
+    if (!compiler.run()) continue;
+    Plan plan = compiler.finish();
+    static std::atomic<std::uint64_t> serial{0};
+    plan.serial = ++serial;
+    return plan;
   }
   throw Error("a schedule mixes chunks that lie in different places");
 }

@@ -95,6 +95,7 @@ struct Plan {
   bool network = false;        // see PlanRequest
   int algorithm = -1;          // index into algorithms(), where it is one of them
   std::uint32_t common = 0;    // see common_hash() in signature.h
+  std::uint64_t serial = 0;    // no two plans of a process have the same, also when one is gone
 };
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.

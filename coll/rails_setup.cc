@@ -2,10 +2,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "coll/core.h"
 #include "coll/rail_contract.h"
+#include "coll/rail_voice.h"
 #include "topo/log.h"
 
 namespace weft {
@@ -40,9 +44,13 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
     const std::string line = watch->ports().trouble(rail);
     return line.empty() ? line : fmt::format(" ({})", line);
   };
-  rails->on_event([this, me, counted](const RailEvent& e) {
+  const auto voice = std::make_shared<RailVoice>(*job, *topology);
+  rails->on_event([this, me, counted, voice](const RailEvent& e) {
     watch->rail_event(e);
-    if (!e.first) return;
+    const bool tell = e.kind == RailEvent::Kind::kOut    ? voice->out(e.rail, e.seen_here)
+                      : e.kind == RailEvent::Kind::kBack ? voice->back(e.rail)
+                                                         : false;
+    if (!tell) return;
     const auto device = [&](Rank r) {
       return topology->place(r).rails[static_cast<std::size_t>(e.rail)].name;
     };
@@ -61,6 +69,35 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));
 }
 
+void Core::prove_rails(GroupState& g) {
+  if (g.shape.rail.empty() || g.shape.hosts.size() < 2 || std::exchange(g.cache->proved, true))
+    return;
+  // By collective: why its first algorithm leaves its rails; empty once one is found that does not.
+  std::map<Collective, std::string> why;
+  for (const Algorithm& a : algorithms()) {
+    if (!a.applies(g.shape)) continue;
+    const auto [it, first] = why.try_emplace(a.collective);
+    if (!first && it->second.empty()) continue;
+    const auto breach = find_breach(a, g.shape);
+    if (!breach)
+      it->second.clear();
+    else if (first)
+      it->second = fmt::format("{}: {}", a.name, to_string(*breach));
+  }
+  for (const auto& [collective, path] : why) {
+    if (path.empty()) continue;
+    const std::string text =
+        fmt::format("no algorithm of {} keeps to the rails of these {} ranks; {}", name(collective),
+                    g.ranks.size(), path);
+    if (options.cross_rail == "never")
+      throw Error(
+          fmt::format("{}. Give every host a rank on each rail, or allow it with "
+                      "WEFT_CROSS_RAIL=auto or allow",
+                      text));
+    if (g.me == 0) log().warn("weft: {}", text);
+  }
+}
+
 Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name) {
   if (g.shape.rail.empty()) return {};
   const auto [it, fresh] = g.cache->breaches.try_emplace({&a, root, g.shape.deterministic});
@@ -70,7 +107,9 @@ Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_n
     shape.root = root;
     if (const auto breach = find_breach(a, shape)) {
       why = to_string(*breach);
-      log().info("weft: {} {} leaves its rails: {}", name(a.collective), a.name, why);
+      const auto level = g.me == 0 ? spdlog::level::warn : spdlog::level::info;  // once per group
+      if (options.cross_rail == "auto" && !by_name)
+        log().log(level, "weft: {} {} leaves its rail: {}", name(a.collective), a.name, why);
     }
   }
   if (why.empty() || (options.cross_rail == "auto" && !by_name)) return {};

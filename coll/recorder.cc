@@ -107,6 +107,9 @@ Testimony BookView::read(int i) const {
     o.sequence = r.sequence;
     o.collective = static_cast<Collective>(r.collective);
     o.uneven = r.state & book::kUneven;
+    o.lane = r.state & book::kLane;
+    o.on_device = r.state & book::kDevice;
+    o.replay = r.state & book::kReplay;
     o.message = r.state & book::kMessage;
     o.sends = r.state & book::kSends;
     o.type = static_cast<DType>(r.type);
@@ -122,6 +125,7 @@ Testimony BookView::read(int i) const {
     if (found != surveys.end() && t.waits_s > 0 && o.state == OpState::kStarted) {
       const Survey& s = found->second;
       o.surveyed = true;
+      o.part = s.part;
       o.rounds = s.rounds;
       o.rounds_done = s.rounds_done;
       o.peers.assign(s.peers, s.peers + std::min<std::uint64_t>(s.npeers, book::kPeers));
@@ -260,6 +264,7 @@ void Recorder::stalled(const std::vector<Stalled>& operations) noexcept {
     if (i < operations.size()) {
       const Stalled& o = operations[i];
       s.number = o.number;
+      s.part = o.part;
       s.rounds = o.rounds;
       s.rounds_done = o.rounds_done;
       s.npeers = std::min<std::size_t>(o.peers.size(), book::kPeers);

@@ -77,16 +77,19 @@ struct Record {
   std::uint32_t comm;
   std::int32_t leader, members, root;
   std::uint8_t collective, type, op;
-  std::uint8_t state;  // OpState, and kUneven, kMessage, kSends
+  std::uint8_t state;  // OpState, and the bits below
   std::uint32_t took_ms;
 };
-inline constexpr std::uint8_t kUneven = 0x20, kMessage = 0x40, kSends = 0x80;
+// kLane: by a lane of device memory (device_lane.h); kDevice: this rank passed device memory;
+// kReplay: of a captured call.
+inline constexpr std::uint8_t kLane = 0x04, kDevice = 0x08, kReplay = 0x10, kUneven = 0x20,
+                              kMessage = 0x40, kSends = 0x80;
 static_assert(sizeof(SeqBox<Record>) == 64);
 
 // How far an operation is that waits.
 struct Survey {
   std::uint64_t number;  // of the operation, 0: none
-  std::uint64_t rounds, rounds_done;
+  std::uint64_t part, rounds, rounds_done;
   std::uint64_t npeers;
   PeerProgress peers[kPeers];
 };
@@ -163,7 +166,7 @@ class Recorder {
 
   // This rank waits and nothing moves: how far its operations are.
   struct Stalled {
-    std::uint64_t number = 0, rounds = 0, rounds_done = 0;
+    std::uint64_t number = 0, part = 0, rounds = 0, rounds_done = 0;
     std::vector<PeerProgress> peers;
   };
   void stalled(const std::vector<Stalled>& operations) noexcept;

@@ -36,7 +36,9 @@ struct Fields {
         sequence(h.about[1] & kSignatureSequenceMask),
         collective(static_cast<Collective>(h.about[2] & 0xff)),
         type(static_cast<DType>(h.about[2] >> 8 & 0xff)),
-        op(static_cast<RedOp>(h.about[2] >> 16 & 0xff)),
+        op(static_cast<RedOp>(h.about[2] >> 16 & 0x3f)),
+        lane(h.about[2] & kLaneBit),
+        on_device(h.about[2] & kDeviceBit),
         algorithm(static_cast<int>(h.about[2] >> 24 & 0xff) - 1),
         root(root_of(h)),
         elements(h.about[3] >> 32),
@@ -46,6 +48,7 @@ struct Fields {
   Collective collective;
   DType type;
   RedOp op;
+  bool lane, on_device;
   int algorithm;
   Rank root;
   std::uint64_t elements;
@@ -158,7 +161,7 @@ void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elemen
   head.about[3] = (elements & 0xffffffffu) << 32 | plan;
 }
 
-std::uint32_t common_hash(const Plan& plan) {
+std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
   std::uint64_t h = 0x9e3779b97f4a7c15u;
   const auto add = [&h](std::uint64_t x) {
     h = (h ^ x) * 0xbf58476d1ce4e5b9u;
@@ -169,6 +172,7 @@ std::uint32_t common_hash(const Plan& plan) {
   add(static_cast<std::uint64_t>(s.nchunks));
   add(static_cast<std::uint64_t>(plan.layout));
   add(plan.network);
+  add(first);
   for (const int b : s.block) add(static_cast<std::uint64_t>(b) + 1);
   for (const double w : s.weight) add(std::bit_cast<std::uint64_t>(w));
   return static_cast<std::uint32_t>(h >> 32);
@@ -209,6 +213,15 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
     return fmt::format("{} of {}: {}", call(x), data(x),
                        both("passed", fmt::format("counts with the digest {:06x}", x.digest),
                             fmt::format("counts with {:06x}", y.digest)));
+  if (x.lane != y.lane) {
+    const bool device = x.on_device || y.on_device;
+    const auto memory = [device](const Fields& f) {
+      if (device) return f.lane ? "device memory" : "host memory";
+      return f.lane ? "a stream" : "no stream";
+    };
+    return fmt::format("{}: {}; all ranks pass the same kind", whole_call(x),
+                       both("passed", memory(x), memory(y)));
+  }
   if (x.op != y.op)
     return fmt::format("{} of {}: {}", call(x), data(x), both("passed", name(x.op), name(y.op)));
   if (x.root != y.root)

@@ -51,6 +51,9 @@ inline Head signature(Collective c, const Call& call, Rank root, std::uint32_t c
 }
 
 inline constexpr std::uint64_t kUnevenBit = std::uint64_t{1} << 63;  // of about[2]
+// Of about[2], above the operator: on device memory or in the order of a stream, which all ranks
+// must do alike; and whether this rank's buffers are device memory, which they need not.
+inline constexpr std::uint64_t kLaneBit = std::uint64_t{1} << 23, kDeviceBit = kLaneBit >> 1;
 
 // The same of a call with blocks of different sizes; in an all_to_all_v what `me` (a world rank)
 // gets from a rank that sends it nothing: see pair_signature().
@@ -80,8 +83,9 @@ inline void seal(Head& head) {
   head.sign = sign ? sign : 1;
 }
 
-// What every rank's plan of this collective has in common, as a hash.
-std::uint32_t common_hash(const Plan& plan);
+// What every rank's plan of this collective has in common, as a hash. first: hash() of the schedule
+// of the communicator's rank 0, which every rank can build: it stands for the steps of all of them.
+std::uint32_t common_hash(const Plan& plan, std::uint64_t first);
 
 // Whether both are of the same communicator and number in its sequence.
 inline bool same_place(const Head& a, const Head& b) { return a.about[1] == b.about[1]; }

@@ -12,6 +12,8 @@
 #include "coll/arguments.h"
 #include "coll/plan.h"
 #include "coll/simulate.h"
+#include "transport/checked.h"
+#include "transport/fault.h"
 
 namespace weft {
 namespace {
@@ -67,6 +69,10 @@ struct SimJob::State {
     members.resize(n);
     for (const Rank r : world) {
       members[at(r)].endpoint = fabric.endpoint(r);
+      if (!options.fault.empty())
+        members[at(r)].endpoint = make_checked_transport(
+            make_faulty_transport(std::move(members[at(r)].endpoint), fault_from(options.fault), r),
+            r, static_cast<int>(n), [this] { ++retries; });
       members[at(r)].links = {members[at(r)].endpoint.get(), members[at(r)].endpoint.get()};
     }
     for (SimPause& p : options.pauses) {
@@ -306,6 +312,7 @@ struct SimJob::State {
   std::vector<Member> members;  // their endpoints go before the fabric does
   std::vector<std::pair<double, Rank>> deaths;
   std::uint32_t next_id = 1, first_id = 1;
+  std::uint64_t retries = 0;
   Status suspicion;
   double suspected_us = 0, decide_us = kNever;
 };
@@ -336,5 +343,6 @@ void SimJob::settle() {
 }
 
 const SimFabric& SimJob::fabric() const { return state_->fabric; }
+std::uint64_t SimJob::retries() const { return state_->retries; }
 
 }  // namespace weft

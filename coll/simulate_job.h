@@ -38,6 +38,8 @@ struct SimJobOptions {
   Tuning tuning;
   std::vector<SimPause> pauses;
   double deadline_us = 1e6;  // since anything moved at a rank that waits
+  // Damage on purpose (transport/fault.h), under transports that check and repair; empty: neither.
+  std::string fault = {};
   double verdict_us = 200;   // from the first sign of a failure until every rank knows the cause
 };
 
@@ -96,6 +98,7 @@ class SimJob {
   // Lets what is still under way in the fabric happen.
   void settle();
   const SimFabric& fabric() const;
+  std::uint64_t retries() const;  // messages that arrived changed and were asked for again
 
  private:
   struct State;

@@ -43,6 +43,9 @@ json to_json(const OperationReport& o) {
             {"collective", static_cast<int>(o.collective)},
             {"uneven", o.uneven},
             {"digest", o.digest},
+            {"lane", o.lane},
+            {"on_device", o.on_device},
+            {"replay", o.replay},
             {"message", o.message},
             {"sends", o.sends},
             {"type", static_cast<int>(o.type)},
@@ -55,6 +58,7 @@ json to_json(const OperationReport& o) {
             {"title", title(o)},
             {"arguments", arguments(o)}};
   if (!o.surveyed) return j;
+  j["part"] = o.part;
   j["rounds"] = o.rounds;
   j["rounds_done"] = o.rounds_done;
   j["peers"] = json::array();
@@ -78,6 +82,9 @@ OperationReport operation_from(const json& j) {
   o.collective = static_cast<Collective>(j.at("collective").get<std::uint8_t>());
   o.uneven = j.at("uneven");
   o.digest = j.at("digest");
+  o.lane = j.at("lane");
+  o.on_device = j.at("on_device");
+  o.replay = j.at("replay");
   o.message = j.at("message");
   o.sends = j.at("sends");
   o.type = static_cast<DType>(j.at("type").get<std::uint8_t>());
@@ -89,6 +96,7 @@ OperationReport operation_from(const json& j) {
   o.ended_s = j.at("ended_s");
   o.surveyed = j.contains("peers");
   if (!o.surveyed) return o;
+  o.part = j.at("part");
   o.rounds = j.at("rounds");
   o.rounds_done = j.at("rounds_done");
   for (const json& p : j.at("peers"))
@@ -114,7 +122,8 @@ const char* name(OpState state) {
 
 std::string title(const OperationReport& o) {
   if (!o.message)
-    return fmt::format("{}{} #{}", name(o.collective), o.uneven ? "_v" : "", o.sequence);
+    return fmt::format("{}{}{} #{}", o.replay ? "replayed " : "", name(o.collective),
+                       o.uneven ? "_v" : "", o.sequence);
   return fmt::format("{} #{} {} rank {}", o.sends ? "send" : "recv", o.sequence,
                      o.sends ? "to" : "from", o.root);
 }

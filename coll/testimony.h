@@ -41,6 +41,9 @@ struct OperationReport {
   Collective collective = Collective::kBarrier;
   bool uneven = false;   // with blocks of different sizes; count is their sum
   std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
+  // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
+  // replay of what was captured is counted apart.
+  bool lane = false, on_device = false, replay = false;
   bool message = false;  // point to point: root is the peer's world rank
   bool sends = false;    // message: a send
   DType type = DType::kFloat32;
@@ -52,12 +55,13 @@ struct OperationReport {
   double ended_s = 0;    // ago; not kStarted
   // Of one that got no further for some milliseconds, while its rank waited:
   bool surveyed = false;
+  std::uint64_t part = 0;  // lane: which of its steps waits; the same number on all ranks
   std::uint64_t rounds = 0, rounds_done = 0;
   std::vector<PeerProgress> peers;  // those with something outstanding first
 
   bool same_call(const OperationReport& other) const {
     return comm == other.comm && leader == other.leader && members == other.members &&
-           message == other.message && sequence == other.sequence;
+           message == other.message && replay == other.replay && sequence == other.sequence;
   }
 };
 

@@ -68,8 +68,9 @@ class Trace::Traced final : public Decorator {
       if (found == open_.end()) continue;
       const Open& o = found->second;
       const auto number = trace_.number_of_.find(static_cast<std::uint32_t>(out[i].id >> 32));
+      // With the round go the bits below it: channel and step.
       trace_.add({o.begin_ns, now, o.bytes, number == trace_.number_of_.end() ? 0 : number->second,
-                  static_cast<std::uint32_t>(o.tag >> kOrdinalBits) & ((1u << kRoundBits) - 1),
+                  static_cast<std::uint32_t>(o.tag) & ((1u << (kRoundBits + kOrdinalBits)) - 1),
                   o.peer, static_cast<std::int16_t>(link_), o.kind, out[i].code == Code::kOk});
       open_.erase(found);
     }
@@ -173,6 +174,7 @@ void Trace::write() const {
     o.sequence = c.o.sequence;
     o.collective = static_cast<Collective>(c.o.collective);
     o.uneven = c.o.state & book::kUneven;
+    o.replay = c.o.state & book::kReplay;
     o.message = c.o.state & book::kMessage;
     o.sends = c.o.state & book::kSends;
     o.root = c.o.root;
@@ -204,9 +206,12 @@ void Trace::write() const {
     fmt::print(file,
                ",\n{{\"ph\":\"X\",\"cat\":\"transfer\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
                "\"dur\":{:.3f},\"name\":\"{} {}\",\"args\":{{\"peer\":{},\"bytes\":{},"
-               "\"link\":\"{}\",\"round\":{},\"operation\":\"{}\",\"ok\":{}}}}}",
+               "\"link\":\"{}\",\"round\":{},\"channel\":{},\"step\":{},\"operation\":\"{}\","
+               "\"ok\":{}}}}}",
                rank_, tid, us(e.begin_ns), us(e.end_ns - e.begin_ns), verb(e.kind), e.peer, e.peer,
-               e.bytes, links_[static_cast<std::size_t>(e.link)], e.round,
+               e.bytes, links_[static_cast<std::size_t>(e.link)], e.round >> kOrdinalBits,
+               (e.round & ((1u << kOrdinalBits) - 1)) >> kChannelShift,
+               e.round & ((1u << kChannelShift) - 1),
                name == titles.end() ? "" : name->second, e.ok);
   }
   const bool known = offset_low_ > INT64_MIN / 8 && offset_high_ < INT64_MAX / 8;

@@ -35,7 +35,7 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
     return now_and_then;
   }
   if (++idle_ < spins_) {
-    relax();
+    if (idle_ > kEager) relax();
     return now_and_then;
   }
   if (idle_ < spins_ + core_.tuning.yields) {
@@ -66,8 +66,10 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
 // for.
 Status Core::deadline_status(Operation* op) {
   if (const Status known = job->failure(); !known.ok()) return known;
+  const GroupState::PartOf& whole = op->group->part_of;
   const std::string what =
-      fmt::format("{} did not finish within {} ms", name(op->collective), options.timeout.count());
+      fmt::format("{} did not finish within {} ms",
+                  name(whole.record ? whole.collective : op->collective), options.timeout.count());
   if (const Status why = watch->verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;

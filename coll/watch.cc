@@ -107,8 +107,11 @@ void Watch::align_clocks() {
 }
 
 std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, Rank root,
-                           std::uint64_t sequence) noexcept {
+                           std::uint64_t sequence, std::uint8_t how) noexcept {
+  if (g.part_of.record) [[unlikely]]
+    return g.part_of.record | kPart;
   book::Record o = record_of(g);
+  o.state |= how;
   o.sequence = sequence;
   std::uint64_t elements = o.count = call.count;
   if (call.uneven) {
@@ -148,7 +151,7 @@ std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t b
 std::size_t Watch::group_size(const GroupState& g) { return g.ranks.size(); }
 
 void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
-  if (trace_) trace_->name_transfers(op.id, op.record);
+  if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   op.size_class = size_class_of(total_bytes);
   op.algorithm = op.kind == Operation::Kind::kPlan ? op.group->last : nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
@@ -187,13 +190,17 @@ Status Watch::with_counters(const Status& failure) const {
   return {failure.code(), text.substr(0, kMostText), failure.rank()};
 }
 
+void Watch::end(std::uint64_t record, bool ok) noexcept {
+  if (record & kPart) return;
+  recorder_.end(record, ok ? OpState::kDone : OpState::kFailed);
+  if (trace_) trace_->end(record, ok);
+}
+
 void Watch::end(Operation& op) noexcept {
   const bool ok = op.status.ok();
-  recorder_.end(op.record, ok ? OpState::kDone : OpState::kFailed);
-  if (trace_) {
-    trace_->end(op.record, ok);
-    trace_->forget_transfers(op.id);
-  }
+  end(op.record, ok);
+  if (trace_) trace_->forget_transfers(op.id);
+  if (!ok && op.record & kPart) return;
   if (!ok) return counters_.calls[static_cast<std::size_t>(op.collective)].failures.add();
   if (core_.options.counters && op.began_ns) {
     const std::chrono::nanoseconds took(exact_ns() - op.began_ns);
@@ -353,7 +360,14 @@ void Watch::survey() {
   std::vector<Recorder::Stalled> stalled;
   for (const Operation* op : core_.active) {
     Recorder::Stalled s;
-    s.number = op->record;
+    s.number = op->record & ~kPart;
+    if (op->record & kPart) {
+      // Of several parts under way the one that the others wait for.
+      s.part = op->start + 1;
+      const auto known = std::ranges::find(stalled, s.number, &Recorder::Stalled::number);
+      if (known != stalled.end() && known->part < s.part) continue;
+      if (known != stalled.end()) stalled.erase(known);
+    }
     if (op->kind == Operation::Kind::kPlan) {
       s.rounds = op->run.rounds();
       s.rounds_done = op->run.rounds_done();

@@ -34,13 +34,18 @@ class Watch final : public Witness {
   ~Watch() override;
 
   // All below: with the core's mutex held.
-  // Returns what end() takes. sequence: of the call in its group.
+  // Returns what end() takes. sequence: of the call in its group. how: further bits of
+  // book::Record::state. What a lane runs for a user's operation has no record of its own: how far
+  // it is, is told of that one.
   std::uint64_t begin(const GroupState& g, Collective c, const Call& call, Rank root,
-                      std::uint64_t sequence) noexcept;
+                      std::uint64_t sequence, std::uint8_t how = 0) noexcept;
   std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                               std::uint64_t sequence) noexcept;
   void end(Operation& op) noexcept;
+  // Of one that is no Operation.
+  void end(std::uint64_t record, bool ok) noexcept;
   void end_at_once(std::uint64_t record) noexcept {
+    if (record & kPart) return;
     recorder_.end_at_once(record);
     if (trace_) trace_->end(record, true);
   }
@@ -86,6 +91,9 @@ class Watch final : public Witness {
   bool asked() override;
   void answer(const std::vector<std::string>& testimonies) override;
   void beat() override;
+
+  // In the number of a record: of a part of that operation.
+  static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
   void survey();

@@ -16,6 +16,7 @@
 #include "topo/discover.h"
 #include "topo/log.h"
 #include "transport/checked.h"
+#include "transport/device_fake_nic.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/ucx.h"
@@ -129,14 +130,14 @@ void Core::set_up(const Place& place) {
           fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
                       "WorldOptions::integrity must be the same on all ranks",
                       integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
-  const auto damage = [&](std::unique_ptr<Transport> t) {
+  const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!options.fault.empty())
-      t = make_faulty_transport(std::move(t), fault_from(options.fault), me);
+      t = make_faulty_transport(std::move(t), fault_from(options.fault), me, rail);
     return t;
   };
-  const auto check = [&](std::unique_ptr<Transport> t) {
+  const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (options.integrity)
-      t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); });
+      t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); }, rail);
     return t;
   };
   if (!no_shm) {
@@ -150,12 +151,16 @@ void Core::set_up(const Place& place) {
     std::vector<std::unique_ptr<Transport>> inner;
     for (int r = 0; r < topology->nrails(); ++r) {
       const Nic& nic = nics[static_cast<std::size_t>(r)];
-      inner.push_back(damage(verbs ? make_verbs_transport(*job, *topology, nic)
-                                   : make_ucx_transport(*job, *topology, nic)));
+      const bool replaceable = options.failover && topology->nrails() > 1;
+      inner.push_back(damage(verbs ? make_verbs_transport(*job, *topology, nic, replaceable)
+                                   : make_ucx_transport(*job, *topology, nic),
+                             r));
     }
+    for (auto& rail : inner)
+      if (!verbs) rail = with_fake_nic(std::move(rail));  // a real one registers its memory
     set_up_rails(inner);
-    for (auto& rail : inner) {
-      transports.push_back(check(std::move(rail)));
+    for (std::size_t r = 0; r < inner.size(); ++r) {
+      transports.push_back(check(std::move(inner[r]), static_cast<int>(r)));
       links.push_back(transports.back().get());
     }
   }

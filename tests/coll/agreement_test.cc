@@ -45,6 +45,14 @@ Status perform(Communicator& comm, const Call& c) {
       return comm.reduce_scatter(in.data(), out.data(), c.count, c.type, c.op);
     case Collective::kBroadcast:
       return comm.broadcast(in.data(), out.data(), c.count, c.type, c.root);
+    case Collective::kReduce:
+      return comm.reduce(in.data(), out.data(), c.count, c.type, c.op, c.root);
+    case Collective::kGather:
+      return comm.gather(in.data(), out.data(), c.count, c.type, c.root);
+    case Collective::kScatter:
+      return comm.scatter(in.data(), out.data(), c.count, c.type, c.root);
+    case Collective::kAllToAll:
+      return comm.all_to_all(in.data(), out.data(), c.count, c.type);
     default:
       return comm.barrier();
   }
@@ -112,6 +120,22 @@ TEST_P(Agreement, AnotherCount) {
         expect_both_sides(run(odd, {c, count}, {c, other}), odd, fmt::format("{} #\\d+: ", name(c)),
                           "passed", fmt::format("{} x float32", count),
                           fmt::format("{} x float32", other));
+      }
+}
+
+// Those in which not everybody hears from everybody; the odd one is the root, or not.
+TEST_P(Agreement, AnotherCountOrTypeInTheRest) {
+  for (const Collective c : {Collective::kReduce, Collective::kGather, Collective::kScatter,
+                             Collective::kAllToAll})
+    for (const std::size_t count : {64ul, 30000ul})
+      for (const Rank odd : {0, size() - 1}) {
+        SCOPED_TRACE(fmt::format("{} of {}, rank {} is odd", name(c), count, odd));
+        expect_both_sides(run(odd, {c, count}, {c, count + 1}), odd,
+                          fmt::format("{} #\\d+: ", name(c)), "passed",
+                          fmt::format("{} x float32", count), fmt::format("{} x float32", count + 1));
+        expect_both_sides(run(odd, {c, count}, {c, count, DType::kInt32}), odd,
+                          fmt::format("{} #\\d+: ", name(c)), "passed",
+                          fmt::format("{} x float32", count), fmt::format("{} x int32", count));
       }
 }
 

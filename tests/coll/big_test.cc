@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -111,6 +112,50 @@ void reduce_beyond_2_31(bool shared) {
 
 TEST(Big, AllReduceBeyond2To31BytesOfMalloc) { reduce_beyond_2_31(false); }
 TEST(Big, AllReduceBeyond2To31BytesOfWeftMemory) { reduce_beyond_2_31(true); }
+
+// Counts and bytes that need more than 32 bits. Every byte is one of a pattern whose period is no
+// power of two, so that what lies 2^32 bytes off is wrong.
+constexpr std::size_t kBeyond = (std::size_t{4} << 30) + 13, kPeriod = 251;
+
+void fill_beyond(std::uint8_t* data, int shift) {
+  std::uint8_t pattern[kPeriod * 256];
+  for (std::size_t i = 0; i < sizeof pattern; ++i)
+    pattern[i] = static_cast<std::uint8_t>((i % kPeriod + static_cast<std::size_t>(shift)) % kPeriod);
+  for (std::size_t at = 0; at < kBeyond; at += sizeof pattern)
+    std::memcpy(data + at, pattern, std::min(sizeof pattern, kBeyond - at));
+}
+
+// Samples, the ends, and both sides of 2^32.
+bool right_beyond(const std::uint8_t* data, const char* what, auto&& want) {
+  const auto check = [&](std::size_t i) { return same(data[i], want(i % kPeriod), what, i); };
+  for (std::size_t i = 0; i < kBeyond; i += i < 4096 || i > kBeyond - 8192 ? 1 : 4001)
+    if (!check(i)) return false;
+  return check(kBeyond - 1);
+}
+
+TEST(Big, AllReduceAndMessageBeyond2To32Bytes) {
+  if (!room_for(14 * kGiB)) GTEST_SKIP() << "missing capability: memory (14 GiB available)";
+  run_processes(2, [](World& world) {
+    Communicator comm = world.world();
+    Memory memory(kBeyond, false);
+    auto* data = reinterpret_cast<std::uint8_t*>(memory.data);
+    fill_beyond(data, comm.rank());
+    CHECK_OK(comm.all_reduce(data, data, kBeyond, DType::kUInt8, RedOp::kMax));
+    if (!right_beyond(data, "all_reduce", [](std::size_t i) {
+          return static_cast<std::int64_t>(std::max(i, (i + 1) % kPeriod));
+        }))
+      return false;
+    if (comm.rank() == 0) {
+      fill_beyond(data, 7);
+      CHECK_OK(comm.send(data, kBeyond, DType::kUInt8, 1));
+      return true;
+    }
+    CHECK_OK(comm.recv(data, kBeyond, DType::kUInt8, 0));
+    return right_beyond(data, "recv", [](std::size_t i) {
+      return static_cast<std::int64_t>((i + 7) % kPeriod);
+    });
+  });
+}
 
 // Blocks and uneven blocks beyond 2^31 bytes in one buffer.
 TEST(Big, BlocksBeyond2To31Bytes) {

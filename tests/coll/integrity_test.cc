@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <atomic>
+#include <memory>
+#include <sstream>
 
 #include "coll/communicator.h"
 #include "coll/metrics.h"
@@ -12,6 +17,7 @@
 #include "support/ranks.h"
 #include "support/setting.h"
 #include "tests/coll/calls.h"
+#include "topo/log.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -114,6 +120,74 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Integrity,
                                            Setting{"mixed2x2", {2, 2}, "auto"},
                                            Setting{"ucx2", {1, 1}, "ucx"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// A short message goes over the rail of its pair; that of the second ranks of both hosts is rail 1.
+TEST(Integrity, ADamagedRailIsNamed) {
+  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  WorldOptions o;
+  o.timeout = std::chrono::seconds(20);
+  o.integrity = true;
+  o.fault = "flip:rail=1,times=1000000,min=256";
+  o.transport = "ucx";
+  run_ranks(places({2, 2}, 2), o, [](World& world) {
+    Communicator comm = world.world();
+    // Nothing is wrong with rail 0.
+    std::vector<std::int32_t> data(1000, comm.rank());
+    Status s;
+    if (comm.rank() % 2 == 0) {
+      s = comm.rank() == 0 ? comm.send(data.data(), data.size(), DType::kInt32, 2)
+                           : comm.recv(data.data(), data.size(), DType::kInt32, 0);
+      EXPECT_TRUE(s.ok()) << s.to_string();
+    }
+    EXPECT_EQ(world.job().all_gather("").size(), 4u);
+    if (comm.rank() == 1) s = comm.send(data.data(), data.size(), DType::kInt32, 3);
+    if (comm.rank() == 3) s = comm.recv(data.data(), data.size(), DType::kInt32, 1);
+    if (s.ok()) s = comm.barrier();
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();
+    for (const char* part : {"rank 1 to rank 3 over ucx, rail 1: a message of 4000 bytes",
+                             "arrived changed", "5 times"})
+      EXPECT_NE(s.message().find(part), std::string::npos) << s.message();
+    EXPECT_EQ(s.message().find("rail 0"), std::string::npos) << s.message();
+  });
+}
+
+// A rank's long messages go over both rails, whatever rail its pair has: what each came over is
+// told, not that of the pair.
+TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
+  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  for (const int rail : {0, 1}) {
+    const auto lines = std::make_shared<std::ostringstream>();
+    const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines);
+    log().sinks().push_back(sink);
+    const auto level = log().level();
+    log().set_level(spdlog::level::warn);
+    WorldOptions o;
+    o.timeout = std::chrono::seconds(60);
+    o.integrity = true;
+    o.fault = fmt::format("flip:rail={},every=7,min=9000", rail);
+    o.transport = "ucx";
+    std::atomic<std::uint64_t> retries{0};
+    run_ranks(places({1, 1}, 2), o, [&](World& world) {
+      Communicator comm = world.world();
+      std::vector<std::int32_t> in(500000), out(in.size());
+      for (int i = 0; i < 10; ++i) {
+        for (std::size_t k = 0; k < in.size(); ++k) in[k] = testing::value(comm.rank() + i, k);
+        const Status s =
+            comm.all_reduce(in.data(), out.data(), in.size(), DType::kInt32, RedOp::kSum);
+        ASSERT_TRUE(s.ok()) << s.to_string();
+        ASSERT_TRUE(right(out, comm.size(), i));
+      }
+      retries += world.metrics().retries;
+    });
+    log().sinks().pop_back();
+    log().set_level(level);
+    const std::string told = lines->str();
+    EXPECT_GT(retries.load(), 0u);
+    EXPECT_NE(told.find(fmt::format("over ucx, rail {}: a message of", rail)), std::string::npos)
+        << told;
+    EXPECT_EQ(told.find(fmt::format("rail {}: a message of", 1 - rail)), std::string::npos) << told;
+  }
+}
 
 TEST(Integrity, MustBeTheSameOnAllRanks) {
   auto jobs = local_jobs(2);

@@ -7,12 +7,15 @@
 
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "support/ranks.h"
 
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Shape shape_of(int nhosts, int per_host, int nrails) {
@@ -141,6 +144,49 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
       }
     });
   }
+}
+
+// Proved when a communicator is made, before anything runs: of three ranks, the one that is alone on
+// its host is not on the rail of both others.
+TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
+  std::set<Collective> without;
+  const Shape shape = [] {
+    Shape s;
+    s.nranks = 3;
+    s.hosts = {{0, 1}, {2}};
+    s.rail = {0, 1, 0};
+    return s;
+  }();
+  for (const Algorithm& a : algorithms())
+    if (a.applies(shape)) without.insert(a.collective);
+  for (const Algorithm& a : algorithms())
+    if (a.applies(shape) && !find_breach(a, shape)) without.erase(a.collective);
+  for (const char* policy : {"auto", "never", "allow"}) {
+    WorldOptions options;
+    options.cross_rail = policy;
+    auto jobs = local_jobs(3);
+    const auto places = testing::places({2, 1}, 2);
+    std::vector<std::thread> threads;
+    std::vector<std::string> errors(3);
+    for (std::size_t r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          World(std::move(jobs[r]), places[r], options);
+        } catch (const Error& e) {
+          errors[r] = e.what();
+        }
+      });
+    for (auto& t : threads) t.join();
+    for (const std::string& e : errors) {
+      if (without.empty() || std::string(policy) != "never") {
+        EXPECT_EQ(e, "");
+        continue;
+      }
+      EXPECT_THAT(e, AllOf(HasSubstr("keeps to the rails of these 3 ranks"), HasSubstr(" -> rank "),
+                           HasSubstr(name(*without.begin()))));
+    }
+  }
+  EXPECT_FALSE(without.empty()) << "this shape shows nothing";
 }
 
 TEST(RailContract, AnUnknownPolicyIsNamed) {

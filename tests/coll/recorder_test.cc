@@ -99,7 +99,7 @@ TEST(Recorder, AStallIsToldWhileItLasts) {
   with_recorders(1, [](Rank, Recorder& recorder) {
     book::Record o = an_operation(1);
     const auto number = recorder.begin(o);
-    recorder.stalled({{number, 10, 4, {{3, 1, 5, 5, 6, 4}}}});
+    recorder.stalled({{number, 0, 10, 4, {{3, 1, 5, 5, 6, 4}}}});
     Testimony t = recorder.own();
     EXPECT_GT(t.waits_s, 0);
     ASSERT_EQ(t.operations.size(), 1u);

@@ -113,6 +113,7 @@ void soak(const std::vector<int>& hosts, const char* transport, long turns,
     EXPECT_EQ(wrong, 0) << "rank " << r;
     if (!testing::kSanitizer) {
       EXPECT_LE(growth, 512 / kThirds) << "KiB in each third, rank " << r;
+      EXPECT_LE(last.memory_kib - first.memory_kib, 8 << 10) << "KiB in all, rank " << r;
       EXPECT_LE(last.mappings, first.mappings + 2) << "rank " << r;
     }
     EXPECT_LE(last.files, first.files)

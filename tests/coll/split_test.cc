@@ -47,6 +47,48 @@ class Split : public ::testing::TestWithParam<Setting> {
   return ::testing::AssertionSuccess();
 }
 
+// A plan lives as long as its communicators; the next one may lie where it lay. What was worked out
+// for one must not be used for the other, though count and type are the same.
+TEST_P(Split, NothingIsLeftOfACommunicatorThatIsGone) {
+  run([](World& world) {
+    Communicator all = world.world();
+    const Rank me = all.rank();
+    constexpr std::size_t kCount = 48;  // elements, of the message or of a block
+    for (int i = 0; i < 60; ++i) {
+      // Without a rank, so that nobody else has the same ranks.
+      Communicator some = all.split(me == 1 ? Communicator::kNoColor : 0, i % 2 ? me : -me);
+      if (!some) continue;
+      const auto n = static_cast<std::size_t>(some.size()), at = static_cast<std::size_t>(some.rank());
+      std::vector<std::int64_t> in(n * kCount), out(n * kCount, -1), want;
+      std::iota(in.begin(), in.end(), 1000 * static_cast<std::int64_t>(at));
+      const auto of = [&](std::size_t rank, std::size_t k) {
+        return static_cast<std::int64_t>(1000 * rank + k);
+      };
+      switch (i % 4) {
+        case 0:
+          some.all_gather(in.data(), out.data(), kCount, DType::kInt64).check();
+          for (std::size_t r = 0; r < n; ++r)
+            for (std::size_t k = 0; k < kCount; ++k) want.push_back(of(r, k));
+          break;
+        case 1:
+          some.all_reduce(in.data(), out.data(), kCount, DType::kInt64, RedOp::kMax).check();
+          for (std::size_t k = 0; k < kCount; ++k) want.push_back(of(n - 1, k));
+          break;
+        case 2:
+          some.all_to_all(in.data(), out.data(), kCount, DType::kInt64).check();
+          for (std::size_t r = 0; r < n; ++r)
+            for (std::size_t k = 0; k < kCount; ++k) want.push_back(of(r, at * kCount + k));
+          break;
+        default:
+          some.reduce_scatter(in.data(), out.data(), kCount, DType::kInt64, RedOp::kMin).check();
+          for (std::size_t k = 0; k < kCount; ++k) want.push_back(of(0, at * kCount + k));
+      }
+      want.resize(out.size(), -1);
+      ASSERT_EQ(out, want) << "communicator " << i;
+    }
+  });
+}
+
 TEST_P(Split, ColorsAndKeysAsInMpi) {
   run([](World& world) {
     Communicator all = world.world();

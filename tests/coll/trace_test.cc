@@ -68,7 +68,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   std::map<std::pair<int, int>, double> free_at;  // of a track
   const auto trace = json(file("all.json"));
   ASSERT_TRUE(trace.is_object());
-  int transfers = 0;
+  int transfers = 0, last_step = 0;
   auto events = trace["traceEvents"].get<std::vector<nlohmann::json>>();
   std::ranges::stable_sort(events, {}, [](const auto& e) { return e.value("ts", -1.0); });
   for (const auto& e : events) {
@@ -88,6 +88,12 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
       continue;
     }
     ++transfers;
+    // A ring of four moves its chunks in up to six messages of a channel, round by round.
+    if (std::string(e["args"]["operation"]).starts_with("all_reduce")) {
+      EXPECT_LT(e["args"]["channel"], 8) << e;
+      EXPECT_LT(e["args"]["step"], 6) << e;
+      last_step = std::max(last_step, e["args"]["step"].get<int>());
+    }
     const int peer = e["args"]["peer"];
     EXPECT_EQ(e["args"]["ok"], true) << e;
     const bool send = std::string(e["name"]).starts_with("send");
@@ -114,6 +120,7 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
     }
   }
   EXPECT_GT(compared, 16);
+  EXPECT_GT(last_step, 0);
 }
 
 TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
@@ -123,6 +130,21 @@ TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   EXPECT_EQ(output.exit_code, 4) << output.text;
   EXPECT_THAT(output.text, HasSubstr("is no trace of one rank"));
   EXPECT_FALSE(fs::exists(file("y.json")));
+}
+
+// Of several files the damaged one is named.
+TEST_F(Observed, MergingNamesTheDamagedFile) {
+  const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
+  std::ofstream(file("good.json")) << good << R"("rank":0}})";
+  for (const char* const about : {R"("rank":"one"}})", R"("rank":1,"clock_ahead_us":[]}})",
+                                  R"("rank":1,"dropped":{}}})"}) {
+    std::ofstream(file("bad.json")) << good << about;
+    const Output output = run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY,
+                                          file("good.json"), file("bad.json"), file("y.json")));
+    EXPECT_EQ(output.exit_code, 4) << output.text;
+    EXPECT_THAT(output.text, HasSubstr(file("bad.json") + " is a damaged trace"));
+    EXPECT_FALSE(fs::exists(file("y.json")));
+  }
 }
 
 TEST_F(Observed, AFileOfEachRank) {
