@@ -221,8 +221,9 @@ void CheckedTransport::cancel(std::uint32_t id_high) noexcept {
 }
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
-                                                  int nranks, std::function<void()> retried) {
-  return std::make_unique<CheckedTransport>(std::move(inner), me, nranks, std::move(retried));
+                                                  int nranks, std::function<void()> retried,
+                                                  int rail) {
+  return std::make_unique<CheckedTransport>(std::move(inner), me, nranks, std::move(retried), rail);
 }
 
 }  // namespace weft

@@ -23,9 +23,11 @@ namespace weft {
 
 inline constexpr int kIntegrityTries = 5;
 
+// rail: what to call it in errors, where messages do not say themselves which one they came over.
 // retried: called, in poll(), for every message that is asked for again.
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
                                                   int nranks,
-                                                  std::function<void()> retried = [] {});
+                                                  std::function<void()> retried = [] {},
+                                                  int rail = -1);
 
 }  // namespace weft

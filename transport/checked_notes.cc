@@ -47,7 +47,7 @@ void CheckedTransport::note_ended(const Completion& c) {
     const auto rank = static_cast<Rank>((low & 0x7fffffff) / kWindow);
     const Note note = peer(rank).in[low % kWindow];
     post_note_receive(rank, low % kWindow);  // notes may overtake each other
-    heard(rank, note);
+    heard(rank, note, c.rail);
   }
 }
 
@@ -73,14 +73,19 @@ void CheckedTransport::say(Rank rank, Say what, std::uint64_t tag, std::uint32_t
   inner_->post({&t, 1});
 }
 
-void CheckedTransport::heard(Rank rank, const Note& note) {
+std::string CheckedTransport::over(int rail) const {
+  if (rail < 0) rail = rail_;
+  return rail < 0 ? caps_.name : fmt::format("{}, rail {}", caps_.name, rail);
+}
+
+void CheckedTransport::heard(Rank rank, const Note& note, int rail) {
   const Half* good = nullptr;
   for (const Half& h : note.half)
     if (h.sum() == h.check) good = &h;
   Peer& p = peer(rank);
   if (!good) {  // both halves: whatever it was about cannot be repaired
     p.corrupt = fmt::format("rank {} to rank {} over {}: a note about a message arrived changed",
-                            rank, me_, caps_.name);
+                            rank, me_, over(rail));
     for (const auto& [tag, id] : p.recvs)
       if (!recvs_[id].lent) complete({.id = id, .code = Code::kCorrupt});
     for (const auto& [tag, id] : p.sends) complete({.id = id, .code = Code::kCorrupt});
@@ -117,7 +122,7 @@ void CheckedTransport::ask_again(std::uint64_t id, std::uint32_t crc, std::uint3
   const std::string what = fmt::format(
       "rank {} to rank {} over {}: a message of {} bytes arrived changed (crc32c {:08x}, "
       "sent {:08x})",
-      t.peer, me_, caps_.name, t.bytes, found, crc);
+      t.peer, me_, over(r.where.rail), t.bytes, found, crc);
   if (++r.tries == kIntegrityTries) {
     p.corrupt = fmt::format("{}, {} times", what, r.tries);
     complete({.id = id, .code = Code::kCorrupt});

@@ -19,11 +19,12 @@ namespace weft {
 class CheckedTransport final : public Transport {
  public:
   CheckedTransport(std::unique_ptr<Transport> inner, Rank me, int nranks,
-                   std::function<void()> retried)
+                   std::function<void()> retried, int rail)
       : inner_(std::move(inner)),
         retried_(std::move(retried)),
         caps_(inner_->caps()),
         me_(me),
+        rail_(rail),
         own_bit_(std::uint64_t{1} << (caps_.tag_bits - 1)),
         peers_(static_cast<std::size_t>(nranks)) {
     caps_.tag_bits -= 1;
@@ -134,7 +135,8 @@ class CheckedTransport final : public Transport {
   void post_note_receive(Rank rank, std::uint32_t place);
   void note_ended(const Completion& c);
   void say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc, std::uint32_t number = 0);
-  void heard(Rank rank, const Note& note);
+  void heard(Rank rank, const Note& note, int rail);
+  std::string over(int rail) const;  // "ucx, rail 1", as far as known
   void ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
   void post_again(Transfer t, std::uint64_t id, std::uint32_t number);
@@ -171,6 +173,7 @@ class CheckedTransport final : public Transport {
   std::function<void()> retried_;
   Caps caps_;
   Rank me_;
+  int rail_;
   std::uint64_t own_bit_;
   std::vector<Peer> peers_;
   std::unordered_map<std::uint64_t, Send> sends_;  // by the caller's id

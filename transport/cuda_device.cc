@@ -75,6 +75,7 @@ class CudaDevice final : public Device {
   Residence residence(const void* pointer) const noexcept override;
 
   void* alloc(int gpu, std::size_t bytes) override {
+    const Relaxed relaxed;
     const OnGpu on(gpu);
     void* memory = nullptr;
     if (const cudaError_t e = cudaMalloc(&memory, bytes ? bytes : 1); e != cudaSuccess)
@@ -82,6 +83,7 @@ class CudaDevice final : public Device {
     return memory;
   }
   void free(void* memory) override {
+    const Relaxed relaxed;
     if (const cudaError_t e = cudaFree(memory); e != cudaSuccess) fail("cudaFree", -1, e);
   }
   void pin(void* memory, std::size_t bytes) override {
@@ -224,12 +226,41 @@ class CudaDevice final : public Device {
     cudaGetLastError();
   }
 
+  // The runtime's cudaDeviceFlushGPUDirectRDMAWrites() is the driver's cuFlushGPUDirectRDMAWrites():
+  // its manual says that it blocks until such writes are visible, and that it may be left out where
+  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING covers the scope.
+  bool takes_remote_writes(int gpu) const override {
+    return orders_remote_writes(gpu) ||
+           (attribute(gpu, cudaDevAttrGPUDirectRDMAFlushWritesOptions) &
+            cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+  }
+  void flush_remote_writes(int gpu) override {
+    if (orders_remote_writes(gpu)) return;
+    const Relaxed relaxed;
+    const OnGpu on(gpu);
+    if (const cudaError_t e =
+            cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                               cudaFlushGPUDirectRDMAWritesToOwner);
+        e != cudaSuccess)
+      fail("cudaDeviceFlushGPUDirectRDMAWrites", gpu, e);
+  }
+
   void enter_thread() noexcept override {
     cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&relaxed);
   }
 
  private:
+  static int attribute(int gpu, cudaDeviceAttr which) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, which, gpu) != cudaSuccess) cudaGetLastError();
+    return value;
+  }
+  static bool orders_remote_writes(int gpu) {
+    return attribute(gpu, cudaDevAttrGPUDirectRDMAWritesOrdering) >=
+           cudaGPUDirectRDMAWritesOrderingOwner;
+  }
+
   int count_;
   std::vector<std::string> names_, uuids_, addresses_;
   mutable std::mutex mutex_;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "transport/cuda_call.h"
+#include "transport/device.h"
 
 namespace weft {
 namespace {
@@ -19,6 +20,7 @@ using GetHandle = CUresult (*)(void*, CUdeviceptr, std::size_t, CUmemRangeHandle
 Dmabuf cuda_dmabuf(const void* data, std::size_t bytes) {
   static const auto call = cuda::driver_function<GetHandle>("cuMemGetHandleForAddressRange", 11070);
   if (call == nullptr) return {.why = "this driver has no cuMemGetHandleForAddressRange"};
+  const cuda::OnGpu on(device()->residence(data).gpu);  // the driver looks in the current context
   // Whole pages only; an allocation of CUDA begins with one, and its last one is its own.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(data);

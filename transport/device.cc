@@ -30,7 +30,8 @@ Device* look_for_device() {
   const char* text = std::getenv("WEFT_DEVICE");
   const std::string_view wanted = text ? text : "auto";
   Device* found = nullptr;
-  if (wanted == "fake") {
+  if (wanted == "fake" || wanted == "fake-nic") {
+    fake_device()->give_nics(wanted == "fake-nic");
     found = fake_device();
   } else if (wanted == "auto" || wanted == "cuda") {
 #ifdef WEFT_HAVE_CUDA
@@ -43,7 +44,7 @@ Device* look_for_device() {
   } else if (wanted == "off") {
     why_none = "WEFT_DEVICE=off";
   } else {
-    throw Error(fmt::format("WEFT_DEVICE={} is not one of auto, cuda, fake, off", wanted));
+    throw Error(fmt::format("WEFT_DEVICE={} is not one of auto, cuda, fake, fake-nic, off", wanted));
   }
   active_device.store(found);
   device_looked_for.store(true, std::memory_order_release);

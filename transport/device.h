@@ -105,6 +105,20 @@ class Device {
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;  // where it begins
   virtual void close(void* opened) noexcept = 0;
 
+  // Memory of a GPU that RDMA cards write to (GPUDirect). Whether kernels and copies that start after
+  // flush_remote_writes() see what a card has written, as its completion says, before the call.
+  virtual bool takes_remote_writes(int gpu) const {
+    (void)gpu;
+    return false;
+  }
+  virtual void flush_remote_writes(int gpu) { (void)gpu; }
+  // Where this processor, and so a card that knows no GPUs, finds the bytes of device memory. nullptr
+  // on a real GPU, whose memory cards reach otherwise (cuda_dmabuf.h).
+  virtual void* alias(const void* data) const noexcept {
+    (void)data;
+    return nullptr;
+  }
+
   // For threads of weft's own: their calls do not end a capture that the user's threads are at.
   virtual void enter_thread() noexcept {}
 };

@@ -207,6 +207,32 @@ void* FakeDevice::local(const void* pointer) const {
   return b->shadow + (static_cast<const std::byte*>(pointer) - b->window);
 }
 
+void* FakeDevice::alias(const void* data) const noexcept {
+  if (!nics_) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const Block* b = find(data);
+  if (!b || b->gpu == hidden_) return nullptr;
+  return b->shadow + (static_cast<const std::byte*>(data) - b->window);
+}
+
+void FakeDevice::write_remotely(void* to, std::vector<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  remote_writes_.push_back({to, std::move(bytes)});
+}
+
+void FakeDevice::flush_remote_writes(int gpu) {
+  check_injected("flush");
+  const std::lock_guard lock(mutex_);
+  std::erase_if(remote_writes_, [&](const RemoteWrite& w) {
+    const Block* b = find(w.to);
+    if (b && b->gpu != gpu) return false;
+    if (b)  // not freed meanwhile
+      std::memcpy(b->shadow + (static_cast<std::byte*>(w.to) - b->window), w.bytes.data(),
+                  w.bytes.size());
+    return true;
+  });
+}
+
 std::size_t FakeDevice::allocations() const {
   const std::lock_guard lock(mutex_);
   return blocks_.size();

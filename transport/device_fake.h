@@ -51,6 +51,9 @@ class FakeDevice final : public Device {
   ExportedMemory export_memory(const void* inside) override;
   void* open(const ExportedMemory& exported, int pid, int gpu) override;
   void close(void* opened) noexcept override;
+  bool takes_remote_writes(int) const override { return nics_; }
+  void flush_remote_writes(int gpu) override;
+  void* alias(const void* data) const noexcept override;
 
   // ---- for tests ----
   using Work = std::function<void()>;
@@ -67,7 +70,14 @@ class FakeDevice final : public Device {
   void* local(const void* pointer) const;
   // From now on GPUs do not reach each other's memory.
   void separate(bool on) { separate_ = on; }
-  // The next call of this name ("open", "launch", "copy", "export") throws, as a CUDA error would.
+  // From now on RDMA cards reach its memory (device_fake_nic.h makes one of any transport). Also
+  // with WEFT_DEVICE=fake-nic.
+  void give_nics(bool on) { nics_ = on; }
+  void hide_from_nics(int gpu) { hidden_ = gpu; }  // -1: none
+  bool has_nics() const { return nics_; }
+  // What a card writes: not there before flush_remote_writes() of that GPU.
+  void write_remotely(void* to, std::vector<std::byte> bytes);
+  // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA error would.
   void fail_next(const char* call);
   std::size_t allocations() const;  // own ones and opened ones, at present
   std::size_t late_writes() const;  // of streams to words that were freed
@@ -95,6 +105,13 @@ class FakeDevice final : public Device {
   std::uint64_t next_id_ = 1;
   std::string failing_;
   std::atomic<bool> separate_{false};
+  std::atomic<bool> nics_{false};
+  std::atomic<int> hidden_{-1};
+  struct RemoteWrite {
+    void* to;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<RemoteWrite> remote_writes_;  // not flushed
 };
 
 // The one of this process, made when first asked for and never destroyed.

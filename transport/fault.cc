@@ -143,6 +143,13 @@ std::uint64_t number(std::string_view key, std::string_view text) {
   return value;
 }
 
+// Of a rank or a rail.
+std::uint64_t small(std::string_view key, std::string_view text) {
+  const std::uint64_t value = number(key, text);
+  if (value > 1u << 24) throw Error(fmt::format("fault: {}={} is too large", key, text));
+  return value;
+}
+
 }  // namespace
 
 Fault fault_from(std::string_view text) {
@@ -165,9 +172,11 @@ Fault fault_from(std::string_view text) {
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = item.substr(std::min(equals + 1, item.size()));
     if (key == "rank")
-      f.rank = static_cast<Rank>(number(key, value));
+      f.rank = static_cast<Rank>(small(key, value));
     else if (key == "link")
       f.link = value;
+    else if (key == "rail")
+      f.rail = static_cast<int>(small(key, value));
     else if (key == "nth")
       f.nth = std::max<std::uint64_t>(1, number(key, value));
     else if (key == "every")
@@ -182,14 +191,14 @@ Fault fault_from(std::string_view text) {
       f.polls = number(key, value);
     else
       throw Error(fmt::format(
-          "fault: '{}' is not one of rank, link, nth, every, times, min, seed, polls", key));
+          "fault: '{}' is not one of rank, link, rail, nth, every, times, min, seed, polls", key));
   }
   return f;
 }
 
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
-                                                 const Fault& fault, Rank me) {
-  if ((fault.rank != kNoRank && fault.rank != me) ||
+                                                 const Fault& fault, Rank me, int rail) {
+  if ((fault.rank != kNoRank && fault.rank != me) || (fault.rail >= 0 && fault.rail != rail) ||
       (!fault.link.empty() && fault.link != inner->caps().name))
     return inner;
   return std::make_unique<Faulty>(std::move(inner), fault, me);

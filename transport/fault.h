@@ -1,7 +1,7 @@
 // A transport that does damage on purpose, to see what becomes of it.
 //
 // WEFT_FAULT=flip:rank=3,nth=100 on all ranks: the 100th message that rank 3 receives arrives with
-// one bit changed. For tests and for showing what integrity mode and the hang verdict say.
+// one bit changed. rail=1: only what comes over rail 1. For tests and for showing what integrity mode and the hang verdict say.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct Fault {
   Kind kind = Kind::kFlip;
   Rank rank = kNoRank;         // who does it; kNoRank: every rank
   std::string link;            // "shm", "ucx", ...: only there; empty: everywhere
+  int rail = -1;               // only there; -1: everywhere
   std::uint64_t nth = 1;       // the first message hit, counted from 1 per transport
   std::uint64_t every = 0;     // after it, every so many; 0: no more
   std::uint64_t times = 1;     // so many in a row each time
@@ -30,12 +31,12 @@ struct Fault {
   std::uint64_t polls = 1000;  // kDelay
 };
 
-// "flip:rank=3,nth=100,every=7,times=2,link=shm,min=64,seed=5", "drop:...", "delay:polls=50".
+// "flip:rank=3,nth=100,every=7,times=2,link=shm,rail=0,min=64,seed=5", "drop:...", "delay:polls=50".
 // Throws Error naming what is wrong with the text.
 Fault fault_from(std::string_view text);
 
-// `inner` itself where the fault is not for this rank or link.
+// `inner` itself where the fault is not for this rank, link or rail. rail: of `inner`; -1: of none.
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
-                                                 const Fault& fault, Rank me);
+                                                 const Fault& fault, Rank me, int rail = -1);
 
 }  // namespace weft

@@ -30,8 +30,7 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
       faces(inner.size()),
       used(inner.size(), false),
       expected(inner.size(), 0),
-      batch(inner.size()),
-      lanes_out(inner.size(), 0) {
+      batch(inner.size()) {
   for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
   caps.tag_bits -= 1;
   own_bit = std::uint64_t{1} << caps.tag_bits;
@@ -264,13 +263,12 @@ void Rails::State::handle(int rail, const Completion& c) {
 void Rails::State::progress() noexcept {
   ++polls;
   bool any = false;
-  std::array<Completion, 32> batch_done;
   for (int r = 0; r < nrails(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
-    const std::size_t n = inner[at]->poll(batch_done);
+    const std::size_t n = inner[at]->poll(polled);
     any = any || n != 0;
-    for (std::size_t i = 0; i < n; ++i) handle(r, batch_done[i]);
+    for (std::size_t i = 0; i < n; ++i) handle(r, polled[i]);
   }
   while (!failed.empty()) {
     const std::vector<Failed> now = std::exchange(failed, {});
@@ -291,8 +289,9 @@ std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
   if (face.handed == face.done.size()) {
     face.done.clear();
     face.handed = 0;
-    progress();
+    if (f <= last_polled) progress();  // once for all faces that are polled one after the other
   }
+  last_polled = f;
   const std::size_t n = std::min(out.size(), face.done.size() - face.handed);
   std::copy_n(face.done.begin() + static_cast<std::ptrdiff_t>(face.handed), n, out.begin());
   face.handed += n;

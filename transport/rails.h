@@ -53,8 +53,7 @@ struct RailEvent {
   enum class Kind : std::uint8_t { kOut, kReplay, kBack } kind = Kind::kOut;
   int rail = 0;
   Rank peer = kNoRank;
-  bool first = false;  // worth a line: the first lane of its rail to go, as seen here; the last one
-                       // to come back
+  bool seen_here = false;  // kOut: and not by the peer, who said so
   std::string cause;
   std::uint64_t messages = 0, bytes = 0;  // kReplay: that go over another lane now
 };

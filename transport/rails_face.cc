@@ -25,6 +25,11 @@ class Face final : public Transport {
       if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);
   }
   Caps caps() const override { return s_.caps; }
+  // Any rail may have to stand in.
+  bool reaches_device(void* data, std::size_t bytes) noexcept override {
+    return std::ranges::all_of(
+        s_.inner, [&](const auto& rail) { return rail->reaches_device(data, bytes); });
+  }
   Status cause(Rank peer) const override {
     if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
       const auto& p = s_.peers[static_cast<std::size_t>(peer)];

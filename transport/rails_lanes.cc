@@ -147,9 +147,8 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
   l.open = 0;
   say_down(rank, rail);
   ++counters.taken_out;
-  const bool first = lanes_out[static_cast<std::size_t>(rail)]++ == 0;
   log().debug("weft: rank {}: rail {} with rank {} taken out: {}", me, rail, rank, cause);
-  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, first && seen_here, cause});
+  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, seen_here, cause});
   if (l.peer_severed) settle_lane(rank, rail);
 }
 
@@ -194,9 +193,8 @@ void Rails::State::taken_back(Rank rank, int rail) {
   l.is = Lane::Is::kUp;
   l.moved = true;
   ++counters.taken_back;
-  const bool last = --lanes_out[static_cast<std::size_t>(rail)] == 0;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
-  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, last, l.cause});
+  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, false, l.cause});
   spread(rank, Why::kLanes);
 }
 

@@ -158,9 +158,11 @@ struct Rails::State {
   }
   void handle(int rail, const Completion& c);
   void complete(const Slot& slot, Code code) {
-    faces[slot.home].done.push_back({.id = slot.t.id, .code = code});
+    faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail});
   }
-  bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes; }
+  bool copied(const Transfer& t) const {
+    return t.bytes <= options.copied_bytes && !t.on_device;
+  }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
   // Any function of what both ends know is right. This one suits tags that count, in their low
   // bits or in those from the 14th on: neighbours are spread evenly.
@@ -247,10 +249,11 @@ struct Rails::State {
   bool warned = false;         // that datagrams do not pass
   int idle = 0;
   std::uint64_t polls = 0;
+  int last_polled = 0;  // face
+  std::array<Completion, 32> polled;  // of one progress()
   std::int64_t looked = 0, heard = 0;
   std::size_t retained = 0;  // sends without a receipt
   std::vector<std::uint64_t> unsent;  // receipts that a transport has, by counters.receipts
-  std::vector<int> lanes_out;  // by rail
   RailsCounters counters;
   std::function<void(const RailEvent&)> on_event;
 };

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "transport/hmac.h"
@@ -271,6 +273,13 @@ class Seeker {
   Step nearest_ = Step::kStarted;
 };
 
+// 0: it is none.
+std::uint16_t port_of(std::string_view text) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() ? port : 0;
+}
+
 }  // namespace
 
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask) {
@@ -278,7 +287,8 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   const auto space = door.find(' ');
   if (space == std::string::npos) throw Error("it listens nowhere");
   there.address = door.substr(0, space);
-  there.ports = {static_cast<std::uint16_t>(std::atoi(door.c_str() + space + 1))};
+  there.ports = {port_of(door.substr(space + 1))};
+  if (there.ports[0] == 0) throw Error(fmt::format("it listens at '{}', which is no port", door));
   // It waits for others, too, and has its own time from when it came.
   there.timeout = 2 * spec.timeout;
   RootLink link = Seeker(there, true).assemble();
@@ -304,8 +314,8 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
 std::vector<Endpoint> door_endpoints(const std::string& door) {
   const auto space = door.find(' ');
   if (space == std::string::npos) return {};
-  const std::vector<std::uint16_t> port{
-      static_cast<std::uint16_t>(std::atoi(door.c_str() + space + 1))};
+  const std::vector<std::uint16_t> port{port_of(door.substr(space + 1))};
+  if (port[0] == 0) return {};
   std::string problem;
   return resolve(door.substr(0, space), port, problem);
 }

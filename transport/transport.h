@@ -40,6 +40,8 @@ struct Transfer {
   // Where caps().checks. kSend: `crc` is the crc32c of the bytes already. kView: the caller computes
   // that of what it reads and gives it to verify() before release().
   bool summed = false, by_reader = false;
+  // `data` is memory of a GPU, at both ends, that reaches_device(): the processor keeps off it.
+  bool on_device = false;
   std::uint32_t crc = 0;
   Rank peer = kNoRank;     // world rank
   std::uint64_t tag = 0;
@@ -58,6 +60,7 @@ struct Completion {
   Code code = Code::kOk;       // not kOk: the transfer failed, cause(peer) says why
   const void* view = nullptr;  // kView: the bytes
   std::uint64_t token = 0;     // kView: what release() takes
+  std::int8_t rail = -1;       // that the message came over, where rails stand in for each other
 };
 
 struct Caps {
@@ -142,6 +145,14 @@ class Transport {
   }
 
   virtual Caps caps() const = 0;
+
+  // Whether the rail's hardware itself reads and writes this memory of a GPU (GPUDirect). False:
+  // something else would bring it there, or touches what passes. May register the memory: for such
+  // as is used again and again.
+  virtual bool reaches_device(void* data, std::size_t bytes) noexcept {
+    (void)data, (void)bytes;
+    return false;
+  }
 
   // Why transfers with `peer` fail; ok when they do not.
   virtual Status cause(Rank peer) const = 0;

@@ -12,6 +12,7 @@
 
 #include "topo/log.h"
 #include "topo/yield.h"
+#include "transport/verbs_flow.h"
 #include "transport/verbs_transport.h"
 
 namespace weft {
@@ -36,14 +37,6 @@ struct Greeting {
   std::uint32_t port_bytes = 0;
 };
 
-std::uint32_t flow_label(Rank a, Rank b, int lane) {
-  std::uint64_t x = (static_cast<std::uint64_t>(std::min(a, b)) << 32 |
-                     static_cast<std::uint64_t>(std::max(a, b))) * 0x9e3779b97f4a7c15u +
-                    static_cast<std::uint64_t>(lane + 1) * 0xbf58476d1ce4e5b9u;
-  x ^= x >> 29;
-  return static_cast<std::uint32_t>(x * 0x94d049bb133111ebu >> 44) | 1;  // 0 would mean none
-}
-
 }  // namespace
 
 bool verbs_available() { return true; }
@@ -58,12 +51,16 @@ bool verbs_everywhere(const Topology& topology) {
 }
 
 std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology,
-                                                const Nic& rail) {
-  return std::make_unique<VerbsTransport>(job, topology, rail);
+                                                const Nic& rail, bool replaceable) {
+  return std::make_unique<VerbsTransport>(job, topology, rail, replaceable);
 }
 
-VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& rail)
-    : rank_(job.rank()), size_(job.size()), peers_(static_cast<std::size_t>(job.size())) {
+VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& rail,
+                               bool replaceable)
+    : rank_(job.rank()),
+      size_(job.size()),
+      replaceable_(replaceable),
+      peers_(static_cast<std::size_t>(job.size())) {
   const auto where = [&](Rank r) {
     return r < topology.nranks()
                ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))

@@ -37,16 +37,21 @@ bool verbs_everywhere(const Topology& topology);
 // - cancel() takes back sends that are announced only and receives that nothing has come for. Where
 //   it meets a message half sent or half received, it closes the connections with that peer, since
 //   only so the devices are certain to let go of `data`: other transfers with it end with kAborted.
+// - The device's own reports (its port went down, a queue pair or the device failed) end the
+//   transfers concerned with kTransport, also of who only receives. A port that went down does so
+//   only where `replaceable`, which says that another rail stands in: else a link that is back before
+//   the retries are exhausted does no harm.
 // - Destruction waits for the acknowledgement of what was sent, for a second at most.
 //
 // verbs_settings.h lists the variables.
 std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology,
-                                                const Nic& rail);
+                                                const Nic& rail, bool replaceable = false);
 
 #ifndef WEFT_HAVE_VERBS
 inline bool verbs_available() { return false; }
 inline bool verbs_everywhere(const Topology&) { return false; }
-inline std::unique_ptr<Transport> make_verbs_transport(Job&, const Topology&, const Nic& rail) {
+inline std::unique_ptr<Transport> make_verbs_transport(Job&, const Topology&, const Nic& rail,
+                                                       bool = false) {
   throw Error("verbs: rail " + rail.name +
               ": weft was built without verbs; install libibverbs-dev and build again");
 }

@@ -2,10 +2,10 @@
 //
 // Registering pins pages and takes microseconds, so it should be done once per buffer. But a
 // registration belongs to pages, not to addresses: memory that is unmapped and mapped again at the
-// same place has other pages, and its old key writes into the void. Only for memory of weft::alloc
-// is it known for certain when it goes: each allocation has a serial number that is never used
-// again, and that is what registrations are kept by. Other memory is registered for one transfer,
-// never for another one. (docs/decisions/0017 says what else was thought of.)
+// same place has other pages, and its old key writes into the void. Only for memory of weft::alloc,
+// and for a DeviceRegion, is it known for certain when it goes: each has a serial number that is
+// never used again, and that is what registrations are kept by. Other memory is registered for one
+// transfer, never for another one. (docs/decisions/0017 says what else was thought of.)
 //
 // Knows nothing of verbs: Memory is what a registration is, and `make` makes one.
 #pragma once
@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "transport/device_region.h"
 #include "transport/shared_region.h"
 
 namespace weft {
@@ -80,8 +81,9 @@ class RegistrationCache {
 
   // A registration that covers [data, data + bytes).
   Lease acquire(void* data, std::size_t bytes, Use use) {
-    const RegionRef ref = find_region(data, bytes);
-    const std::size_t whole = ref.serial ? region_bytes(ref) : 0;
+    RegionRef ref = find_region(data, bytes);
+    if (ref.serial == 0) ref = find_device_region(data, bytes);
+    const std::size_t whole = bytes_now(ref);
     if (whole == 0 || whole > most_bytes_ || most_entries_ == 0) {
       ++counts_.once;
       once_.push_front({make_(data, bytes, use), {}, bytes, 1});
@@ -124,11 +126,14 @@ class RegistrationCache {
     kept_.erase(entry);
     ++counts_.evictions;
   }
+  static std::size_t bytes_now(const RegionRef& ref) {
+    return ref.serial >= kFirstDeviceRegion ? device_region_bytes(ref) : region_bytes(ref);
+  }
   // Memory that was freed since: its pages are pinned for nothing.
   void drop_freed() {
     for (auto it = kept_.begin(); it != kept_.end();) {
       const auto at = it++;
-      if (at->users == 0 && region_bytes(at->region) == 0) drop(at);
+      if (at->users == 0 && bytes_now(at->region) == 0) drop(at);
     }
   }
   // The least recently used go first; what is in use stays.

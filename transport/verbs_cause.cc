@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace weft {
 namespace {
 
@@ -44,6 +46,39 @@ std::string verbs_cause(ibv_wc_status status, std::uint32_t vendor_error) {
   return fmt::format("status {} ({}{}): {}", static_cast<int>(status), ibv_wc_status_str(status),
                      vendor_error ? fmt::format(", vendor {:#x}", vendor_error) : "",
                      likely(status));
+}
+
+VerbsScope scope_of(ibv_event_type type) noexcept {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR: return VerbsScope::kQueuePair;
+    case IBV_EVENT_PORT_ERR: return VerbsScope::kPort;
+    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_DEVICE_FATAL: return VerbsScope::kDevice;
+    default: return VerbsScope::kNobody;
+  }
+}
+
+std::string verbs_cause(ibv_event_type type) {
+  const auto words = [&]() -> std::pair<const char*, const char*> {
+    switch (type) {
+      case IBV_EVENT_QP_FATAL:
+        return {"IBV_EVENT_QP_FATAL", "the device gave up a queue pair: look at dmesg"};
+      case IBV_EVENT_QP_REQ_ERR:
+        return {"IBV_EVENT_QP_REQ_ERR", "the peer sent a request that is not valid here"};
+      case IBV_EVENT_QP_ACCESS_ERR:
+        return {"IBV_EVENT_QP_ACCESS_ERR", "the peer asked for memory that it may not touch"};
+      case IBV_EVENT_PORT_ERR:
+        return {"IBV_EVENT_PORT_ERR", "the link went down: a cable, a switch, or the interface"};
+      case IBV_EVENT_CQ_ERR:
+        return {"IBV_EVENT_CQ_ERR", "a completion queue overran or failed: look at dmesg"};
+      case IBV_EVENT_DEVICE_FATAL:
+        return {"IBV_EVENT_DEVICE_FATAL", "the device failed: look at dmesg"};
+      default: return {"an event", "nothing has failed"};
+    }
+  }();
+  return fmt::format("{} ({}): {}", words.first, ibv_event_type_str(type), words.second);
 }
 
 }  // namespace weft

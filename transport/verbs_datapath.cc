@@ -291,8 +291,12 @@ std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
   if (armed_) {
     armed_ = false;
     cq_->disarm();
+    quiet_polls_ = kQuietPolls;  // the device may have woken us to report
   }
-  reap();
+  if (reap() > 0)
+    quiet_polls_ = 0;
+  else if (++quiet_polls_ > kQuietPolls)
+    hear_device();
   return done_.hand_out(out);
 }
 
@@ -303,6 +307,7 @@ bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
   // What came before arming wakes nobody.
   if (reap() > 0) return false;
   fds.push_back(cq_->fd());
+  fds.push_back(device_->report_fd());
   return true;
 }
 

@@ -13,6 +13,7 @@
 
 #include "topo/status.h"
 #include "transport/cuda_dmabuf.h"
+#include "transport/verbs_cause.h"
 #include "transport/verbs_gpu.h"
 
 namespace weft {
@@ -143,6 +144,8 @@ VerbsDevice::VerbsDevice(const std::string& name, const VerbsSettings& settings)
     if (const int error = ibv_query_device(context_, &limits_))
       refuse(where(), "ibv_query_device", error, "is the driver loaded?");
     open_port();
+    // Looked at without waiting.
+    fcntl(context_->async_fd, F_SETFL, fcntl(context_->async_fd, F_GETFL) | O_NONBLOCK);
     errno = 0;
     domain_ = ibv_alloc_pd(context_);
     if (!domain_) refuse(where(), "ibv_alloc_pd", errno, "look at dmesg");
@@ -163,6 +166,26 @@ void VerbsDevice::close() noexcept {
 
 std::string VerbsDevice::where() const {
   return port_number_ ? fmt::format("device {} port {}", name_, port_number_) : "device " + name_;
+}
+
+bool VerbsDevice::next_report(VerbsReport& report) noexcept {
+  ibv_async_event event{};
+  if (ibv_get_async_event(context_, &event) != 0) return false;
+  report = {};
+  report.type = event.event_type;
+  switch (scope_of(event.event_type)) {
+    case VerbsScope::kPort: report.port = event.element.port_num; break;
+    case VerbsScope::kQueuePair: report.pair = event.element.qp; break;
+    default: break;
+  }
+  ibv_ack_async_event(&event);
+  return true;
+}
+
+bool VerbsDevice::port_active() const noexcept {
+  ibv_port_attr port{};
+  return ibv_query_port(context_, static_cast<std::uint8_t>(port_number_), &port) == 0 &&
+         port.state == IBV_PORT_ACTIVE;
 }
 
 void VerbsDevice::open_port() {
@@ -234,6 +257,11 @@ VerbsMemory::VerbsMemory(const VerbsDevice& device, void* data, std::size_t byte
   const int flags = access | device.relaxed();
   std::string gpu;
   if (VerbsGpu::owns(data)) {
+    if (void* const here = weft::device()->alias(data)) {
+      region_ = ibv_reg_mr_iova(device.domain(), here, bytes,
+                                reinterpret_cast<std::uint64_t>(data), flags);
+      if (region_) return;
+    }
     Dmabuf part = cuda_dmabuf(data, bytes);
     if (part.fd >= 0) {
       region_ = ibv_reg_dmabuf_mr(device.domain(), part.offset, bytes,

@@ -34,6 +34,12 @@ struct VerbsPort {
   static VerbsPort decode(std::string_view text);  // throws Error
 };
 
+struct VerbsReport {
+  ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
+  int port = 0;             // of reports about a port
+  ibv_qp* pair = nullptr;   // of reports about a queue pair; may be gone already
+};
+
 class VerbsDevice {
  public:
   // `name` as in `ibv_devices`. Opens the device, its port, and a protection domain.
@@ -58,6 +64,12 @@ class VerbsDevice {
   int relaxed() const { return settings_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0; }
   // "device mlx5_0 port 1".
   std::string where() const;
+
+  // What the device reports of its own accord: failed ports and queue pairs, mainly. False when there
+  // is nothing (more). Never waits.
+  bool next_report(VerbsReport& report) noexcept;
+  int report_fd() const { return context_->async_fd; }  // readable when there is one
+  bool port_active() const noexcept;  // as it is now
 
  private:
   void open_port();

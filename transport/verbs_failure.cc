@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "topo/log.h"
+#include "transport/verbs_cause.h"
 #include "transport/verbs_transport.h"
 
 namespace weft {
@@ -124,6 +125,30 @@ bool VerbsTransport::disputed(Rank peer, Head& theirs) const noexcept {
   if (peer < 0 || peer >= size_) return false;
   theirs = peers_[static_cast<std::size_t>(peer)].disputed;
   return theirs.sign != 0;
+}
+
+// What the device reports of its own accord, by which also who only receives notices.
+void VerbsTransport::hear_device() noexcept {
+  quiet_polls_ = 0;
+  for (VerbsReport report; device_->next_report(report);) {
+    const VerbsScope scope = scope_of(report.type);
+    const std::string why = verbs_cause(report.type);
+    log().debug("verbs: rank {}: {} reports {}", rank_, where_, ibv_event_type_str(report.type));
+    // A link that is back already does no harm. One that is not may be, before the retries are
+    // exhausted: only where another rail stands in is that not waited for.
+    if (scope == VerbsScope::kNobody) continue;
+    if (scope == VerbsScope::kPort && (report.port != device_->port_number() || !replaceable_ ||
+                                       device_->port_active()))
+      continue;
+    for (Peer& peer : peers_) {
+      const bool concerned =
+          scope != VerbsScope::kQueuePair ||
+          std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const Lane* lane) {
+            return lane->qp && lane->qp->handle() == report.pair;
+          });
+      if (peer.rank != rank_ && concerned) fail(peer, Code::kTransport, why);
+    }
+  }
 }
 
 }  // namespace weft

@@ -198,6 +198,17 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
   }
 }
 
+// What is registered here is kept, if it is a DeviceRegion.
+bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
+  if (gpu_.staging || !VerbsGpu::owns(data)) return false;
+  try {
+    return static_cast<bool>(cache_->acquire(data, bytes, Cache::Use::kWrite));
+  } catch (const std::exception& error) {
+    log().info("{}", error.what());
+    return false;
+  }
+}
+
 void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant) {
   const auto found = long_sends_.find(front.number);
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it

@@ -57,6 +57,7 @@ class VerbsQp {
 
   VerbsQpName name() const { return {qp_->qp_num, psn_}; }
   std::uint32_t number() const { return qp_->qp_num; }
+  ibv_qp* handle() const { return qp_; }
   int inline_bytes() const { return inline_bytes_; }  // what the device gave
 
   // To ready-to-send. Receives may be posted before. The peer must have done the same before

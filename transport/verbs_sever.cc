@@ -34,6 +34,7 @@ std::string VerbsTransport::reopen(Rank rank) noexcept {
   if (!peer) return {};
   try {
     device_->refresh();
+    hear_device();  // what it reported before concerns the connection that has ended
     end_all(*peer, Code::kAborted, false);  // an attempt before this one
     // Room in the completion queue for the new queue pairs: what the old ones left is dropped.
     for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {

@@ -27,7 +27,7 @@ namespace weft {
 
 class VerbsTransport final : public Transport {
  public:
-  VerbsTransport(Job& job, const Topology& topology, const Nic& rail);
+  VerbsTransport(Job& job, const Topology& topology, const Nic& rail, bool replaceable);
   ~VerbsTransport() override;
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
@@ -37,6 +37,7 @@ class VerbsTransport final : public Transport {
   void cancel(std::uint32_t id_high) noexcept override;
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
+  bool reaches_device(void* data, std::size_t bytes) noexcept override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
   void sever(Rank peer) noexcept override;
@@ -48,6 +49,8 @@ class VerbsTransport final : public Transport {
  private:
   using Cache = RegistrationCache<VerbsMemory>;
   static constexpr int kChain = 16;  // requests handed to the device at once, at most
+  // Polls that found nothing until the device's own reports are read, which is a system call.
+  static constexpr int kQuietPolls = 1024;
 
   // A message that is to go into a slot.
   struct Queued {
@@ -183,9 +186,11 @@ class VerbsTransport final : public Transport {
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
   void end_all(Peer& peer, Code code, bool told) noexcept;
   bool take_back(Peer& peer, std::uint32_t number);
+  void hear_device() noexcept;
 
   Rank rank_;
   int size_;
+  bool replaceable_;
   std::string where_;  // "device mlx5_0 port 1"
   VerbsSettings settings_;
   std::size_t slot_bytes_ = 0;
@@ -205,6 +210,7 @@ class VerbsTransport final : public Transport {
   std::vector<Lane*> touched_;    // have something to hand to the device
   Completions done_;
   bool armed_ = false;
+  int quiet_polls_ = 0;
 };
 
 }  // namespace weft

@@ -53,6 +53,37 @@ TEST(FakeDevice, NotEverythingCanBeMapped) {
   EXPECT_THROW(fake.free(pool), Error);
 }
 
+// What a card has written is there once its GPU is flushed, and not before.
+TEST(FakeDevice, WhatCardsWriteWantsFlushing) {
+  FakeDevice& fake = *fake_device();
+  auto* memory = static_cast<std::byte*>(fake.alloc(1, 100));
+  EXPECT_EQ(fake.alias(memory), nullptr);
+  EXPECT_FALSE(fake.takes_remote_writes(1));
+  fake.give_nics(true);
+  EXPECT_TRUE(fake.takes_remote_writes(1));
+  EXPECT_EQ(fake.alias(memory + 7), fake.local(memory + 7));
+  int on_stack = 0;
+  EXPECT_EQ(fake.alias(&on_stack), nullptr);
+  fake.hide_from_nics(1);
+  EXPECT_EQ(fake.alias(memory), nullptr);
+  fake.hide_from_nics(-1);
+
+  const auto* there = static_cast<const std::byte*>(fake.local(memory));
+  fake.write_remotely(memory + 9, std::vector<std::byte>(5, std::byte{3}));
+  fake.flush_remote_writes(0);
+  EXPECT_EQ(there[9], std::byte{0});
+  fake.flush_remote_writes(1);
+  EXPECT_EQ(there[8], std::byte{0});
+  EXPECT_EQ(there[9], std::byte{3});
+  EXPECT_EQ(there[13], std::byte{3});
+  EXPECT_EQ(there[14], std::byte{0});
+  // Of memory that was freed meanwhile nothing is left to write to.
+  fake.write_remotely(memory, std::vector<std::byte>(5, std::byte{4}));
+  fake.free(memory);
+  fake.flush_remote_writes(1);
+  fake.give_nics(false);
+}
+
 TEST(FakeDevice, CapturesGraphs) {
   FakeDevice& fake = *fake_device();
   const Device::Stream stream = fake.make_stream(0);

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "transport/device_fake.h"
 #include "transport/memory.h"
 #include "transport/verbs_cache.h"
 #include "transport/verbs_credits.h"
@@ -53,6 +54,34 @@ Cache cache_on(Board& board, std::size_t entries, std::size_t bytes) {
 }
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// Memory of a GPU that is weft's own, until it goes; not that of users.
+TEST(VerbsCache, DeviceRegionsAreRegisteredOnceUntilTheyGo) {
+  Board board;
+  Cache cache = cache_on(board, 8, 64 * kMiB);
+  Device& gpus = *fake_device();
+  auto region = std::make_unique<DeviceRegion>(gpus, 0, kMiB);
+  std::byte* const begin = region->data();
+  {
+    const auto lease = cache.acquire(begin + 1000, 10, Use::kRead);
+    EXPECT_EQ(lease.memory().data, begin);
+    EXPECT_EQ(lease.memory().bytes, kMiB);
+    (void)cache.acquire(begin + kMiB - 1, 1, Use::kWrite);
+    EXPECT_EQ(cache.counts().hits, 1u);
+    // Past its end is not it.
+    (void)cache.acquire(begin + kMiB - 1, 2, Use::kWrite);
+    EXPECT_EQ(cache.counts().once, 1u);
+  }
+  region.reset();
+  const DeviceRegion other(gpus, 0, kMiB);  // perhaps at the same place
+  EXPECT_NE(cache.acquire(other.data(), kMiB, Use::kWrite).memory().key, 1);
+  EXPECT_EQ(cache.entries(), 1u);
+  EXPECT_EQ(cache.counts().evictions, 1u);
+  void* const users = gpus.alloc(0, kMiB);
+  (void)cache.acquire(users, 10, Use::kWrite);
+  EXPECT_EQ(cache.counts().once, 2u);
+  gpus.free(users);
+}
 
 TEST(VerbsCache, WeftMemoryIsRegisteredOnceAndAsAWhole) {
   Board board;

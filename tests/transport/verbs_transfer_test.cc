@@ -7,11 +7,15 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "transport/verbs_queue_pair.h"
 #include "verbs_net.h"
@@ -66,22 +70,31 @@ TEST_F(VerbsTransfer, FreedAndMappedAgainNeverHitsAStaleKey) {
   }
 }
 
-std::uint64_t counter(const std::string& device, const char* name) {
-  std::ifstream file("/sys/class/infiniband/" + device + "/ports/1/hw_counters/" + name);
-  std::uint64_t value = 0;
-  file >> value;
-  return file ? value : 0;
+// The device's counters of receivers that were not ready, under the names that drivers give them;
+// none where it has none.
+std::optional<std::uint64_t> not_ready(const std::string& device) {
+  std::optional<std::uint64_t> sum;
+  for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err",
+                           "rnr_nak_retry_err", "out_of_buffer"}) {
+    std::ifstream file("/sys/class/infiniband/" + device + "/ports/1/hw_counters/" + name);
+    if (std::uint64_t value = 0; file >> value) sum = sum.value_or(0) + value;
+  }
+  return sum;
 }
 
 TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
-  const auto total = [] {
-    std::uint64_t sum = 0;
+  const auto all = [] {
+    std::vector<std::uint64_t> counts;
     for (const std::string& device : test_devices())
-      for (const char* name : {"rcvd_rnr_err", "send_rnr_err", "rnr_nak_retry_err"})
-        sum += counter(device, name);
-    return sum;
+      if (const auto count = not_ready(device)) counts.push_back(*count);
+    return counts;
   };
-  const std::uint64_t before = total();
+  const std::vector<std::uint64_t> before = all();
+  for (const std::string& device : test_devices())
+    if (!not_ready(device)) {
+      ASSERT_EQ(device.find("rxe"), device.npos) << "rdma_rxe counts them: under which name?";
+      GTEST_SKIP() << "missing capability: a counter of receivers not ready at " << device;
+    }
   Net both = net(2);
   std::deque<Buffer> from, to;
   for (std::uint64_t i = 0; i < 2000; ++i) {
@@ -93,7 +106,7 @@ TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
     if (i % 400 == 0) both.poll_all();  // mostly neither end looks
   }
   ASSERT_TRUE(both.finish());
-  EXPECT_EQ(total(), before);
+  EXPECT_EQ(all(), before);
 }
 
 TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
