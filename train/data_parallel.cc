@@ -24,10 +24,10 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
                                 : Tensor<T>::zeros(own, Use::kRemoteGradients);
   if (options.deterministic && (options.zero < 2 || kHasMaster<T>))
     sums_ = Tensor<Wide<T>>::zeros(gradients_.count(), Use::kRemoteGradients);
-  if (optimizer.adam || optimizer.momentum != 0)
+  if (updates() && (optimizer.adam || optimizer.momentum != 0))
     moment1_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
-  if (optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
-  if (kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (updates() && optimizer.adam) moment2_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
+  if (updates() && kHasMaster<T>) master_ = Tensor<Wide<T>>::zeros(own, Use::kOptimizer);
   if (!options.offload.empty()) offload_ = std::make_unique<Offload<Wide<T>>>(options.offload);
   send_state_away();
   for (int u = 0; u < static_cast<int>(state_.size()); ++u) {
@@ -206,19 +206,20 @@ void DataParallel<T>::bring_state_back() {
 template <class T>
 void DataParallel<T>::update(int step, double rate, double scale) {
   bring_state_back();
-  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-    T* w = part_weights(stored, p.offset + first);
-    const T* g = part_gradients(stored, p.offset + first);
-    const double decay = p.decays ? optimizer_.decay : 0;
-    const auto place = [&](Tensor<Wide<T>>& state) {
-      return state.empty() ? nullptr : state.data() + stored;
-    };
-    update_weights(w, place(master_), place(moment1_), place(moment2_), g, n,
-                   {optimizer_.adam,
-                    {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
-                    optimizer_.momentum,
-                    scale});
-  });
+  if (updates())
+    each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+      T* w = part_weights(stored, p.offset + first);
+      const T* g = part_gradients(stored, p.offset + first);
+      const double decay = p.decays ? optimizer_.decay : 0;
+      const auto place = [&](Tensor<Wide<T>>& state) {
+        return state.empty() ? nullptr : state.data() + stored;
+      };
+      update_weights(w, place(master_), place(moment1_), place(moment2_), g, n,
+                     {optimizer_.adam,
+                      {rate, optimizer_.beta1, optimizer_.beta2, optimizer_.epsilon, decay, step},
+                      optimizer_.momentum,
+                      scale});
+    });
   send_state_away();
   share_weights();
   forget_gradients();
@@ -233,9 +234,10 @@ template <class T>
 void DataParallel<T>::share_weights() {
   if (options_.zero == 3) return;
   const double start = now_s();
+  if (options_.server) pull();
   for (const Bucket& b : buckets_)
     mesh_.shard.all_gather(weights_.data() + b.begin, part(b.count()));
-  const double took = mesh_.shard.size() > 1 ? now_s() - start : 0;
+  const double took = mesh_.shard.size() > 1 || options_.server ? now_s() - start : 0;
   exposed_ += took;
   total_ += took;
 }

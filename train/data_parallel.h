@@ -44,6 +44,7 @@ struct DataParallelOptions {
   int micro_batches = 1;  // of this replica, per step
   bool sequence_parallel = false;
   std::string offload;  // folder where the optimizer's state waits for the next step; empty: memory
+  bool server = false;  // the first replica is a parameter server (data_parallel_server.cc); ZeRO 0
 };
 
 template <class T>
@@ -126,6 +127,10 @@ class DataParallel : public WeightStore {
   void fetch(int unit);
   void share_weights();
   void set_master();  // from the weights
+  bool updates() const { return !options_.server || mesh_.data.rank() == 0; }
+  Handle push(T* gradients, std::size_t count);
+  void push_in_order(Wide<T>* gradients, std::size_t count);
+  void pull();
   void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
   // Where this rank's part of the bucket begins in the flat buffer.

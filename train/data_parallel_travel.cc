@@ -86,7 +86,10 @@ void DataParallel<T>::reduce_in_order() {
     widen(all, gradients_.data(), gradients_.count());
   }
   if (mesh_.data.rank() == 0) add(all, sums_.data(), sums_.count());
-  mesh_.data.all_reduce(all, sums_.count());
+  if (options_.server)
+    push_in_order(all, sums_.count());
+  else
+    mesh_.data.all_reduce(all, sums_.count());
   copy(sums_.data(), all, sums_.count());
   gradients_.fill_zero();
 }
@@ -148,6 +151,8 @@ void DataParallel<T>::launch(const Bucket& bucket) {
     t.handle = mesh_.shard.beside<T>().reduce_scatter_async(
         t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
         RedOp::kSum);
+  } else if (options_.server && mesh_.data.size() > 1) {
+    t.handle = push(t.data, bucket.count());
   } else if (mesh_.replica.size() > 1) {
     t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
                                                           RedOp::kSum);
@@ -217,6 +222,7 @@ void DataParallel<T>::finish() {
       if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
     }
   }
+  double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
     if (reduces_in_order())
       sum_partial(u);
@@ -224,8 +230,11 @@ void DataParallel<T>::finish() {
       send_unit(u);
     state_[static_cast<std::size_t>(u)].done = 0;
   }
-  if constexpr (kOnDevice<T>) wait_for_device();  // until here it computed
-  const double start = now_s();
+  start += mesh_.tensor.seconds();
+  if constexpr (kOnDevice<T>) {
+    wait_for_device();  // until here it computed
+    start = now_s();
+  }
   while (!travels_.empty()) {
     advance(travels_.front(), true);
     arrived(travels_.front());

@@ -40,6 +40,8 @@ struct ServerReport {
     double worked_s = 0;     // from its answer to its next gradient
   };
   std::vector<PerWorker> workers;
+
+  ServerReport& operator+=(const ServerReport& later);  // of the same workers
 };
 
 // On rank 0. gradient_count elements come with each push; `apply` takes the gradient (it may use it

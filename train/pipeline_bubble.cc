@@ -59,8 +59,13 @@ std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& o
       PipelineRuntime<float> runtime(schedule, comm, stages);
       comm.barrier().check();
       const PipelineRun& run = runtime.run();
-      rows.push_back({name, m, measured_bubble(run, comm), simulate(schedule, {}).bubble,
-                      bubble_formula(schedule)});
+      const double measured = measured_bubble(run, comm);
+      std::int64_t ends[2] = {-run.begin_ns, run.end_ns};
+      comm.all_reduce(ends, ends, 2, DType::kInt64, RedOp::kMax).check();
+      const PipelineTime simulated = simulate(schedule, {});
+      rows.push_back({name, m, measured, simulated.bubble, bubble_formula(schedule),
+                      static_cast<double>(ends[0] + ends[1]) * 1e-9,
+                      simulated.time * std::chrono::duration<double>(time).count()});
     }
   return rows;
 }

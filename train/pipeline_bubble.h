@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "coll/communicator.h"
+#include "train/pipeline_schedule.h"
 
 namespace weft::train {
 
 struct BubbleOptions {
-  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+  std::vector<std::string> schedules = pipeline_schedule_names();
   std::vector<int> microbatches = {1, 2, 4, 8, 16, 32};
   int chunks = 2;       // stages per rank, of interleaved
   int op_us = 3000;     // of F, B and W each (the rank sleeps so long); split among the chunks
@@ -22,6 +23,9 @@ struct BubbleRow {
   int microbatches;
   double measured, simulated;
   double formula;  // -1: none for this shape
+  // From the first rank's begin to the last one's end, and what that takes at least: by the
+  // simulator, where no F, B or W is longer than its fixed time.
+  double seconds, least_seconds;
 };
 
 // Runs every schedule for every number of micro-batches that it takes (interleaved: multiples of

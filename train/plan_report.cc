@@ -12,6 +12,11 @@ namespace {
 
 double gb(double bytes) { return bytes / 1e9; }
 
+// GB to four digits, or all digits of a whole number.
+std::string digits(double bytes) {
+  return gb(bytes) < 1000 ? fmt::format("{:.4g}", gb(bytes)) : fmt::format("{:.0f}", gb(bytes));
+}
+
 // "1,208.02"
 std::string millions(std::int64_t value) {
   const std::int64_t hundredths = (value + 5000) / 10000;
@@ -47,10 +52,10 @@ std::string head(const Plan& plan) {
   std::vector<int> degrees{1, 8};
   if (c.gpus > 8) degrees.push_back(c.gpus);
   for (const int d : degrees)
-    text += fmt::format("{:>8}  {:>10.4g}  {:>6.4g}  {:>6.4g}  {:>6.4g}\n", d, gb(n * kStateBytes),
-                        gb(n * state_bytes_per_parameter(1, d)),
-                        gb(n * state_bytes_per_parameter(2, d)),
-                        gb(n * state_bytes_per_parameter(3, d)));
+    text += fmt::format("{:>8}  {:>10}  {:>6}  {:>6}  {:>6}\n", d, digits(n * kStateBytes),
+                        digits(n * state_bytes_per_parameter(1, d)),
+                        digits(n * state_bytes_per_parameter(2, d)),
+                        digits(n * state_bytes_per_parameter(3, d)));
   return text;
 }
 

@@ -1,14 +1,8 @@
 #include "train/spiral.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
-#include <thread>
-
-#include "topo/clock.h"
 
 namespace weft::train {
 namespace {
@@ -32,7 +26,6 @@ class Normal {
   std::uint64_t state_;
 };
 
-constexpr std::size_t kMostArms = 16;
 constexpr std::size_t kBlock = 16;  // samples that are added one by one
 
 }  // namespace
@@ -94,7 +87,7 @@ double SpiralNet::add_block(const SpiralData& data, std::size_t begin, std::size
                             std::size_t total, std::span<double> gradient) const {
   const std::size_t n = hidden_;
   std::vector<double> hidden(n), error(n);
-  double out[kMostArms];
+  double out[SpiralOptions::kMostArms];
   const double* w2 = weights.data() + 3 * n;
   double *gx = gradient.data(), *gy = gx + n, *gb = gy + n, *g2 = gb + n, *gb2 = g2 + arms_ * n;
   double loss = 0;
@@ -144,159 +137,13 @@ void SpiralNet::update(std::span<const double> gradient) {
 
 double SpiralNet::accuracy(const SpiralData& data) const {
   std::vector<double> hidden(hidden_);
-  double out[kMostArms];
+  double out[SpiralOptions::kMostArms];
   int right = 0;
   for (std::size_t i = 0; i < data.size(); ++i) {
     scores(data, i, hidden.data(), out);
     right += std::max_element(out, out + arms_) - out == data.arm[i];
   }
   return static_cast<double>(right) / static_cast<double>(data.size());
-}
-
-namespace {
-
-void require_sane(const Communicator& comm, const SpiralOptions& o) {
-  const auto refuse = [](const std::string& text) { throw Error("spiral: " + text); };
-  if (o.sync != "allreduce" && o.sync != "ps" && o.sync != "ps-async")
-    refuse(fmt::format("no synchronisation '{}'; there are: allreduce, ps, ps-async", o.sync));
-  if (o.sync != "allreduce" && comm.size() < 2)
-    refuse(fmt::format("a parameter server needs a rank of its own: take 2 ranks or more, not {}",
-                       comm.size()));
-  if (o.iterations < 1 || o.hidden < 1 || o.points_per_arm < 1 || o.staleness < 0 || o.arms < 2 ||
-      static_cast<std::size_t>(o.arms) > kMostArms)
-    refuse(
-        fmt::format("{} iterations, {} hidden units, {} points per arm, staleness {}, {} arms: at "
-                    "least 1, 1, 1, 0, and 2 to {} arms",
-                    o.iterations, o.hidden, o.points_per_arm, o.staleness, o.arms, kMostArms));
-  // All ranks must mean the same run, or they wait for each other in vain.
-  const std::vector<double> mine{static_cast<double>(o.iterations),
-                                 static_cast<double>(o.hidden),
-                                 static_cast<double>(o.points_per_arm),
-                                 static_cast<double>(o.arms),
-                                 static_cast<double>(o.staleness),
-                                 static_cast<double>(o.seed),
-                                 o.rate,
-                                 o.regularisation,
-                                 o.sync == "allreduce" ? 0.0
-                                 : o.sync == "ps"      ? 1.0
-                                                       : 2.0};
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
-  Communicator c = comm;
-  c.all_gather(mine.data(), all.data(), mine.size(), DType::kFloat64).check();
-  for (int r = 0; r < comm.size(); ++r)
-    if (!std::equal(mine.begin(), mine.end(), all.begin() + r * static_cast<long>(mine.size())))
-      refuse(fmt::format("rank {} was given other options than rank {}", r, comm.rank()));
-}
-
-// One worker: its samples, its gradient (the last element is the loss).
-struct Worker {
-  Worker(const SpiralOptions& o, int index, int workers)
-      : data(make_spiral(o)), net(o), index(index), workers(workers), gradient(net.size() + 1) {
-    slow_us = index == workers - 1 ? o.straggler_us : 0;
-  }
-  void compute() {
-    std::fill(gradient.begin(), gradient.end(), 0.0);
-    const auto mine = [&](int w) {
-      return data.size() * static_cast<std::size_t>(w) / static_cast<std::size_t>(workers);
-    };
-    gradient.back() = net.add_gradient(data, mine(index), mine(index + 1), data.size(),
-                                       std::span(gradient).first(net.size()));
-    if (slow_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
-  }
-  SpiralData data;
-  SpiralNet net;
-  int index, workers, slow_us;
-  std::vector<double> gradient;
-};
-
-// Applies the sum of all workers' gradients, and remembers the curve.
-// Where it is one worker's only, of `parts`, its loss stands for all.
-void apply(const SpiralOptions& o, const SpiralData& data, SpiralNet& net, int iteration,
-           std::span<double> gradient, int parts, SpiralResult& result) {
-  const double penalty = net.add_regularisation(gradient.first(net.size()));
-  const bool show = o.report_every > 0 && iteration % o.report_every == 0;
-  const bool last = iteration + 1 == o.iterations;
-  const double loss = (gradient.back() + penalty) * parts;
-  if (show) result.curve.push_back({iteration, loss, net.accuracy(data)});
-  net.update(gradient.first(net.size()));
-  if (last) result.curve.push_back({o.iterations, loss, net.accuracy(data)});
-}
-
-}  // namespace
-
-SpiralResult run_spiral(Communicator comm, const SpiralOptions& o) {
-  require_sane(comm, o);
-  SpiralResult result;
-  const bool server = o.sync != "allreduce";
-  result.workers = comm.size() - (server ? 1 : 0);
-  if (!server) comm.set_algorithm(Collective::kAllReduce, o.algorithm);
-  Worker worker(o, comm.rank() - (server ? 1 : 0), result.workers);
-  SpiralNet& net = worker.net;
-  comm.barrier().check();
-  const double begin = now_s();
-
-  if (!server) {
-    for (int i = 0; i < o.iterations; ++i) {
-      worker.compute();
-      const double from = now_s();
-      comm.all_reduce(worker.gradient.data(), worker.gradient.data(), worker.gradient.size(),
-                      DType::kFloat64, RedOp::kSum)
-          .check();
-      result.waited_s += now_s() - from;
-      apply(o, worker.data, net, i, worker.gradient, 1, result);
-    }
-  } else {
-    ServerOptions options;
-    options.iterations = o.iterations;
-    options.asynchronous = o.sync == "ps-async";
-    options.staleness = o.staleness;
-    if (comm.rank() == 0) {
-      int updates = 0;
-      const int parts = options.asynchronous ? result.workers : 1;
-      // An asynchronous update has one worker's part of the gradient: as many per iteration as
-      // there are workers. The regularisation is spread over them in the same way.
-      SpiralOptions each = o;
-      if (options.asynchronous) {
-        each.iterations = o.iterations * result.workers;
-        each.regularisation = o.regularisation / result.workers;
-      }
-      SpiralNet serving(each);
-      serving.weights = net.weights;
-      result.server =
-          serve(comm, options, net.size() + 1, serving.weights, [&](std::span<double> gradient) {
-            apply(each, worker.data, serving, updates++, gradient, parts, result);
-          });
-      net.weights = serving.weights;
-    } else {
-      ServerClient client(comm);
-      for (int i = 0; i < o.iterations; ++i) {
-        worker.compute();
-        const double from = now_s();
-        client.push_and_pull(worker.gradient, net.weights);
-        result.waited_s += now_s() - from;
-      }
-      result.curve.push_back({o.iterations, 0, net.accuracy(worker.data)});
-    }
-  }
-  result.seconds = now_s() - begin;
-  result.weights = net.weights;
-  comm.barrier().check();
-  return result;
-}
-
-std::string to_text(const SpiralResult& r, const SpiralOptions& o) {
-  std::string text;
-  if (r.curve.size() > 1) text += "# iteration      loss  accuracy\n";
-  for (const SpiralPoint& p : r.curve)
-    if (&p != &r.curve.back())
-      text += fmt::format("{:>11}  {:>8.5f}  {:>6.1f} %\n", p.iteration, p.loss, 100 * p.accuracy);
-  const SpiralPoint& end = r.curve.back();
-  text += fmt::format("{} iterations, {} workers, {}{}: loss {:.5f}, accuracy {:.1f} %, {:.2f} s\n",
-                      o.iterations, r.workers, o.sync,
-                      o.sync == "allreduce" ? fmt::format(" ({})", o.algorithm) : "", end.loss,
-                      100 * end.accuracy, r.seconds);
-  if (o.sync != "allreduce") text += to_text(r.server);
-  return text;
 }
 
 }  // namespace weft::train

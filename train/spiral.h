@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,14 @@
 
 namespace weft::train {
 
+struct SpiralPoint {
+  int iteration;    // that are done, for all workers
+  double loss;      // with the regularisation, before the iteration's update
+  double accuracy;  // of all points, 0 .. 1
+};
+
 struct SpiralOptions {
+  static constexpr int kMostArms = 16;
   int iterations = 10000;
   // allreduce: every rank is a worker. ps: rank 0 keeps the weights, the others are workers, all
   // wait for all. ps-async: they do not wait, but for those that are `staleness` behind.
@@ -24,18 +32,24 @@ struct SpiralOptions {
   std::uint64_t seed = 24;  // of the golden run: 97 % at 5000 iterations, 98 % at 10,000
   int straggler_us = 0;     // the last worker takes so much longer per iteration
   int report_every = 0;     // iterations between points of the curve; 0: only the end
-};
-
-struct SpiralPoint {
-  int iteration;
-  double loss;      // with the regularisation, before the iteration's update
-  double accuracy;  // of all points, 0 .. 1
+  // Folder of checkpoints (checkpoint.h), of one tensor, which any number of workers and any
+  // synchronisation goes on from; empty: none. Workers wait for each other where one is written.
+  std::string save = {};
+  int save_every = 1000, keep = 2;
+  bool resume = false;  // from the newest one in `save`, where there is one
+  // Called on every rank before each iteration, with its number from 1.
+  std::function<void(int)> before = {};
+  // Called on rank 0 with each point of the curve, as it comes.
+  std::function<void(const SpiralPoint&)> on_point = {};
 };
 
 struct SpiralResult {
   std::vector<double> weights;     // W1, b1, W2, b2; the same on every rank but with ps-async
   std::vector<SpiralPoint> curve;  // the last one is the end
   int workers = 1;
+  int first = 0;                      // iterations that were done when it began
+  std::string path;                   // of the checkpoint that it went on from
+  std::vector<std::string> left_out;  // newer ones that were damaged (on rank 0)
   double seconds = 0;
   double waited_s = 0;  // of this rank, in synchronisation
   ServerReport server;  // on rank 0, with a parameter server
@@ -46,7 +60,8 @@ struct SpiralResult {
 // Error for options that cannot be, and when comm fails.
 SpiralResult run_spiral(Communicator comm, const SpiralOptions& options);
 
-// What a person wants to know of it.
+// What a person wants to know of a point of the curve (one line), and of the end.
+std::string to_text(const SpiralPoint& point);
 std::string to_text(const SpiralResult& result, const SpiralOptions& options);
 
 // The points and the network, for those who look closer.

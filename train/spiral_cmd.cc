@@ -8,14 +8,18 @@
 
 #include "perf/commands.h"
 #include "perf/local_job.h"
+#include "topo/clock.h"
 
 namespace weft {
 namespace {
 
+nlohmann::json to_json(const train::SpiralPoint& p) {
+  return {{"iteration", p.iteration}, {"loss", p.loss}, {"accuracy", p.accuracy}};
+}
+
 nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions& o) {
   nlohmann::json curve = nlohmann::json::array(), workers = nlohmann::json::array();
-  for (const train::SpiralPoint& p : r.curve)
-    curve.push_back({{"iteration", p.iteration}, {"loss", p.loss}, {"accuracy", p.accuracy}});
+  for (const train::SpiralPoint& p : r.curve) curve.push_back(to_json(p));
   for (const auto& w : r.server.workers)
     workers.push_back({{"came_last", w.last}, {"waited_s", w.waited_s}, {"worked_s", w.worked_s}});
   return {{"model", "spiral"},
@@ -38,7 +42,10 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
   auto& o = flags.options;
   const auto positive = CLI::PositiveNumber;
   const std::string group = "The spiral (--model spiral)";
-  command.add_option("--sync", o.sync, "allreduce; ps, ps-async: rank 0 is a parameter server")
+  command
+      .add_option("--sync", o.sync,
+                  "allreduce; ps: the first rank (gpt: replica) is a parameter server; ps-async: "
+                  "no waiting")
       ->check(CLI::IsMember({"allreduce", "ps", "ps-async"}))
       ->capture_default_str()
       ->group(group);
@@ -46,13 +53,16 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--straggler-us", o.straggler_us, "the last worker is slower by so much")
+  command
+      .add_option("--straggler-us", o.straggler_us,
+                  "the last worker (gpt: rank) is slower by so much")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--report-every", o.report_every, "iterations between lines; 0: the end only")
+  command
+      .add_option("--report-every", o.report_every,
+                  "iterations between lines; 0: the end only (default: a tenth)")
       ->check(CLI::NonNegativeNumber)
-      ->capture_default_str()
       ->group(group);
   command
       .add_flag("--bubbles", flags.bubbles,
@@ -64,18 +74,36 @@ void add_spiral_flags(CLI::App& command, SpiralFlags& flags) {
       ->group("Bubbles");
 }
 
-int run_spiral_command(JobFlags job, const SpiralFlags& flags, const std::string& log) {
-  const train::SpiralOptions& o = flags.options;
-  if (!launched() && job.ranks == 0) job.ranks = o.sync == "allreduce" ? 1 : 3;
+int run_spiral_command(const JobFlags& job, const SpiralFlags& flags, const RestartFlags& restart,
+                       const std::string& log) {
   return run_job("train", job, [&](World& world) {
-    const train::SpiralResult result = train::run_spiral(world.world(), o);
-    if (world.rank() != 0) return kExitOk;
-    fmt::print("{}", train::to_text(result, o));
-    if (!log.empty()) {
-      std::ofstream file(log, std::ios::app);
-      if (!(file << to_json(result, o).dump() << std::endl))
+    train::SpiralOptions o = flags.options;
+    const Rank me = world.rank();
+    check_restart(restart, world, o.iterations);
+    o.before = [&](int iteration) { die_on_purpose(restart, me, iteration); };
+    std::ofstream file;
+    if (me == 0 && !log.empty()) file.open(log, std::ios::app);
+    const auto write = [&](const nlohmann::json& line) {
+      if (!log.empty() && !(file << line.dump() << std::endl))
         throw Error(fmt::format("--log {}: cannot be written", log));
-    }
+    };
+    const double begin = now_s();
+    o.on_point = [&](const train::SpiralPoint& p) {
+      auto line = to_json(p);
+      line["seconds"] = now_s() - begin;
+      write(line);
+      if (p.iteration == o.iterations) return;
+      fmt::print("{}", train::to_text(p));
+      std::fflush(stdout);
+    };
+    if (me == 0 && o.report_every > 0) fmt::print("# iteration      loss  accuracy\n");
+    const train::SpiralResult result = train::run_spiral(world.world(), o);
+    if (me != 0) return kExitOk;
+    for (const std::string& why : result.left_out)
+      fmt::print(stderr, "weft train: warning: left out: {}\n", why);
+    if (result.first > 0) fmt::print("# went on after step {} of {}\n", result.first, result.path);
+    fmt::print("{}", train::to_text(result, o));
+    write(to_json(result, o));
     return kExitOk;
   });
 }

@@ -8,6 +8,7 @@
 #include "perf/session.h"
 #include "train/pipeline_bubble.h"
 #include "train/spiral.h"
+#include "train/train_restart.h"
 
 namespace weft {
 
@@ -19,8 +20,10 @@ struct SpiralFlags {
 
 void add_spiral_flags(CLI::App& command, SpiralFlags& flags);
 
-// On every rank; returns the exit code. log: a file to which rank 0 adds a JSON line, or empty.
-int run_spiral_command(JobFlags job, const SpiralFlags& flags, const std::string& log);
+// On every rank; returns the exit code. log: a file to which rank 0 adds a JSON line for each point
+// of the curve and one for the end, or empty.
+int run_spiral_command(const JobFlags& job, const SpiralFlags& flags, const RestartFlags& restart,
+                       const std::string& log);
 int run_bubbles_command(JobFlags job, const SpiralFlags& flags);
 
 }  // namespace weft

@@ -2,13 +2,10 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -26,9 +23,11 @@
 #include "train/commands.h"
 #include "train/device_bench.h"
 #include "train/device_context.h"
+#include "train/learning_rate.h"
 #include "train/mfu.h"
 #include "train/pipeline_explain.h"
 #include "train/pipeline_trace.h"
+#include "train/train_checks.h"
 #include "train/train_flags.h"
 #include "train/trainer.h"
 
@@ -37,10 +36,6 @@ namespace {
 
 using train::Trainer;
 using train::TrainOptions;
-
-// Set by the process that starts a job again, for its ranks.
-constexpr char kRestarted[] = "WEFT_TRAIN_RESTART";
-bool restarted() { return std::getenv(kRestarted) != nullptr; }
 
 // Ranks of a machine share its cores; a rank that is bound has its share already.
 int operator_threads(const World& world) {
@@ -113,6 +108,7 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"gradients_exposed_s", r.exposed_seconds},
           {"bubble", r.bubble},
           {"straggler", {{"rank", r.straggler}, {"ratio", r.straggler_ratio}}},
+          {"busy_s", r.busy_seconds},
           {"sent", to_json(r.sent)},
           {"memory", memory}};
 }
@@ -152,14 +148,9 @@ std::string printable(std::string_view bytes) {
   return out;
 }
 
-// --kill rank:step, in the first life of the job.
-void die_on_purpose(const TrainFlags& flags, Rank rank, int step) {
-  if (flags.kill.empty() || restarted()) return;
-  if (flags.kill == fmt::format("{}:{}", rank, step)) raise(SIGKILL);
-}
-
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
+  check_restart(flags.restart, world, flags.steps);
   double peak = 0;
   if constexpr (train::kOnDevice<T>) {
     train::DeviceContext& context = train::DeviceContext::make(gpu_of(world));
@@ -202,28 +193,29 @@ int run_gpt(World& world, const TrainFlags& flags) {
     }
   }
   double shown = 0, best = 0;
-  while (trainer.steps_done() < flags.steps) {
-    die_on_purpose(flags, world.rank(), trainer.steps_done() + 1);
-    const train::StepReport r = trainer.step();
-    if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
-      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             {{"options", train::describe(options)}}, {.keep = flags.keep});
-    if (!speaks) continue;
-    const double rate = tokens / r.seconds;
+  const auto show = [&](const train::StepReport& r) {
+    const double rate = tokens / r.seconds, now = now_s();
     if (log) {
       auto line = to_json(r, rate);
       if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
       log << line.dump() << std::endl;
     }
     best = std::max(best, rate);
-    const double now = now_s();
-    if (r.step > 3 && r.step < flags.steps && now - shown < 1) continue;
+    if (r.step > 3 && r.step < flags.steps && now - shown < 1) return;
     shown = now;
     fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
                r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
                r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
                100 * r.bubble, resident_bytes() / 1e6);
     std::fflush(stdout);
+  };
+  while (trainer.steps_done() < flags.steps) {
+    die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
+    const train::StepReport r = trainer.step();
+    if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
+    if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
+      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
+                             {{"options", train::describe(options)}}, {.keep = flags.keep});
   }
   if (speaks && peak > 0)
     fmt::print(
@@ -263,8 +255,8 @@ void complete(TrainFlags& flags, bool dp_given) {
   const int others = mesh.tensor * mesh.pipeline;
   int ranks = flags.job.ranks;
   if (launched()) ranks = job_from_environment().size;
-  if (flags.elastic && restarted() && launched()) {  // fewer than the command line says
-    flags.job.ranks = 0;
+  if (flags.restart.elastic && restarted() && launched()) {  // fewer than the command line says
+    flags.job.ranks = flags.job.hosts = 0;
     mesh.data = ranks / others;
     return;
   }
@@ -272,13 +264,30 @@ void complete(TrainFlags& flags, bool dp_given) {
   if (!launched() && flags.job.ranks == 0) flags.job.ranks = mesh.ranks();
 }
 
-// The next smaller number of replicas that the batch divides by.
-void fewer_replicas(TrainFlags& flags) {
+void set_ranks(JobFlags& job, int ranks) {
+  job.ranks = ranks;
+  job.hosts = std::min(job.hosts, ranks);
+}
+
+// The next smaller number of replicas that the batch divides by, if there is one.
+bool fewer_replicas(TrainFlags& flags) {
   auto& o = flags.options;
-  int dp = o.mesh.data - 1;
-  while (dp > 1 && o.batch % (o.micro_batch * static_cast<train::Index>(dp)) != 0) --dp;
-  o.mesh.data = std::max(dp, 1);
-  flags.job.ranks = o.mesh.ranks();
+  for (int dp = o.mesh.data - 1; dp > 0; --dp) {
+    if (o.batch % (o.micro_batch * static_cast<train::Index>(dp)) != 0) continue;
+    if (o.mesh.shard > 0 && dp % o.mesh.shard != 0) continue;
+    o.mesh.data = dp;
+    set_ranks(flags.job, o.mesh.ranks());
+    return true;
+  }
+  return false;
+}
+
+// The same of a spiral.
+bool fewer_workers(TrainFlags& flags) {
+  const int least = flags.spiral.options.sync == "allreduce" ? 1 : 2;
+  if (flags.job.ranks <= least) return false;
+  set_ranks(flags.job, flags.job.ranks - 1);
+  return true;
 }
 
 // What --backend and --type are, where one of them is not said.
@@ -312,7 +321,47 @@ int run_as(World& world, const TrainFlags& flags) {
   return run_gpt<OnDevice<Fp16>>(world, flags);
 }
 
-int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
+int train_gpt(TrainFlags& flags, bool dp_given) {
+  choose_backend(flags);
+  complete(flags, dp_given);
+  auto& o = flags.options;
+  o.vocab_parallel = flags.embed == "vocab-parallel";
+  o.seed_style = flags.tp_style == "seed";
+  o.optimizer.adam = flags.optimizer == "adamw";
+  if (flags.lr_per_256 > 0)
+    o.rate.peak = train::linear_scaling(static_cast<double>(o.batch), flags.lr_per_256);
+  o.rate.steps = flags.steps;
+  o.rate.floor = o.rate.peak / 10;
+  o.parameter_server = flags.spiral.options.sync == "ps";
+  o.straggler_us = flags.spiral.options.straggler_us;
+  const auto run = [&] {
+    return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
+  };
+  return run_again(flags.restart, flags.job, run, [&] { return fewer_replicas(flags); });
+}
+
+int train_spiral(TrainFlags& flags, const CLI::App& command) {
+  const auto given = [&](const char* name) { return command.get_option(name)->count() > 0; };
+  auto& s = flags.spiral.options;
+  if (given("--steps")) s.iterations = flags.steps;
+  if (given("--lr")) s.rate = flags.options.rate.peak;
+  if (given("--seed")) s.seed = flags.options.seed;
+  const int tenth = std::max(1, s.iterations / 10);
+  if (!given("--report-every")) s.report_every = tenth;
+  s.save_every = given("--save-every") ? flags.save_every : tenth;
+  s.algorithm = flags.options.mesh.algorithm;
+  s.save = flags.save;
+  s.keep = flags.keep;
+  s.resume = flags.resume || restarted();
+  if (!launched() && flags.job.ranks == 0) flags.job.ranks = s.sync == "allreduce" ? 1 : 3;
+  if (flags.restart.elastic && restarted() && launched()) flags.job.ranks = flags.job.hosts = 0;
+  const auto run = [&] {
+    return run_spiral_command(flags.job, flags.spiral, flags.restart, flags.log);
+  };
+  return run_again(flags.restart, flags.job, run, [&] { return fewer_workers(flags); });
+}
+
+int train_command(TrainFlags& flags, const CLI::App& command) {
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
@@ -324,50 +373,22 @@ int train_command(TrainFlags& flags, bool dp_given, bool steps_given) {
   }
   if (flags.spiral.bubbles) return run_bubbles_command(flags.job, flags.spiral);
   prefer_wide_products();
-  if (flags.model == "spiral") {
-    flags.spiral.options.algorithm = flags.options.mesh.algorithm;
-    if (steps_given) flags.spiral.options.iterations = flags.steps;
-    return run_spiral_command(flags.job, flags.spiral, flags.log);
-  }
   if (flags.bench_kernels) {
     train::DeviceContext::make(0);
     train::bench_kernels(flags.bench);
     return kExitOk;
   }
-  choose_backend(flags);
-  complete(flags, dp_given);
-  auto& o = flags.options;
-  o.vocab_parallel = flags.embed == "vocab-parallel";
-  o.seed_style = flags.tp_style == "seed";
-  o.optimizer.adam = flags.optimizer == "adamw";
-  o.rate.steps = flags.steps;
-  o.rate.floor = o.rate.peak / 10;
-  if (o.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
-  if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
-  if ((flags.restarts > 0 || flags.resume) && flags.save.empty())
-    throw Error("--restart and --resume need checkpoints: pass --save FOLDER");
-  // Now, not when the first checkpoint is due or the trace is written.
-  std::error_code error;
-  if (!flags.save.empty()) std::filesystem::create_directories(flags.save, error);
-  if (!flags.save.empty() && (error || access(flags.save.c_str(), W_OK) != 0))
-    throw Error(fmt::format("--save {}: cannot write there: {}; name another folder", flags.save,
-                            error ? error.message() : std::strerror(errno)));
-  const auto folder = std::filesystem::path(flags.trace).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder, error))
-    throw Error(fmt::format("--trace {}: there is no folder {}; make it first", flags.trace,
-                            folder.string()));
-  const auto run = [&] {
-    return run_job("train", flags.job, [&](World& world) { return run_as(world, flags); });
-  };
-  int code = run();
-  for (int again = 1; code == kExitCritical && again <= flags.restarts && !launched(); ++again) {
-    if (flags.elastic) fewer_replicas(flags);
-    fmt::print(stderr, "weft train: the job failed; start {} of {} again, with {} ranks\n", again,
-               flags.restarts, flags.job.ranks);
-    setenv(kRestarted, std::to_string(again).c_str(), 1);
-    code = run();
+  try {
+    check_train_flags(command, flags);
+  } catch (const UsageError&) {  // every rank finds out; one says so
+    if (launched() && job_from_environment().rank != 0) return kExitError;
+    throw;
   }
-  return code;
+  check_train_folders(flags);
+  if (flags.options.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);
+  if (!flags.trace.empty()) setenv("WEFT_TRACE", flags.trace.c_str(), 1);
+  if (flags.model == "spiral") return train_spiral(flags, command);
+  return train_gpt(flags, command.get_option("--dp")->count() > 0);
 }
 
 }  // namespace
@@ -376,10 +397,8 @@ void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* command =
       app.add_subcommand("train", "train a model over data, tensor and pipeline parallel ranks");
-  const GivenFlags given = add_train_flags(*command, *flags);
-  command->callback([flags, given, &exit_code] {
-    exit_code = train_command(*flags, given.dp->count() > 0, given.steps->count() > 0);
-  });
+  add_train_flags(*command, *flags);
+  command->callback([flags, command, &exit_code] { exit_code = train_command(*flags, *command); });
 }
 
 }  // namespace weft

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
+void add_train_flags(CLI::App& command, TrainFlags& flags) {
   auto& o = flags.options;
   o.rate = {.peak = 3e-3, .warm_up = 10};
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -27,10 +27,9 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       .add_option("--type", flags.type,
                   "float (default) or double; with cuda also bf16 (default there) and fp16")
       ->check(CLI::IsMember({"float", "double", "bf16", "fp16"}));
-  auto* steps =
-      command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
-          ->check(positive)
-          ->capture_default_str();
+  command.add_option("--steps", flags.steps, "steps; of the spiral 10000, if not said")
+      ->check(positive)
+      ->capture_default_str();
   command.add_option("--batch", o.batch, "samples per step, over all ranks")
       ->check(positive)
       ->capture_default_str();
@@ -53,8 +52,8 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive)
       ->capture_default_str();
   command.add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
-  auto* dp = command.add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
-                 ->check(positive);
+  command.add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
+      ->check(positive);
   command.add_option("--tp", o.mesh.tensor, "tensor parallel ranks")
       ->check(positive)
       ->capture_default_str();
@@ -96,13 +95,20 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--optimizer", flags.optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
-  command.add_option("--lr", o.rate.peak, "learning rate")->check(positive)->capture_default_str();
+  auto* lr = command.add_option("--lr", o.rate.peak, "learning rate; of the spiral 0.3, if not said")
+                 ->check(positive)
+                 ->capture_default_str();
+  command
+      .add_option("--lr-per-256", flags.lr_per_256,
+                  "learning rate per 256 samples of --batch (linear scaling), instead of --lr")
+      ->check(positive)
+      ->excludes(lr);
   command.add_option("--warm-up", o.rate.warm_up, "steps until the full learning rate")
       ->capture_default_str();
   command.add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
       ->capture_default_str();
-  command.add_option("--seed", o.seed, "of first weights and samples")->capture_default_str();
-  command.add_option("--log", flags.log, "JSON lines, one per step, are added to this file");
+  command.add_option("--seed", o.seed, "of first weights and samples; of the spiral 24, if not said")->capture_default_str();
+  command.add_option("--log", flags.log, "JSON lines, one per step (of the spiral: per report), are added here");
   command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
   command.add_option("--sample", flags.sample, "bytes to write at the end")
       ->check(CLI::NonNegativeNumber)
@@ -112,17 +118,18 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive)
       ->capture_default_str();
   command.add_option("--save", flags.save, "folder of checkpoints");
-  command.add_option("--save-every", flags.save_every, "steps between checkpoints")
+  command.add_option("--save-every", flags.save_every, "steps between checkpoints; of the spiral a tenth")
       ->check(positive)
       ->capture_default_str();
   command.add_option("--keep", flags.keep, "checkpoints that are kept")
       ->check(positive)
       ->capture_default_str();
   command.add_flag("--resume", flags.resume, "go on from the newest checkpoint, of any layout");
-  command.add_option("--restart", flags.restarts, "start a job that failed again, so many times")
+  command.add_option("--restart", flags.restart.restarts, "start a job that failed again, so many times")
       ->check(CLI::NonNegativeNumber);
-  command.add_flag("--elastic", flags.elastic, "restart with a smaller --dp");
-  command.add_option("--kill", flags.kill, "rank:step, for tests: that rank kills itself then")
+  command.add_flag("--elastic", flags.restart.elastic,
+                   "start a job that failed again with a smaller --dp, as long as there is one");
+  command.add_option("--kill", flags.restart.kill, "rank:step, for tests: that rank kills itself then")
       ->check(CLI::Validator(
           [](const std::string& text) {
             const auto colon = text.find(':');
@@ -161,7 +168,6 @@ GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--stages", flags.stages, "for --explain (default: --pp)")->needs(explain);
   command.add_option("--microbatches", flags.micro_batches, "for --explain (default: --stages)")
       ->needs(explain);
-  return {dp, steps};
 }
 
 }  // namespace weft

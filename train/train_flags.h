@@ -7,6 +7,7 @@
 #include "perf/local_job.h"
 #include "train/device_bench.h"
 #include "train/spiral_cmd.h"
+#include "train/train_restart.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -22,18 +23,16 @@ struct TrainFlags {
   double temperature = 0.8;
   bool explain = false;
   std::string of;  // a trace, for --explain
-  std::string save, kill;
-  int save_every = 100, keep = 2, restarts = 0;
-  bool resume = false, elastic = false;
+  std::string save;
+  int save_every = 100, keep = 2;
+  bool resume = false;
+  RestartFlags restart;
+  double lr_per_256 = 0;  // 0: not given
   bool bench_kernels = false;
   train::KernelBench bench;
 };
 
-// Whether they were given matters, not only their values. As long-lived as the command.
-struct GivenFlags {
-  CLI::Option *dp, *steps;
-};
 // `flags` must outlive the command.
-GivenFlags add_train_flags(CLI::App& command, TrainFlags& flags);
+void add_train_flags(CLI::App& command, TrainFlags& flags);
 
 }  // namespace weft

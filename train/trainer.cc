@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <sstream>
+#include <thread>
 
 #include "coll/metrics.h"
 #include "train/parallel.h"
@@ -18,12 +20,12 @@ std::string describe(const TrainOptions& o) {
       "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
       "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
       "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} "
-      "clip {} seed {}",
+      "clip {} seed {} server {}",
       o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
       o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
       o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
       o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style,
-      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed);
+      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed, o.parameter_server);
 }
 
 namespace {
@@ -51,6 +53,10 @@ void check(const TrainOptions& o, Rank me) {
     coordinates(o.mesh, me);
     if (o.seed_style && o.sequence_parallel)
       throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
+    if (o.parameter_server && o.zero > 0)
+      throw Error(fmt::format(
+          "--sync ps with --zero {}: the server has all of the optimizer's state; leave one out",
+          o.zero));
     if (o.deterministic && o.zero >= 2) {
       if (o.mesh.shard != 0 && o.mesh.shard != o.mesh.data)
         throw Error(
@@ -104,6 +110,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
+  if (kOnDevice<T> && options.parameter_server)
+    throw UsageError("--sync ps with --backend cuda: its server is on the processor; leave one out");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
   if (options.batch % together != 0)
@@ -115,7 +123,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                              options.seed_style, options.vocab_parallel};
   const DataParallelOptions data{options.zero,          options.bucket_bytes, options.overlap,
                                  options.deterministic, micro_batches_,       parallel.sequence,
-                                 options.offload};
+                                 options.offload,       options.parameter_server};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,
@@ -202,6 +210,10 @@ StepReport Trainer<T>::step() {
   };
   const auto waited_before = waited();
   const AxisBytes begin = bytes_sent(world_, mesh_->shape);
+  const auto waited_in_order = [&] { return mesh_->data.seconds() + mesh_->ends.seconds(); };
+  const double in_order_before = waited_in_order();
+  if (world_.rank() + 1 == world_.size() && options_.straggler_us > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(options_.straggler_us));
   forward_bytes_ = {};
   load_batches();
   const PipelineRun& run = [&]() -> const PipelineRun& {
@@ -229,11 +241,13 @@ StepReport Trainer<T>::step() {
   const auto waited_so_far = waited();
   busy[world_.rank()] = now_s() - start - (waited_so_far[0] - waited_before[0]) -
                         (waited_so_far[1] - waited_before[1]) -
-                        (waited_so_far[3] - waited_before[3]);
+                        (waited_so_far[3] - waited_before[3]) -
+                        (waited_in_order() - in_order_before);
   mesh_->all.all_reduce(numbers.data(), numbers.size());
   for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
   report.loss /= static_cast<double>(total);
   const double* slowest = std::max_element(busy, busy + world_.size());
+  report.busy_seconds.assign(busy, busy + world_.size());
   report.straggler = static_cast<Rank>(slowest - busy);
   report.straggler_ratio =
       *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);

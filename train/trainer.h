@@ -25,12 +25,14 @@ struct TrainOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
+  bool parameter_server = false;  // not an all-reduce of gradients (data_parallel_server.cc)
   bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
   // Folder where activations and optimizer state wait, or "host" (of a device); empty: nowhere.
   std::string offload;
   double clip = 1;  // norm of the gradient; 0: no limit
   double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
+  int straggler_us = 0;  // for tests: the last rank sleeps so long in each step
 };
 
 // What all ranks must agree on, as text.
@@ -46,6 +48,7 @@ struct StepReport {
   // Of all ranks: who computed longest between waits, and how much longer than their mean.
   Rank straggler = 0;
   double straggler_ratio = 1;
+  std::vector<double> busy_seconds;  // of each rank: without its waits
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
   std::size_t peak_activations = 0;                      // bytes
   std::uint64_t offloaded = 0;  // bytes that went to where they wait, and that came back

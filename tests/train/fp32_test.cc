@@ -1,11 +1,16 @@
 // The loss curve in fp32 under AdamW: the same in every layout within 1e-5 over 50 steps, where the
 // curve itself does not enlarge rounding.
+//
+// Why at a rate of 2e-3 and not at the 3e-3 of layouts_test: how far two fp32 runs part is the
+// curve's doing, not the layout's. This model's part by 2e-8 at 1e-3, 7e-8 at 2e-3 and 3e-6 at
+// 3e-3, where the loss begins to jump; that of layouts_test by 1e-5 at 3e-3, as its curve then
+// enlarges any rounding 10,000 times (WhatPartsMoreIsTheCurvesOwn: it needs no second rank for it).
+// At 2e-3 the bound is a hundred times what is seen. fp64 has room for both.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cmath>
 
 #include "support/train_runs.h"
 
@@ -13,14 +18,15 @@ namespace weft::train {
 namespace {
 
 constexpr int kSteps = 50;
-constexpr std::array<std::array<int, 3>, 7> kLayouts{
-    {{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}, {1, 4, 2}, {3, 2, 1}, {1, 2, 3}}};
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
-  return worst;
+TrainOptions kind(const std::array<int, 3>& sizes) {
+  TrainOptions o = narrow(sizes, 8);
+  o.rate.peak = 2e-3;
+  return o;
+}
+const Result& one_rank() {
+  static const Result run = train<float>(kind({1, 1, 1}), kSteps);
+  return run;
 }
 
 TrainOptions with(const TrainOptions& o, const std::array<int, 3>& sizes) {
@@ -29,21 +35,12 @@ TrainOptions with(const TrainOptions& o, const std::array<int, 3>& sizes) {
   return l;
 }
 
-TEST(Fp32, OneCurveUnderAdamW) {
-  TrainOptions o = small();
-  o.rate.peak = 1e-3;
-  const Result one = train<float>(o, kSteps);
-  EXPECT_LT(one.losses.back(), 0.8 * one.losses.front());
-  for (const auto& sizes : kLayouts) {
-    const double d = distance(one.losses, train<float>(with(o, sizes), kSteps).losses);
-    fmt::print("dp {} tp {} pp {}: {:.2g}\n", sizes[0], sizes[1], sizes[2], d);
-    EXPECT_LE(d, 1e-5) << sizes[0] << " " << sizes[1] << " " << sizes[2];
-  }
-  for (int zero = 1; zero <= 3; ++zero) {
-    TrainOptions l = with(o, {4, 1, 1});
-    l.zero = zero;
-    EXPECT_LE(distance(one.losses, train<float>(l, kSteps).losses), 1e-5) << zero;
-  }
+void expect_fp32_curve(const TrainOptions& o) {
+  const std::string what = fmt::format("dp {} tp {} pp {} zero {} {}", o.mesh.data, o.mesh.tensor,
+                                       o.mesh.pipeline, o.zero, o.schedule);
+  const double d = loss_distance(one_rank().losses, train<float>(o, kSteps).losses);
+  fmt::print("{}: {:.2g}\n", what, d);
+  EXPECT_LE(d, 1e-5) << what;
 }
 
 // The losses in fp64 when every initial weight is rounded to fp32 first, once.
@@ -60,6 +57,30 @@ std::vector<double> losses_from_rounded_weights(const TrainOptions& o) {
   return losses;
 }
 
+TEST(Fp32, EveryFactorisationOf8And6) {
+  EXPECT_LT(one_rank().losses.back(), 0.8 * one_rank().losses.front());
+  for (const int n : {8, 6})
+    for (const auto& sizes : factorisations(n)) expect_fp32_curve(kind(sizes));
+}
+
+TEST(Fp32, EverySchedule) {
+  for (const std::string& schedule : pipeline_schedule_names()) {
+    TrainOptions o = kind({1, 1, 4});
+    o.schedule = schedule;
+    o.chunks = schedule == "interleaved" ? 2 : 1;
+    expect_fp32_curve(o);
+  }
+}
+
+TEST(Fp32, EveryZeroStage) {
+  for (int zero = 1; zero <= 3; ++zero)
+    for (const auto& sizes : {std::array{8, 1, 1}, {2, 2, 2}, {3, 2, 1}}) {
+      TrainOptions o = kind(sizes);
+      o.zero = zero;
+      expect_fp32_curve(o);
+    }
+}
+
 // Settings under which fp32 curves part by 1e-2 (rate 3e-3, epsilon 1e-5). It is the curve that
 // does it, not a layout: in fp64 one rounding of the weights at the start (6e-8 of each) parts it
 // as far, and layouts in fp64 part by as many times their own rounding.
@@ -67,12 +88,12 @@ TEST(Fp32, WhatPartsMoreIsTheCurvesOwn) {
   TrainOptions o = small();
   o.optimizer.epsilon = 1e-5;
   const auto exact = train<double>(o, kSteps).losses;
-  const double rounded = distance(exact, losses_from_rounded_weights(o));
+  const double rounded = loss_distance(exact, losses_from_rounded_weights(o));
   fmt::print("weights rounded once: {:.2g}\n", rounded);
   EXPECT_GT(rounded, 1e-4);
-  for (const auto& sizes : {kLayouts[1], kLayouts[3]}) {
-    const double narrow = distance(exact, train<float>(with(o, sizes), kSteps).losses);
-    const double wide = distance(exact, train<double>(with(o, sizes), kSteps).losses);
+  for (const auto& sizes : {std::array{1, 8, 1}, {2, 2, 2}}) {
+    const double narrow = loss_distance(exact, train<float>(with(o, sizes), kSteps).losses);
+    const double wide = loss_distance(exact, train<double>(with(o, sizes), kSteps).losses);
     fmt::print("dp {} tp {} pp {}: fp32 {:.2g}, fp64 {:.2g}\n", sizes[0], sizes[1], sizes[2],
                narrow, wide);
     EXPECT_LT(wide, 1e-9);
@@ -84,8 +105,8 @@ TEST(Fp32, ALargerEpsilonIsKinder) {
   TrainOptions o = small();
   o.optimizer.epsilon = 1e-4;
   const Result one = train<float>(o, kSteps);
-  for (const auto& sizes : {kLayouts[1], kLayouts[3]})
-    EXPECT_LE(distance(one.losses, train<float>(with(o, sizes), kSteps).losses), 1e-5);
+  for (const auto& sizes : {std::array{1, 8, 1}, {2, 2, 2}})
+    EXPECT_LE(loss_distance(one.losses, train<float>(with(o, sizes), kSteps).losses), 1e-5);
 }
 
 }  // namespace

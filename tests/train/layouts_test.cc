@@ -1,25 +1,30 @@
-// One loss curve for every layout of ranks, and the same weights at its end.
+// One loss curve for every layout of ranks, within 1e-10 over 50 steps in fp64, and the same
+// weights at its end.
 // labels: sim
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
-#include <cmath>
+#include <map>
 
 #include "support/train_runs.h"
 
 namespace weft::train {
 namespace {
 
+// Of the largest weight of a tensor. AdamW divides each gradient by its own size: of one that is
+// nearly zero the rounding counts, so weights part more than losses do (1e-11 is usual). One update
+// that is missing or misplaced is 1e-3.
+constexpr double kWeightsApart = 1e-8;
+
 void expect_same(const Result& one, const Result& other, double tolerance,
                  const std::string& what) {
-  ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
-  double worst = 0;
-  for (std::size_t i = 0; i < one.losses.size(); ++i)
-    worst = std::max(worst, std::abs(one.losses[i] - other.losses[i]) / std::abs(one.losses[i]));
-  EXPECT_LE(worst, tolerance) << what;
-  fmt::print("{}: {:.2g}\n", what, worst);
-  ASSERT_EQ(one.weights.size(), other.weights.size()) << what;
+  const double losses = loss_distance(one.losses, other.losses);
+  const double weights = distance(one.weights, other.weights);
+  EXPECT_LE(losses, tolerance) << what;
+  EXPECT_LE(weights, kWeightsApart) << what;
+  fmt::print("{}: losses {:.2g}, weights {:.2g}\n", what, losses, weights);
 }
 
 constexpr int kCurveSteps = 50;
@@ -29,9 +34,17 @@ const Result& alone() {
   return run;
 }
 
+const Result& narrow_alone(Index layers) {
+  static std::map<Index, Result> runs;
+  if (!runs.contains(layers)) runs[layers] = train<double>(narrow({1, 1, 1}, layers), kCurveSteps);
+  return runs[layers];
+}
+
 TEST(Layouts, TheLossFalls) {
   EXPECT_GT(alone().losses.front(), 5);
   EXPECT_LT(alone().losses.back(), 0.8 * alone().losses.front());
+  for (const Index layers : {4u, 8u})
+    EXPECT_LT(narrow_alone(layers).losses.back(), 0.8 * narrow_alone(layers).losses.front());
 }
 
 std::string name(const TrainOptions& o) {
@@ -41,41 +54,69 @@ std::string name(const TrainOptions& o) {
       o.sequence_parallel ? " sequence" : "",
       fmt::format("{}{}", o.vocab_parallel ? "" : " replicated", o.seed_style ? " seed" : ""));
 }
-void expect_curve(const TrainOptions& o, int steps = 20) {
-  Result one = alone();
-  one.losses.resize(static_cast<std::size_t>(steps));
-  expect_same(one, train<double>(o, steps), 1e-10, name(o));
+void expect_curve(const TrainOptions& o) {
+  expect_same(alone(), train<double>(o, kCurveSteps), 1e-10, name(o));
 }
 
 TEST(Layouts, EveryFactorisationOf8And6) {
   for (const int n : {8, 6})
-    for (int tp = 1; tp <= n; ++tp)
-      for (int pp = 1; n % tp == 0 && pp <= n / tp; ++pp)
-        if (n / tp % pp == 0) expect_curve(layout(n / tp / pp, tp, pp), kCurveSteps);
+    for (const auto& sizes : factorisations(n)) expect_curve(layout(sizes));
 }
 
+void expect_narrow_curve(const TrainOptions& o) {
+  expect_same(narrow_alone(o.model.layers), train<double>(o, kCurveSteps), 1e-10, name(o));
+}
+
+// Alone with middle stages, and with replicas of split layers.
 TEST(Layouts, EverySchedule) {
-  for (const std::string& schedule : pipeline_schedule_names()) {
-    TrainOptions o = layout(1, 1, 4);
-    o.schedule = schedule;
-    o.chunks = schedule == "interleaved" ? 2 : 1;
-    expect_curve(o);
-  }
+  for (const std::string& schedule : pipeline_schedule_names())
+    for (const auto& sizes : {std::array{1, 1, 4}, {2, 2, 2}}) {
+      TrainOptions o = narrow(sizes, sizes[2] == 4 ? 8 : 4);
+      o.schedule = schedule;
+      o.chunks = schedule == "interleaved" ? 2 : 1;
+      expect_narrow_curve(o);
+    }
 }
 
-TEST(Layouts, ZeroInAllStages) {
-  for (int zero = 1; zero <= 3; ++zero) {
-    TrainOptions o = layout(4, 1, 1);
-    o.zero = zero;
-    expect_curve(o);
-    o = layout(2, 2, 2);
-    o.zero = zero;
-    o.schedule = zero == 3 ? "zero-bubble" : "1f1b";
-    expect_curve(o);
-    o = layout(4, 1, 1);  // MiCS: two groups of two
-    o.zero = zero;
-    o.mesh.shard = 2;
-    expect_curve(o);
+TEST(Layouts, EveryZeroStageInEveryFactorisationOf8And6) {
+  for (const int n : {8, 6})
+    for (const auto& sizes : factorisations(n))
+      for (int zero = 1; zero <= 3 && sizes[0] > 1; ++zero) {
+        TrainOptions o = narrow(sizes);
+        o.zero = zero;
+        expect_narrow_curve(o);
+      }
+}
+
+// With stages 2 and 3 gradients and weights travel between the passes of a schedule.
+TEST(Layouts, ZeroInEverySchedule) {
+  for (const std::string& schedule : pipeline_schedule_names())
+    for (const int zero : {2, 3}) {
+      TrainOptions o = narrow({2, 1, 2});
+      o.schedule = schedule;
+      o.chunks = schedule == "interleaved" ? 2 : 1;
+      o.zero = zero;
+      expect_narrow_curve(o);
+    }
+}
+
+// MiCS: groups of two among four replicas, and among eight ranks of two stages.
+TEST(Layouts, EveryZeroStageInGroups) {
+  for (int zero = 1; zero <= 3; ++zero)
+    for (const auto& sizes : {std::array{4, 1, 1}, {4, 1, 2}}) {
+      TrainOptions o = narrow(sizes);
+      o.zero = zero;
+      o.mesh.shard = 2;
+      expect_narrow_curve(o);
+    }
+}
+
+TEST(Layouts, EveryOrderOfTheAxes) {
+  for (const char* order :
+       {"tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp", "pp,dp,tp"}) {
+    TrainOptions o = narrow({2, 2, 2});
+    o.mesh.order = order;
+    expect_narrow_curve(o);
   }
 }
 
@@ -96,7 +137,6 @@ TEST(Layouts, OtherWays) {
   o.zero = 2;
   expect_curve(o);
   o = layout(2, 2, 2);
-  o.mesh.order = "pp,dp,tp";
   o.overlap = false;
   expect_curve(o);
   o.micro_batch = 3;
@@ -106,7 +146,8 @@ TEST(Layouts, OtherWays) {
 TEST(Layouts, UntiedHead) {
   TrainOptions one = small(), eight = layout(2, 2, 2);
   one.model.tied = eight.model.tied = false;
-  expect_same(train<double>(one, 20), train<double>(eight, 20), 1e-10, name(eight));
+  expect_same(train<double>(one, kCurveSteps), train<double>(eight, kCurveSteps), 1e-10,
+              name(eight));
 }
 
 TEST(Layouts, OptionsThatCannotBeAreNamed) {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes fixtures/tiny_gpt.json: a small GPT in PyTorch, its logits, gradients and ten losses.
+"""Writes fixtures/tiny_gpt.json: a small GPT in PyTorch, tied and untied: all its logits, all its
+gradients, and the losses and norms of ten steps.
 
 The test pytorch_test.cc trains the same model with weft and compares. Needs PyTorch (pip install
 torch); the test does not. Written in plain PyTorch operators, in fp64.
 
 Weights follow from a formula that both sides know: sin(i + 1 + n) / 10 for element i of a tensor
-whose place in the list below is n; 1 is added to gains.
+whose place in the list below is n; 1 is added to gains. Logits and gradients are whole numbers of
+UNIT, so that the file stays small and can be read.
 """
 import json
 import math
@@ -14,11 +16,12 @@ import pathlib
 import torch
 import torch.nn.functional as F
 
-V, T, H, HEADS, LAYERS, B = 256, 8, 16, 2, 2, 3
+V, T, H, HEADS, LAYERS, B = 72, 8, 16, 2, 2, 3
+UNIT = 1e-12
 torch.set_default_dtype(torch.float64)
 
 
-def tensors():
+def tensors(tied):
     yield "wte", (V, H)
     yield "wpe", (T, H)
     for layer in range(LAYERS):
@@ -31,11 +34,13 @@ def tensors():
             yield f"h{layer}.{name}", shape
     yield "norm.gain", (H,)
     yield "norm.bias", (H,)
+    if not tied:
+        yield "head", (V, H)
 
 
-def make_weights():
+def make_weights(tied):
     weights = {}
-    for n, (name, shape) in enumerate(tensors()):
+    for n, (name, shape) in enumerate(tensors(tied)):
         i = torch.arange(math.prod(shape))
         value = torch.sin((i + 1 + n).double()) / 10 + (1 if name.endswith("gain") else 0)
         weights[name] = value.reshape(shape).requires_grad_()
@@ -54,7 +59,8 @@ def forward(w, tokens):
         n = F.layer_norm(x, (H,), p["norm2.gain"], p["norm2.bias"])
         g = F.gelu(F.linear(n, p["grow.weight"], p["grow.bias"]), approximate="tanh")
         x = x + F.linear(g, p["shrink.weight"], p["shrink.bias"])
-    return F.linear(F.layer_norm(x, (H,), w["norm.gain"], w["norm.bias"]), w["wte"])
+    x = F.layer_norm(x, (H,), w["norm.gain"], w["norm.bias"])
+    return F.linear(x, w.get("head", w["wte"]))
 
 
 def batch(step):
@@ -62,14 +68,18 @@ def batch(step):
     return ((i * 7 + step * 13) % V).reshape(B, T), ((i * 11 + step * 5 + 3) % V).reshape(B, T)
 
 
-def main():
-    w = make_weights()
+def units(tensor):
+    return [round(x / UNIT) for x in tensor.flatten().tolist()]
+
+
+def train(tied):
+    w = make_weights(tied)
     matrices = [v for v in w.values() if v.dim() > 1]
     vectors = [v for v in w.values() if v.dim() == 1]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1},
                                    {"params": vectors, "weight_decay": 0.0}],
                                   lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-    out = {"torch": torch.__version__, "losses": [], "norms": []}
+    out = {"losses": [], "norms": []}
     for step in range(10):
         tokens, targets = batch(step)
         logits = forward(w, tokens)
@@ -77,18 +87,20 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         if step == 0:
-            # The last position of the first sample; of each gradient, four elements and the norm.
-            out["logits"] = logits[0, -1].tolist()
-            out["gradients"] = {
-                name: {"norm": v.grad.norm().item(),
-                       "elements": [v.grad.flatten()[k * (v.numel() - 1) // 3].item()
-                                    for k in range(4)]}
-                for name, v in w.items()}
+            out["logits"] = units(logits)  # sample by sample, position by position
+            out["gradients"] = {name: units(v.grad) for name, v in w.items()}
         out["losses"].append(loss.item())
         out["norms"].append(torch.nn.utils.clip_grad_norm_(w.values(), 1.0).item())
         optimizer.step()
+    return out
+
+
+def main():
+    out = {"torch": torch.__version__, "unit": UNIT, "tied": train(True), "untied": train(False)}
     path = pathlib.Path(__file__).parent / "fixtures" / "tiny_gpt.json"
-    path.write_text(json.dumps(out, indent=1) + "\n")
+    # A line per list.
+    text = json.dumps(out, separators=(",", ":")).replace('],"', '],\n"').replace('":{', '":{\n')
+    path.write_text(text + "\n")
 
 
 if __name__ == "__main__":

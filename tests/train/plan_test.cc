@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "support/shell.h"
 #include "topo/status.h"
@@ -49,6 +51,52 @@ TEST(PlanCommand, RanksLayoutsThatFit) {
     EXPECT_LE(l["bytes"]["total"].get<double>(), 80e9 * 0.92);
     EXPECT_GE(l["step_s"].get<double>(), last - 1e-5);
     last = l["step_s"];
+  }
+}
+
+// Which strategy for which size: the fastest layout on 8 GPUs per host with 80 GB, and the advice.
+// All of it is calculated: nothing here depends on the machine.
+TEST(PlanCommand, AdvisesAStrategyForEachSize) {
+  struct Golden {
+    const char* arguments;
+    int exit_code, tp, pp, dp, zero;
+    const char* advice;
+  };
+  for (const Golden& g : std::initializer_list<Golden>{
+           // A small model: replicas, nothing split.
+           {"--model gpt2 --gpus 1", 0, 1, 1, 1, 0,
+            "the model's state takes 2.489 GB, a GPU has 80 GB: one GPU is enough"},
+           {"--model gpt2 --gpus 8", 0, 1, 1, 8, 0,
+            "the model's state takes 2.489 GB, a GPU has 80 GB: data parallelism is enough"},
+           // Too large for one GPU, not for the optimizer's state in parts.
+           {"--params 10e9 --layers 32 --gpus 64", 0, 1, 1, 64, 1,
+            "the model's state takes 200 GB, a GPU has 80 GB: sharded data parallelism"},
+           // Less memory: weights in parts. Slow rails: stages, which send less than replicas.
+           {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 1, 1, 64, 3,
+            "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism"},
+           {"--params 10e9 --layers 32 --gpus 64 --rail-gbytes 2", 0, 1, 4, 16, 0,
+            "data parallelism and a pipeline along the rails"},
+           // 175 B: all three, tensor parallelism inside the host.
+           {"--model gpt3 --gpus 128 --batch 1536", 0, 4, 16, 2, 1,
+            "the model's state takes 3492 GB, a GPU has 80 GB: sharded data parallelism, tensor "
+            "parallelism inside the host and a pipeline along the rails"},
+           {"--model gpt3 --gpus 1024 --batch 1536", 0, 2, 1, 512, 3,
+            "sharded data parallelism and tensor parallelism inside the host"},
+           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbytes 5", 0, 4, 32, 8, 0,
+            "data parallelism, tensor parallelism inside the host and a pipeline along the rails"},
+           // Too large: what comes nearest, and what to do.
+           {"--model gpt3 --gpus 8 --batch 8", 1, 8, 1, 1, 0,
+            "nothing fits 8 GPUs; take more GPUs, or offload the optimizer"},
+           {"--params 1e12 --layers 128 --gpus 64", 1, 1, 1, 64, 3,
+            "nothing fits 64 GPUs; take more GPUs, or offload the optimizer"}}) {
+    const Output o = weft(std::string("plan --json ") + g.arguments);
+    EXPECT_EQ(o.exit_code, g.exit_code) << g.arguments;
+    const json plan = json::parse(o.text), best = plan["layouts"][0];
+    EXPECT_EQ(std::vector<int>({best["tp"], best["pp"], best["dp"], best["zero"]}),
+              (std::vector<int>{g.tp, g.pp, g.dp, g.zero}))
+        << g.arguments;
+    EXPECT_EQ(best["fits"], g.exit_code == 0) << g.arguments;
+    EXPECT_THAT(plan["advice"].get<std::string>(), HasSubstr(g.advice)) << g.arguments;
   }
 }
 

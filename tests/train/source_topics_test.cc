@@ -61,29 +61,37 @@ TEST(SourceTopics, TheSpineStaysEmpty) {
   EXPECT_GT(through_the_spine("allow", "ring"), 0u);
 }
 
-// Memory, communication and load of every step in JSON; a slow rank is named.
+// Memory and communication of every step in JSON. Gradients are on their way while the backward
+// pass computes: the time that is waited for is less than the time that they take, and the losses
+// are those of a run that waits for all of it.
 TEST(SourceTopics, StepsAreMonitored) {
   const testing::TemporaryFolder folder;
+  const auto train = [&](const char* more) {
+    return fmt::format(
+        "{} train -n 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
+        "--bucket-bytes 4096 {} ",
+        WEFT_BINARY, more);
+  };
   const Output output = run(fmt::format(
-      "{0} train -n 2 --dp 2 --steps 4 --batch 8 --width 32 --layers 2 --positions 16 --sample 0 "
-      "--log {1}/log --trace {1}/run.json && {0} trace merge {1}/run.rank0.json "
-      "{1}/run.rank1.json -o {1}/all.json",
-      WEFT_BINARY, folder.path()));
+      "{0} --log {2}/log --trace {2}/run.json && {1} --log {2}/waits && {3} trace merge "
+      "{2}/run.rank0.json {2}/run.rank1.json -o {2}/all.json",
+      train(""), train("--no-overlap"), folder.path(), WEFT_BINARY));
   EXPECT_EQ(output.exit_code, 0) << output.text;
-  std::ifstream log(folder / "log");
+  std::ifstream log(folder / "log"), waits(folder / "waits");
   int steps = 0;
-  for (std::string line; std::getline(log, line); ++steps) {
+  double exposed = 0, total = 0;
+  for (std::string line, other; std::getline(log, line) && std::getline(waits, other); ++steps) {
     const auto j = nlohmann::json::parse(line);
     for (const char* use : {"weights", "activations", "errors", "gradients", "optimizer", "peak"})
       EXPECT_GT(j["memory"][use], 0) << use;
     EXPECT_GE(j["communication_share"], 0);
     EXPECT_LE(j["communication_share"], 1);
-    EXPECT_GE(j["gradients_total_s"], j["gradients_exposed_s"]);
-    const int rank = j["straggler"]["rank"];
-    EXPECT_TRUE(rank == 0 || rank == 1);
-    EXPECT_GE(j["straggler"]["ratio"], 1);
+    exposed += j["gradients_exposed_s"].get<double>();
+    total += j["gradients_total_s"].get<double>();
     EXPECT_GT(j["tokens_per_s"], 0);
+    EXPECT_EQ(j["loss"], nlohmann::json::parse(other)["loss"]);
   }
+  EXPECT_LT(exposed, total);
   EXPECT_EQ(steps, 4);
   std::ifstream all(folder / "all.json");
   const auto trace = nlohmann::json::parse(all);

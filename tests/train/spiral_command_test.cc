@@ -1,13 +1,19 @@
 // labels: multiproc
 // weft train --model spiral and --bubbles: the commands themselves.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "support/shell.h"
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {
@@ -28,7 +34,10 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   }
   std::ifstream file(log);
   std::vector<nlohmann::json> runs;
-  for (std::string line; std::getline(file, line);) runs.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(file, line);) {
+    const auto j = nlohmann::json::parse(line);
+    if (j.contains("curve")) runs.push_back(j);  // the end of a run, after its points
+  }
   ASSERT_EQ(runs.size(), 6u);
   for (const auto& r : runs) {
     EXPECT_EQ(r["curve"].back()["accuracy"], runs[0]["curve"].back()["accuracy"]);
@@ -38,19 +47,135 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
   std::filesystem::remove(log);
 }
 
+// The golden accuracies, however workers are kept together.
+TEST(SpiralCommand, GoldenRunOfEverySynchronisation) {
+  const testing::TemporaryFolder folder;
+  for (const std::string how :
+       {"-n 3 --sync ps", "-n 2 --algo ring", "-n 2 --algo halving_doubling",
+        "-n 2 --hosts 2 --algo hierarchical"}) {
+    const std::string log = folder / how;
+    const Output o =
+        run(fmt::format("timeout 250 {} train --model spiral --report-every 5000 {} --log '{}'",
+                        WEFT_BINARY, how, log));
+    EXPECT_EQ(o.exit_code, 0) << how << "\n" << o.text;
+    std::ifstream in(log);
+    std::map<int, long> percent;
+    for (std::string line; std::getline(in, line);) {
+      const auto j = nlohmann::json::parse(line);
+      if (!j.contains("curve"))
+        percent[j["iteration"]] = std::lround(100 * j["accuracy"].get<double>());
+    }
+    EXPECT_EQ(percent[5000], 97) << how << "\n" << o.text;
+    EXPECT_EQ(percent[10000], 98) << how << "\n" << o.text;
+  }
+}
+
 TEST(SpiralCommand, SaysHowStaleGradientsWere) {
-  const Output o = train(
-      "--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -n 4");
+  const Output o =
+      train("--model spiral --steps 300 --sync ps-async --staleness 2 --straggler-us 300 -n 4");
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("server: 900 updates"));
   EXPECT_THAT(o.text, HasSubstr("staleness   0"));
   EXPECT_THAT(o.text, HasSubstr("worker 2 (rank 3): worked"));
 }
 
+// A line of text and of JSON for each report, as they come.
+TEST(SpiralCommand, ReportsAsItGoes) {
+  const testing::TemporaryFolder folder;
+  const std::string log = folder / "log", trace = folder / "run.json";
+  const Output o = train("--model spiral --steps 50 -n 2 --deterministic --lr 0.1 --seed 3 --log " +
+                         log + " --trace " + trace);
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("# iteration      loss  accuracy\n          0   1.098"));
+  std::ifstream file(log);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 12u);  // 0, 5, .. 45, the end, and what there is to say of the run
+  for (std::size_t i = 0; i < 11; ++i) {
+    EXPECT_EQ(lines[i]["iteration"], 5 * i);
+    EXPECT_EQ(lines[i]["loss"], lines[11]["curve"][i]["loss"]);
+  }
+  for (const char* rank : {"rank0", "rank1"})
+    EXPECT_TRUE(std::filesystem::exists(folder / ("run." + std::string(rank) + ".json"))) << o.text;
+  // Another rate, another seed: another curve.
+  const auto first = [&](const std::string& flags) {
+    std::filesystem::remove(log);
+    train("--model spiral --steps 20 --log " + log + " " + flags);
+    std::ifstream in(log);
+    std::string line, last;
+    while (std::getline(in, line)) last = line;
+    return nlohmann::json::parse(last)["curve"].back()["loss"].get<double>();
+  };
+  const double loss = first("");
+  EXPECT_EQ(loss, first("--lr 0.3 --seed 24"));
+  EXPECT_NE(loss, first("--lr 0.2"));
+  EXPECT_NE(loss, first("--seed 25"));
+}
+
+// Killed and started again, with as many workers or fewer, and by hand with another
+// synchronisation: the run ends with the same loss.
+TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
+  const testing::TemporaryFolder folder;
+  int runs = 0;
+  Output o;
+  const auto loss = [&](const std::string& flags) {
+    const std::string log = folder / fmt::format("log{}", ++runs);
+    o = train("--model spiral --deterministic --steps 400 --save-every 100 --log " + log + " " +
+              flags);
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+    std::ifstream in(log);
+    std::string line, last;
+    while (std::getline(in, line)) last = line;
+    return nlohmann::json::parse(last)["curve"].back()["loss"].get<double>();
+  };
+  const auto save = [&] { return " --save " + folder / fmt::format("save{}", runs); };
+  const double whole = loss("-n 2");
+  EXPECT_EQ(loss("-n 2 --restart 1 --kill 1:250" + save()), whole);
+  EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
+  EXPECT_EQ(loss("--sync ps -n 3 --restart 1 --kill 0:399" + save()), whole);
+  EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
+  EXPECT_NEAR(loss("-n 3 --elastic --kill 2:150" + save()), whole, 1e-13);
+  EXPECT_THAT(o.text, HasSubstr("with 2 ranks"));
+  EXPECT_THAT(o.text, HasSubstr("went on after step 100 of"));
+  const std::string last = " --save " + folder / "save2";
+  std::filesystem::remove_all(folder / "save2/step-00000400");
+  EXPECT_EQ(loss("--sync ps -n 3 --resume" + last), whole);  // of the run with all-reduce
+  EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));
+  EXPECT_NEAR(loss("-n 4 --resume" + last), whole, 1e-2);  // nothing left to do
+  EXPECT_THAT(o.text, HasSubstr("went on after step 400 of"));
+  // Asynchronous: not the same, but it goes on.
+  loss("--sync ps-async -n 3 --restart 1 --kill 2:250" + save());
+  EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
+}
+
 TEST(SpiralCommand, RefusesWhatCannotBe) {
   EXPECT_THAT(train("--model spiral --sync ps -n 1").text, HasSubstr("2 ranks or more"));
-  EXPECT_THAT(train("--model spiral --algo fast -n 2").text, HasSubstr("halving_doubling"));
   EXPECT_NE(train("--model spiral --sync gossip").exit_code, 0);
+  const std::pair<const char*, const char*> refused[] = {
+      {"--tp 2", "--tp with --model spiral: every rank has all of its 603 weights; leave it out"},
+      {"--pp 2", "--pp with --model spiral"},
+      {"--dp 2", "--dp with --model spiral: all its ranks are data parallel: say -n"},
+      {"--zero 1", "--zero with --model spiral"},
+      {"--backend cuda", "--backend cuda with --model spiral"},
+      {"--type float", "--type float with --model spiral: it computes in double only"},
+      {"--optimizer adamw", "--optimizer with --model spiral: it has plain gradient descent"},
+      {"--data /etc/passwd", "--data with --model spiral"},
+      {"--width 32", "--width with --model spiral: it would be ignored; leave it out"},
+      {"--untied", "--untied with --model spiral"},
+      {"--resume", "--resume needs checkpoints: pass --save FOLDER"},
+      {"--elastic", "--elastic needs checkpoints: pass --save FOLDER"},
+      {"--save /proc/nowhere", "--save /proc/nowhere: cannot write there"},
+      {"--trace /nowhere/run.json", "--trace /nowhere/run.json: there is no folder"},
+      {"--algo fast", "halving_doubling"},
+      {"--sync ps --algo ring", "--algo ring with --sync ps"},
+      {"--sync ps --staleness 3", "--staleness 3 with --sync ps"},
+      {"-n 2 --kill 2:3", "--kill 2:3: nobody would die; the job has ranks 0 to 1"},
+  };
+  for (const auto& [flags, why] : refused) {
+    const Output o = train(std::string("--model spiral --steps 10 ") + flags);
+    EXPECT_EQ(o.exit_code, 4) << flags << "\n" << o.text;
+    EXPECT_THAT(o.text, HasSubstr(why)) << flags;
+  }
 }
 
 TEST(BubblesCommand, ComparesWithTheFormula) {

@@ -204,6 +204,20 @@ TEST(ParameterServer, StalenessIsBoundedWithAStraggler) {
   }
 }
 
+// The fast workers wait for the slow one, and hardly the other way round.
+TEST(ParameterServer, FastWorkersWaitForAStraggler) {
+  for (const char* sync : {"ps", "ps-async"}) {
+    SpiralOptions o;
+    o.sync = sync;
+    o.iterations = 15;
+    o.staleness = 1;
+    o.straggler_us = 100000;  // 1.5 s in all
+    const Seen seen = serve_processes(3, o);
+    EXPECT_GT(seen.waited_fast_s, 0.5) << sync;  // the straggler slept so long
+    EXPECT_GT(seen.waited_fast_s, 3 * seen.waited_slow_s) << sync;
+  }
+}
+
 TEST(ParameterServer, AsynchronousLearnsToo) {
   SpiralOptions o;
   o.sync = "ps-async";

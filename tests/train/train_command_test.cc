@@ -2,14 +2,22 @@
 // labels: multiproc
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
 #include <vector>
 
+#include "support/launchers.h"
+#include "support/setting.h"
 #include "support/shell.h"
 #include "support/temporary_folder.h"
 
@@ -45,6 +53,7 @@ class TrainCommand : public ::testing::Test {
   }
 
   const testing::TemporaryFolder folder_;
+  std::mt19937 random_{testing::seed()};
   int logs_ = 0;
   Output output_;
 };
@@ -85,24 +94,156 @@ TEST_F(TrainCommand, SamplesTextAtTheEnd) {
 
 // Kill -9 of a rank: the job says so, starts again from its checkpoint, and the curve is the same
 // bits as without.
-TEST_F(TrainCommand, GoesOnAfterARankWasKilled) {
-  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic";
+TEST_F(TrainCommand, GoesOnAfterARankWasKilledAtARandomStep) {
+  const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 12);
+  const std::string kill = fmt::format("--kill {}:{}", rank, step);
+  SCOPED_TRACE(kill);
+  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic ";
   const auto whole = losses(layout);
   const auto broken =
-      losses(layout + " --save-every 3 --restart 1 --kill 3:8 --save " + folder_ / "save");
-  EXPECT_NE(output_.text.find("killed by signal 9"), std::string::npos) << output_.text;
-  EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
+      losses(layout + kill + " --save-every 3 --restart 1 --save " + folder_ / "save");
+  EXPECT_NE(output_.text.find(fmt::format("rank {} was killed by signal 9", rank)),
+            std::string::npos)
+      << output_.text;
+  const std::string from = step > 3 ? fmt::format("goes on after step {}", (step - 1) / 3 * 3)
+                                    : "no checkpoint there yet, from the start";
+  EXPECT_NE(output_.text.find(from), std::string::npos) << output_.text;
   EXPECT_EQ(whole, broken);
 }
 
+// The process of a rank of the job whose command line has `marker`; 0: there is none.
+pid_t process_of_rank(int rank, const std::string& marker) {
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    const auto text = [&](const char* what) {
+      std::ifstream in(entry.path() / what, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    if (text("cmdline").find(marker) == std::string::npos) continue;
+    const std::string variable = fmt::format("WEFT_RANK={}", rank) + '\0';
+    if (('\0' + text("environ")).find('\0' + variable) != std::string::npos) return std::stoi(name);
+  }
+  return 0;
+}
+
+// The same from outside, at any moment of a step: while it computes, waits, writes a checkpoint.
+TEST_F(TrainCommand, GoesOnAfterARankWasKilledFromOutside) {
+  const int rank = static_cast<int>(random_() % 4), step = 1 + static_cast<int>(random_() % 5);
+  const std::chrono::milliseconds later(random_() % 250);
+  SCOPED_TRACE(fmt::format("rank {}, {} ms after step {}", rank, later.count(), step));
+  const std::string layout = "-n 4 --dp 2 --pp 2 --deterministic ";
+  const auto whole = losses(layout);
+  const std::string log = folder_ / fmt::format("log{}", logs_ + 1);
+  bool killed = false;
+  std::thread killer([&] {
+    const auto lines = [&] {
+      std::ifstream in(log);
+      return std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (lines() < step && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(later);
+    const pid_t pid = process_of_rank(rank, log);
+    killed = pid > 0 && kill(pid, SIGKILL) == 0;
+  });
+  // Steps of a quarter of a second: it is not over before it is killed.
+  const auto broken = losses(layout + "--straggler-us 250000 --save-every 2 --restart 1 --save " +
+                             folder_ / "save");
+  killer.join();
+  EXPECT_TRUE(killed);
+  EXPECT_NE(output_.text.find(fmt::format("rank {} was killed by signal 9", rank)),
+            std::string::npos)
+      << output_.text;
+  EXPECT_EQ(whole, broken);
+}
+
+// Alone, and as many times as --restart says.
 TEST_F(TrainCommand, GoesOnWithFewerReplicas) {
   const auto whole = losses("-n 4 --dp 4");
-  const auto broken = losses(
-      "-n 4 --dp 4 --zero 2 --elastic --restart 1 --save-every 3 "
-      "--kill 1:8 --save " +
-      folder_ / "save");
-  EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
-  expect_near(whole, broken);
+  for (const std::string how : {"--elastic", "--elastic --restart 1"}) {
+    fs::remove_all(folder_ / "save");
+    const auto broken = losses("-n 4 --dp 4 --zero 2 --hosts 4 --save-every 3 --kill 1:8 --save " +
+                               folder_ / "save " + how);
+    EXPECT_NE(output_.text.find("with 2 ranks"), std::string::npos) << output_.text;
+    EXPECT_NE(output_.text.find("goes on after step 6"), std::string::npos) << output_.text;
+    expect_near(whole, broken);
+  }
+}
+
+TEST_F(TrainCommand, ElasticEndsWhereThereIsNoSmallerJob) {
+  const Output out = run(command("-n 1 --elastic --kill 0:3 --save " + folder_ / "save"));
+  EXPECT_EQ(out.exit_code, 2) << out.text;
+  EXPECT_NE(out.text.find("there is no smaller one for --elastic"), std::string::npos) << out.text;
+}
+
+// Somebody else's launcher ends the job when a rank dies.
+TEST_F(TrainCommand, OthersLaunchersDoNotStartAgain) {
+  const auto refuses = [&](const std::string& command, const char* why) {
+    const Output out = run(command);
+    EXPECT_EQ(out.exit_code, 4) << command << "\n" << out.text;
+    EXPECT_NE(out.text.find(why), std::string::npos) << command << "\n" << out.text;
+  };
+  const std::string save = " --save " + folder_ / "save";
+  refuses(testing::in_torchrun_environment(2, command("--restart 2" + save)),
+          "--restart 2 under a launcher (torchrun)");
+  refuses(std::string(WEFT_BINARY) + " launch -n 2 -- " + command("--elastic" + save),
+          "--elastic under a launcher (weft)");
+  if (testing::missing_for_mpirun().empty())
+    refuses(testing::by_mpirun(2, command("--elastic" + save)),
+            "--elastic under a launcher (pmix)");
+}
+
+// Seconds of every rank without its waits: the one that is slow is seen, wherever others wait. Of
+// each rank its best step counts: in others the system may have held it up.
+TEST_F(TrainCommand, TheLogSaysHowLongEachRankWasBusy) {
+  for (const char* layout :
+       {"-n 4 --dp 2 --pp 2", "-n 4 --tp 2 --zero 3", "-n 2 --deterministic"}) {
+    const std::string log = folder_ / "busy";
+    fs::remove(log);
+    const Output out =
+        run(command(fmt::format("{} --steps 6 --straggler-us 200000 --log {}", layout, log)));
+    EXPECT_EQ(out.exit_code, 0) << out.text;
+    std::ifstream in(log);
+    std::vector<double> least;
+    int steps = 0;
+    for (std::string line; std::getline(in, line); ++steps) {
+      const auto step = nlohmann::json::parse(line);
+      const std::vector<double> each = step["busy_s"];
+      if (least.empty()) least = each;
+      for (std::size_t r = 0; r < each.size(); ++r) least[r] = std::min(least[r], each[r]);
+      EXPECT_EQ(step["straggler"]["rank"],
+                std::max_element(each.begin(), each.end()) - each.begin())
+          << line;
+    }
+    EXPECT_EQ(steps, 6);
+    ASSERT_GE(least.size(), 2u);
+    EXPECT_GE(least.back(), 0.2) << layout;
+    for (std::size_t r = 0; r + 1 < least.size(); ++r)
+      EXPECT_LT(least[r], 0.1) << layout << " rank " << r;
+  }
+}
+
+// The server's moments are saved, and the run goes on with an all-reduce.
+TEST_F(TrainCommand, TrainsWithAParameterServer) {
+  const std::string save = " --save-every 6 --save " + folder_ / "save";
+  const auto whole = losses("");
+  expect_near(whole, losses("-n 4 --dp 2 --pp 2 --sync ps" + save));
+  fs::remove_all(folder_ / "save/step-00000012");
+  const auto rest = losses("-n 2 --dp 2 --resume" + save);
+  ASSERT_EQ(rest.size(), 6u) << output_.text;
+  for (const auto& [step, loss] : rest) EXPECT_NEAR(loss / whole.at(step), 1, 1e-10) << step;
+}
+
+TEST_F(TrainCommand, TheRateGrowsWithTheBatch) {
+  const std::string log = folder_ / "rate";
+  const Output out = run(command("-n 1 --lr-per-256 0.1 --warm-up 1 --steps 1 --log " + log));
+  EXPECT_EQ(out.exit_code, 0) << out.text;
+  std::ifstream in(log);
+  std::string line;
+  std::getline(in, line);
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(line)["rate"], 0.1 * 8 / 256);
 }
 
 // A checkpoint of one layout goes on in others.
@@ -130,7 +271,18 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-n 2 --dp 2 --batch 7", "--batch 7 is no multiple");
   refuses("-n 3 --tp 3", "--heads 4 with --tp 3");
   refuses("-n 4 --dp 3", "but the job has 4 ranks");
-  refuses("--restart 2", "--save FOLDER");
+  refuses("--restart 2", "--restart needs checkpoints: pass --save FOLDER");
+  refuses("--elastic", "--elastic needs checkpoints: pass --save FOLDER");
+  refuses("--resume", "--resume needs checkpoints: pass --save FOLDER");
+  refuses("-n 1 --algo nonsense", "--algo nonsense: there is none of that name; there are auto, ");
+  refuses("-n 2 --dp 2 --shard-group 2", "--shard-group 2 with --zero 0: nothing is split");
+  refuses("-n 2 --dp 2 --kill 9:3", "--kill 9:3: nobody would die; the job has ranks 0 to 1");
+  refuses("-n 2 --dp 2 --kill 1:13", "--kill 1:13: nobody would die");
+  refuses("-n 2 --sync ps-async", "--sync ps-async with --model gpt");
+  refuses("-n 2 --dp 2 --sync ps --zero 1", "--sync ps with --zero 1");
+  refuses("-n 2 --staleness 3", "--staleness with --model gpt");
+  refuses("-n 2 --report-every 3", "--report-every with --model gpt");
+  refuses("-n 1 --lr 1e-3 --lr-per-256 0.1", "--lr");
   refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
   refuses("-n 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");
