@@ -31,12 +31,20 @@ struct PairRole {
   bool receives = false;  // the other end does
 };
 
+// What a link does, which may be less than the options ask for.
+struct PairUse {
+  int depth = 0;          // messages under way of a queue pair
+  int inline_bytes = -1;  // -1: not for the link to say, here and below
+  int moderation = -1;    // of the size that is prepared
+};
+
 class PairLink {
  public:
   virtual ~PairLink() = default;
   virtual std::string offer() = 0;  // what connect() of the other end takes
   virtual void connect(const std::string& theirs) = 0;
   virtual std::string path() const = 0;  // in words
+  virtual PairUse use() const = 0;
 
   // Whether the end that does not start messages has nothing to do meanwhile.
   virtual bool one_sided() const = 0;
@@ -70,6 +78,8 @@ std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transp
 
 // Bytes that depend on who sends them, so that what is stale or misplaced shows.
 void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key);
+// As the options have it damaged.
+void fill_source(const PairOptions& options, std::byte* data, std::size_t bytes, std::uint64_t key);
 // Empty, or "byte 17 is 0x03, expected 0xa1".
 std::string compare_pattern(const std::byte* data, std::size_t bytes, std::uint64_t key);
 

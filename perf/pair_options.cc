@@ -15,6 +15,7 @@ namespace {
 // perftest's: beyond this, every message has a completion of its own.
 constexpr std::uint64_t kModeratedBytes = 8192;
 constexpr std::uint64_t kLargestOfAll = 8 << 20;
+constexpr int kLatencyModeration = 32;  // pings for one completion
 
 }  // namespace
 
@@ -39,7 +40,9 @@ int PairOptions::iterations_or_default() const {
 }
 
 int PairOptions::moderation_for(std::uint64_t bytes) const {
-  const int wanted = moderation > 0 ? moderation : bytes > kModeratedBytes ? 1 : 100;
+  int wanted = moderation;
+  if (wanted == 0)
+    wanted = test == PairTest::kLatency ? kLatencyModeration : bytes > kModeratedBytes ? 1 : 100;
   return std::min(wanted, depth);
 }
 
@@ -84,7 +87,7 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
       ->check(CLI::Range(0, 255));
   command
       .add_option("-Q,--cq-mod", o.moderation,
-                  "one completion for so many messages (default: 100, above 8 KiB: 1)")
+                  "one completion for so many messages (default: 100, above 8 KiB: 1; lat: 32)")
       ->check(CLI::Range(1, 100000));
   if (bandwidth) {
     command.add_option("-q,--qp", o.qps, "queue pairs")->check(CLI::Range(1, 4096));
@@ -97,7 +100,10 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
     command.add_flag("-b,--bidirectional", o.both_ways, "both ends send");
     command.add_flag("--report_gbits", o.gbits, "Gb/s in place of MB/s (2^20 bytes)");
   }
-  command.add_option("--use_cuda", o.gpu, "messages in the memory of this GPU")
+  command
+      .add_option("--use_cuda", o.gpu,
+                  "messages in the memory of this GPU, which the device reaches by dma-buf (the "
+                  "GPU driver's open kernel modules) or through the module nvidia_peermem")
       ->check(CLI::NonNegativeNumber)
       ->expected(0, 1)
       ->default_str("0");
@@ -142,6 +148,17 @@ void check(const PairOptions& o) {
     refuse(o.qps > 1, "-q", "only RDMA devices have queue pairs");
     refuse(o.gpu >= 0, "--use_cuda", "takes memory of the host; use write, send or read");
     refuse(o.events, "-e", "is always polled; use write, send or read");
+    const char* why = o.op == "shm"
+                          ? "shared memory has no such thing; write, send and read take it"
+                          : "says how RDMA devices are used; write, send and read take it, "
+                            "and UCX has variables of its own (`ucx_info -c`)";
+    refuse(o.device_port > 0, "-i", why);
+    refuse(o.mtu > 0, "-m", why);
+    refuse(o.gid_index >= 0, "-x", why);
+    refuse(o.service_level >= 0, "-S", why);
+    refuse(o.traffic_class >= 0, "--tclass", why);
+    refuse(o.inline_bytes >= 0, "-I", why);
+    refuse(o.moderation > 0, "-Q", why);
     if (o.op != "shm" && !ucx_available())
       throw Error(
           fmt::format("--op {}: missing capability: UCX, which this build was configured "
@@ -157,6 +174,8 @@ void check(const PairOptions& o) {
           "lat --op write --use_cuda: the processor would have to poll the GPU's memory; "
           "use --op send or read");
   }
+  if (o.moderation > 0 && o.test == PairTest::kLatency && o.op == "read")
+    throw Error("lat --op read -Q: every read is waited for, so each has a completion");
   if (o.events && o.test == PairTest::kLatency && o.op == "write")
     throw Error("lat --op write -e: an RDMA write tells the receiver nothing; use --op send");
 }

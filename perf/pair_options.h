@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,14 +25,14 @@ struct PairOptions {
   int qps = 1;
   int depth = 128;        // messages under way of a queue pair
   int list = 1;           // requests per post
-  int moderation = 0;     // a completion for so many; 0: 100, and 1 above 8 KiB
+  int moderation = 0;     // a completion for so many; 0: 100 (lat: 32), and 1 above 8 KiB
   int inline_bytes = -1;  // -1: 220 for latency, else none
   bool events = false;
   bool both_ways = false;
   int mtu = 0;
   int gid_index = -1;
-  int service_level = 0;
-  int traffic_class = 0;
+  int service_level = -1;  // -1: as WEFT_VERBS_* say, here and below
+  int traffic_class = -1;
   bool gbits = false;
   int gpu = -1;  // >= 0: messages in the memory of this GPU
   std::string json;
@@ -40,6 +41,8 @@ struct PairOptions {
   std::uint64_t seed = 1;
   int timeout_s = 30;  // without any progress
   int limit_s = 300;   // one size takes no longer
+  // Not a flag: messages of so many bytes or more leave with one bit changed (WEFT_FAULT).
+  std::size_t damage_from = SIZE_MAX;
 
   bool verbs() const { return op == "write" || op == "send" || op == "read"; }
   std::vector<std::uint64_t> sizes() const;  // ascending; throws Error
@@ -51,7 +54,8 @@ struct PairOptions {
 const char* name(PairTest test);
 
 void add_pair_flags(CLI::App& command, PairOptions& options);
-// Throws Error naming the flag where flags do not go together, or this build lacks something.
+// Throws Error naming the flag where flags do not go together, say nothing to the operation, or this
+// build lacks something.
 void check(const PairOptions& options);
 
 }  // namespace weft

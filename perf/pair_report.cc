@@ -55,13 +55,14 @@ EndResult EndResult::of_stream(const StreamResult& result, std::uint64_t bytes) 
   return end;
 }
 
-EndResult EndResult::of_times(const Histogram& times) {
+EndResult EndResult::of_times(const Histogram& times, bool cut) {
   EndResult end;
   end.json = {{"messages", times.count()},        {"min_us", us(times.min())},
               {"max_us", us(times.max())},        {"typical_us", us(times.percentile(50))},
               {"average_us", times.mean() / 1e3}, {"deviation_us", times.deviation() / 1e3}};
   for (const double p : kPercentiles)
     end.json["percentiles_us"][fmt::format("{}", p)] = us(times.percentile(p));
+  if (cut) end.json["ended_by_limit"] = true;
   return end;
 }
 
@@ -144,16 +145,10 @@ std::string pair_summary(const PairOptions& o, const std::vector<PairRow>& rows)
 
 nlohmann::ordered_json to_json(const PairOptions& o, const std::vector<PairRow>& rows,
                                const std::vector<nlohmann::ordered_json>& pairs) {
-  nlohmann::ordered_json json = {{"schema", "weft.pair/1"},
-                                 {"test", name(o.test)},
-                                 {"op", o.op},
-                                 {"bidirectional", o.both_ways},
-                                 {"qps", o.qps},
-                                 {"tx_depth", o.depth},
-                                 {"post_list", o.list},
-                                 {"inline_bytes", o.inline_or_default()},
-                                 {"events", o.events},
-                                 {"validated", o.validate}};
+  nlohmann::ordered_json json = {
+      {"schema", "weft.pair/1"},      {"test", name(o.test)},   {"op", o.op},
+      {"bidirectional", o.both_ways}, {"qps", o.qps},           {"post_list", o.list},
+      {"events", o.events},           {"validated", o.validate}};
   json["pairs"] = nlohmann::ordered_json::array();
   for (const auto& pair : pairs) json["pairs"].push_back(pair);
   for (const PairRow& row : rows) {

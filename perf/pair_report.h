@@ -18,7 +18,7 @@ namespace weft {
 struct EndResult {
   nlohmann::ordered_json json;
   static EndResult of_stream(const StreamResult& result, std::uint64_t bytes);
-  static EndResult of_times(const Histogram& times);
+  static EndResult of_times(const Histogram& times, bool cut);
   void add_counters(int rail, const std::string& host, const std::vector<CounterDelta>& deltas);
 };
 

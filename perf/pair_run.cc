@@ -64,6 +64,7 @@ StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRo
   double now = start;
   result.meter.start(start);
   std::uint64_t posted = 0;
+  const std::uint64_t most = std::max(kLooks, static_cast<std::uint64_t>(options.list));
   bool all_posted = !role.sends;
   bool ended = !role.receives || link.one_sided();
   for (std::uint64_t looks = 0; !all_posted || result.sent < posted || !ended; ++looks) {
@@ -75,8 +76,8 @@ StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRo
         n = link.post_last();
         all_posted = n > 0;
       } else {
-        const std::uint64_t left = timed ? kLooks : wanted - last - posted;
-        n = link.post(static_cast<int>(std::min(left, kLooks)));
+        const std::uint64_t left = timed ? most : wanted - last - posted;
+        n = link.post(static_cast<int>(std::min(left, most)));
       }
       posted += static_cast<std::uint64_t>(n);
       if (n == 0) break;

@@ -1,18 +1,13 @@
 #include "perf/pair_session.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
-#include <thread>
 #include <utility>
 
 #include "perf/commands.h"
@@ -20,12 +15,11 @@
 #include "perf/pair_link.h"
 #include "perf/pair_report.h"
 #include "perf/pair_run.h"
+#include "perf/pair_setup.h"
 #include "perf/pairs.h"
 #include "perf/session.h"
-#include "topo/clock.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
-#include "transport/control_socket.h"
 #include "transport/shm.h"
 #include "transport/transport.h"
 #include "transport/ucx.h"
@@ -36,92 +30,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rounds = std::vector<std::vector<RankPair>>;
 
-constexpr int kWarmUp = 10;          // round trips
-// Of round trips between two looks at the clock and the others. On a machine that is busy with other
-// things a batch may take many times as long as the one before, and then -D is late by so much.
+constexpr int kWarmUp = 10;  // round trips
+// Of round trips between two looks at the clock and the others. On a machine that is busy with
+// other things a batch may take many times as long as the one before, and then -D is late by so
+// much.
 constexpr double kBatchSeconds = 0.1;
-
-// ---- which job, which device ---------------------------------------------------------------
-
-// A server listens; a client waits for that first, so that a wrong name is told in time.
-JobSpec client_or_server(const PairOptions& o) {
-  JobSpec spec;
-  spec.size = 2;
-  spec.rank = o.server.empty() ? 0 : 1;
-  spec.launcher = "none";
-  spec.address = o.server.empty() ? "0.0.0.0" : o.server;
-  spec.ports = {static_cast<std::uint16_t>(o.tcp_port)};
-  // Like perftest's, this is no protection unless the user gives both ends a secret.
-  const char* secret = std::getenv("WEFT_SECRET");
-  spec.secret = secret != nullptr && *secret != '\0' ? secret : "weft perf";
-  if (spec.rank == 0) {
-    if (isatty(STDERR_FILENO) == 1)
-      fmt::print(stderr, " # waiting for the client, on TCP port {}\n", o.tcp_port);
-    return spec;
-  }
-  std::string problem;
-  const auto endpoints = resolve(spec.address, spec.ports, problem);
-  if (endpoints.empty()) throw Error(fmt::format("server {}: {}", o.server, problem));
-  const double end = now_s() + o.timeout_s;
-  for (bool said = false; std::none_of(endpoints.begin(), endpoints.end(), somebody_listens);) {
-    if (!std::exchange(said, true) && isatty(STDERR_FILENO) == 1)
-      fmt::print(stderr, " # nobody listens at {} port {} yet; trying for {} s\n", o.server,
-                 o.tcp_port, o.timeout_s);
-    if (now_s() > end)
-      throw Error(
-          fmt::format("nobody listens at {} port {} after {} s (--timeout): start the same "
-                      "command without a host there, or give both -p",
-                      o.server, o.tcp_port, o.timeout_s));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return spec;
-}
-
-Nic device_named(const std::string& name) {
-  std::vector<std::string> present;
-  for (const Nic& nic : discover_host().nics) {
-    if (nic.name == name) return nic;
-    present.push_back(nic.name);
-  }
-  throw Error(fmt::format("-d {}: this host has no such device; present: {}", name,
-                          fmt::join(present, ", ")));
-}
-
-// The rail as the operation uses it.
-Nic rail_for(const PairOptions& o, Nic rail) {
-  if (o.verbs() && !rail.rdma)
-    throw Error(
-        fmt::format("--op {}: missing capability: an RDMA device ({} is none); -d or "
-                    "WEFT_RAILS names one, --op tcp does without",
-                    o.op, rail.name));
-  if (o.op == "tcp" && rail.rdma) {
-    if (rail.netdev.empty())
-      throw Error(fmt::format("--op tcp: {} has no network interface; -d names one", rail.name));
-    rail.name = rail.netdev;
-    rail.rdma = false;
-  }
-  return rail;
-}
-
-// What must be the same at both ends.
-std::string agreement(const PairOptions& o) {
-  return fmt::format(
-      "{} --op {} -s {} -n {} -D {} -q {} -t {} -l {} -b {} --validate {} --pairs {} --seed {}",
-      name(o.test), o.op, fmt::join(o.sizes(), ","), o.iterations_or_default(), o.seconds, o.qps,
-      o.depth, o.list, o.both_ways, o.validate, o.pairs, o.seed);
-}
-
-// The flags in which two agreements differ: "-s 64 and 128".
-std::string differing(const std::string& a, const std::string& b) {
-  std::istringstream left(a), right(b);
-  std::string flag, x, y;
-  std::vector<std::string> all;
-  while (left >> x && right >> y) {
-    if (x != y) all.push_back(fmt::format("{}{} and {}", flag.empty() ? "" : flag + " ", x, y));
-    flag = x == y && x.starts_with("-") ? x : "";
-  }
-  return fmt::format("{}", fmt::join(all, ", "));
-}
 
 class PairSession {
  public:
@@ -144,12 +57,21 @@ class PairSession {
     if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
     // The other end may be silent as long as a size takes.
     spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
-    job_ = connect(spec);
+    try {
+      job_ = connect(spec);
+    } catch (const Error& e) {
+      if (launched_ || spec.rank != 0) throw;
+      throw Error(fmt::format(
+          "no client within {} s (--timeout and --limit together): {}; start the same command with "
+          "this host's name on the other one, or give both -p",
+          spec.timeout.count() / 1000, e.what()));
+    }
     std::vector<Place> places;
     for (const std::string& text : job_->all_gather(encode(place)))
       places.push_back(decode_place(text));
     topology_ = std::make_unique<Topology>(std::move(places));
     me_ = job_->rank();
+    o_.damage_from = damage_from(me_);
   }
 
   int run() {
@@ -157,14 +79,15 @@ class PairSession {
       return measure();
     } catch (const std::exception& e) {
       const bool known = job_->failed();
-      const Status failure = known ? job_->failure() : Status(Code::kTransport, e.what(), kNoRank);
+      const std::string what = e.what() + counted_;
+      const Status failure = known ? job_->failure() : Status(Code::kTransport, what, kNoRank);
       if (!known) {
         const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
         job_->report(Status(usage ? Code::kInvalidArgument : Code::kTransport,
-                            fmt::format("rank {}: {}", me_, e.what())));
-        fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), e.what());
+                            fmt::format("rank {}: {}", me_, what)));
+        fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), what);
       } else if (!launched_ || me_ == speaker(failure.rank())) {
-        fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), failure.to_string());
+        fmt::print(stderr, "weft perf {}: {}{}\n", name(o_.test), failure.to_string(), counted_);
       }
       // Both ends may find the same wrong flags, and one of them says so first.
       return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;
@@ -218,7 +141,10 @@ class PairSession {
     const bool wrong = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
       return row.at_client.contains("wrong") || row.at_server.contains("wrong");
     });
-    return wrong ? kExitCritical : kExitOk;
+    const bool cut = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
+      return row.at_client.contains("ended_by_limit") || row.at_server.contains("ended_by_limit");
+    });
+    return wrong ? kExitCritical : cut ? kExitWarn : kExitOk;
   }
 
   void measure_round(const std::vector<RankPair>& round) {
@@ -241,19 +167,41 @@ class PairSession {
     }
     const auto offers = job_->all_gather(link_ ? link_->offer() : "");
     if (link_) link_->connect(offers[static_cast<std::size_t>(peer)]);
-    const auto paths = job_->all_gather(link_ ? link_->path() : "");
-    for (const RankPair& p : round) {
-      pairs_.push_back({{"client", p.client},
-                        {"server", p.server},
-                        {"client_host", topology_->host_name(topology_->host(p.client))},
-                        {"server_host", topology_->host_name(topology_->host(p.server))},
-                        {"path", paths[static_cast<std::size_t>(p.client)]},
-                        {"sizes", Json::array()}});
-      if (speaks() && !launched_) fmt::print(" # {}\n", paths[static_cast<std::size_t>(p.client)]);
-    }
+    announce(round);
     for (const std::uint64_t bytes : o_.sizes())
       measure_size(round, bytes, link_ && mine->client == me_);
     link_.reset();
+  }
+
+  // The pairs of a round, and what their links do.
+  void announce(const std::vector<RankPair>& round) {
+    const PairUse use = link_ ? link_->use() : PairUse{};
+    const auto uses = job_->all_gather(Json{
+        {"path", link_ ? link_->path() : ""},
+        {"tx_depth", use.depth},
+        {"inline_bytes", use.inline_bytes}}.dump());
+    for (const RankPair& p : round) {
+      const Json at_client = Json::parse(uses[static_cast<std::size_t>(p.client)]);
+      const Json at_server = Json::parse(uses[static_cast<std::size_t>(p.server)]);
+      const std::string path = at_client["path"];
+      int depth = at_client["tx_depth"];
+      if (o_.both_ways) depth = std::min(depth, at_server["tx_depth"].get<int>());
+      Json& pair =
+          pairs_.emplace_back(Json{{"client", p.client},
+                                   {"server", p.server},
+                                   {"client_host", topology_->host_name(topology_->host(p.client))},
+                                   {"server_host", topology_->host_name(topology_->host(p.server))},
+                                   {"path", path},
+                                   {"tx_depth", depth}});
+      if (at_client["inline_bytes"] >= 0) pair["inline_bytes"] = at_client["inline_bytes"];
+      pair["sizes"] = Json::array();
+      if (!speaks()) continue;
+      if (!launched_) fmt::print(" # {}\n", path);
+      if (depth < o_.depth && o_.test == PairTest::kBandwidth)
+        fmt::print(" # {}-t {}: {} under way, {}\n", launched_ ? path + ": " : "", o_.depth, depth,
+                   o_.verbs() ? "for which the device, or memory to compare them in, has room"
+                              : "which fit 256 MiB");
+    }
   }
 
   void measure_size(const std::vector<RankPair>& round, std::uint64_t bytes, bool client) {
@@ -261,24 +209,34 @@ class PairSession {
     const PairRole role{bytes, latency, client || (o_.both_ways && !latency),
                         !client || o_.both_ways};
     const CounterSnapshot before = read_counters(rail_, o_.device_port);
-    if (link_) link_->prepare(role);
-    job_->all_gather("");
+    const int rail = launched_ ? topology_->rail(me_) : 0;
+    const std::string where =
+        fmt::format("{} ({})", topology_->host_name(topology_->host(me_)), rail_.name);
+    const auto counted = [&] { return difference(before, read_counters(rail_, o_.device_port)); };
     EndResult result;
-    if (latency) {
-      const Histogram times = ping_pongs(round, role);
-      if (client) result = EndResult::of_times(times);
-    } else if (link_ && (role.sends || !link_->one_sided())) {
-      const StreamResult stream = run_stream(*link_, o_, role, *job_);
-      if (role.sends) result = EndResult::of_stream(stream, bytes);
+    try {
+      if (link_) link_->prepare(role);
+      job_->all_gather("");
+      if (latency) {
+        bool cut = false;
+        const Histogram times = ping_pongs(round, role, cut);
+        if (client) result = EndResult::of_times(times, cut);
+      } else if (link_ && (role.sends || !link_->one_sided())) {
+        const StreamResult stream = run_stream(*link_, o_, role, *job_);
+        if (role.sends) result = EndResult::of_stream(stream, bytes);
+      }
+      job_->all_gather("");  // all bytes of this size have come
+    } catch (...) {
+      counted_ = evidence(rail, where, signs_of_trouble(counted()));
+      if (!counted_.empty()) counted_ = "; " + counted_;
+      throw;
     }
-    job_->all_gather("");  // all bytes of this size have come
     if (link_) {
       const std::string wrong = link_->check();
       if (!wrong.empty()) result.json["wrong"] = wrong;
-      result.add_counters(
-          launched_ ? topology_->rail(me_) : 0,
-          fmt::format("{} ({})", topology_->host_name(topology_->host(me_)), rail_.name),
-          difference(before, read_counters(rail_, o_.device_port)));
+      if (role.sends && link_->use().moderation > 0)
+        result.json["messages_per_completion"] = link_->use().moderation;
+      result.add_counters(rail, where, counted());
     }
     const auto all = job_->all_gather(result.json.dump());
     for (const RankPair& p : round) {
@@ -291,8 +249,9 @@ class PairSession {
     }
   }
 
-  // In batches, after each of which the clients say how many more; all ranks stay together.
-  Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role) {
+  // In batches, after each of which the clients say how many more; all ranks stay together. `cut`:
+  // this end's were ended by --limit.
+  Histogram ping_pongs(const std::vector<RankPair>& round, const PairRole& role, bool& cut) {
     Histogram times, warm_up;
     std::uint64_t turn = 1;
     double spent = 0, estimate = 0;
@@ -300,7 +259,9 @@ class PairSession {
     const auto more = [&]() -> std::uint64_t {
       if (!role.sends || turn == 1) return role.sends ? kWarmUp : 0;
       const bool timed = o_.seconds > 0;
-      if (spent > o_.limit_s || (timed ? spent >= o_.seconds : times.count() >= wanted)) return 0;
+      if (timed ? spent >= o_.seconds : times.count() >= wanted) return 0;
+      cut = spent > o_.limit_s;
+      if (cut) return 0;
       const double left = timed ? std::max(o_.seconds - spent, 0.0) : kBatchSeconds;
       const double fit = std::clamp(std::min(left, kBatchSeconds) / estimate, 1.0, 1e9);
       const auto n = static_cast<std::uint64_t>(fit);
@@ -335,7 +296,7 @@ class PairSession {
       throw UsageError(fmt::format("--json {}: cannot be written", o_.json));
   }
 
-  const PairOptions& o_;
+  PairOptions o_;
   const bool launched_;
   std::unique_ptr<Job> job_;
   std::unique_ptr<Topology> topology_;
@@ -347,6 +308,7 @@ class PairSession {
   std::unique_ptr<PairLink> link_;
   std::vector<PairRow> rows_;
   std::vector<Json> pairs_;
+  std::string counted_;  // at this end's port until an error: "; rail 0 ..."
 };
 
 Rounds ring(int n) {

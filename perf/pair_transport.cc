@@ -42,6 +42,7 @@ class TransportPair final : public PairLink {
   std::string path() const override {
     return fmt::format("{} rank {} to rank {}", transport_.caps().name, me_, peer_);
   }
+  PairUse use() const override { return {.depth = depth_}; }
   bool one_sided() const override { return false; }
 
   void prepare(const PairRole& role) override {
@@ -56,7 +57,7 @@ class TransportPair final : public PairLink {
     came_.assign(static_cast<std::size_t>(depth_ + 1), false);
     last_posted_ = confirmed_ = answered_ = answer_over_ = false;
     wrong_.clear();
-    fill_pattern(source_.data(), bytes_, key_ ^ bytes_);
+    fill_source(o_, source_.data(), bytes_, key_ ^ bytes_);
     expected_.resize(bytes_);
     fill_pattern(expected_.data(), bytes_, their_key_ ^ bytes_);
     std::fill(target_.begin(), target_.end(), std::byte{0});
@@ -248,6 +249,13 @@ void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key) {
     const std::uint64_t word = splitmix64(key + i);
     std::memcpy(data + i, &word, std::min(sizeof word, bytes - i));
   }
+}
+
+void fill_source(const PairOptions& options, std::byte* data, std::size_t bytes,
+                 std::uint64_t key) {
+  fill_pattern(data, bytes, key);
+  // Not the last byte, which is the turn's in a latency test.
+  if (bytes > 0 && bytes >= options.damage_from) data[(bytes - 1) / 2] ^= std::byte{0x10};
 }
 
 std::string compare_pattern(const std::byte* data, std::size_t bytes, std::uint64_t key) {

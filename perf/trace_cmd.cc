@@ -34,34 +34,45 @@ json read_trace(const std::string& path) {
   return trace;
 }
 
+// Its events and what it is about, into all; throws json::exception where a field is not as a trace
+// has it.
+void merge_one(const std::string& path, json& all, std::set<int>& ranks, double& first,
+               double& uncertain) {
+  json trace = read_trace(path);
+  const json& about = trace["otherData"];
+  const int rank = about.value("rank", -1);
+  if (!ranks.insert(rank).second)
+    throw Error(
+        fmt::format("{} is another trace of rank {}: give one file of each rank of one "
+                    "job",
+                    path, rank));
+  const double ahead = about.value("clock_ahead_us", 0.0);
+  const double unsure = about.value("clock_uncertain_us", -1.0);
+  if (unsure < 0)
+    std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
+                 rank);
+  uncertain = std::max(uncertain, unsure);
+  if (const auto dropped = about.value("dropped", 0); dropped > 0)
+    std::fprintf(stderr, "weft trace: rank %d left out its last %d events\n", rank, dropped);
+  for (json& event : trace["traceEvents"]) {
+    if (event.contains("ts")) {
+      const double ts = event["ts"].get<double>() - ahead;
+      event["ts"] = ts;
+      first = std::min(first, ts);
+    }
+    all.push_back(std::move(event));
+  }
+}
+
 void merge(const std::vector<std::string>& paths, const std::string& to) {
   json all = json::array();
   std::set<int> ranks;
   double first = std::numeric_limits<double>::max(), uncertain = 0;
   for (const std::string& path : paths) {
-    json trace = read_trace(path);
-    const json& about = trace["otherData"];
-    const int rank = about.value("rank", -1);
-    if (!ranks.insert(rank).second)
-      throw Error(
-          fmt::format("{} is another trace of rank {}: give one file of each rank of one "
-                      "job",
-                      path, rank));
-    const double ahead = about.value("clock_ahead_us", 0.0);
-    const double unsure = about.value("clock_uncertain_us", -1.0);
-    if (unsure < 0)
-      std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
-                   rank);
-    uncertain = std::max(uncertain, unsure);
-    if (const auto dropped = about.value("dropped", 0); dropped > 0)
-      std::fprintf(stderr, "weft trace: rank %d left out its last %d events\n", rank, dropped);
-    for (json& event : trace["traceEvents"]) {
-      if (event.contains("ts")) {
-        const double ts = event["ts"].get<double>() - ahead;
-        event["ts"] = ts;
-        first = std::min(first, ts);
-      }
-      all.push_back(std::move(event));
+    try {
+      merge_one(path, all, ranks, first, uncertain);
+    } catch (const json::exception& e) {
+      throw Error(fmt::format("{} is a damaged trace: {}", path, e.what()));
     }
   }
   // Times from 0: microseconds since boot are hard to read.

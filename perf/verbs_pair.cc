@@ -21,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kVerbsPage = 4096;
 constexpr std::size_t kCheckedBytes = 64 << 20;  // of receives whose bytes are all compared
 constexpr int kReadsUnderWay = 16;
-constexpr int kLatencyModeration = 32;  // pings for one completion
 
 std::string to_hex(const std::string& bytes) {
   std::string text;
@@ -35,32 +34,38 @@ std::string from_hex(const std::string& text) {
   return bytes;
 }
 
+}  // namespace
+
 VerbsSettings settings_of(const PairOptions& o) {
   VerbsSettings s = verbs_settings();
   if (o.device_port) s.port = o.device_port;
   if (o.gid_index >= 0) s.gid_index = o.gid_index;
   if (o.mtu) s.mtu = o.mtu;
-  if (o.traffic_class) s.traffic_class = o.traffic_class;
-  if (o.service_level) s.service_level = o.service_level;
+  if (o.traffic_class >= 0) s.traffic_class = o.traffic_class;
+  if (o.service_level >= 0) s.service_level = o.service_level;
   return s;
 }
-
-}  // namespace
 
 VerbsPair::VerbsPair(const PairOptions& options, const Nic& rail, std::size_t most_bytes)
     : o_(options),
       device_(rail.name, settings_of(options)),
       stride_((std::max<std::size_t>(most_bytes, 1) + kVerbsPage - 1) / kVerbsPage * kVerbsPage),
       sends_(device_, o_.depth * o_.qps + 1, o_.events),
-      recvs_(device_, kRecvDepth * o_.qps + 1, o_.events),
+      recvs_(device_, std::max(kRecvDepth, send_ ? o_.depth : 0) * o_.qps + 1, o_.events),
       key_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32) {
   if (most_bytes > device_.max_message())
     throw Error(fmt::format("-s {}: {} takes messages of at most {} bytes", most_bytes,
                             device_.where(), device_.max_message()));
-  if (send_ && o_.validate && o_.gpu < 0)
-    slots_ = static_cast<int>(std::clamp<std::size_t>(kCheckedBytes / stride_, 8, kRecvDepth));
-  recv_depth_ = slots_ > 1 ? slots_ : kRecvDepth;
-  depth_ = std::min({o_.depth, recv_depth_, device_.limits().max_qp_wr});
+  const int most = device_.limits().max_qp_wr;
+  depth_ = std::min({o_.depth, most, (sends_.depth() - 1) / o_.qps});
+  if (send_) {  // no more under way than receives wait for
+    recv_depth_ = std::min({std::max(kRecvDepth, o_.depth), most, (recvs_.depth() - 1) / o_.qps});
+    if (o_.validate && o_.gpu < 0) {
+      const auto fit = static_cast<int>(std::clamp<std::size_t>(kCheckedBytes / stride_, 8, 32768));
+      slots_ = recv_depth_ = std::min(recv_depth_, fit);
+    }
+    depth_ = std::min(depth_, recv_depth_);
+  }
   allocate();
   VerbsQpOptions q;
   q.send_depth = depth_;
@@ -102,11 +107,11 @@ void VerbsPair::prepare(const PairRole& role) {
   receives_ = role.receives;
   arrived_ = ended_ = 0;
   wrong_.clear();
-  moderation_ = latency_ ? std::min(kLatencyModeration, depth_) : o_.moderation_for(bytes_);
-  moderation_ = std::min(moderation_, depth_);
+  // Of a latency test each read is waited for.
+  moderation_ = latency_ && read_ ? 1 : std::min(o_.moderation_for(bytes_), depth_);
   expected_.resize(bytes_);
   fill_pattern(expected_.data(), bytes_, their_key_ ^ bytes_);
-  for (int q = 0; q < o_.qps; ++q) fill_pattern(at(source(q)), bytes_, key_ ^ bytes_);
+  for (int q = 0; q < o_.qps; ++q) fill_source(o_, at(source(q)), bytes_, key_ ^ bytes_);
   std::memset(host_.get() + target(0, 0), 0, stride_ * static_cast<std::size_t>(o_.qps * slots_));
   if (mirror_) mirror_->upload();
   if (!send_) return;
@@ -135,8 +140,7 @@ void VerbsPair::allocate() {
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   } catch (const Error& e) {
     if (o_.gpu < 0) throw;
-    throw Error(
-        fmt::format("--use_cuda {}: {}; is the module nvidia_peermem loaded?", o_.gpu, e.what()));
+    throw Error(fmt::format("--use_cuda {}: {}", o_.gpu, e.what()));
   }
 }
 
@@ -167,6 +171,7 @@ void VerbsPair::compare(const std::byte* data, std::uint64_t message) {
   wrong_ = fmt::format("message {}: {}", message, where.empty() ? "its last byte" : where);
 }
 void VerbsPair::compare_late(const std::byte* data, std::uint64_t turn) {
+  if (!wrong_.empty()) return;
   const auto end = Clock::now() + std::chrono::milliseconds(100);
   while (!same(data, turn) && Clock::now() < end)
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -15,6 +15,9 @@
 
 namespace weft {
 
+// The flags where they are given, what WEFT_VERBS_* say where not.
+VerbsSettings settings_of(const PairOptions& options);
+
 class VerbsPair final : public PairLink {
  public:
   VerbsPair(const PairOptions& options, const Nic& rail, std::size_t most_bytes);
@@ -22,6 +25,7 @@ class VerbsPair final : public PairLink {
   std::string offer() override;
   void connect(const std::string& theirs) override;
   std::string path() const override { return path_; }
+  PairUse use() const override { return {depth_, inline_bytes_, moderation_}; }
   bool one_sided() const override { return read_ || (!send_ && !latency_); }
   void prepare(const PairRole& role) override;
   std::string check() override;
