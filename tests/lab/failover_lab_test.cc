@@ -18,7 +18,9 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <random>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -108,6 +110,7 @@ int rank_main(const std::string& file) try {
       tell("up");
       if (now.rails_taken_out > 0) tell("out");
       if (now.rails_taken_back > 0) tell("back");
+      if (now.rails_taken_out > 0 && now.rails_taken_back == now.rails_taken_out) tell("whole");
       go = fs::exists(file) ? 0 : 1;
       all.broadcast(&go, &go, 1, weft::DType::kInt32, 0).check();
     }
@@ -154,6 +157,23 @@ class Failover : public ::testing::Test {
     for (int i = 0; i < 2400 && !fs::exists(file_ + what); ++i)
       if (ranks_.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) break;
     EXPECT_TRUE(fs::exists(file_ + what)) << what;
+  }
+  // Until every rank that has lost lanes has them all back.
+  void wait_until_whole(int ranks) {
+    for (int r = 0; r < ranks; ++r)
+      if (fs::exists(fmt::format("{}.out{}", file_, r))) wait_for(fmt::format(".whole{}", r));
+  }
+  // A line of each host at most tells of a rail that goes, and as many of its return.
+  static void expect_told_once(const std::string& text, int hosts) {
+    const auto lines = [&text](const std::string& what) {
+      const std::regex line(what);
+      return std::distance(std::sregex_iterator(text.begin(), text.end(), line), {});
+    };
+    for (int h = 1; h <= hosts; ++h) {
+      const std::string told = fmt::format(R"(rail 1 \(rail1 on host h{}[^)]*\) is )", h);
+      EXPECT_LE(lines(told + "taken out"), 1) << "h" << h << ":\n" << text;
+      EXPECT_EQ(lines(told + "taken out"), lines(told + "back")) << "h" << h << ":\n" << text;
+    }
   }
   void link(int host, int rail, const char* to) {
     const Output o = run(fmt::format("ip -n weft-{}-h{} link set rail{} {}", lab_, host, rail, to));
@@ -246,12 +266,14 @@ TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
   wait_for(".out3");
   link(2, 1, "up");
   wait_for(".back3");
+  wait_until_whole(4);
   const Output result = finish();
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is taken out: "));
   EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is back"));
   EXPECT_THAT(result.text, ContainsRegex("rank 3: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
   EXPECT_THAT(result.text, ::testing::Not(HasSubstr("WRONG")));
+  expect_told_once(result.text, 2);
   std::printf("%s", result.text.c_str());
 }
 
@@ -266,10 +288,12 @@ TEST_F(Failover, ASwitchThatDiesIsNoticed) {
   wait_for(".out2");
   bridge("up");
   wait_for(".back2");
+  wait_until_whole(3);
   const Output result = finish();
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 .* is taken out: no answer for [0-9]+ ms while"));
   EXPECT_THAT(result.text, ContainsRegex("rank 2: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  expect_told_once(result.text, 3);
   std::printf("%s", result.text.c_str());
 }
 

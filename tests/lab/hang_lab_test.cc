@@ -1,5 +1,7 @@
 // A rail that goes dead under a job: its ports stay up, bytes go in and none come out. Every rank
 // hears which rail it is, between which hosts. Needs root.
+//
+// WEFT_TEST_SEED repeats a run.
 // labels: lab
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -7,9 +9,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "support/shell.h"
 
@@ -18,41 +23,88 @@ namespace {
 
 using ::testing::ContainsRegex;
 
-TEST(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
-  const std::string script = WEFT_SOURCE_DIR "/tests/lab/netlab";
-  const Output check = run(script + " check");
-  if (check.exit_code != 0)
-    GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
-  const std::string lab = fmt::format("hang{}", getpid());
-  Output job;
-  std::thread running([&] {
-    job = run(fmt::format(
-        "WEFT_FAILOVER=0 timeout 100 {0} lab netlab --name {1} --hosts 2 --ppn 2 --rails 2 "
-        "--grace 10 -- {0} perf all_reduce -b 2M -e 2M -i 1000000 "
-        "--timeout-ms 4000",
-        WEFT_BINARY, lab));
-  });
-  // Once the job is well under way.
-  bool runs = false;
-  for (int i = 0; i < 300 && !runs; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const auto jobs = nlohmann::json::parse(
-        run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text, nullptr, false);
-    if (!jobs.is_array()) continue;
-    for (const auto& one : jobs)
-      for (const auto& rank : one["ranks"])
-        runs = runs || (one["size"] == 4 && rank["host"] != "" && rank["begun"] > 200 &&
-                        rank["links"].size() == 3);
+// A lab of two hosts under a job of all_reduces without an end, until a rail is cut at a moment that
+// the seed says.
+class HangInTheLab : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Output check = run(script_ + " check");
+    if (check.exit_code != 0)
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+    const char* text = std::getenv("WEFT_TEST_SEED");
+    const auto seed = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
+    fmt::print("WEFT_TEST_SEED={}\n", seed);
+    random_.seed(seed);
+    host_ = 1 + static_cast<int>(random_() % 2);
   }
-  EXPECT_TRUE(runs) << "the job does not run";
-  const Output cut = run(fmt::format("ip -n weft-{}-sw link set h2-r1 down", lab));
-  EXPECT_EQ(cut.exit_code, 0) << cut.text;
-  running.join();
+
+  // ports: of the switches, with the rail's end at a host: "h2-r1". Returns what the job said.
+  Output job_with_cut(int per_host, int rails, const std::string& environment,
+                      const std::vector<std::string>& ports) {
+    const std::string lab = fmt::format("hang{}", getpid());
+    const int ranks = 2 * per_host;
+    Output job;
+    std::thread running([&] {
+      job = run(fmt::format(
+          "{0} timeout 100 {1} lab netlab --name {2} --hosts 2 --ppn {3} --rails {4} --grace 10 -- "
+          "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
+          environment, WEFT_BINARY, lab, per_host, rails));
+    });
+    // Once the job is well under way.
+    bool runs = false;
+    for (int i = 0; i < 300 && !runs; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const auto jobs = nlohmann::json::parse(
+          run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text, nullptr, false);
+      if (!jobs.is_array()) continue;
+      for (const auto& one : jobs)
+        for (const auto& rank : one["ranks"])
+          runs = runs || (one["size"] == ranks && rank["host"] != "" && rank["begun"] > 200 &&
+                          rank["links"].size() == static_cast<std::size_t>(rails) + 1);
+    }
+    EXPECT_TRUE(runs) << "the job does not run";
+    std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 1000));
+    for (const std::string& port : ports) {
+      const Output cut = run(fmt::format("ip -n weft-{}-sw link set {} down", lab, port));
+      EXPECT_EQ(cut.exit_code, 0) << cut.text;
+    }
+    running.join();
+    return job;
+  }
+
+  const std::string script_ = WEFT_SOURCE_DIR "/tests/lab/netlab";
+  std::mt19937 random_;
+  int host_ = 1;
+};
+
+// Any rail but rail 0, over which the control plane of the lab goes.
+TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
+  const int rails = 2 + static_cast<int>(random_() % 2);
+  const int rail = 1 + static_cast<int>(random_() % static_cast<unsigned>(rails - 1));
+  const Output job =
+      job_with_cut(rails, rails, "WEFT_FAILOVER=0", {fmt::format("h{}-r{}", host_, rail)});
   EXPECT_NE(job.exit_code, 0) << job.text;
   EXPECT_THAT(job.text,
-              ContainsRegex("rail 1 .rail1. between hosts h[12] and h[12] moves no bytes: "
-                            "what rank [13] sent in all_reduce #[0-9]+ has not reached "
-                            "rank [13]; rail 1 host h[12]: .*tcp.retransmits \\+[0-9]"));
+              ContainsRegex(fmt::format("rail {0} .rail{0}. between hosts h[12] and h[12] moves no "
+                                        "bytes: what rank [0-9] sent in all_reduce #[0-9]+ has not "
+                                        "reached rank [0-9]; rail {0} host h[12]: "
+                                        ".*tcp.retransmits \\+[0-9]",
+                                        rail)))
+      << "host " << host_ << ", rail " << rail;
+}
+
+// With failover there is nothing left to stand in, and the control plane goes too: the job ends, and
+// says which rail it waits for, or whom nobody hears any more.
+TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
+  const Output job = job_with_cut(
+      2, 2, "WEFT_FAILOVER=1",
+      {fmt::format("h{}-r0", host_), fmt::format("h{}-r1", host_)});
+  EXPECT_NE(job.exit_code, 0) << job.text;
+  EXPECT_NE(job.exit_code, 124) << "it hangs: " << job.text;
+  EXPECT_THAT(job.text,
+              ContainsRegex("rail [01] .rail[01]. between hosts h[12] and h[12] moves no bytes|"
+                            "rank [0-3] (on host h[12] )?has not been heard of|waiting for rank [0-3]"))
+      << "host " << host_;
 }
 
 }  // namespace

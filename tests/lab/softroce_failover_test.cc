@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 
 #include "tests/lab/softroce_boot.h"
@@ -36,11 +38,25 @@ class FailingRails : public weft::testing::SoftroceChecks {
   }
 };
 
+// Whatever the number of ranks and lanes: a line of each host at most, and as many of the return.
+void expect_told_once(const std::string& text) {
+  const auto lines = [&text](const std::string& what) {
+    const std::regex line(what);
+    return std::distance(std::sregex_iterator(text.begin(), text.end(), line), {});
+  };
+  for (const char* host : {"h0", "h1"}) {
+    const std::string told = fmt::format(R"(rail \d \(\S+ on host {}\S*( to [^)]*)?\) is )", host);
+    EXPECT_LE(lines(told + "taken out"), 1) << host << ":\n" << text;
+    EXPECT_EQ(lines(told + "taken out"), lines(told + "back")) << host << ":\n" << text;
+  }
+}
+
 TEST_F(FailingRails, APulledCableIsTakenOutAndBack) {
   const std::string text = good("cable");
   EXPECT_THAT(text, ContainsRegex("rail 1 \\(rxe_h.r1 on host h.*\\) is taken out: "));
   EXPECT_THAT(text, ContainsRegex("rail 1 \\(rxe_h.r1 on host h.*\\) is back"));
   EXPECT_THAT(text, ContainsRegex("rank 3: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  expect_told_once(text);
 }
 
 // The link stays up, and nothing arrives.
@@ -48,10 +64,13 @@ TEST_F(FailingRails, SilenceIsNoticed) {
   const std::string text = good("silence");
   EXPECT_THAT(text, ContainsRegex("rail 0 \\(rxe_h.r0 on host h.*\\) is taken out: "));
   EXPECT_THAT(text, ContainsRegex("rank 0: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  expect_told_once(text);
 }
 
 TEST_F(FailingRails, CablesArePulledAtRandomMoments) {
-  EXPECT_THAT(good("at_random"), ContainsRegex("rank 3: [0-9]+ operations right"));
+  const std::string text = good("at_random");
+  EXPECT_THAT(text, ContainsRegex("rank 3: [0-9]+ operations right"));
+  EXPECT_THAT(text, ContainsRegex("taken out [1-9]")) << "no rail ever left: this shows nothing";
 }
 
 TEST_F(FailingRails, AKilledRankIsNamed) {

@@ -200,6 +200,44 @@ TEST_F(Guest, QueuePairsListsBothWaysAndEvents) {
   EXPECT_EQ(queues["at_server"]["messages"], 200);
 }
 
+TEST_F(Guest, WhatIsUsedIsToldAndNotWhatIsAskedFor) {
+  expect_good_pair("bw_deep");
+  EXPECT_EQ(json("bw_deep")["pairs"][0]["tx_depth"], 1000);
+  EXPECT_THAT(result("bw_deep").text, Not(HasSubstr("under way")));
+  expect_good_pair("bw_deeper");
+  const int depth = json("bw_deeper")["pairs"][0]["tx_depth"];
+  EXPECT_LT(depth, 32768) << "more than rdma_rxe has";
+  EXPECT_THAT(result("bw_deeper").text, HasSubstr(fmt::format("-t 32768: {} under way", depth)));
+  expect_good_pair("lat_moderated");
+  const auto moderated = json("lat_moderated")["pairs"][0];
+  EXPECT_EQ(moderated["inline_bytes"], 0);
+  EXPECT_EQ(moderated["sizes"][0]["at_client"]["messages_per_completion"], 5);
+  const auto usual = json("lat_write")["pairs"][0];
+  EXPECT_EQ(usual["inline_bytes"], 220);
+  EXPECT_EQ(usual["sizes"][0]["at_client"]["messages_per_completion"], 32);
+}
+
+// Of the fake GPU, whose memory no kernel registers.
+TEST_F(Guest, MemoryOfAGpuThatTheDeviceDoesNotReachIsNamedWithARemedy) {
+  const CheckResult r = result("bw_cuda");
+  EXPECT_NE(r.code, 0);
+  EXPECT_THAT(r.text, AllOf(HasSubstr("--use_cuda 0: "), HasSubstr("nvidia_peermem"),
+                            HasSubstr("open kernel modules")));
+}
+
+TEST_F(Guest, WrongDataIsSeenInEveryMode) {
+  for (const char* op : {"write", "send", "read"})
+    for (const char* test : {"bw_", "lat_"}) {
+      const std::string name = std::string("wrong_") + test + op;
+      const CheckResult r = result(name);
+      EXPECT_EQ(r.code, 2) << name << r.text;
+      EXPECT_EQ(result(name + "_server").code, 2) << name;
+      EXPECT_THAT(r.text, ContainsRegex("# 4096 bytes, rank [01] \\([a-z]+\\): WRONG DATA: .*byte "
+                                        "2047 is 0x.., expected 0x.."))
+          << name;
+    }
+}
+
 TEST_F(Guest, ATestMayLastSeconds) {
   expect_good_pair("bw_duration");
   expect_good_pair("lat_duration");
@@ -224,7 +262,16 @@ TEST_F(Guest, APulledCableIsNamed) {
   EXPECT_EQ(r.code, 2);
   EXPECT_THAT(r.text, AllOf(HasSubstr("status 12"), HasSubstr("the peer stopped acknowledging"),
                             HasSubstr("rxe_h0r0")));
+  EXPECT_THAT(r.text, ContainsRegex("status 12.*; rail 0 host client \\(rxe_h0r0\\): "
+                                    ".*(retry|timeout|retr)[a-z_]* \\+[1-9]"))
+      << "what the port counted meanwhile";
   EXPECT_EQ(result("bw_cable_server").code, 2);
+}
+
+TEST_F(Guest, LossShowsInWhatCollectivesSay) {
+  expect_good("counters");
+  EXPECT_THAT(result("counters").text,
+              ContainsRegex("took [0-9]+ ms: .*rail 1 host h1: .*out_of_seq_request \\+[1-9]"));
 }
 
 TEST_F(Guest, ManyPairsAtOnce) {

@@ -1,0 +1,123 @@
+// What each rank of a layout sends in one step, by the formulas of docs/training.md ("What
+// travels"): written from the documents, not from the trainer.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "train/trainer.h"
+
+namespace weft::testing {
+
+using train::AxisBytes;
+using train::TrainOptions;
+
+// Of the elements that travel: bytes of one, bytes of a number per row of the cross-entropy, and
+// the multiple of elements at which every parameter begins.
+struct TrafficElement {
+  std::uint64_t bytes = 4, number = 4, aligned = 1;
+};
+
+struct Traffic {
+  AxisBytes sent, forward;
+};
+
+// A gathered or summed piece of a rank's weights.
+struct TrafficUnit {
+  enum Kind { kEmbedding, kBlock, kHead } kind;
+  std::uint64_t elements;
+  std::uint64_t vectors;  // of them, those that every tensor-parallel rank has whole
+};
+
+// The units of stage g of `stages`.
+inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int stages,
+                                               const TrafficElement& element, std::uint64_t s) {
+  const std::uint64_t h = o.model.width, t = static_cast<std::uint64_t>(o.mesh.tensor);
+  const std::uint64_t table = o.model.vocabulary * h / (o.vocab_parallel ? t : 1);
+  const auto unit = [&](TrafficUnit::Kind kind, const std::vector<std::uint64_t>& tensors,
+                        std::uint64_t vectors) {
+    const auto up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
+    std::uint64_t n = 0;
+    for (const std::uint64_t count : tensors) n += up(count, element.aligned);
+    return TrafficUnit{kind, up(n, std::lcm(element.aligned, s)), vectors};
+  };
+  std::vector<TrafficUnit> all;
+  const std::uint64_t positions = o.model.positions * h;
+  if (g == 0) all.push_back(unit(TrafficUnit::kEmbedding, {table, positions}, positions));
+  const auto layers = static_cast<int>(o.model.layers);
+  for (int b = 0; b < layers / stages + (g < layers % stages ? 1 : 0); ++b)
+    all.push_back(unit(TrafficUnit::kBlock,
+                       {h, h, 3 * h * h / t, 3 * h / t, o.seed_style ? h * h : h * h / t, h, h, h,
+                        4 * h * h / t, 4 * h / t, 4 * h * h / t, h},
+                       6 * h));
+  if (g == stages - 1) {
+    std::vector<std::uint64_t> tensors{h, h};
+    if (!o.model.tied || stages > 1) tensors.push_back(table);
+    all.push_back(unit(TrafficUnit::kHead, tensors, 2 * h));
+  }
+  return all;
+}
+
+// Under 1F1B and `ring` (or where a size is a power of two, its likes).
+inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates& at,
+                                const TrafficElement& element = {}) {
+  using U = std::uint64_t;
+  const U n = static_cast<U>(o.mesh.data), t = static_cast<U>(o.mesh.tensor);
+  const U m = o.batch / (o.micro_batch * n), e = element.bytes;
+  const U s = o.zero == 0 ? 1 : o.mesh.shard > 0 ? static_cast<U>(o.mesh.shard) : n, r = n / s;
+  const U rows = o.micro_batch * o.model.positions, bsh = rows * o.model.width * e;
+  const int stages = o.mesh.pipeline * o.chunks;
+  const bool apart = o.model.tied && stages > 1;  // two copies of the tied embedding
+  const auto all_reduce = [](U ranks, U bytes) { return 2 * (ranks - 1) * bytes / ranks; };
+  Traffic x;
+  for (int g = at.pipeline; g < stages; g += o.mesh.pipeline) {
+    if (o.mesh.pipeline > 1) {
+      const U boundary = o.sequence_parallel ? bsh / t : bsh;
+      x.sent.pipeline += m * boundary * ((g > 0 ? 1u : 0u) + (g + 1 < stages ? 1u : 0u));
+      x.forward.pipeline += g + 1 < stages ? m * boundary : 0;
+    }
+    for (const TrafficUnit& unit : units_of_stage(o, g, stages, element, s)) {
+      using Unit = TrafficUnit;
+      const bool shared = apart && unit.kind != Unit::kBlock;         // its gradient leaves once
+      const U bytes = unit.elements * e, part = (s - 1) * bytes / s;  // gathered, or scattered
+      const U between = all_reduce(r, bytes / s);                     // groups
+      const U times = o.zero < 2 || shared ? 1 : m;
+      x.sent.data += times * ((o.zero == 0 ? 0 : part) + between);
+      if (o.zero == 1 || o.zero == 2) x.sent.data += part;
+      if (o.zero == 3) {
+        // Blocks: before both passes. The embedding's backward pass needs no weights, unless the
+        // head uses them; the head keeps its own from one pass to the other.
+        const bool twice = unit.kind == Unit::kBlock ||
+                           (unit.kind == Unit::kEmbedding && o.model.tied && stages == 1);
+        x.sent.data += m * (twice ? 2 : 1) * part;
+        x.forward.data += m * part * (unit.kind == Unit::kEmbedding && twice ? 2 : 1);
+      }
+      U forward = 0, backward = 0;
+      if (unit.kind == Unit::kBlock) {
+        forward = o.seed_style ? 8 * (t - 1) * bsh / t : 2 * all_reduce(t, bsh);
+        backward = forward * (o.recompute ? 2 : 1);
+      } else if (o.vocab_parallel && unit.kind == Unit::kEmbedding) {
+        forward = all_reduce(t, bsh);
+      } else if (o.vocab_parallel) {
+        forward = 3 * all_reduce(t, rows * element.number);
+        backward = all_reduce(t, bsh);
+      }
+      if (o.sequence_parallel) {  // the same in halves, on one side of the region and on the other
+        const U half = (t - 1) * bsh / t;
+        if (unit.kind == Unit::kEmbedding) forward = backward = half;
+        if (unit.kind == Unit::kHead) forward += half, backward = half;
+        x.sent.tensor += times * all_reduce(t, unit.vectors * e);
+      }
+      x.sent.tensor += m * (forward + backward);
+      x.forward.tensor += m * forward;
+    }
+  }
+  const bool end = at.pipeline == 0 || at.pipeline + 1 == o.mesh.pipeline;
+  if (apart && o.mesh.pipeline > 1 && end)
+    x.sent.pipeline +=
+        all_reduce(2, o.model.vocabulary * o.model.width * e / (o.vocab_parallel ? t : 1));
+  return x;
+}
+
+}  // namespace weft::testing
