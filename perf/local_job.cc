@@ -26,6 +26,7 @@
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "perf/bind_cores.h"
@@ -41,7 +42,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanksMax = 4096;
-constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
+constexpr auto kTermTime = 2000ms;   // between SIGTERM and SIGKILL
+constexpr auto kDyingTime = 1000ms;  // between the end of a process's sockets and its own
 
 // Rank 0's listening socket, made here so that the port is known before any rank starts.
 File listen_on_loopback(std::string& root) {
@@ -74,6 +76,20 @@ std::string how_it_ended(int status) {
 
 int code_of(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// PF_EXITING of proc(5): its sockets may be closed, so that others know of its death, while it
+// cannot be waited for yet.
+bool dying(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  std::istringstream fields(text.substr(text.rfind(')') + 1));  // a program's name can be anything
+  std::string skipped;
+  for (int i = 0; i < 6; ++i) fields >> skipped;
+  unsigned long flags = 0;
+  fields >> flags;
+  return (flags & 0x4) != 0;
 }
 
 class LocalJob {
@@ -234,8 +250,9 @@ class LocalJob {
     reap();
   }
 
-  void reap() {
-    std::vector<std::pair<Rank, int>> failures;
+  using Failures = std::vector<std::pair<Rank, int>>;
+
+  void collect(Failures& failures) {
     for (std::size_t r = 0; r < processes_.size(); ++r) {
       Process& p = processes_[r];
       int status = 0;
@@ -243,6 +260,19 @@ class LocalJob {
       p.running = false;
       --running_;
       if (code_of(status) != 0) failures.push_back({static_cast<Rank>(r), status});
+    }
+  }
+
+  void reap() {
+    Failures failures;
+    collect(failures);
+    // Who died of the death of another may be over before it.
+    const auto is_dying = [](const Process& p) { return p.running && dying(p.pid); };
+    const auto until = Clock::now() + kDyingTime;
+    while (!failures.empty() && exit_code_ == 0 && Clock::now() < until &&
+           std::any_of(processes_.begin(), processes_.end(), is_dying)) {
+      std::this_thread::sleep_for(1ms);
+      collect(failures);
     }
     // Of several that ended since we looked, one that was killed is rather the cause.
     std::stable_partition(failures.begin(), failures.end(),

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "perf/local_job.h"
+#include "support/temporary_folder.h"
 #include "transport/rendezvous.h"
 
 namespace weft {
@@ -192,6 +196,33 @@ TEST(Launch, NamesTheFirstFailingRank) {
   r = shell({"-n", "3"}, "test $WEFT_RANK = 1 && kill -9 $$; sleep 1");
   EXPECT_EQ(r.code, 128 + 9);
   EXPECT_THAT(r.err, HasSubstr("rank 1 was killed by signal 9"));
+}
+
+// Rank 0 ends as soon as a pipe of rank 1 is closed. Rank 1 is killed, and has many sockets to
+// close between the one pipe and the other, so that its death takes long.
+TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
+  const testing::TemporaryFolder folder;
+  const std::string first = folder / "first", last = folder / "last";
+  ASSERT_EQ(mkfifo(first.c_str(), 0600) | mkfifo(last.c_str(), 0600), 0);
+  const auto body = [&](Rank rank) {
+    const int flags = rank == 1 ? O_WRONLY : O_RDONLY;  // each waits for the other
+    const int a = open(first.c_str(), flags), b = open(last.c_str(), flags);
+    if (rank == 1) {
+      int highest = b;
+      for (int fd = 0; (fd = socket(AF_INET, SOCK_DGRAM, 0)) >= 0;) highest = fd;
+      dup2(b, highest);
+      close(b);
+      raise(SIGKILL);
+    }
+    pollfd ends[] = {{a, POLLIN, 0}, {b, POLLIN, 0}};
+    poll(ends, 2, 60000);
+    return 2;
+  };
+  LaunchOptions options;
+  options.ranks = 2;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_local_job(body, options), 128 + SIGKILL);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 was killed by signal 9"));
 }
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {
