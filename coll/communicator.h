@@ -45,6 +45,10 @@ struct WorldOptions {
   // over the others, and it is taken back when it returns (docs/decisions/0018). Where this is
   // false, a failure of a rail fails the job. The same on every rank. WEFT_FAILOVER=0.
   bool failover = true;
+  // With failover: large messages go over all rails that are as near as the rank's own one, so that
+  // they use what others leave idle. Where this is false, they keep to the rank's own rail and its
+  // share of those that no rank of the host has. The same on every rank. WEFT_SPREAD=0.
+  bool spread = true;
   // Look at the counters of the rails' ports around operations: a rank's own error, and a warning
   // (WEFT_LOG=warn) about an operation that took longer than `slow`, say which of those that count
   // trouble have moved, and by how much (docs/debugging.md). WEFT_COUNTERS=1, WEFT_SLOW_MS.

@@ -38,9 +38,10 @@ Status check_kinds(Collective c, const Buffers& b) {
                         "memory; cudaMemcpyAsync moves one of them",
                         name(c), describe(b.in), describe(b.out))};
   if (in_on && out_on && b.in.gpu != b.out.gpu)
-    return {Code::kInvalidArgument,
-            fmt::format("{}: in is memory of GPU {}, out of GPU {}: a rank's buffers are on one GPU",
-                        name(c), b.in.gpu, b.out.gpu)};
+    return {
+        Code::kInvalidArgument,
+        fmt::format("{}: in is memory of GPU {}, out of GPU {}: a rank's buffers are on one GPU",
+                    name(c), b.in.gpu, b.out.gpu)};
   return {};
 }
 
@@ -58,7 +59,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   op->root = root;
   op->in_place = in_place;
   op->ordered = call.ordered;
-  op->mine.count = call.count;
+  op->mine.count = op->mine.longest = call.count;
   op->mine.collective = static_cast<std::int32_t>(c);
   op->mine.type = static_cast<std::int32_t>(call.type);
   op->mine.op = static_cast<std::int32_t>(call.op);
@@ -115,9 +116,9 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
     op->deterministic = g.shape.deterministic;
   }
-  op->mine.call = op->call.uneven
-                      ? uneven_signature(op->collective, op->call, op->root, core.job->rank(), g.id, 0)
-                      : signature(op->collective, op->call, op->root, g.id, 0);
+  op->mine.call = op->call.uneven ? uneven_signature(op->collective, op->call, op->root,
+                                                     core.job->rank(), g.id, 0)
+                                  : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
   const std::lock_guard order(lanes->mutex);
   DeviceLane& lane =
@@ -137,8 +138,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle->record =
-        core.watch->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    handle->record = core.watch->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -182,6 +182,9 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
     if (!status.ok()) return nullptr;
     auto op = operation_of(c, call, root, in_place);
     op->blocks = own_blocks(op->call, n);
+    for (const auto counts : {op->call.counts, op->call.recv_counts})
+      for (const std::size_t count : counts)
+        op->mine.longest = std::max<std::uint64_t>(op->mine.longest, count);
     op->mine.in.gpu = in_on ? b.in.gpu : -1;
     op->mine.out.gpu = out_on ? b.out.gpu : -1;
     op->mine.on_device = in_on || out_on;

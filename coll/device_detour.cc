@@ -35,10 +35,7 @@ Detour::~Detour() {
   device_.free_stream(stream_);
 }
 
-std::byte* Detour::room(std::size_t bytes) {
-  rooms_.push_back(std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)));
-  return rooms_.back().get();
-}
+std::byte* Detour::room(std::size_t bytes) { return rooms_.emplace_back(device_, bytes).get(); }
 
 void Detour::down(std::byte* to, const void* from, std::size_t bytes) {
   if (bytes) device_.copy(to, from, bytes, gpu_, stream_);
@@ -49,8 +46,8 @@ void Detour::wait() {
   device_.record(event_, stream_);
   while (!device_.reached(event_)) {
     if (std::chrono::steady_clock::now() > until)
-      throw Error(fmt::format("{} did not copy within {} ms", device_.describe(gpu_),
-                              deadline_.count()));
+      throw Error(
+          fmt::format("{} did not copy within {} ms", device_.describe(gpu_), deadline_.count()));
     std::this_thread::yield();
   }
 }
@@ -125,8 +122,7 @@ std::unique_ptr<Detour> detour_of_blocks(Device& device, int gpu, Collective c, 
   return detour;
 }
 
-void move_bytes(void* to, const void* from, std::size_t bytes,
-                std::chrono::milliseconds deadline) {
+void move_bytes(void* to, const void* from, std::size_t bytes, std::chrono::milliseconds deadline) {
   if (bytes == 0) return;
   Device* const d = device();
   const Residence target = d ? d->residence(to) : Residence{};

@@ -1,7 +1,8 @@
 // Calls that know host memory only (messages, blocks of different sizes), made with device memory:
 // what they read is brought to host memory before, what they write is taken up after.
 //
-// Correct for every kind of memory and every transport; the copies do not overlap with the transfer.
+// Correct for every kind of memory and every transport, also where only some ranks have memory of a
+// GPU; the copies do not overlap with the transfer.
 #pragma once
 
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "coll/device_pinned.h"
 #include "coll/engine.h"
 #include "transport/device.h"
 
@@ -21,12 +23,14 @@ class Detour {
   Detour(const Detour&) = delete;
   Detour& operator=(const Detour&) = delete;
 
-  std::byte* room(std::size_t bytes);  // host memory that lives as long as this
+  std::byte* room(std::size_t bytes);  // pinned memory that is this one's as long as it lives
   // Copies, in order. Throws Error when the device refuses, or needs longer than the deadline.
   void down(std::byte* to, const void* from, std::size_t bytes);
   void wait();
   // What land() copies up.
-  void later(void* to, const std::byte* from, std::size_t bytes) { up_.push_back({to, from, bytes}); }
+  void later(void* to, const std::byte* from, std::size_t bytes) {
+    up_.push_back({to, from, bytes});
+  }
   void land();
 
  private:
@@ -40,7 +44,7 @@ class Detour {
   const std::chrono::milliseconds deadline_;
   Device::Stream stream_;
   Device::Event event_;
-  std::vector<std::unique_ptr<std::byte[]>> rooms_;
+  std::vector<Pinned> rooms_;
   std::vector<Piece> up_;
 };
 

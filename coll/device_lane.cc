@@ -9,7 +9,6 @@
 #include "coll/device_gpudirect.h"
 #include "coll/signature.h"
 #include "topo/log.h"
-#include "transport/memory.h"
 
 namespace weft {
 
@@ -17,8 +16,8 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
     const std::lock_guard lock(core_.mutex);
-    companion_ = core_.make_group(
-        group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
+    companion_ =
+        core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
     core_.groups[companion_->id] = companion_.get();
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
@@ -37,10 +36,6 @@ DeviceLane::~DeviceLane() {
   for (OfGpu& g : gpus_) {
     for (const Device::Event e : g.events) device_.free_event(e);
     for (const Device::Stream s : g.streams) device_.free_stream(s);
-  }
-  if (staging_) {
-    device_.unpin(staging_);
-    weft::free(staging_);
   }
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*companion_);
@@ -74,6 +69,7 @@ bool DeviceLane::given_up() {
 
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   device_peers().trim(device_);
+  Pinned::trim(device_);
   {
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -206,26 +202,19 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     return s;
   if (Status s = agreement_of(records, group_.ranks, kind_ == Kind::kGraphs); !s.ok()) return s;
 
-  if (op.call.uneven) {
-    wait_for_stream(op);
-    Status s = run_blocks(*this, op);
-    note_path(op, nullptr);
-    return s;
-  }
-
   // Ranks that read each other's memory send nothing that could be checked.
   bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
                                    n <= static_cast<std::size_t>(kDeviceOperands) &&
-                                   op.collective != Collective::kBarrier;
-  for (std::size_t r = 0; r < n; ++r) {
-    on_device = on_device || records[r].on_device;
-    direct = direct && !records[r].staged_only;
+                                   op.collective != Collective::kBarrier && !op.call.uneven;
+  std::uint64_t longest = 0;
+  for (const DeviceRecord& of_rank : records) {
+    on_device = on_device || of_rank.on_device;
+    direct = direct && !of_rank.staged_only;
+    longest = std::max(longest, of_rank.longest);
   }
   if (!on_device) {
     wait_for_stream(op);
-    Status s = start_on_host(wire_, op.collective, op.call.in, op.call.out, op.call.count,
-                             op.call, op.root)
-                   .wait();
+    Status s = start_on_host(wire_, op.collective, op.call, op.root).wait();
     note_path(op, nullptr);
     return s;
   }
@@ -242,13 +231,13 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     }
     if (!path.reachable() && !std::exchange(told_, true))
       log().info("weft: rank {}: device memory goes through host memory: {}", group_.ranks[0],
-                   path.why_not());
+                 path.why_not());
   } else {
     wait_for_stream(op);
   }
   const bool by_cards = std::ranges::all_of(
       records, [](const DeviceRecord& of_rank) { return of_rank.gpudirect != 0; });
-  Status s = by_cards ? gpudirect_->run(op, records) : run_staged(*this, op);
+  Status s = by_cards ? gpudirect_->run(op, records) : run_staged(*this, op, longest);
   note_path(op, by_cards ? &kGpuDirectPath : &kStagedPath);
   return s;
 }
@@ -282,23 +271,8 @@ void DeviceLane::wait(Device::Event event) {
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {
-  if (bytes <= staging_bytes_) return staging_;
-  if (staging_) {
-    device_.unpin(staging_);
-    weft::free(staging_);
-    staging_ = nullptr;
-    staging_bytes_ = 0;
-  }
-  auto* memory = static_cast<std::byte*>(weft::alloc(bytes));
-  try {
-    device_.pin(memory, bytes);
-  } catch (...) {
-    weft::free(memory);
-    throw;
-  }
-  staging_ = memory;
-  staging_bytes_ = bytes;
-  return staging_;
+  if (bytes > staging_.size()) staging_ = Pinned(device_, bytes);
+  return staging_.get();
 }
 
 }  // namespace weft

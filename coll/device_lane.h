@@ -21,6 +21,7 @@
 #include "coll/device_gates.h"
 #include "coll/device_kernels.h"
 #include "coll/device_messages.h"
+#include "coll/device_pinned.h"
 #include "coll/device_record.h"
 #include "transport/device.h"
 
@@ -34,11 +35,11 @@ struct DeviceOperation {
   std::vector<std::size_t> blocks;  // what the spans of an uneven call point to
   Rank root = 0;
   bool in_place = false;
-  DeviceRecord mine;                   // what the others are told
-  std::uint64_t tag = 0;               // that it would have on host memory; 0: captured
-  const Algorithm* forced = nullptr;   // by set_algorithm()
-  bool deterministic = false;          // by set_deterministic() or the World's options
-  bool ordered = false;                // by a stream, at `gate`
+  DeviceRecord mine;                  // what the others are told
+  std::uint64_t tag = 0;              // that it would have on host memory; 0: captured
+  const Algorithm* forced = nullptr;  // by set_algorithm()
+  bool deterministic = false;         // by set_deterministic() or the World's options
+  bool ordered = false;               // by a stream, at `gate`
   DeviceGate gate;
   Operation* handle = nullptr;  // told when it is over; null for what was captured
   bool detached = false;        // nobody waits for the handle either
@@ -116,8 +117,7 @@ class DeviceLane {
   std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<OfGpu> gpus_;
-  std::byte* staging_ = nullptr;
-  std::size_t staging_bytes_ = 0;
+  Pinned staging_;
   std::thread thread_;
 };
 
@@ -170,14 +170,11 @@ class DirectPath {
 };
 
 // Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
-// memory, up, three slices under way. Works for all kinds of memory and all hosts.
-Status run_staged(DeviceLane& lane, const DeviceOperation& op);
-
-// Runs an operation with blocks of different sizes: down, the collective of the host's memory, up.
-Status run_blocks(DeviceLane& lane, const DeviceOperation& op);
+// memory, up, three slices under way. Works for all kinds of memory and all hosts. longest:
+// elements of the longest block of any rank.
+Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);
 
 // The collective on host memory, on the lane's companion.
-Handle start_on_host(Communicator& wire, Collective c, const void* in, void* out,
-                     std::size_t count, const Call& call, Rank root);
+Handle start_on_host(Communicator& wire, Collective c, const Call& call, Rank root);
 
 }  // namespace weft

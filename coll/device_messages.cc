@@ -68,9 +68,8 @@ DeviceMessages::Flight DeviceMessages::flight_of(std::span<const Message> messag
     const bool own = m.peer == group_.me;
     if (own) (m.sends ? sent : received).push_back(f.legs.size());
     const Residence where = m.count ? device_.residence(m.data) : Residence{};
-    f.legs.push_back({.message = m,
-                      .gpu = where.kind == MemoryKind::kDevice ? where.gpu : -1,
-                      .own = own});
+    f.legs.push_back(
+        {.message = m, .gpu = where.kind == MemoryKind::kDevice ? where.gpu : -1, .own = own});
   }
   for (std::size_t i = 0; i < received.size(); ++i)
     f.legs[received[i]].source = &f.legs[sent.at(i)];
@@ -91,6 +90,7 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, Device::Stream stream, bool captured,
                          Operation* handle) {
+  Pinned::trim(device_);
   Flight f = flight_of(messages);
   {
     const std::lock_guard lock(mutex_);
@@ -200,7 +200,7 @@ void DeviceMessages::set_out(Flight& f) {
       if (leg.message.sends)
         copy_down(leg);
       else if (leg.gpu >= 0 && !leg.own)
-        leg.room = std::make_unique_for_overwrite<std::byte[]>(leg.bytes());
+        leg.room = Pinned(device_, leg.bytes());
     }
   } catch (const std::exception& e) {
     fail(f, e.what());
@@ -209,7 +209,7 @@ void DeviceMessages::set_out(Flight& f) {
 
 void DeviceMessages::copy_down(Leg& leg) {
   const std::size_t bytes = leg.bytes();
-  if (bytes) leg.room = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (bytes) leg.room = Pinned(device_, bytes);
   if (leg.gpu < 0) {
     if (bytes) std::memcpy(leg.room.get(), leg.message.data, bytes);
     leg.state = leg.own ? State::kOver : State::kReady;
@@ -241,7 +241,7 @@ void DeviceMessages::copy_up(Leg& leg, const std::byte* from) {
 bool DeviceMessages::reached(Leg& leg) {
   if (!device_.reached(leg.event)) {
     if (!stop_ || Clock::now() < leave_at_) return false;
-    (void)leg.room.release();
+    leg.room.abandon();
     return true;
   }
   device_.free_event(std::exchange(leg.event, nullptr));
@@ -292,7 +292,7 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
       core_.give_back(std::exchange(leg.op, nullptr));
       const bool lands = !leg.message.sends && leg.room && f.status.ok();
       leg.state = lands ? State::kArrived : State::kOver;
-      if (!lands) leg.room.reset();
+      if (!lands) leg.room.give_back();
     }
     moved = moved || leg.state != before;
   }
@@ -301,9 +301,9 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
 
 void DeviceMessages::fail(Flight& f, const std::string& why) {
   const std::lock_guard lock(core_.mutex);
-  const char* const verb = f.legs.size() > 1           ? "exchange"
+  const char* const verb = f.legs.size() > 1         ? "exchange"
                            : f.legs[0].message.sends ? "send"
-                                                       : "recv";
+                                                     : "recv";
   if (!core_.broken)
     core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
                 group_.ranks[static_cast<std::size_t>(group_.me)]});
@@ -348,9 +348,8 @@ void DeviceMessages::let_go() {
     const std::lock_guard lock(mutex_);
     for (auto it = flights_.begin(); it != flights_.end();) {
       const auto f = it++;
-      if (f->open && std::ranges::all_of(f->legs, [](const Leg& leg) {
-            return leg.state == State::kOver;
-          }))
+      if (f->open &&
+          std::ranges::all_of(f->legs, [](const Leg& leg) { return leg.state == State::kOver; }))
         over.splice(over.end(), flights_, f);
     }
   }

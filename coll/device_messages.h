@@ -2,11 +2,11 @@
 //
 // A thread of the communicator takes them all, however many streams they are on, and moves each as
 // soon as its own stream has come: no message waits for another one's stream or peer. What is sent
-// is copied to host memory first, and then its stream goes on: two ranks that both send and then
-// receive do not wait for each other. What is received in device memory lands in host memory and is
-// copied up. Messages take their number among those of their pair when they are called, so they
-// meet messages outside of any stream too; those of a captured graph take it at each replay, among
-// what is replayed. Not installed.
+// is copied to pinned host memory first, and then its stream goes on: two ranks that both send and
+// then receive do not wait for each other. What is received in device memory lands in host memory
+// and is copied up. Messages take their number among those of their pair when they are called, so
+// they meet messages outside of any stream too; those of a captured graph take it at each replay,
+// among what is replayed. Not installed.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,7 @@
 #include "coll/communicator.h"
 #include "coll/core.h"
 #include "coll/device_gates.h"
+#include "coll/device_pinned.h"
 #include "transport/device.h"
 
 namespace weft {
@@ -65,7 +66,7 @@ class DeviceMessages {
     int gpu = -1;  // of device memory; -1: the host may touch it
     Operation* op = nullptr;
     State state = State::kReady;
-    std::unique_ptr<std::byte[]> room = nullptr;
+    Pinned room = {};
     Device::Event event = nullptr;
     Leg* source = nullptr;  // of a receive from this rank itself: the send
     bool own = false;       // to or from this rank itself

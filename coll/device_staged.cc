@@ -6,10 +6,13 @@
 //   slice 2               down  host  up
 //
 // A slice is the same range of every block, packed, so that it is a message of the same collective.
+// Of blocks of different sizes the short ones are used up first; the last slices have only the
+// longest.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
@@ -23,28 +26,32 @@ constexpr std::size_t kSliceBytes = std::size_t{2} << 20;
 
 class Staging {
  public:
-  Staging(DeviceLane& lane, const DeviceOperation& op)
-      : lane_(lane), op_(op), n_(lane.group().ranks.size()), element_(size_of(op.call.type)) {
+  Staging(DeviceLane& lane, const DeviceOperation& op, std::size_t longest)
+      : lane_(lane),
+        op_(op),
+        n_(lane.group().ranks.size()),
+        element_(size_of(op.call.type)),
+        longest_(longest) {
     const Rank me = lane.group().me;
-    here_ = device_shape(op.collective, me, op.root, n_);
+    const DeviceShape here = device_shape(op.collective, me, op.root, n_);
+    in_ = blocks_of(here.in, false);
+    out_ = blocks_of(here.out, true);
     // Slices must be the same on every rank: what a root has more of counts everywhere.
-    blocks_ = {1, 1};
+    std::size_t widest = 1;
     for (Rank r = 0; r < static_cast<Rank>(n_); ++r) {
       const DeviceShape s = device_shape(op.collective, r, op.root, n_);
-      blocks_.in = std::max(blocks_.in, s.in);
-      blocks_.out = std::max(blocks_.out, s.out);
+      widest = std::max({widest, s.in, s.out});
     }
-    const std::size_t widest = std::max(blocks_.in, blocks_.out) * element_;
-    slice_ = std::min(op.call.count, std::max<std::size_t>(1, kSliceBytes / widest));
+    slice_ = std::min(longest, std::max<std::size_t>(1, kSliceBytes / (widest * element_)));
     // Both buffers of a slot begin at cache lines.
-    in_bytes_ = (slice_ * blocks_.in * element_ + 63) / 64 * 64;
-    slot_bytes_ = in_bytes_ + (slice_ * blocks_.out * element_ + 63) / 64 * 64;
+    in_bytes_ = (packed(in_) + 63) / 64 * 64;
+    slot_bytes_ = in_bytes_ + (packed(out_) + 63) / 64 * 64;
     memory_ = lane.staging(kSlots * slot_bytes_);
     gpu_ = std::max({op.mine.out.gpu, op.mine.in.gpu, 0});
   }
 
   Status run() {
-    const std::size_t slices = (op_.call.count + slice_ - 1) / slice_;
+    const std::size_t slices = (longest_ + slice_ - 1) / slice_;
     for (std::size_t k = 0; k < slices + 2; ++k) {
       if (k < slices) down(k);
       if (k >= 1 && k - 1 < slices) exchange(k - 1);
@@ -57,11 +64,50 @@ class Staging {
   }
 
  private:
+  // Elements of a user's buffer.
+  struct Block {
+    std::size_t at, count;
+  };
   // Events by slot: its last copy down, and up.
   static constexpr std::size_t kDown = 0, kUp = kSlots;
 
-  std::size_t length(std::size_t k) const {
-    return std::min(slice_, op_.call.count - k * slice_);
+  // This rank's, in the order of ranks where there are several: one, all, or none.
+  std::vector<Block> blocks_of(std::size_t blocks, bool out) const {
+    const Call& c = op_.call;
+    const bool received = out && op_.collective == Collective::kAllToAll;
+    const auto counts = received ? c.recv_counts : c.counts;
+    const auto offsets = received ? c.recv_offsets : c.offsets;
+    std::vector<Block> all;
+    for (std::size_t b = 0; b < blocks; ++b) {
+      if (!c.uneven)
+        all.push_back({b * c.count, c.count});
+      else if (several(out))
+        all.push_back({offsets[b], counts[b]});
+      else
+        all.push_back({0, counts[static_cast<std::size_t>(lane_.group().me)]});
+    }
+    return all;
+  }
+  // Whether this side of the collective holds a block of every rank.
+  bool several(bool out) const {
+    switch (op_.collective) {
+      case Collective::kAllGather:
+      case Collective::kGather:
+        return out;
+      case Collective::kReduceScatter:
+      case Collective::kScatter:
+        return !out;
+      default:
+        return true;
+    }
+  }
+  std::size_t length(std::size_t k, std::size_t count) const {
+    return count > k * slice_ ? std::min(slice_, count - k * slice_) : 0;
+  }
+  std::size_t packed(const std::vector<Block>& blocks) const {
+    std::size_t elements = 0;
+    for (const Block& b : blocks) elements += length(0, b.count);
+    return elements * element_;
   }
   std::byte* in(std::size_t k) const { return memory_ + k % kSlots * slot_bytes_; }
   std::byte* out(std::size_t k) const { return in(k) + in_bytes_; }
@@ -71,50 +117,92 @@ class Staging {
     // The slot's last slice is up before its memory is written again.
     lane_.wait(lane_.event(gpu_, kUp + k % kSlots));
     const auto* from = static_cast<const std::byte*>(op_.call.in);
-    for (std::size_t b = 0; b < here_.in; ++b)
-      lane_.device().copy(in(k) + b * length(k) * element_,
-                          from + (b * op_.call.count + k * slice_) * element_,
-                          length(k) * element_, gpu_, lane_.stream(gpu_, 0));
+    std::byte* to = in(k);
+    for (const Block& b : in_) {
+      const std::size_t bytes = length(k, b.count) * element_;
+      if (bytes == 0) continue;
+      lane_.device().copy(to, from + (b.at + k * slice_) * element_, bytes, gpu_,
+                          lane_.stream(gpu_, 0));
+      to += bytes;
+    }
     lane_.device().record(ready, lane_.stream(gpu_, 0));
   }
 
   void exchange(std::size_t k) {
     lane_.wait(lane_.event(gpu_, kDown + k % kSlots));
-    handles_[k % kSlots] = start_on_host(lane_.wire(), op_.collective, in(k), out(k), length(k),
-                                         op_.call, op_.root);
+    Call slice = op_.call;
+    slice.in = in(k);
+    slice.out = out(k);
+    slice.count = length(k, op_.call.count);
+    std::vector<std::size_t> sent, received;
+    for (const std::size_t count : op_.call.counts) sent.push_back(length(k, count));
+    for (const std::size_t count : op_.call.recv_counts) received.push_back(length(k, count));
+    slice.counts = sent;
+    slice.recv_counts = received;
+    slice.offsets = slice.recv_offsets = {};  // one after the other
+    handles_[k % kSlots] = start_on_host(lane_.wire(), op_.collective, slice, op_.root);
   }
 
   Status up(std::size_t k) {
     if (Status s = handles_[k % kSlots].wait(); !s.ok()) return s;
     auto* to = static_cast<std::byte*>(op_.call.out);
-    for (std::size_t b = 0; b < here_.out; ++b)
-      lane_.device().copy(to + (b * op_.call.count + k * slice_) * element_,
-                          out(k) + b * length(k) * element_, length(k) * element_, gpu_,
+    const std::byte* from = out(k);
+    for (const Block& b : out_) {
+      const std::size_t bytes = length(k, b.count) * element_;
+      if (bytes == 0) continue;
+      lane_.device().copy(to + (b.at + k * slice_) * element_, from, bytes, gpu_,
                           lane_.stream(gpu_, 1));
+      from += bytes;
+    }
     lane_.device().record(lane_.event(gpu_, kUp + k % kSlots), lane_.stream(gpu_, 1));
     return {};
   }
 
   DeviceLane& lane_;
   const DeviceOperation& op_;
-  std::size_t n_, element_;
-  DeviceShape here_, blocks_;
+  const std::size_t n_, element_, longest_;
+  std::vector<Block> in_, out_;
   std::size_t slice_, in_bytes_, slot_bytes_;
   std::byte* memory_;
   int gpu_;
   std::array<Handle, kSlots> handles_;
 };
 
-}  // namespace
-
-Status run_staged(DeviceLane& lane, const DeviceOperation& op) {
-  if (op.collective == Collective::kBarrier) return lane.wire().barrier();
-  return Staging(lane, op).run();
+// Blocks of different sizes.
+Handle start_uneven(Communicator& wire, Collective c, const Call& call, Rank root) {
+  const Blocks blocks(call.counts, call.offsets);
+  switch (c) {
+    case Collective::kAllGather:
+      return wire.all_gather_v_async(call.in, call.out, blocks, call.type);
+    case Collective::kReduceScatter:
+      return wire.reduce_scatter_v_async(call.in, call.out, blocks, call.type,
+                                         {call.op, call.factor});
+    case Collective::kGather:
+      return wire.gather_v_async(call.in, call.out, blocks, call.type, root);
+    case Collective::kScatter:
+      return wire.scatter_v_async(call.in, call.out, blocks, call.type, root);
+    case Collective::kAllToAll:
+      return wire.all_to_all_v_async(call.in, blocks, call.out,
+                                     Blocks(call.recv_counts, call.recv_offsets), call.type);
+    default:
+      throw Error(fmt::format("{} has no blocks of different sizes", name(c)));
+  }
 }
 
-Handle start_on_host(Communicator& wire, Collective c, const void* in, void* out,
-                     std::size_t count, const Call& call, Rank root) {
+}  // namespace
+
+Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest) {
+  if (op.collective == Collective::kBarrier) return lane.wire().barrier();
+  if (longest == 0) return {};
+  return Staging(lane, op, longest).run();
+}
+
+Handle start_on_host(Communicator& wire, Collective c, const Call& call, Rank root) {
+  if (call.uneven) return start_uneven(wire, c, call, root);
   const Reduction op{call.op, call.factor};
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t count = call.count;
   switch (c) {
     case Collective::kAllReduce:
       return wire.all_reduce_async(in, out, count, call.type, op);

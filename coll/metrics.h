@@ -24,11 +24,16 @@ struct Metrics {
   std::vector<Calls> calls;  // of collectives that were called
   struct Traffic {
     Rank peer;
-    std::string link;  // "shm", "rail 0 (eth0)"
+    std::string link;  // "shm", "rail 0 (eth0)": the one of the pair; `rails` says what went where
     std::uint64_t bytes_sent = 0, bytes_received = 0;
     std::uint64_t messages_sent = 0, messages_received = 0;
   };
   std::vector<Traffic> traffic;   // of pairs that exchanged something
+  struct Rail {
+    std::string link;  // "rail 0 (eth0)"
+    std::uint64_t bytes_sent = 0;
+  };
+  std::vector<Rail> rails;        // messages spread over rails or sent again where they really went
   std::uint64_t stalls = 0;       // times that nothing moved for 5 ms while an operation waited
   double stalled_s = 0;           // all together
   std::uint64_t naps = 0;         // times a waiting rank went to sleep

@@ -18,13 +18,20 @@ using Clock = std::chrono::steady_clock;
 
 // Puts the faces of Rails in the place of the transports of the rails, on all ranks or on none.
 void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
-  const auto wanted = job->all_gather(options.failover ? "1" : "0");
-  for (Rank r = 0; r < job->size(); ++r)
-    if (wanted[static_cast<std::size_t>(r)] != wanted[0])
-      throw Error(
-          fmt::format("failover of rails is {} on rank 0 and {} on rank {}; WEFT_FAILOVER and "
-                      "WorldOptions::failover must be the same on all ranks",
-                      wanted[0] == "1" ? "on" : "off", wanted[0] == "1" ? "off" : "on", r));
+  const auto wanted =
+      job->all_gather(std::string{options.failover ? '1' : '0', options.spread ? '1' : '0'});
+  const auto agree = [&](std::size_t which, const char* what, const char* variable,
+                         const char* option) {
+    const char first = wanted[0].at(which);
+    for (Rank r = 0; r < job->size(); ++r)
+      if (wanted[static_cast<std::size_t>(r)].at(which) != first)
+        throw Error(fmt::format(
+            "{} is {} on rank 0 and {} on rank {}; {} and WorldOptions::{} must "
+            "be the same on all ranks",
+            what, first == '1' ? "on" : "off", first == '1' ? "off" : "on", r, variable, option));
+  };
+  agree(0, "failover of rails", "WEFT_FAILOVER", "failover");
+  agree(1, "spreading over rails", "WEFT_SPREAD", "spread");
   if (inner.size() < 2 || !options.failover) return;
   for (const auto& rail : inner)
     if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike
@@ -119,8 +126,9 @@ Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_n
                       name(a.collective), a.name, why)};
 }
 
-// Large messages use all rails of a rank: those that are as near as its own, or, with fewer ranks
-// than rails, its share of them. Both ends go by the lower rank, as for the rail of a pair.
+// Large messages use all rails of a rank: those that are as near as its own (unless they are not to
+// be spread), or, with fewer ranks than rails, its share of them. Both ends go by the lower rank,
+// as for the rail of a pair.
 std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
   const Rank low = std::min(me, peer);
   const int nlocal = static_cast<int>(topology->ranks_of(topology->host(low)).size());
@@ -129,8 +137,8 @@ std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
   std::vector<int> mine;
   for (int i = 0; i < n; ++i) {
     const int r = (home + i) % n;
-    const bool near = nics[static_cast<std::size_t>(r)].numa_node ==
-                      nics[static_cast<std::size_t>(home)].numa_node;
+    const bool near = options.spread && nics[static_cast<std::size_t>(r)].numa_node ==
+                                            nics[static_cast<std::size_t>(home)].numa_node;
     if (near || r == home || (nlocal < n && r * nlocal / n == topology->local(low)))
       mine.push_back(r);
   }

@@ -333,7 +333,23 @@ void Watch::beat() {
 }
 
 void Watch::write_metrics() const noexcept {
-  if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(counters_.read()));
+  if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(metrics()));
+}
+
+Metrics Watch::metrics() const {
+  Metrics m = counters_.read();
+  for (std::size_t l = 0; l < counters_.links.size(); ++l) {
+    const int rail = static_cast<int>(l) - core_.first_rail_link;
+    if (core_.first_rail_link < 0 || rail < 0) continue;
+    Metrics::Rail of{counters_.links[l], 0};
+    if (core_.rails)
+      of.bytes_sent = core_.rails->sent_bytes(rail);
+    else
+      for (const Metrics::Traffic& t : m.traffic)
+        if (t.link == of.link) of.bytes_sent += t.bytes_sent;
+    m.rails.push_back(of);
+  }
+  return m;
 }
 
 Status Watch::verdict(const std::string& what) {

@@ -70,7 +70,7 @@ class Watch final : public Witness {
   }
 
   // Thread-safe.
-  Metrics metrics() const { return counters_.read(); }
+  Metrics metrics() const;
   const PortCounters& ports() const { return ports_; }
 
   // The failure with what the ports counted meanwhile, where that is asked for and says anything.

@@ -137,7 +137,8 @@ void Core::set_up(const Place& place) {
   };
   const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (options.integrity)
-      t = make_checked_transport(std::move(t), me, n, [this] { watch->retried(); }, rail);
+      t = make_checked_transport(
+          std::move(t), me, n, [this] { watch->retried(); }, rail);
     return t;
   };
   if (!no_shm) {
@@ -256,9 +257,11 @@ void Core::share_profile() {
   for (const Nic& nic : topology->place(0).rails)
     rails += fmt::format(" {:g}{}", nic.rate_gbps, nic.rdma ? " rdma" : "");
   const std::string what = fmt::format(
-      "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}; transport {}{}; {:.2g} ranks per core; "
+      "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}{}; transport {}{}; {:.2g} ranks per "
+      "core; "
       "{}",
-      n, topology->nhosts(), rails, declared_rail_gbps(options), options.transport,
+      n, topology->nhosts(), rails, declared_rail_gbps(options),
+      options.spread ? "" : ", not spread", options.transport,
       options.integrity ? " with integrity" : "", crowding, cores);
   std::string text;
   if (job->rank() == 0) {
@@ -292,6 +295,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
   if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
   o.failover = environment_flag("WEFT_FAILOVER", o.failover);
+  o.spread = environment_flag("WEFT_SPREAD", o.spread);
   o.counters = environment_flag("WEFT_COUNTERS", o.counters);
   o.slow = std::chrono::milliseconds(
       environment_number("WEFT_SLOW_MS", static_cast<long>(o.slow.count())));

@@ -13,27 +13,40 @@ Coordinates coordinates(const MeshShape& shape, Rank rank) {
   std::istringstream order(shape.order);
   int rest = rank;
   for (std::string axis; std::getline(order, axis, ',');) {
-    int* to = axis == "dp" ? &c.data : axis == "tp" ? &c.tensor : axis == "pp" ? &c.pipeline
-                                                                               : nullptr;
+    int* to = axis == "dp"   ? &c.data
+              : axis == "tp" ? &c.tensor
+              : axis == "pp" ? &c.pipeline
+                             : nullptr;
     if (to == nullptr || *to != -1) break;
     const int size = to == &c.data ? shape.data : to == &c.tensor ? shape.tensor : shape.pipeline;
     *to = rest % size;
     rest /= size;
   }
   if (c.data < 0 || c.tensor < 0 || c.pipeline < 0)
-    throw Error(fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp",
-                            shape.order));
+    throw Error(
+        fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp", shape.order));
   return c;
+}
+
+std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank) {
+  const Coordinates mine = coordinates(shape, rank);
+  std::vector<Rank> ranks(static_cast<std::size_t>(shape.pipeline));
+  for (Rank r = 0; r < shape.ranks(); ++r) {
+    const Coordinates at = coordinates(shape, r);
+    if (at.data == mine.data && at.tensor == mine.tensor)
+      ranks[static_cast<std::size_t>(at.pipeline)] = r;
+  }
+  return ranks;
 }
 
 namespace {
 
 const MeshShape& checked(const MeshShape& shape, const World& world) {
   if (shape.ranks() != world.size())
-    throw UsageError(fmt::format("--dp {} x --tp {} x --pp {} = {}, but the job has {} ranks; "
-                                 "start it with -n {}, or change one of them",
-                                 shape.data, shape.tensor, shape.pipeline, shape.ranks(),
-                                 world.size(), shape.ranks()));
+    throw UsageError(fmt::format(
+        "--dp {} x --tp {} x --pp {} = {}, but the job has {} ranks; "
+        "start it with -n {}, or change one of them",
+        shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks()));
   const int s = shape.shard;
   if (s > 0 && shape.data % s != 0)
     throw UsageError(fmt::format("--shard-group {} with --dp {}: choose a divisor of {}", s,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "train/axis.h"
 
@@ -28,6 +29,8 @@ struct Coordinates {
 };
 // Throws Error when the order names no axis, or one twice.
 Coordinates coordinates(const MeshShape& shape, Rank rank);
+// The ranks of that rank's pipeline, from the first stage on.
+std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank);
 
 class Mesh {
  public:

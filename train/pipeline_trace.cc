@@ -1,6 +1,7 @@
 #include "train/pipeline_trace.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,8 +15,9 @@
 
 namespace weft::train {
 
-void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShape& shape,
-                          const std::vector<PipelineRecord>& records) {
+void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
+                          const PipelineShape& shape, const std::vector<PipelineRecord>& records) {
+  const auto first_stage = std::ranges::find(pipeline, rank) - pipeline.begin();
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) throw Error(fmt::format("cannot write the trace {}: does its folder exist?", path));
   fmt::print(file,
@@ -26,7 +28,7 @@ void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShap
     fmt::print(file,
                ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{"
                "\"name\":\"stage {}\"}}}}",
-               rank, chunk, chunk * shape.ranks + rank % shape.ranks);
+               rank, chunk, chunk * shape.ranks + first_stage);
   for (const PipelineRecord& r : records)
     fmt::print(file,
                ",\n{{\"ph\":\"X\",\"cat\":\"pipeline\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},\"dur\":"
@@ -37,9 +39,11 @@ void write_pipeline_trace(const std::string& path, Rank rank, const PipelineShap
   fmt::print(
       file,
       "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\",\"rank\":{},"
-      "\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
-      rank);
-  std::fclose(file);
+      "\"pipeline\":[{}],\"clock_ahead_us\":0,\"clock_uncertain_us\":0,\"dropped\":0}}}}\n",
+      rank, fmt::join(pipeline, ","));
+  const bool failed = std::ferror(file) != 0;
+  if (std::fclose(file) != 0 || failed)
+    throw Error(fmt::format("cannot write the trace {}: is its disk full?", path));
 }
 
 namespace {
@@ -49,30 +53,38 @@ struct Event {
   double begin, end;  // us
 };
 
-// F, B and W of one rank, as they were done.
-std::vector<Event> read_events(const std::string& path) {
+struct RankTrace {
+  std::vector<Rank> pipeline;
+  std::vector<Event> events;  // F, B and W, as they were done
+};
+
+RankTrace read_rank(const std::string& path) {
   std::ifstream file(path);
   if (!file)
     throw Error(
         fmt::format("pipeline trace {}: cannot be read; `weft train --trace FILE` with "
                     "--pp writes it, of every rank",
                     path));
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded() || !json.contains("traceEvents"))
-    throw Error(fmt::format("pipeline trace {}: not a trace", path));
-  std::vector<Event> all;
-  for (const auto& e : json["traceEvents"]) {
-    if (e.value("cat", "") != "pipeline") continue;
-    const char op = e["name"].get<std::string>()[0];
-    const PipeOp what = op == 'F'   ? PipeOp::kForward
-                        : op == 'B' ? PipeOp::kBackwardInput
-                                    : PipeOp::kBackwardWeight;
-    const double begin = e["ts"], length = e["dur"];
-    all.push_back({{what, e["args"]["microbatch"], e["args"]["stage"]}, begin, begin + length});
+  RankTrace trace;
+  try {
+    const auto json = nlohmann::json::parse(file);
+    trace.pipeline = json.at("otherData").at("pipeline").get<std::vector<Rank>>();
+    for (const auto& e : json.at("traceEvents")) {
+      if (e.value("cat", "") != "pipeline") continue;
+      const auto name = e.at("name").get<std::string>();
+      const PipeOp what = name.starts_with('F')   ? PipeOp::kForward
+                          : name.starts_with('B') ? PipeOp::kBackwardInput
+                                                  : PipeOp::kBackwardWeight;
+      const double begin = e.at("ts"), length = e.at("dur");
+      const auto& args = e.at("args");
+      trace.events.push_back(
+          {{what, args.at("microbatch"), args.at("stage")}, begin, begin + length});
+    }
+  } catch (const nlohmann::json::exception&) {
+    throw Error(fmt::format("pipeline trace {}: not a trace of a pipeline", path));
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Event& a, const Event& b) { return a.begin < b.begin; });
-  return all;
+  std::ranges::stable_sort(trace.events, {}, &Event::begin);
+  return trace;
 }
 
 }  // namespace
@@ -80,9 +92,14 @@ std::vector<Event> read_events(const std::string& path) {
 PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedule& planned) {
   PipelineSchedule seen = planned;
   std::map<std::pair<PipeOp, std::pair<int, int>>, Event> events;
+  const std::vector<Rank> pipeline = read_rank(file_of_rank(path, 0)).pipeline;
+  if (pipeline.size() != static_cast<std::size_t>(planned.shape.ranks))
+    throw Error(
+        fmt::format("pipeline trace {}: of a pipeline of {} ranks, not {}: give --stages {}", path,
+                    pipeline.size(), planned.shape.ranks, pipeline.size()));
   for (Rank r = 0; r < planned.shape.ranks; ++r) {
-    const std::string file = file_of_rank(path, r);
-    const auto done = read_events(file);
+    const std::string file = file_of_rank(path, pipeline[static_cast<std::size_t>(r)]);
+    const auto done = read_rank(file).events;
     auto next = done.begin();
     for (PipelineAction& a : seen.of_rank[static_cast<std::size_t>(r)]) {
       if (!computes(a.op)) continue;

@@ -20,11 +20,11 @@ struct PlanArguments {
   bool json = false;
 };
 
-int plan(PlanArguments a) {
+int plan(PlanArguments a, bool sequence_given) {
   if (a.model.empty() == a.params.empty())
     throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
-  if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0))
-    throw Error("--layers, --hidden and --heads go with --params; --model " + a.model +
+  if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0 || sequence_given))
+    throw Error("--layers, --hidden, --heads and --sequence go with --params; --model " + a.model +
                 " has its own");
   train::ModelShape model = a.model.empty()
                                 ? train::model_of_size(train::parse_amount("--params", a.params),
@@ -51,12 +51,16 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto a = std::make_shared<PlanArguments>();
   c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
   c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
-  c->add_option("--layers", a->layers, "With --params: layers");
-  c->add_option("--hidden", a->hidden, "With --params: hidden size");
-  c->add_option("--heads", a->heads, "With --params: heads");
-  c->add_option("--vocabulary", a->vocabulary, "Words of the model")->capture_default_str();
-  c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
+  c->add_option("--layers", a->layers, "With --params: layers")->check(CLI::PositiveNumber);
+  c->add_option("--hidden", a->hidden, "With --params: hidden size")->check(CLI::PositiveNumber);
+  c->add_option("--heads", a->heads, "With --params: heads")->check(CLI::PositiveNumber);
+  c->add_option("--vocabulary", a->vocabulary, "Words of the model")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  const auto* sequence =
+      c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
   c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
   c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain")
       ->capture_default_str();
@@ -82,17 +86,20 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
       ->capture_default_str();
-  c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)");
-  c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)");
-  c->add_option("--pp", a->wanted.pp, "Pipeline stages (0: any)");
-  c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)");
+  c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--pp", a->wanted.pp, "Pipeline stages (0: any)")->check(CLI::NonNegativeNumber);
+  c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)")
+      ->check(CLI::NonNegativeNumber);
   c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
   c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
   c->add_option("--rows", a->rows, "Layouts to show")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   c->add_flag("--json", a->json, "JSON instead of text");
-  c->callback([a, &exit_code] { exit_code = plan(*a); });
+  c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });
 }
 
 }  // namespace weft

@@ -225,7 +225,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
         train::flops_per_token(options.model), peak / 1e12);
   if (!flags.trace.empty())
     train::write_pipeline_trace(file_of_rank(pipeline_file(flags.trace), world.rank()),
-                                world.rank(), trainer.pipeline().schedule().shape,
+                                world.rank(), train::pipeline_of(mesh, world.rank()),
+                                trainer.pipeline().schedule().shape,
                                 trainer.pipeline().last().records);
   if (flags.sample > 0) {
     const auto weights = trainer.collect();

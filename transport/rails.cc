@@ -30,7 +30,8 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
       faces(inner.size()),
       used(inner.size(), false),
       expected(inner.size(), 0),
-      batch(inner.size()) {
+      batch(inner.size()),
+      sent_bytes(inner.size()) {
   for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
   caps.tag_bits -= 1;
   own_bit = std::uint64_t{1} << caps.tag_bits;
@@ -132,6 +133,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
   ++slot.nonce;
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported) ++l.open;
+  if (slot.use == Use::kSend) sent_bytes[r].fetch_add(slot.t.bytes, std::memory_order_relaxed);
   if (slot.use == Use::kSend && large(slot.t)) {
     slot.timed = true;
     timed(l, 0, true);
@@ -219,7 +221,8 @@ void Rails::State::handle(int rail, const Completion& c) {
       }
       return;
     }
-    failed.push_back({rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
+    failed.push_back(
+        {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
     return;
   }
   if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).lively = true;
@@ -273,8 +276,7 @@ void Rails::State::progress() noexcept {
   while (!failed.empty()) {
     const std::vector<Failed> now = std::exchange(failed, {});
     for (const Failed& f : now)
-      if (lane(f.rank, f.rail).generation == f.generation)
-        take_out(f.rank, f.rail, f.cause, true);
+      if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause, true);
   }
   idle = any ? 0 : idle + 1;
   // At once, not when there is time: who gets its last message now may not poll again for long,
@@ -309,8 +311,8 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
       continue;
     }
     if (slot.busy)
-      inner[static_cast<std::size_t>(slot.rail)]->cancel(
-          s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits);
+      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
+                                                                 << kIndexBits);
     unplace(slot);
     if (slot.use == Use::kSend) {
       peer(slot.t.peer).sends.erase(slot.t.tag);

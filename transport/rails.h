@@ -33,16 +33,16 @@ struct RailsOptions {
   // and less than the shortest slice of a message that is cut (Tuning::rail_slice_min): else all
   // slices of a message of some hundred KiB would go over one rail.
   std::size_t spread_bytes = (8u << 10) - 1;
-  std::int64_t suspect_us = 20'000;   // a lane that stands still for so long is asked about
-  std::int64_t ping_us = 20'000;      // so often
-  std::int64_t dead_us = 250'000;     // no answer for so long while another rail answers: dead
-  std::int64_t probe_us = 50'000;     // a lane that is out is asked so often
-  std::int64_t back_us = 100'000;     // and stays out at least so long
-  std::int64_t repeat_us = 20'000;    // a note without an answer is sent again
+  std::int64_t suspect_us = 20'000;  // a lane that stands still for so long is asked about
+  std::int64_t ping_us = 20'000;     // so often
+  std::int64_t dead_us = 250'000;    // no answer for so long while another rail answers: dead
+  std::int64_t probe_us = 50'000;    // a lane that is out is asked so often
+  std::int64_t back_us = 100'000;    // and stays out at least so long
+  std::int64_t repeat_us = 20'000;   // a note without an answer is sent again
   std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
   std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
-  double alike = 1.25;  // rates that differ by less are those of equal rails on a busy machine
-  int polls_per_look = 16;            // polls without a completion until time is looked at
+  double alike = 1.25;      // rates that differ by less are those of equal rails on a busy machine
+  int polls_per_look = 16;  // polls without a completion until time is looked at
   // The rails that large messages with a peer go over from the start, for each face; the same at
   // both ends. Empty, or not given: that of the face.
   std::function<std::vector<int>(Rank peer, int home)> stripes;
@@ -91,6 +91,8 @@ class Rails {
 
   void on_event(std::function<void(const RailEvent&)> call);
   RailsCounters counters() const;
+  // Bytes of messages that went over the rail, with those that went again. Thread-safe.
+  std::uint64_t sent_bytes(int rail) const noexcept;
   // Whether messages with the peer may use the rail now.
   bool up(Rank peer, int rail) const;
   // The lanes with the peer, for messages: "rail 0 up, rail 1 out (its link is down)".

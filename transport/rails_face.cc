@@ -27,8 +27,8 @@ class Face final : public Transport {
   Caps caps() const override { return s_.caps; }
   // Any rail may have to stand in.
   bool reaches_device(void* data, std::size_t bytes) noexcept override {
-    return std::ranges::all_of(
-        s_.inner, [&](const auto& rail) { return rail->reaches_device(data, bytes); });
+    return std::ranges::all_of(s_.inner,
+                               [&](const auto& rail) { return rail->reaches_device(data, bytes); });
   }
   Status cause(Rank peer) const override {
     if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
@@ -80,9 +80,7 @@ Rails::Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<Path
     : state_(std::make_unique<State>(std::move(inner), std::move(paths), me, nranks, options)) {}
 Rails::~Rails() = default;
 
-std::unique_ptr<Transport> Rails::face(int rail) {
-  return std::make_unique<Face>(*state_, rail);
-}
+std::unique_ptr<Transport> Rails::face(int rail) { return std::make_unique<Face>(*state_, rail); }
 
 std::uint64_t Rails::receipts() const noexcept { return state_->counters.receipts; }
 bool Rails::receipts_sent(std::uint64_t first) const noexcept {
@@ -98,9 +96,8 @@ void Rails::settle() noexcept {
 
 bool Rails::settled() const noexcept {
   if (state_->retained > 0) return false;
-  return std::none_of(state_->slots.begin(), state_->slots.end(), [](const Slot& s) {
-    return s.use == Use::kReceiptOut && s.busy;
-  });
+  return std::none_of(state_->slots.begin(), state_->slots.end(),
+                      [](const Slot& s) { return s.use == Use::kReceiptOut && s.busy; });
 }
 
 void Rails::poll() noexcept { state_->progress(); }
@@ -108,6 +105,9 @@ void Rails::on_event(std::function<void(const RailEvent&)> call) {
   state_->on_event = std::move(call);
 }
 RailsCounters Rails::counters() const { return state_->counters; }
+std::uint64_t Rails::sent_bytes(int rail) const noexcept {
+  return state_->sent_bytes[static_cast<std::size_t>(rail)].load(std::memory_order_relaxed);
+}
 bool Rails::up(Rank peer, int rail) const {
   return state_->lane(peer, rail).is == State::Lane::Is::kUp;
 }

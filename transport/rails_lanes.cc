@@ -96,8 +96,8 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
   if (waits || !p.notes.empty()) paths->wake_in(std::min(options.ping_us, options.repeat_us));
 }
 
-// Nothing comes over the rail, neither messages nor answers, and not because the peer is late: it has
-// answered several times on another one, and long ago.
+// Nothing comes over the rail, neither messages nor answers, and not because the peer is late: it
+// has answered several times on another one, and long ago.
 bool Rails::State::silent(Rank rank, int rail, std::int64_t now) {
   const Path& path = peer(rank).paths[static_cast<std::size_t>(rail)];
   return path.asked_since != 0 && now - path.asked_since >= options.dead_us &&

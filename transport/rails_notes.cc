@@ -56,7 +56,8 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
   if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
   log().warn(
       "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
-      "rails do not stand in for each other, and one that fails fails the job. Let UDP pass between "
+      "rails do not stand in for each other, and one that fails fails the job. Let UDP pass "
+      "between "
       "the addresses of the rails (firewall, routes), or switch this off: WEFT_FAILOVER=0",
       me, rank);
 }
@@ -270,8 +271,8 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
     const int to = in_rail(p, slot);
     if (slot.rail == to) continue;
     if (slot.rail >= 0) {  // nothing will come for it there
-      inner[static_cast<std::size_t>(slot.rail)]->cancel(
-          s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits);
+      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
+                                                                 << kIndexBits);
       unplace(slot);
     }
     place(s, to);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -30,8 +31,8 @@ static_assert(sizeof(Receipt) == 248);
 
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
-  static constexpr int kIndexBits = 20;  // of a slot in the upper half of an id below
-  static constexpr int kBuckets = 32;    // messages are spread by these
+  static constexpr int kIndexBits = 20;        // of a slot in the upper half of an id below
+  static constexpr int kBuckets = 32;          // messages are spread by these
   static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
 
   using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
@@ -49,7 +50,7 @@ struct Rails::State {
     std::int8_t hold = -1;  // kSend: it was on this lane, whose fate is not settled
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
-    std::uint16_t nonce = 0;  // rises with every use below: tells old completions from new ones
+    std::uint16_t nonce = 0;   // rises with every use below: tells old completions from new ones
     std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its lane; kReceiptOut, in `unsent`
     Transfer t;                // as the caller gave it; `data` may point to `copy`
     Head head;
@@ -66,11 +67,11 @@ struct Rails::State {
     };
     Is is = Is::kUp;
     std::uint32_t generation = 0;
-    bool started = false;     // receives of receipts are posted
-    bool moved = false;       // since the last look
+    bool started = false;  // receives of receipts are posted
+    bool moved = false;    // since the last look
     bool suspect = false;
     bool peer_severed = false;  // with `theirs`
-    std::uint32_t open = 0;   // messages that this rank waits for, on this lane
+    std::uint32_t open = 0;     // messages that this rank waits for, on this lane
     std::int64_t still_since = 0, down_at = 0;
     std::string cause;
     std::vector<std::uint64_t> theirs;  // tags that the peer had received when it severed
@@ -114,19 +115,19 @@ struct Rails::State {
     explicit Peer(std::pmr::memory_resource* memory) : sends(memory) {}
     std::vector<Lane> lanes;
     std::vector<Path> paths;
-    std::pmr::unordered_map<std::uint64_t, std::uint32_t> sends;  // slot by tag
-    std::vector<Table> out, in;                              // by home
+    std::pmr::unordered_map<std::uint64_t, std::uint32_t> sends;                // slot by tag
+    std::vector<Table> out, in;                                                 // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
     std::int64_t pinged = 0;
-    int deaf = 0;  // pings since anything was answered
-    bool reached = false;    // a datagram has been answered, ever
-    bool lively = false;     // something came from it since the last ping
-    int unanswered = 0;      // pings to a lively peer, while it was not reached; the last of them
+    int deaf = 0;          // pings since anything was answered
+    bool reached = false;  // a datagram has been answered, ever
+    bool lively = false;   // something came from it since the last ping
+    int unanswered = 0;    // pings to a lively peer, while it was not reached; the last of them
     std::int64_t counted = 0;
     bool asked_to_move = false;  // a ping is out whose answer lets large messages move
     std::deque<Note> notes;
-    int moves_out = 0;  // among the notes
+    int moves_out = 0;          // among the notes
     bool spread_again = false;  // once there are none
     std::uint32_t next_note = 0, next_heard = 0;
     std::int64_t noted = 0;  // when the first one was sent last
@@ -160,9 +161,7 @@ struct Rails::State {
   void complete(const Slot& slot, Code code) {
     faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail});
   }
-  bool copied(const Transfer& t) const {
-    return t.bytes <= options.copied_bytes && !t.on_device;
-  }
+  bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
   bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
   // Any function of what both ends know is right. This one suits tags that count, in their low
   // bits or in those from the 14th on: neighbours are spread evenly.
@@ -229,15 +228,15 @@ struct Rails::State {
   Caps caps;
   std::uint64_t own_bit;
   std::pmr::unsynchronized_pool_resource memory;  // every message takes some and gives it back
-  std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: nothing to do with it so far
-  std::vector<Rank> known;                   // those that are not null
+  std::vector<std::unique_ptr<Peer>> peers;       // by rank; null: nothing to do with it so far
+  std::vector<Rank> known;                        // those that are not null
   std::deque<Slot> slots;
   std::vector<std::uint32_t> free_slots;
   std::vector<Face> faces;
-  std::vector<bool> used;                     // rails that are polled
-  std::vector<std::uint32_t> expected;        // by rail: completions and receipts to come soon
-  std::vector<std::vector<Transfer>> batch;   // by rail
-  std::vector<std::pair<Rank, int>> urgent;   // lanes with urgent receipts
+  std::vector<bool> used;                    // rails that are polled
+  std::vector<std::uint32_t> expected;       // by rail: completions and receipts to come soon
+  std::vector<std::vector<Transfer>> batch;  // by rail
+  std::vector<std::pair<Rank, int>> urgent;  // lanes with urgent receipts
   struct Failed {
     Rank rank;
     int rail;
@@ -249,12 +248,13 @@ struct Rails::State {
   bool warned = false;         // that datagrams do not pass
   int idle = 0;
   std::uint64_t polls = 0;
-  int last_polled = 0;  // face
+  int last_polled = 0;                // face
   std::array<Completion, 32> polled;  // of one progress()
   std::int64_t looked = 0, heard = 0;
-  std::size_t retained = 0;  // sends without a receipt
+  std::size_t retained = 0;           // sends without a receipt
   std::vector<std::uint64_t> unsent;  // receipts that a transport has, by counters.receipts
   RailsCounters counters;
+  std::vector<std::atomic<std::uint64_t>> sent_bytes;  // by rail
   std::function<void(const RailEvent&)> on_event;
 };
 

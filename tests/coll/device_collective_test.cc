@@ -23,9 +23,9 @@ using testing::TestStream;
 
 // All_to_all first: in place it is always staged.
 constexpr Collective kMoved[] = {Collective::kAllToAll,  Collective::kAllReduce,
-                                Collective::kAllGather, Collective::kReduceScatter,
-                                Collective::kReduce,    Collective::kGather,
-                                Collective::kScatter,   Collective::kBroadcast};
+                                 Collective::kAllGather, Collective::kReduceScatter,
+                                 Collective::kReduce,    Collective::kGather,
+                                 Collective::kScatter,   Collective::kBroadcast};
 
 class DeviceCollectives : public testing::OnFakeDevice {};
 
@@ -42,8 +42,14 @@ void all_cases(World& world, const std::vector<std::size_t>& counts) {
           if (!defined(op, type)) continue;
           if (op == RedOp::kAvg && is_floating(type) && (comm.size() & (comm.size() - 1))) continue;
           const bool odd = (count + static_cast<std::size_t>(type)) % 2;
-          DeviceCase c{collective, count, type, op, odd, odd ? size_of(type) : 0,
-                       static_cast<Rank>(count) % comm.size(), static_cast<int>(op) % 2 == 0};
+          DeviceCase c{collective,
+                       count,
+                       type,
+                       op,
+                       odd,
+                       odd ? size_of(type) : 0,
+                       static_cast<Rank>(count) % comm.size(),
+                       static_cast<int>(op) % 2 == 0};
           run_device_case(comm, work, c);
           c.in_place = !odd;
           run_device_case(comm, work, c);
@@ -54,7 +60,8 @@ void all_cases(World& world, const std::vector<std::size_t>& counts) {
 TEST_F(DeviceCollectives, DirectBetweenRanksOfAHost) {
   for (const int n : {1, 2, 3, 8})
     run_ranks(places({n}), patient(), [n](World& world) {
-      all_cases(world, n == 2 ? std::vector<std::size_t>{1, 33, 1000} : std::vector<std::size_t>{33});
+      all_cases(world,
+                n == 2 ? std::vector<std::size_t>{1, 33, 1000} : std::vector<std::size_t>{33});
       if (world.size() > 1) {
         EXPECT_EQ(world.world().last_algorithm(), "device");
       }
@@ -118,9 +125,8 @@ TEST_F(DeviceCollectives, ManagedMemoryIsTakenAsItIs) {
     ASSERT_TRUE(comm.all_reduce(managed, managed, 1000, DType::kFloat32, RedOp::kSum).ok());
     EXPECT_EQ(managed[999], 2);
     ASSERT_TRUE(comm.all_reduce(managed, out.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
-    ASSERT_TRUE(comm.on(work.get())
-                    .all_reduce(managed, managed, 1000, DType::kFloat32, RedOp::kSum)
-                    .ok());
+    ASSERT_TRUE(
+        comm.on(work.get()).all_reduce(managed, managed, 1000, DType::kFloat32, RedOp::kSum).ok());
     work.wait();
     EXPECT_EQ(managed[0], 4);
     float got = 0;
@@ -188,8 +194,9 @@ TEST_F(DeviceCollectives, Messages) {
             for (std::size_t i = 0; i < count; ++i) mine[i] = element(comm.rank(), next, i);
             DeviceBuffer in(work, count * 4, 4), out(work, count * 4, 8);
             fill(in, mine);
-            Handle received = comm.recv_async(to_device ? static_cast<void*>(out.data()) : got.data(),
-                                              count, DType::kFloat32, last);
+            Handle received =
+                comm.recv_async(to_device ? static_cast<void*>(out.data()) : got.data(), count,
+                                DType::kFloat32, last);
             ASSERT_TRUE(comm.send(from_device ? static_cast<const void*>(in.data()) : mine.data(),
                                   count, DType::kFloat32, next)
                             .ok());
@@ -209,14 +216,15 @@ TEST_F(DeviceCollectives, Messages) {
   }
 }
 
-// Every uneven form on device memory, with gaps between the blocks that must stay as they are.
+// Every uneven form on device memory, with gaps between the blocks that must stay as they are. The
+// long blocks take three to six slices on a stream, and the short ones fewer.
 TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
   run_ranks(places({3}), patient(), [](World& world) {
     TestStream work(*device(), world.rank() % FakeDevice::kGpus);
     const Rank me = world.rank();
     const int n = world.size();
-    for (const auto& [scale, ordered] : {std::pair{1ul, false}, {1ul, true}, {50000ul, false},
-                                         {50000ul, true}}) {
+    for (const auto& [scale, ordered] :
+         {std::pair{1ul, false}, {1ul, true}, {250000ul, false}, {250000ul, true}}) {
       Communicator comm = ordered ? world.world().on(work.get()) : world.world();
       // Rank r has scale * r elements (0 has none); one element is left free behind each.
       std::vector<std::size_t> counts, offsets;
@@ -240,21 +248,21 @@ TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
       EXPECT_EQ(floats(large), want) << "all_gather_v";
 
       fill(large, all);
-      ASSERT_TRUE(comm.gather_v(small.data(), me == 1 ? large.data() : nullptr, blocks,
-                                DType::kFloat32, 1)
-                      .ok());
+      ASSERT_TRUE(
+          comm.gather_v(small.data(), me == 1 ? large.data() : nullptr, blocks, DType::kFloat32, 1)
+              .ok());
       EXPECT_EQ(floats(large), me == 1 ? want : all) << "gather_v";
 
       fill(small, std::vector<float>(own, -1));
       fill(large, want);
-      ASSERT_TRUE(comm.scatter_v(me == 2 ? large.data() : nullptr, small.data(), blocks,
-                                 DType::kFloat32, 2)
-                      .ok());
+      ASSERT_TRUE(
+          comm.scatter_v(me == 2 ? large.data() : nullptr, small.data(), blocks, DType::kFloat32, 2)
+              .ok());
       EXPECT_EQ(floats(small), mine) << "scatter_v";
 
-      ASSERT_TRUE(comm.reduce_scatter_v(large.data(), small.data(), blocks, DType::kFloat32,
-                                        RedOp::kSum)
-                      .ok());
+      ASSERT_TRUE(
+          comm.reduce_scatter_v(large.data(), small.data(), blocks, DType::kFloat32, RedOp::kSum)
+              .ok());
       for (float& v : mine) v *= static_cast<float>(n);
       EXPECT_EQ(floats(small), mine) << "reduce_scatter_v";
       // In place: the result takes the place of this rank's block.
@@ -325,12 +333,10 @@ TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {
     TestStream work(*device());
     DeviceBuffer data(work, 4000);
     Communicator comm = world.world();
-    ASSERT_TRUE(
-        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
     if (world.rank() == 1) fake_device()->fail_next("launch");
     ASSERT_TRUE(world.job().all_gather("").size() == 3);
-    const Status s =
-        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
+    const Status s = comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
     EXPECT_FALSE(s.ok());
     EXPECT_NE(s.message().find("launch on fake GPU"), std::string::npos) << s.to_string();
   });

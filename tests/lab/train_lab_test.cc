@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -39,11 +40,9 @@ class TrainInTheLab : public ::testing::Test {
       GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
   }
 
-  // What the schedule sends over which rail is what the port counts only where no rail helps another
-  // (with failover large messages go over all rails that are near).
   void train(const std::string& layout) {
     const Output o = run(fmt::format(
-        "WEFT_FAILOVER=0 WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
+        "WEFT_METRICS={0}/m.prom {1} lab netlab --name trn{2} --hosts {3} --ppn {4} --rails {4} "
         "--rate 400mbit --counters {0}/ports -- weft train {5} --algo ring --steps {6} --sample 0 "
         "--width 64 --layers 2 --positions 64 --micro-batch 2 --batch 8 --log {0}/log",
         folder_.path(), WEFT_BINARY, getpid() % 1000, kHosts, kRanksPerHost, layout, kSteps));
@@ -114,6 +113,46 @@ TEST_F(TrainInTheLab, ReplicasKeepToTheirRail) {
   EXPECT_EQ(sent("pipeline") + sent("other"), 0);
   EXPECT_GE(port_.at(0), sent("data"));
   EXPECT_LE(port_.at(0), sent("data") + kSlack);
+}
+
+// One pair of ranks between the hosts, so that one rail has nothing to do: rank 1 of host 0 and
+// rank 2 of host 1 meet on rail 1, that of the lower rank.
+TEST_F(TrainInTheLab, ARailOfOthersIsLeftAloneUnlessMessagesMaySpread) {
+  for (const bool spread : {false, true}) {
+    const Output o = run(fmt::format(
+        "{} WEFT_METRICS={}/m.prom {} lab netlab --name trs{} --hosts 2 --ppn 2 --rails 2 "
+        "--rate 400mbit --counters {}/ports -- weft train --pp 4 --untied --width 256 --positions "
+        "256 --layers 4 --batch 8 --micro-batch 8 --steps 3 --sample 0",
+        spread ? "WEFT_SPREAD=1" : "", folder_.path(), WEFT_BINARY, getpid() % 1000,
+        folder_.path()));
+    ASSERT_EQ(o.exit_code, 0) << o.text;
+    const std::regex sent(
+        R"x(weft_rail_sent_bytes_total\{rank="(\d+)",link="rail (\d)[^"]*"\} (\d+))x");
+    std::map<int, Bytes> said;  // by host and rail
+    for (int rank = 0; rank < 4; ++rank) {
+      std::ifstream metrics(fmt::format("{}/m.rank{}.prom", folder_.path(), rank));
+      std::smatch m;
+      for (std::string line; std::getline(metrics, line);)
+        if (std::regex_search(line, m, sent))
+          said[rank / 2 * 2 + std::stoi(m[2])] += std::stoll(m[3]);
+    }
+    ASSERT_EQ(said.size(), 4u);
+    std::ifstream file(folder_ / "ports");
+    const auto ports = nlohmann::json::parse(file)["ports"];
+    for (int p = 0; p < 4; ++p) {
+      const Bytes counted = ports[static_cast<std::size_t>(p)]["tx_bytes"];
+      EXPECT_GE(counted, said[p]) << p;
+      EXPECT_LE(static_cast<double>(counted), kHeaders * static_cast<double>(said[p]) + 2 * kSlack)
+          << p;
+    }
+    constexpr Bytes kOneWay = 3 * 8 * 256 * 256 * 4;  // of the boundary, all steps
+    EXPECT_GE(said[0] + said[1], kOneWay);
+    if (spread) {
+      EXPECT_GT(std::min(said[0], said[2]), kOneWay / 10);
+    } else {
+      EXPECT_LT(std::max(said[0], said[2]), kSlack);
+    }
+  }
 }
 
 }  // namespace

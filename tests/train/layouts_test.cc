@@ -78,6 +78,16 @@ TEST(Layouts, EverySchedule) {
     }
 }
 
+TEST(Layouts, EveryScheduleComputesActivationsAgain) {
+  for (const std::string& schedule : pipeline_schedule_names()) {
+    TrainOptions o = narrow({1, 2, 2}, 4);
+    o.schedule = schedule;
+    o.chunks = schedule == "interleaved" ? 2 : 1;
+    o.recompute = true;
+    expect_narrow_curve(o);
+  }
+}
+
 TEST(Layouts, EveryZeroStageInEveryFactorisationOf8And6) {
   for (const int n : {8, 6})
     for (const auto& sizes : factorisations(n))

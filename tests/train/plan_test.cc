@@ -108,6 +108,13 @@ TEST(PlanCommand, SaysWhatIsWrong) {
               HasSubstr("what is asked for does not fit; tp 1 x pp 1 x dp 64 with ZeRO 1 does"));
   EXPECT_THAT(weft("plan --model gpt9").text, HasSubstr("gpt2-xl, gpt3"));
   EXPECT_THAT(weft("plan").text, HasSubstr("either --model"));
+  for (const char* value : {"--sequence 0", "--layers -3", "--hidden 0", "--heads -1",
+                            "--vocabulary -1", "--tp -1", "--microbatch -2"}) {
+    const Output o = weft(std::string("plan --params 10e9 --gpus 64 ") + value);
+    EXPECT_EQ(o.exit_code, 4) << value << o.text;
+    EXPECT_THAT(o.text, HasSubstr(std::string(value).substr(0, 4))) << o.text;
+  }
+  EXPECT_THAT(weft("plan --model gpt2 --sequence 128").text, HasSubstr("--model gpt2 has its own"));
   EXPECT_THAT(weft("plan --params many").text, HasSubstr("--params many: expected a number"));
   EXPECT_THAT(weft("plan --model gpt2 --schedule 2f2b").text, HasSubstr("zero-bubble"));
   // Ranks would get 12 or 13 sequences.

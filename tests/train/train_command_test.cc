@@ -82,8 +82,33 @@ TEST_F(TrainCommand, ATraceHasTheElevenSteps) {
   EXPECT_EQ(other.exit_code, 4) << other.text;
   EXPECT_NE(other.text.find("12 F, B and W are in it, 15 in the schedule"), std::string::npos)
       << other.text;
-  std::ofstream(folder_ / "run.pipeline.rank2.json") << "{}";
-  EXPECT_EQ(run(explain + " --microbatches 4 --of " + trace).exit_code, 4);
+  std::ofstream(folder_ / "run.pipeline.rank2.json") << R"({"traceEvents":[{"cat":1}]})";
+  const Output damaged = run(explain + " --microbatches 4 --of " + trace);
+  EXPECT_EQ(damaged.exit_code, 4);
+  EXPECT_NE(damaged.text.find("rank2.json: not a trace of a pipeline"), std::string::npos)
+      << damaged.text;
+}
+
+// Stages are not ranks where there are other axes.
+TEST_F(TrainCommand, ATraceOfAMixtureIsReadAsOnePipeline) {
+  const std::string trace = folder_ / "run.json";
+  losses("-n 8 --tp 2 --dp 2 --pp 2 --schedule 1f1b --batch 8 --micro-batch 1 --trace " + trace);
+  const std::string explain =
+      std::string(WEFT_BINARY) + " train --schedule 1f1b --microbatches 4 --explain --stages ";
+  const Output planned = run(explain + "2");
+  const Output done = run(explain + "2 --of " + trace);
+  EXPECT_EQ(done.exit_code, 0) << done.text;
+  EXPECT_EQ(done.text, planned.text);
+  const Output other = run(explain + "4 --of " + trace);
+  EXPECT_EQ(other.exit_code, 4);
+  EXPECT_NE(other.text.find("give --stages 2"), std::string::npos) << other.text;
+  for (int rank = 0; rank < 8; ++rank) {
+    std::ifstream file(folder_ / fmt::format("run.pipeline.rank{}.json", rank));
+    const auto events = nlohmann::json::parse(file)["traceEvents"];
+    const std::string stage = fmt::format("stage {}", rank / 4);
+    EXPECT_EQ(events[1]["args"]["name"], stage);
+    EXPECT_EQ(fmt::format("stage {}", events.back()["args"]["stage"].get<int>()), stage);
+  }
 }
 
 TEST_F(TrainCommand, SamplesTextAtTheEnd) {
