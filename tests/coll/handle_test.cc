@@ -202,7 +202,7 @@ TEST_P(Handles, AnotherOrderInOneThreadIsDetected) {
 
 // test() in a loop, without any wait, ends at the deadline, and so does a progress thread.
 TEST_P(Handles, TheDeadlineHoldsInTestToo) {
-  options.timeout = milliseconds(500);
+  options.timeout = milliseconds(1000);  // the Worlds are made in it, too
   for (const bool progress : {false, true}) {
     options.progress_thread = progress;
     for (const std::size_t count : {kSmall, kLarge})

@@ -23,10 +23,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::Processes;
-using testing::Shared;
-using testing::Setting;
 using testing::ranks_of;
 using testing::seed;
+using testing::Setting;
+using testing::Shared;
 
 constexpr milliseconds kShrinkTimeout{3000}, kShrinkLimit{60000};
 
@@ -42,6 +42,10 @@ struct Orders {
   std::atomic<Rank> aborts;    // this rank calls abort(), from another thread
   std::atomic<int> die_early;  // a rank that gets this many failures dies before it shrinks
   std::atomic<Rank> dies;
+};
+// To nobody: what is zero at first is an order to rank 0.
+struct NoOrders : Shared<Orders> {
+  NoOrders() : Shared<Orders>(1) { (*this)[0].aborts = (*this)[0].dies = kNoRank; }
 };
 
 // One round: sums of all sizes over the world and over halves of it, all checked.
@@ -75,10 +79,8 @@ class Job8 {
   explicit Job8(const Setting& s, unsigned seed)
       : n_(ranks_of(s)),
         notes_(static_cast<std::size_t>(n_)),
-        orders_(1),
         processes_(n_, milliseconds(15000),
-                   [&, seed](const JobSpec& spec) { return be_a_rank(s, spec, seed); }) {
-  }
+                   [&, seed](const JobSpec& spec) { return be_a_rank(s, spec, seed); }) {}
   ShrinkNote& note(Rank r) { return notes_[r]; }
   Orders& orders() { return orders_[0]; }
   Processes& processes() { return processes_; }
@@ -95,19 +97,18 @@ class Job8 {
     });
     for (Rank r = 0; r < n_; ++r) before.push_back(notes_[r].rounds);
     const bool works = there && Processes::wait_until(kShrinkLimit, [&] {
-      for (Rank r = 0; r < n_; ++r)
-        if (std::find(gone.begin(), gone.end(), r) == gone.end() &&
-            notes_[r].rounds < before[static_cast<std::size_t>(r)] + rounds)
-          return false;
-      return true;
-    });
+                         for (Rank r = 0; r < n_; ++r)
+                           if (std::find(gone.begin(), gone.end(), r) == gone.end() &&
+                               notes_[r].rounds < before[static_cast<std::size_t>(r)] + rounds)
+                             return false;
+                         return true;
+                       });
     if (works) return ::testing::AssertionSuccess();
     std::string text = there ? "no rounds:" : "not that size:";
     for (Rank r = 0; r < n_; ++r)
       text += fmt::format("\n rank {}: size {}, {} rounds, {} failures, {} {}", r,
-                          notes_[r].size.load(), notes_[r].rounds.load(),
-                          notes_[r].failures.load(), notes_[r].threw ? "threw" : "",
-                          notes_[r].message);
+                          notes_[r].size.load(), notes_[r].rounds.load(), notes_[r].failures.load(),
+                          notes_[r].threw ? "threw" : "", notes_[r].message);
     return ::testing::AssertionFailure() << text;
   }
 
@@ -195,7 +196,7 @@ class Job8 {
 
   int n_;
   Shared<ShrinkNote> notes_;
-  Shared<Orders> orders_;
+  NoOrders orders_;  // before there is a rank to read them
   Processes processes_;
 };
 
@@ -212,10 +213,8 @@ class Shrink : public ::testing::TestWithParam<Setting> {
   std::mt19937 random_;
 };
 
-#define START(job)                \
+#define START(job)                 \
   Job8 job(GetParam(), random_()); \
-  job.orders().aborts = kNoRank;   \
-  job.orders().dies = kNoRank;     \
   ASSERT_TRUE(job.reach(size(), {}, 5))
 
 TEST_P(Shrink, OneIsKilledAndTheOthersGoOn) {

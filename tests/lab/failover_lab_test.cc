@@ -139,7 +139,7 @@ class Failover : public ::testing::Test {
   }
   void TearDown() override {
     if (lab_.empty()) return;
-    for (const char* what : {"", ".up", ".out", ".back"})
+    for (const char* what : {"", ".up", ".out", ".back", ".whole"})
       for (const char* rank : {"", "0", "1", "2", "3"}) fs::remove(file_ + what + rank);
     run(kScript + " down --lab " + lab_ + " 2>/dev/null");
   }

@@ -46,13 +46,13 @@ class HangInTheLab : public ::testing::Test {
     Output job;
     std::thread running([&] {
       job = run(fmt::format(
-          "{0} timeout 100 {1} lab netlab --name {2} --hosts 2 --ppn {3} --rails {4} --grace 10 -- "
+          "{0} timeout 200 {1} lab netlab --name {2} --hosts 2 --ppn {3} --rails {4} --grace 10 -- "
           "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
           environment, WEFT_BINARY, lab, per_host, rails));
     });
     // Once the job is well under way.
     bool runs = false;
-    for (int i = 0; i < 300 && !runs; ++i) {
+    for (int i = 0; i < 600 && !runs; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       const auto jobs = nlohmann::json::parse(
           run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text, nullptr, false);

@@ -216,7 +216,7 @@ TEST_F(Netlab, AStoppedRunTidiesUp) {
     kill(weft, signal);
     EXPECT_EQ(wait_for(weft), 128 + signal);
     EXPECT_THAT(traces_of(lab), IsEmpty());
-    EXPECT_FALSE(alive(rank));
+    EXPECT_TRUE(eventually([&] { return !alive(rank); }));
   }
 }
 

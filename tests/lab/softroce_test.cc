@@ -37,7 +37,7 @@ using weft::testing::CheckResult;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/softroce";
 const std::string kSoftroce = std::string(WEFT_BINARY) + " lab softroce ";
-constexpr int kChecksSeconds = 480;
+constexpr int kChecksSeconds = 720;
 
 using Lab = weft::testing::Softroce;
 

@@ -99,7 +99,8 @@ TEST(PairFlags, WinOverTheEnvironmentAlsoWithZero) {
   const std::vector<const char*> names = {"WEFT_VERBS_SL", "WEFT_VERBS_TRAFFIC_CLASS",
                                           "WEFT_VERBS_GID_INDEX", "WEFT_VERBS_MTU",
                                           "WEFT_VERBS_PORT"};
-  for (const char* name : names) setenv(name, std::string(name) == "WEFT_VERBS_MTU" ? "512" : "3", 1);
+  for (const char* name : names)
+    setenv(name, std::string(name) == "WEFT_VERBS_MTU" ? "512" : "3", 1);
   PairOptions o;
   VerbsSettings s = settings_of(o);
   EXPECT_EQ(s.service_level, 3);
@@ -203,17 +204,19 @@ TEST_F(PairLimits, ASizeThatTakesTooLongEndsAndSaysSo) {
 TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
   for (const bool stop_client : {true, false}) {
     const std::string both = fmt::format(
-        "{}bw --op shm -d lo -s 4K -D 80 --timeout 1 --limit 80 -p {}", kPairTest, port());
+        "{}bw --op shm -d lo -s 4K -D 80 --timeout 5 --limit 80 -p {}", kPairTest, port());
     const std::string client = folder_ / "client", server = folder_ / "server";
     // It is under way once it has used 0.4 s of its processor: set-up takes little.
     const Output out = run(
         fmt::format("timeout 110 bash -c '{0} >{1} 2>&1 & s=$!; {0} 127.0.0.1 >{2} 2>&1 & c=$!; "
-                    "until (($(cut -d\" \" -f14 /proc/${3}/stat) > 40)); do sleep 0.1; done; "
+                    "trap \"kill -KILL $s $c\" EXIT; "
+                    "while t=$(cut -d\" \" -f14 /proc/${3}/stat 2>/dev/null); "
+                    "[ \"${{t:-99}}\" -le 40 ]; do sleep 0.1; done; "
                     "kill -STOP ${3}; wait ${4}; echo code $?; kill -KILL ${3}; wait; cat {5}'",
                     both, server, client, stop_client ? "c" : "s", stop_client ? "s" : "c",
                     stop_client ? server : client));
     EXPECT_THAT(out.text, HasSubstr("code 2"));
-    EXPECT_THAT(out.text, HasSubstr("nothing has moved for 1 s (--timeout)"));
+    EXPECT_THAT(out.text, HasSubstr("nothing has moved for 5 s (--timeout)"));
   }
 }
 
@@ -237,7 +240,8 @@ TEST_F(PairLimits, WrongDataIsSeen) {
                     ContainsRegex("# 4096 bytes, rank 0 \\(server\\): WRONG DATA: message [0-9]+: "
                                   "byte 2047 is 0x.., expected 0x.."))
             << what;
-        EXPECT_THAT(end->text, Not(HasSubstr("# 32 bytes, rank"))) << "shorter than the fault's least";
+        EXPECT_THAT(end->text, Not(HasSubstr("# 32 bytes, rank")))
+            << "shorter than the fault's least";
       }
     }
   }

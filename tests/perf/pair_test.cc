@@ -217,7 +217,7 @@ TEST_F(PairProcesses, AClientThatDiesIsNamed) {
   const int port = 20000 + getpid() % 12000;
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -D 30 -p {}", kPerf, port);
   auto server = std::async(std::launch::async, [&] { return run(both); });
-  run("timeout -s KILL 2 " + both.substr(11) + " 127.0.0.1");
+  run("timeout -s KILL 5 " + both.substr(11) + " 127.0.0.1");
   const Output end = server.get();
   EXPECT_EQ(end.exit_code, 2) << end.text;
   EXPECT_THAT(end.text, HasSubstr("rank 1 (host"));

@@ -174,7 +174,7 @@ std::vector<AxisBytes> counted_in_a_step(
     Trainer<T> trainer(world, o, data);
     const auto settled = [&] {  // no more comes for a while
       AxisBytes now = bytes_sent(world, o.mesh);
-      for (int quiet = 0; quiet < 20; ++quiet) {
+      for (int quiet = 0; quiet < 100; ++quiet) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         const AxisBytes next = bytes_sent(world, o.mesh);
         if (next.data + next.tensor + next.pipeline != now.data + now.tensor + now.pipeline)

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -15,6 +14,7 @@
 
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/temporary_folder.h"
 #include "train/pipeline_simulator.h"
 
 namespace weft::train {
@@ -246,7 +246,8 @@ TEST(PipelineTrace, OfARealRunHasTheElevenSteps) {
 }
 
 TEST(PipelineTrace, IsAFileThatMergeReads) {
-  const std::string path = ::testing::TempDir() + "pipeline_trace.json";
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "trace.json";
   const PipelineShape x{2, 1, 1};
   write_pipeline_trace(path, 3, {1, 3}, x, {{{PipeOp::kForward, 0, 1}, 1000, 3000}});
   std::ifstream file(path);
@@ -258,7 +259,6 @@ TEST(PipelineTrace, IsAFileThatMergeReads) {
   EXPECT_EQ(trace["traceEvents"].back()["dur"], 2.0);
   EXPECT_THROW(write_pipeline_trace("/nowhere/x.json", 0, {0, 1}, x, {}), Error);
   EXPECT_THROW(write_pipeline_trace("/dev/full", 0, {0, 1}, x, {}), Error);
-  std::filesystem::remove(path);
 }
 
 // Threads suffice here.

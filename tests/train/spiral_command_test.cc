@@ -25,8 +25,8 @@ Output train(const std::string& arguments) {
 }
 
 TEST(SpiralCommand, TrainsWithEverySynchronisation) {
-  const std::string log = ::testing::TempDir() + "spiral.jsonl";
-  std::filesystem::remove(log);
+  const testing::TemporaryFolder folder;
+  const std::string log = folder / "spiral.jsonl";
   for (const char* how : {"-n 1", "-n 2 --algo ring", "-n 4 --hosts 2 --algo hierarchical",
                           "-n 4 --algo halving_doubling", "--sync ps", "--sync ps -n 5"}) {
     const Output o = train(std::string("--model spiral --steps 500 --log ") + log + " " + how);
@@ -44,7 +44,6 @@ TEST(SpiralCommand, TrainsWithEverySynchronisation) {
     EXPECT_NEAR(r["curve"].back()["loss"], runs[0]["curve"].back()["loss"], 1e-13);
   }
   EXPECT_EQ(runs[4]["server"]["staleness"], nlohmann::json({2 * 500}));
-  std::filesystem::remove(log);
 }
 
 // The golden accuracies, however workers are kept together.

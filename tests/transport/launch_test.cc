@@ -209,7 +209,8 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
     const int a = open(first.c_str(), flags), b = open(last.c_str(), flags);
     if (rank == 1) {
       int highest = b;
-      for (int fd = 0; (fd = socket(AF_INET, SOCK_DGRAM, 0)) >= 0;) highest = fd;
+      // Enough for many milliseconds; where a process may have a million, not for seconds.
+      for (int fd = 0; highest < 8000 && (fd = socket(AF_INET, SOCK_DGRAM, 0)) >= 0;) highest = fd;
       dup2(b, highest);
       close(b);
       raise(SIGKILL);
