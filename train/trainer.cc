@@ -251,7 +251,7 @@ StepReport Trainer<T>::step() {
   report.straggler = static_cast<Rank>(slowest - busy);
   report.straggler_ratio =
       *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
-  const double scaled = loss_scale();
+  const double scaled = report.loss_scale = loss_scale();
   if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
   report.skipped =

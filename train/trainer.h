@@ -42,7 +42,8 @@ std::string describe(const TrainOptions& options);
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
-  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
+  bool skipped = false;   // a gradient was infinite or no number: the weights are as before
+  double loss_scale = 1;  // that this step was computed with
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
   // Of all ranks: who computed longest between waits, and how much longer than their mean.
