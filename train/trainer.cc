@@ -107,6 +107,7 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
   agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
   check(options, world.rank());
+  text.require_sample(options.model.positions);
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");

@@ -63,7 +63,7 @@ template <class T>
 class Trainer {
  public:
   // Every rank of the world makes the same. Throws UsageError for options that cannot be, also
-  // where ranks differ in them; the text must outlive it.
+  // where ranks differ in them or the text is too short; the text must outlive it.
   Trainer(World& world, const TrainOptions& options, const Text& text);
   ~Trainer();
 

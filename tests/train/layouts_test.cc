@@ -222,5 +222,22 @@ TEST(Layouts, RanksThatDifferAreNamed) {
   EXPECT_EQ(named, 3);
 }
 
+// In the middle of a pipeline too, where no sample is read.
+TEST(Layouts, ATextThatIsTooShortIsRefusedOnEveryRank) {
+  const Text eight("12345678", "eight");
+  std::atomic<int> refused{0};
+  testing::run_ranks(testing::places({4}), {}, [&](World& world) {
+    try {
+      Trainer<float>(world, layout(1, 1, 4), eight);
+    } catch (const UsageError& e) {
+      EXPECT_STREQ(e.what(),
+                   "eight has 8 bytes, fewer than --positions 8 and one more; pass a longer text "
+                   "with --data, or fewer --positions");
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 4);
+}
+
 }  // namespace
 }  // namespace weft::train

@@ -31,6 +31,17 @@ std::string train_small(const std::string& flags) {
   return fmt::format("{} train {}{}", WEFT_BINARY, kSmall, flags);
 }
 
+// Every rank looks, not only those of a pipeline's ends: nobody waits.
+TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder / "one") << "x";
+  const Output o = run(train_small("--layers 3 -n 3 --pp 3 --data " + folder / "one"));
+  EXPECT_EQ(o.exit_code, 4) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("one has 1 bytes, fewer than --positions 16 and one more"));
+  EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  EXPECT_THAT(o.text, Not(HasSubstr("M parameters")));
+}
+
 TEST(TrainFlagsCommand, ALogThatIsNotWrittenIsAnError) {
   const Output o = run(train_small("-n 1 --steps 2 --log /dev/full"));
   EXPECT_EQ(o.exit_code, 4) << o.text;
