@@ -99,7 +99,8 @@ class Trainer {
   double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };
 
-// Text that a model goes on with after `prompt`, by its whole weights (Trainer::collect).
+// Text that a model goes on with after `prompt` (empty: a new line), by its whole weights
+// (Trainer::collect).
 template <class T>
 std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
                      const std::string& prompt, int bytes, double temperature, std::uint64_t seed);

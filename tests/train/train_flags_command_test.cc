@@ -48,5 +48,16 @@ TEST(TrainFlagsCommand, ALogThatIsNotWrittenIsAnError) {
   EXPECT_THAT(o.text, HasSubstr("--log /dev/full: cannot be written: No space left on device"));
 }
 
+TEST(TrainFlagsCommand, AnEmptyPromptIsANewLine) {
+  const auto sample = [](const std::string& prompt) {
+    const Output o = run(train_small("-n 1 --steps 1 --sample 9 " + prompt));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+    const auto at = o.text.find("# sample:\n");
+    EXPECT_NE(at, std::string::npos) << o.text;
+    return o.text.substr(at == std::string::npos ? 0 : at);
+  };
+  EXPECT_EQ(sample("--prompt \"\""), sample(""));
+}
+
 }  // namespace
 }  // namespace weft
