@@ -112,6 +112,7 @@ std::string printable(std::string_view bytes) {
 
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
+  train::agree(world, what_ranks_share(flags));
   check_restart(flags.restart, world, flags.steps);
   double peak = 0;
   if constexpr (train::kOnDevice<T>) {

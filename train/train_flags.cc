@@ -1,11 +1,22 @@
 #include "train/train_flags.h"
 
+#include <iomanip>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "train/pipeline_schedule.h"
 
 namespace weft {
+
+std::string what_ranks_share(const TrainFlags& flags) {
+  std::ostringstream all;
+  all << std::boolalpha << "--backend " << flags.backend << " --type " << flags.type << " --save "
+      << std::quoted(flags.save.empty() ? "nowhere" : flags.save) << " --save-every "
+      << flags.save_every << " --resume " << flags.resume << " --sample " << flags.sample
+      << " --trace " << (flags.trace.empty() ? "nowhere" : "somewhere");
+  return all.str();
+}
 
 void add_train_flags(CLI::App& command, TrainFlags& flags) {
   auto& o = flags.options;

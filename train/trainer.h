@@ -35,8 +35,13 @@ struct TrainOptions {
   int straggler_us = 0;  // for tests: the last rank sleeps so long in each step
 };
 
-// What all ranks must agree on, as text.
+// What all ranks must agree on, as text: names and values in turn. Not `straggler_us`, and of
+// `offload` only what kind of place it is: the folder of each rank is its own.
 std::string describe(const TrainOptions& options);
+
+// A collective call with such a text of this rank's. Throws UsageError on every rank that names the
+// first value in which a rank differs from rank 0.
+void agree(World& world, const std::string& mine);
 
 // Of one step. Seconds and bytes are this rank's.
 struct StepReport {

@@ -31,6 +31,29 @@ std::string train_small(const std::string& flags) {
   return fmt::format("{} train {}{}", WEFT_BINARY, kSmall, flags);
 }
 
+// One rank was given more than the other.
+TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect_named = [&](const std::string& more, const std::string& what) {
+    const std::string shell =
+        fmt::format("sh -c 'if [ $RANK = 1 ]; then more=\"{}\"; fi; exec {} $more'", more,
+                    train_small("--dp 2 --steps 2"));
+    const Output o = run(testing::in_torchrun_environment(2, shell));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr(what));
+    EXPECT_THAT(o.text, HasSubstr("give every rank the same options and data"));
+    EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  };
+  expect_named("--lr 1e-2", "rank 1 has lr 0.01, rank 0 has 0.003");
+  expect_named("--warm-up 3", "rank 1 has warm-up 3, rank 0 has 10");
+  expect_named("--loss-scale 1024", "rank 1 has loss-scale 1024, rank 0 has 0");
+  expect_named("--save " + folder / "save",
+               "rank 1 has --save " + folder / "save" + ", rank 0 has nowhere");
+  expect_named("--sample 3", "rank 1 has --sample 3, rank 0 has 0");
+  expect_named("--trace " + folder / "t.json", "rank 1 has --trace somewhere, rank 0 has nowhere");
+  expect_named("--type double", "rank 1 has --type double, rank 0 has float");
+}
+
 // Every rank looks, not only those of a pipeline's ends: nobody waits.
 TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
   const testing::TemporaryFolder folder;
