@@ -27,6 +27,7 @@
 #include "train/train_checks.h"
 #include "train/train_flags.h"
 #include "train/train_log.h"
+#include "train/train_resume.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -143,11 +144,14 @@ int run_gpt(World& world, const TrainFlags& flags) {
     if (train::committed_checkpoints(flags.save).empty()) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
     } else {
-      const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
+      const auto loaded = train::load_run(checkpoint, flags.save, trainer.pieces(), options);
       trainer.set_steps_done(loaded.step);
       trainer.restored();
+      train::restore(loaded, trainer.scaler());
       for (const std::string& why : loaded.left_out)
         if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
+      for (const std::string& what : train::differences(loaded, options, text))
+        if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
   }
@@ -174,7 +178,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
     if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
     if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
       train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             {{"options", train::describe(options)}}, {.keep = flags.keep});
+                             train::describe_run(options, text, trainer.scaler()),
+                             {.keep = flags.keep});
   }
   if (speaks && peak > 0)
     fmt::print(

@@ -77,6 +77,7 @@ class Trainer {
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
   int micro_batches() const { return micro_batches_; }  // of a replica
+  LossScaler& scaler() { return scaler_; }  // goes on with it: restore()
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().

@@ -82,5 +82,86 @@ TEST(TrainFlagsCommand, AnEmptyPromptIsANewLine) {
   EXPECT_EQ(sample("--prompt \"\""), sample(""));
 }
 
+class TrainResumeCommand : public ::testing::Test {
+ protected:
+  // Step -> its line of the log.
+  std::map<int, nlohmann::json> steps(const std::string& flags) {
+    const std::string log = folder_ / fmt::format("log{}", ++logs_);
+    output_ = run(train_small(flags + " --log " + log));
+    EXPECT_EQ(output_.exit_code, 0) << output_.text;
+    std::map<int, nlohmann::json> all;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+      auto step = nlohmann::json::parse(line);
+      const int number = step["step"];
+      all[number] = std::move(step);
+    }
+    return all;
+  }
+  const testing::TemporaryFolder folder_;
+  const std::string save_ = folder_ / "save";
+  int logs_ = 0;
+  Output output_;
+};
+
+// A scale that floats cannot hold: steps are skipped until it is small enough. The run that goes on
+// knows how far that has got.
+TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
+  const std::string flags =
+      "-n 2 --dp 2 --steps 24 --loss-scale 1e42 --deterministic --lr 1e-2 --warm-up 0 "
+      "--save-every 12 --save " +
+      save_;
+  const auto whole = steps(flags);
+  fs::remove_all(save_ + "/step-00000024");
+  const auto rest = steps(flags + " --resume");
+  ASSERT_EQ(whole.size(), 24u);
+  ASSERT_EQ(rest.size(), 12u) << output_.text;
+  EXPECT_EQ(whole.at(1)["loss_scale"], 1e42);
+  EXPECT_EQ(whole.at(2)["loss_scale"], 1e42 / 2);
+  EXPECT_TRUE(whole.at(1)["skipped"]);
+  EXPECT_FALSE(whole.at(24)["skipped"]);
+  for (const auto& [step, line] : rest)
+    for (const char* what : {"loss", "gradient_norm", "skipped", "loss_scale", "rate"})
+      EXPECT_EQ(line[what], whole.at(step)[what]) << what << " of step " << step;
+}
+
+TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
+  for (const auto& [first, second] : {std::pair("adamw", "sgd"), std::pair("sgd", "adamw")}) {
+    fs::remove_all(save_);
+    const std::string flags = "-n 2 --dp 2 --save " + save_;
+    steps(fmt::format("{} --steps 2 --optimizer {}", flags, first));
+    const Output o =
+        run(train_small(fmt::format("{} --steps 4 --resume --optimizer {}", flags, second)));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text,
+                HasSubstr(fmt::format("--optimizer {}: {}/step-00000002 was written with "
+                                      "--optimizer {}, whose state means something else; say "
+                                      "--optimizer {}",
+                                      second, save_, first, first)));
+  }
+}
+
+// Layouts may differ; what makes it another curve is said.
+TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
+  steps("-n 2 --dp 2 --steps 2 --save " + save_);
+  const auto resumed = [&](const std::string& flags) {
+    fs::remove_all(folder_ / "copy");
+    fs::copy(save_, folder_ / "copy", fs::copy_options::recursive);
+    steps(flags + " --steps 4 --resume --save " + folder_ / "copy");
+    return output_.text;
+  };
+  const std::string same = resumed("-n 2 --tp 2 --recompute");
+  EXPECT_THAT(same, HasSubstr("goes on after step 2"));
+  EXPECT_THAT(same, Not(HasSubstr("warning")));
+  std::ofstream(folder_ / "text") << std::string(100, 'x');
+  const std::string other =
+      resumed("-n 2 --dp 2 --seed 2 --batch 8 --lr 1e-4 --data " + folder_ / "text");
+  const std::string from = folder_ / "copy/step-00000002";
+  EXPECT_THAT(other, HasSubstr("warning: --seed is 2, but " + from + " was written with 1: the"));
+  EXPECT_THAT(other, HasSubstr("warning: --batch is 8, but " + from + " was written with 4: the"));
+  EXPECT_THAT(other, HasSubstr("warning: --lr is 0.0001, but " + from + " was written with 0.003"));
+  EXPECT_THAT(other, HasSubstr("warning: --data is " + folder_ / "text ("));
+}
+
 }  // namespace
 }  // namespace weft
