@@ -326,6 +326,12 @@ int train_spiral(TrainFlags& flags, const CLI::App& command) {
 }
 
 int train_command(TrainFlags& flags, const CLI::App& command) {
+  try {
+    check_train_flags(command, flags);
+  } catch (const UsageError&) {  // every rank finds out; one says so
+    if (launched() && job_from_environment().rank != 0) return kExitError;
+    throw;
+  }
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
@@ -341,12 +347,6 @@ int train_command(TrainFlags& flags, const CLI::App& command) {
     train::DeviceContext::make(0);
     train::bench_kernels(flags.bench);
     return kExitOk;
-  }
-  try {
-    check_train_flags(command, flags);
-  } catch (const UsageError&) {  // every rank finds out; one says so
-    if (launched() && job_from_environment().rank != 0) return kExitError;
-    throw;
   }
   check_train_folders(flags);
   if (flags.options.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);

@@ -31,6 +31,64 @@ std::string train_small(const std::string& flags) {
   return fmt::format("{} train {}{}", WEFT_BINARY, kSmall, flags);
 }
 
+void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
+                    const std::string& before) {
+  for (const auto& [flags, why] : all) {
+    const Output o = run(fmt::format("{} train {}{}", WEFT_BINARY, before, flags));
+    EXPECT_NE(o.exit_code, 0) << flags << "\n" << o.text;
+    EXPECT_THAT(o.text, HasSubstr(why)) << flags;
+  }
+}
+
+TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
+  expect_refused(
+      {{"--bench-rows 8", "--bench-rows 8 without --bench-kernels: no kernel is timed; leave it"},
+       {"--bench-repeat 2", "--bench-repeat 2 without --bench-kernels"},
+       {"--peak-gbs 100", "--peak-gbs 100 without --bench-kernels"},
+       {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
+       {"--bubble-us 5", "--bubble-us 5 without --bubbles"},
+       {"--save-every 3", "--save-every 3 without --save: nothing is saved; say --save FOLDER"},
+       {"--keep 3", "--keep 3 without --save"},
+       {"--model spiral --keep 3", "--keep 3 without --save"},
+       {"--prompt hello", "--prompt hello with --sample 0: no text is written"},
+       {"--temperature 0.5", "--temperature 0.5 with --sample 0"},
+       {"-n 1 --sequence-parallel", "--sequence-parallel with --tp 1: there is nobody to split"},
+       {"-n 2 --dp 2 --zero 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 2"},
+       {"-n 2 --dp 2 --zero 3 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 3"},
+       {"-n 2 --dp 2 --zero 1 --shard-group 1", "--shard-group 1 with --zero 1: groups of one"}},
+      "--steps 1 --sample 0 ");
+}
+
+TEST(TrainFlagsCommand, RefusesWhatIsIgnoredWhereNothingIsTrained) {
+  expect_refused({{"--explain --zero 3", "--zero with --explain: nothing is trained"},
+                  {"--explain --data missing", "--data with --explain"},
+                  {"--explain --log x", "--log with --explain"},
+                  {"--bubbles --steps 3", "--steps with --bubbles"},
+                  {"--bubbles --explain", "--bubbles with --explain"},
+                  {"--bench-kernels --width 8", "--width with --bench-kernels"},
+                  {"--explain --stages -1", "--stages"},
+                  {"--explain --stages 2 --microbatches -2", "--microbatches"}},
+                 "");
+  const Output o =
+      run(fmt::format("{} train -n 4 --pp 4 --dp 1 --schedule 1f1b --explain", WEFT_BINARY));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+}
+
+TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
+  expect_refused({{"--lr nan", "--lr: nan is not a finite number"},
+                  {"--lr inf", "--lr: inf is not a finite number"},
+                  {"--lr-per-256 nan", "--lr-per-256: nan"},
+                  {"--loss-scale nan", "--loss-scale: nan"},
+                  {"--loss-scale inf", "--loss-scale: inf"},
+                  {"--sample 1 --temperature nan", "--temperature: nan"},
+                  {"--warm-up -4", "--warm-up -4: it cannot be negative"},
+                  {"--clip -1", "--clip -1: it cannot be negative"},
+                  {"--clip nan", "--clip: nan"}},
+                 "--steps 1 --sample 0 ");
+  const Output o = run(train_small("-n 1 --steps 1 --warm-up 0 --clip 0 --loss-scale 0 --lr 1e-3"));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+}
+
 // One rank was given more than the other.
 TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
   const testing::TemporaryFolder folder;
