@@ -307,7 +307,8 @@ struct Attempt {
   std::string damage, fault, commit;
 };
 template <class T>
-Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces) {
+Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces,
+                const std::function<void(const Checkpoint&)>& accept) {
   Attempt a;
   a.fault = fault_of([&] {
     try {
@@ -315,6 +316,7 @@ Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces) {
       a.commit = read_whole(c.path + "/commit");
       c.step = manifest.at("step");
       c.extra = manifest.value("extra", json());
+      if (accept) accept(c);
       fill(c.path, manifest, pieces);
     } catch (const Damaged& e) {
       a.damage = e.what();
@@ -327,7 +329,8 @@ Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces) {
 
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
-                           const std::vector<Piece<T>>& pieces, int step) {
+                           const std::vector<Piece<T>>& pieces, int step,
+                           const std::function<void(const Checkpoint&)>& accept) {
   // Rank 0 chooses; all have to see the same files.
   Checkpoint chosen;
   std::string list;
@@ -338,7 +341,7 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
   agree_that_it_worked(comm, unable);
   std::istringstream paths(all_gather_text(comm, list)[0]);
   while (std::getline(paths, chosen.path)) {
-    const Attempt mine = attempt(chosen, pieces);
+    const Attempt mine = attempt(chosen, pieces, accept);
     agree_that_it_worked(comm, mine.fault);
     const std::string damage = first_fault(comm, mine.damage);
     if (!damage.empty()) {  // what was read of it is overwritten by the next
@@ -364,8 +367,10 @@ template Checkpoint save_checkpoint(Communicator, const std::string&, int,
                                     const std::vector<Piece<double>>&, const json&,
                                     const CheckpointOptions&);
 template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<Piece<float>>&, int);
+                                    const std::vector<Piece<float>>&, int,
+                                    const std::function<void(const Checkpoint&)>&);
 template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<Piece<double>>&, int);
+                                    const std::vector<Piece<double>>&, int,
+                                    const std::function<void(const Checkpoint&)>&);
 
 }  // namespace weft::train

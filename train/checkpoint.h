@@ -45,10 +45,12 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
 // 0), whatever the number and layout of ranks that wrote it; float and double convert. A file that
 // is missing, short or damaged is named in left_out, and the checkpoint before it is taken. A
 // collective call. Throws Error on every rank: nothing whole to load, a tensor that is missing or
-// has another shape.
+// has another shape. accept: called with step, extra and path before a tensor is read; what it
+// throws becomes the Error of every rank.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
-                           const std::vector<Piece<T>>& pieces, int step = -1);
+                           const std::vector<Piece<T>>& pieces, int step = -1,
+                           const std::function<void(const Checkpoint&)>& accept = {});
 
 // Folders of committed checkpoints, oldest first. One that is not intact does not count.
 std::vector<std::string> committed_checkpoints(const std::string& folder);

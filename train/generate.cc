@@ -31,7 +31,8 @@ std::string generate(const GptShape& shape, const std::map<std::string, std::vec
   for (Parameter<T>& p : model.parameters()) p.value = copy.at(p.logical.name).data();
 
   std::mt19937_64 dice(seed);
-  std::string text = prompt;
+  // Something has to come before the first byte.
+  std::string text = prompt.empty() ? "\n" : prompt;
   for (int b = 0; b < bytes; ++b) {
     const std::size_t seen = std::min<std::size_t>(text.size(), shape.positions);
     std::vector<Token> tokens;

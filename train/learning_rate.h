@@ -35,6 +35,12 @@ class LossScaler {
   explicit LossScaler(double scale = 65536, int growth_steps = 2000)
       : scale_(scale), growth_steps_(growth_steps) {}
   double scale() const { return scale_; }
+  int good_steps() const { return good_; }  // since it last changed its mind, or began
+  // Goes on where another one was.
+  void restore(double scale, int good_steps) {
+    scale_ = scale;
+    good_ = good_steps;
+  }
   // norm: of the scaled gradients, of all ranks. True: take the step.
   bool step(double norm) {
     if (!std::isfinite(norm)) {

@@ -1,9 +1,12 @@
 #include "train/place.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "topo/status.h"
 #include "train/device_context.h"
 #include "train/device_kernel.h"
 
@@ -30,6 +33,14 @@ void* stream_beside_compute() {
   return DeviceContext::of_this_rank().communication();
 }
 void wait_for_device() { DeviceContext::of_this_rank().wait(); }
+
+void out_of_memory(std::size_t count, std::size_t bytes_of_each) {
+  throw Error(
+      fmt::format("out of memory: a tensor of {} numbers needs {:.1f} GB more; take fewer "
+                  "--positions, a smaller "
+                  "--micro-batch or --width, or split them: --tp",
+                  count, static_cast<double>(count) * static_cast<double>(bytes_of_each) / 1e9));
+}
 
 namespace {
 

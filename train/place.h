@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 
 #include "train/device_types.h"
 
@@ -24,12 +25,19 @@ void wait_for_device();
 void* compute_stream();
 void* stream_beside_compute();
 
+// Throws Error that says how much memory it was, and what takes less.
+[[noreturn]] void out_of_memory(std::size_t count, std::size_t bytes_of_each);
+
 template <class T>
 T* allocate(std::size_t count) {
   if constexpr (kOnDevice<T>)
     return static_cast<T*>(allocate_on_device(count * sizeof(T)));
   else
-    return new T[count];
+    try {
+      return new T[count];
+    } catch (const std::bad_alloc&) {
+      out_of_memory(count, sizeof(T));
+    }
 }
 template <class T>
 struct Free {

@@ -49,12 +49,17 @@ Text Text::load(const std::string& path) {
   return Text(std::move(all), docs.string());
 }
 
+void Text::require_sample(Index positions) const {
+  if (bytes_.size() > positions) return;
+  throw UsageError(fmt::format(
+      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with --data, or "
+      "fewer --positions",
+      source_, bytes_.size(), positions));
+}
+
 void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
                   Token* targets) const {
-  if (bytes_.size() <= positions)
-    throw UsageError(fmt::format("{} has {} bytes, fewer than --positions {} and one more; pass a "
-                            "longer text",
-                            source_, bytes_.size(), positions));
+  require_sample(positions);
   const std::size_t at = splitmix64(splitmix64(seed) + number) % (bytes_.size() - positions);
   for (Index i = 0; i < positions; ++i) {
     tokens[i] = static_cast<unsigned char>(bytes_[at + i]);

@@ -15,8 +15,10 @@ class Text {
   static Text load(const std::string& path);
   explicit Text(std::string bytes, std::string source);
 
+  // Throws UsageError when the text is shorter than a sample and the byte after it.
+  void require_sample(Index positions) const;
   // Sample `number` of all that a run sees: `positions` bytes and the byte after each. Throws
-  // Error when the text is shorter.
+  // as require_sample() does.
   void sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
               Token* targets) const;
   const std::string& source() const { return source_; }

@@ -8,22 +8,63 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "coll/algorithm.h"
 
 namespace weft {
 namespace {
 
+using Names = std::set<std::string, std::less<>>;
+
 bool given(const CLI::App& command, const std::string& name) {
   return command.get_option(name)->count() > 0;
 }
 
 // What the spiral takes. A flag that is not here is refused: a new one is not forgotten.
-const std::set<std::string, std::less<>> kOfTheSpiral{
+const Names kOfTheSpiral{
     "ranks",         "hosts", "rails",      "transport", "timeout-ms",   "rail-gbps",    "help",
     "model",         "steps", "algo",       "lr",        "seed",         "log",          "trace",
     "deterministic", "save",  "save-every", "keep",      "resume",       "restart",      "elastic",
     "kill",          "sync",  "staleness",  "type",      "report-every", "straggler-us", "backend"};
+
+// What those take that train nothing. The sizes of the job are part of a line that is explained.
+const Names kOfExplain{"help",  "explain", "of", "stages", "microbatches", "schedule", "chunks",
+                       "ranks", "dp",      "tp", "pp",     "hosts",        "rails"};
+const Names kOfBubbles{"help",  "bubbles",   "bubble-us",  "ranks",    "hosts",
+                       "rails", "transport", "timeout-ms", "rail-gbps"};
+const Names kOfBench{"help",        "bench-kernels", "bench-rows", "bench-repeat",
+                     "peak-tflops", "peak-gbs",      "backend"};
+
+void check_only(const CLI::App& command, const char* mode, const Names& taken) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames()[0];
+    if (!taken.contains(name))
+      throw UsageError(fmt::format(
+          "--{} with {}: nothing is trained, so it would be ignored; leave one of them out", name,
+          mode));
+  }
+}
+
+// "--keep 3", as it was given.
+std::string as_given(const CLI::App& command, const std::string& name) {
+  const CLI::Option* option = command.get_option(name);
+  return option->get_expected_min() == 0 ? name
+                                         : fmt::format("{} {}", name, option->results().back());
+}
+
+struct Ignored {
+  const char* name;
+  bool ignored;
+  std::string why;
+};
+void refuse_ignored(const CLI::App& command, const std::vector<Ignored>& all) {
+  for (const auto& [name, ignored, why] : all)
+    if (ignored && given(command, name))
+      throw UsageError(fmt::format("{} {}", as_given(command, name), why));
+}
 
 // What to do instead of some of the others.
 const std::map<std::string, const char*, std::less<>> kInsteadForTheSpiral{
@@ -82,11 +123,38 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
     throw UsageError(fmt::format(
         "--shard-group {} with --zero 0: nothing is split; say --zero 1, 2 or 3, or leave it out",
         o.mesh.shard));
+  const char* no_bench = "without --bench-kernels: no kernel is timed; leave it out, or say both";
+  const char* no_sample = "with --sample 0: no text is written; leave one of them out";
+  refuse_ignored(
+      command,
+      {{"--shard-group", o.zero > 0 && o.mesh.shard == 1,
+        fmt::format("with --zero {}: groups of one rank split nothing; say --zero 0, or larger "
+                    "groups",
+                    o.zero)},
+       {"--bucket-bytes", o.zero >= 2,
+        fmt::format(
+            "with --zero {}: gradients leave unit by unit, not in buckets; leave it out, or "
+            "say --zero 0 or 1",
+            o.zero)},
+       {"--sequence-parallel", o.mesh.tensor == 1,
+        "with --tp 1: there is nobody to split rows with; leave it out, or say --tp 2 or more"},
+       {"--peak-tflops", flags.backend == "cpu",
+        "with --backend cpu: the MFU is a GPU's; leave it out, or say --backend cuda"},
+       {"--bench-rows", true, no_bench},
+       {"--bench-repeat", true, no_bench},
+       {"--peak-gbs", true, no_bench},
+       {"--bubble-us", true,
+        "without --bubbles: no bubbles are measured; leave it out, or say both"},
+       {"--prompt", flags.sample == 0, no_sample},
+       {"--temperature", flags.sample == 0, no_sample}});
 }
 
 }  // namespace
 
 void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
+  if (flags.explain) return check_only(command, "--explain", kOfExplain);
+  if (flags.spiral.bubbles) return check_only(command, "--bubbles", kOfBubbles);
+  if (flags.bench_kernels) return check_only(command, "--bench-kernels", kOfBench);
   const std::string& algorithm = flags.options.mesh.algorithm;
   if (algorithm != "auto" && find_algorithm(Collective::kAllReduce, algorithm) == nullptr)
     throw UsageError(fmt::format("--algo {}: there is none of that name; there are auto, {}",
@@ -96,6 +164,9 @@ void check_train_flags(const CLI::App& command, const TrainFlags& flags) {
                                  flags.restart.restarts > 0 ? "--restart"
                                  : flags.restart.elastic    ? "--elastic"
                                                             : "--resume"));
+  const char* no_save = "without --save: nothing is saved; say --save FOLDER, or leave it out";
+  refuse_ignored(command, {{"--save-every", flags.save.empty(), no_save},
+                           {"--keep", flags.save.empty(), no_save}});
   if (flags.model == "spiral")
     check_spiral(command, flags);
   else

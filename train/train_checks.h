@@ -5,8 +5,9 @@
 
 namespace weft {
 
-// Throws UsageError where a flag was given that this training would ignore or cannot do, with what
-// to do instead. The options of `command` are those of add_train_flags().
+// Throws UsageError where a flag was given that this training, or what is asked for instead of one
+// (--explain, --bubbles, --bench-kernels), would ignore or cannot do, with what to do instead. The
+// options of `command` are those of add_train_flags().
 void check_train_flags(const CLI::App& command, const TrainFlags& flags);
 
 // Throws Error where --save or --trace cannot be written: now, not when the first checkpoint is

@@ -2,15 +2,12 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -29,6 +26,8 @@
 #include "train/pipeline_trace.h"
 #include "train/train_checks.h"
 #include "train/train_flags.h"
+#include "train/train_log.h"
+#include "train/train_resume.h"
 #include "train/trainer.h"
 
 namespace weft {
@@ -72,45 +71,9 @@ double peak_of_all(World& world, const TrainFlags& flags) {
   return each * 1e12 * static_cast<double>(gpus.size());
 }
 
-double resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024;
-}
-
 // "run.json" -> "run.pipeline.json"
 std::string pipeline_file(const std::string& trace) {
   return std::filesystem::path(trace).replace_extension(".pipeline.json");
-}
-
-nlohmann::json to_json(const train::AxisBytes& b) {
-  return {{"data", b.data}, {"tensor", b.tensor}, {"pipeline", b.pipeline}, {"other", b.other}};
-}
-
-nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
-  nlohmann::json memory;
-  const auto& ledger = train::MemoryLedger::of_this_rank();
-  for (int u = 0; u < train::kUses; ++u)
-    memory[train::name(static_cast<train::Use>(u))] = ledger.peak[static_cast<std::size_t>(u)];
-  memory["peak"] = ledger.peak_total;
-  memory["resident"] = resident_bytes();
-  return {{"step", r.step},
-          {"loss", r.loss},
-          {"gradient_norm", r.norm},
-          {"rate", r.rate},
-          {"seconds", r.seconds},
-          {"tokens_per_s", tokens_per_s},
-          {"communication_share", r.communication_share()},
-          {"offloaded_bytes", r.offloaded},
-          {"tensor_s", r.tensor_seconds},
-          {"pipeline_s", r.pipeline_seconds},
-          {"gradients_total_s", r.gradient_seconds},
-          {"gradients_exposed_s", r.exposed_seconds},
-          {"bubble", r.bubble},
-          {"straggler", {{"rank", r.straggler}, {"ratio", r.straggler_ratio}}},
-          {"busy_s", r.busy_seconds},
-          {"sent", to_json(r.sent)},
-          {"memory", memory}};
 }
 
 // Tensors of a step come and go; pages that the system took back would be cleared again each time.
@@ -150,6 +113,7 @@ std::string printable(std::string_view bytes) {
 
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
+  train::agree(world, what_ranks_share(flags));
   check_restart(flags.restart, world, flags.steps);
   double peak = 0;
   if constexpr (train::kOnDevice<T>) {
@@ -174,31 +138,30 @@ int run_gpt(World& world, const TrainFlags& flags) {
         static_cast<double>(train::parameter_count(options.model)) / 1e6, text.source(),
         text.size(), mesh.data, mesh.tensor, mesh.pipeline, options.zero, options.schedule,
         options.batch, options.micro_batch);
-  std::ofstream log;
-  if (speaks && !flags.log.empty()) {
-    log.open(flags.log, std::ios::app);
-    if (!log) throw Error(fmt::format("--log {}: cannot be written", flags.log));
-  }
+  TrainLog log(speaks ? flags.log : "");
   Communicator checkpoint = trainer.mesh().all.comm().duplicate();
   if (flags.resume || restarted()) {
     if (train::committed_checkpoints(flags.save).empty()) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
     } else {
-      const auto loaded = train::load_checkpoint(checkpoint, flags.save, trainer.pieces());
+      const auto loaded = train::load_run(checkpoint, flags.save, trainer.pieces(), options);
       trainer.set_steps_done(loaded.step);
       trainer.restored();
+      train::restore(loaded, trainer.scaler());
       for (const std::string& why : loaded.left_out)
         if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
+      for (const std::string& what : train::differences(loaded, options, text))
+        if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
   }
   double shown = 0, best = 0;
   const auto show = [&](const train::StepReport& r) {
     const double rate = tokens / r.seconds, now = now_s();
-    if (log) {
+    if (log.on()) {
       auto line = to_json(r, rate);
       if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
-      log << line.dump() << std::endl;
+      log.write(line);
     }
     best = std::max(best, rate);
     if (r.step > 3 && r.step < flags.steps && now - shown < 1) return;
@@ -215,7 +178,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
     if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
     if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
       train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             {{"options", train::describe(options)}}, {.keep = flags.keep});
+                             train::describe_run(options, text, trainer.scaler()),
+                             {.keep = flags.keep});
   }
   if (speaks && peak > 0)
     fmt::print(
@@ -363,6 +327,12 @@ int train_spiral(TrainFlags& flags, const CLI::App& command) {
 }
 
 int train_command(TrainFlags& flags, const CLI::App& command) {
+  try {
+    check_train_flags(command, flags);
+  } catch (const UsageError&) {  // every rank finds out; one says so
+    if (launched() && job_from_environment().rank != 0) return kExitError;
+    throw;
+  }
   if (flags.explain) {
     const int stages = flags.stages > 0 ? flags.stages : flags.options.mesh.pipeline;
     const int micro_batches = flags.micro_batches > 0 ? flags.micro_batches : stages;
@@ -378,12 +348,6 @@ int train_command(TrainFlags& flags, const CLI::App& command) {
     train::DeviceContext::make(0);
     train::bench_kernels(flags.bench);
     return kExitOk;
-  }
-  try {
-    check_train_flags(command, flags);
-  } catch (const UsageError&) {  // every rank finds out; one says so
-    if (launched() && job_from_environment().rank != 0) return kExitError;
-    throw;
   }
   check_train_folders(flags);
   if (flags.options.deterministic) setenv("WEFT_DETERMINISTIC", "1", 1);

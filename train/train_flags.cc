@@ -1,11 +1,39 @@
 #include "train/train_flags.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iomanip>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "train/pipeline_schedule.h"
 
 namespace weft {
+namespace {
+
+// Before a check of the sign, which lets "nan" pass; what is no number at all is left to that.
+CLI::Validator finite_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        const bool bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+        return bad ? fmt::format("{} is not a finite number", text) : std::string();
+      },
+      "");
+}
+
+}  // namespace
+
+std::string what_ranks_share(const TrainFlags& flags) {
+  std::ostringstream all;
+  all << std::boolalpha << "--backend " << flags.backend << " --type " << flags.type << " --save "
+      << std::quoted(flags.save.empty() ? "nowhere" : flags.save) << " --save-every "
+      << flags.save_every << " --resume " << flags.resume << " --sample " << flags.sample
+      << " --trace " << (flags.trace.empty() ? "nowhere" : "somewhere");
+  return all.str();
+}
 
 void add_train_flags(CLI::App& command, TrainFlags& flags) {
   auto& o = flags.options;
@@ -95,17 +123,23 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--optimizer", flags.optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
-  auto* lr = command.add_option("--lr", o.rate.peak, "learning rate; of the spiral 0.3, if not said")
-                 ->check(positive)
-                 ->capture_default_str();
+  auto* lr =
+      command.add_option("--lr", o.rate.peak, "learning rate; of the spiral 0.3, if not said")
+          ->check(finite_number())
+          ->check(positive)
+          ->capture_default_str();
   command
       .add_option("--lr-per-256", flags.lr_per_256,
                   "learning rate per 256 samples of --batch (linear scaling), instead of --lr")
+      ->check(finite_number())
       ->check(positive)
       ->excludes(lr);
   command.add_option("--warm-up", o.rate.warm_up, "steps until the full learning rate")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--clip", o.clip, "largest norm of the gradient; 0: no limit")
+      ->check(finite_number())
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--seed", o.seed, "of first weights and samples; of the spiral 24, if not said")->capture_default_str();
   command.add_option("--log", flags.log, "JSON lines, one per step (of the spiral: per report), are added here");
@@ -115,6 +149,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->capture_default_str();
   command.add_option("--prompt", flags.prompt, "what the sample begins with (default: a new line)");
   command.add_option("--temperature", flags.temperature, "of the sample; lower: likelier bytes")
+      ->check(finite_number())
       ->check(positive)
       ->capture_default_str();
   command.add_option("--save", flags.save, "folder of checkpoints");
@@ -144,6 +179,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
           },
           "RANK:STEP"));
   command.add_option("--loss-scale", o.loss_scale, "dynamic loss scaling that begins with this")
+      ->check(finite_number())
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--bench-kernels", flags.bench_kernels,
                    "time the kernels of --backend cuda; train nothing");
@@ -156,17 +192,22 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   command
       .add_option("--peak-tflops", flags.bench.peaks.tflops,
                   "of a GPU, for MFU (default: dense bf16 of the GPU's name)")
+      ->check(finite_number())
       ->check(positive);
   command
       .add_option("--peak-gbs", flags.bench.peaks.gb_per_s,
                   "of a GPU's memory, for --bench-kernels (default: of its name)")
+      ->check(finite_number())
       ->check(positive);
   auto* explain =
       command.add_flag("--explain", flags.explain, "print the pipeline's steps; train nothing");
   command.add_option("--of", flags.of, "with --explain: what a run really did, by its --trace")
       ->needs(explain);
-  command.add_option("--stages", flags.stages, "for --explain (default: --pp)")->needs(explain);
+  command.add_option("--stages", flags.stages, "for --explain (default: --pp)")
+      ->check(positive)
+      ->needs(explain);
   command.add_option("--microbatches", flags.micro_batches, "for --explain (default: --stages)")
+      ->check(positive)
       ->needs(explain);
 }
 

@@ -35,4 +35,8 @@ struct TrainFlags {
 // `flags` must outlive the command.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 
+// What of the command all ranks must have alike besides the options (train::agree()): who saves,
+// samples and traces has to meet the others there.
+std::string what_ranks_share(const TrainFlags& flags);
+
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <iomanip>
 #include <numeric>
 #include <sstream>
 #include <thread>
@@ -20,30 +21,38 @@ std::string describe(const TrainOptions& o) {
       "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
       "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
       "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} "
-      "clip {} seed {} server {}",
+      "clip {} seed {} server {} lr {} warm-up {} start {} steps {} floor {} loss-scale {} "
+      "offload {} algo {} beta1 {} beta2 {} epsilon {} momentum {}",
       o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
       o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
       o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
       o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style,
-      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed, o.parameter_server);
+      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed, o.parameter_server, o.rate.peak,
+      o.rate.warm_up, o.rate.start, o.rate.steps, o.rate.floor, o.loss_scale,
+      o.offload.empty()                   ? "nowhere"
+      : o.offload == DeviceOffload::kHost ? DeviceOffload::kHost
+                                          : "folder",
+      o.mesh.algorithm, o.optimizer.beta1, o.optimizer.beta2, o.optimizer.epsilon,
+      o.optimizer.momentum);
 }
 
-namespace {
-
-// Ranks that disagree about sizes would wait for messages that nobody sends.
+// Ranks that disagree about sizes would wait for messages that nobody sends; those that disagree
+// about the update would part without a word.
 void agree(World& world, const std::string& mine) {
   const auto all = world.job().all_gather(mine);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     std::istringstream a(all[0]), b(all[r]);
     std::string name, x, y;
-    while (a >> name >> x && b >> name >> y && x == y) continue;
+    while (a >> name >> std::quoted(x) && b >> name >> std::quoted(y) && x == y) continue;
     throw UsageError(
         fmt::format("rank {} has {} {}, rank 0 has {}; give every rank the same "
                     "options and data",
                     r, name, y, x));
   }
 }
+
+namespace {
 
 // What every rank finds out by itself.
 void check(const TrainOptions& o, Rank me) {
@@ -105,8 +114,10 @@ MeshShape with_groups(MeshShape shape, int zero) {
 template <class T>
 Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     : world_(world), options_(options), text_(text), scaler_(options.loss_scale) {
-  agree(world, describe(options) + fmt::format(" text {}", text.fingerprint()));
+  agree(world, describe(options) + fmt::format(" type {}-{} text {}", kOnDevice<T> ? "cuda" : "cpu",
+                                               weft::name(kDType<T>), text.fingerprint()));
   check(options, world.rank());
+  text.require_sample(options.model.positions);
   if (!kOnDevice<T> && options.offload == DeviceOffload::kHost)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
@@ -251,7 +262,7 @@ StepReport Trainer<T>::step() {
   report.straggler = static_cast<Rank>(slowest - busy);
   report.straggler_ratio =
       *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
-  const double scaled = loss_scale();
+  const double scaled = report.loss_scale = loss_scale();
   if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
   report.skipped =

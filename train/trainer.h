@@ -35,14 +35,20 @@ struct TrainOptions {
   int straggler_us = 0;  // for tests: the last rank sleeps so long in each step
 };
 
-// What all ranks must agree on, as text.
+// What all ranks must agree on, as text: names and values in turn. Not `straggler_us`, and of
+// `offload` only what kind of place it is: the folder of each rank is its own.
 std::string describe(const TrainOptions& options);
+
+// A collective call with such a text of this rank's. Throws UsageError on every rank that names the
+// first value in which a rank differs from rank 0.
+void agree(World& world, const std::string& mine);
 
 // Of one step. Seconds and bytes are this rank's.
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
-  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
+  bool skipped = false;   // a gradient was infinite or no number: the weights are as before
+  double loss_scale = 1;  // that this step was computed with
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
   // Of all ranks: who computed longest between waits, and how much longer than their mean.
@@ -62,7 +68,7 @@ template <class T>
 class Trainer {
  public:
   // Every rank of the world makes the same. Throws UsageError for options that cannot be, also
-  // where ranks differ in them; the text must outlive it.
+  // where ranks differ in them or the text is too short; the text must outlive it.
   Trainer(World& world, const TrainOptions& options, const Text& text);
   ~Trainer();
 
@@ -71,6 +77,7 @@ class Trainer {
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
   int micro_batches() const { return micro_batches_; }  // of a replica
+  LossScaler& scaler() { return scaler_; }  // goes on with it: restore()
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
@@ -98,7 +105,8 @@ class Trainer {
   double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };
 
-// Text that a model goes on with after `prompt`, by its whole weights (Trainer::collect).
+// Text that a model goes on with after `prompt` (empty: a new line), by its whole weights
+// (Trainer::collect).
 template <class T>
 std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
                      const std::string& prompt, int bytes, double temperature, std::uint64_t seed);

@@ -202,5 +202,18 @@ TEST(Operators, Fp32AgreesWithFp64) {
   for (Index r = 0; r < rows; ++r) EXPECT_NEAR(fsum[r] / sum[r], 1, 1e-5);
 }
 
+// More than any machine has: how much it was, and what takes less.
+TEST(Tensor, OutOfMemorySaysHowMuch) {
+  try {
+    Tensor<double> t(std::size_t{1} << 61, Use::kActivations);
+    ADD_FAILURE() << "there is memory";
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find(
+                  "out of memory: a tensor of 2305843009213693952 numbers needs 18446744073.7 GB"),
+              0u)
+        << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace weft::train

@@ -119,15 +119,16 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   Output o;
   const auto loss = [&](const std::string& flags) {
     const std::string log = folder / fmt::format("log{}", ++runs);
-    o = train("--model spiral --deterministic --steps 400 --save-every 100 --log " + log + " " +
-              flags);
+    o = train("--model spiral --deterministic --steps 400 --log " + log + " " + flags);
     EXPECT_EQ(o.exit_code, 0) << o.text;
     std::ifstream in(log);
     std::string line, last;
     while (std::getline(in, line)) last = line;
     return nlohmann::json::parse(last)["curve"].back()["loss"].get<double>();
   };
-  const auto save = [&] { return " --save " + folder / fmt::format("save{}", runs); };
+  const auto save = [&] {
+    return " --save-every 100 --save " + folder / fmt::format("save{}", runs);
+  };
   const double whole = loss("-n 2");
   EXPECT_EQ(loss("-n 2 --restart 1 --kill 1:250" + save()), whole);
   EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
@@ -136,7 +137,7 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   EXPECT_NEAR(loss("-n 3 --elastic --kill 2:150" + save()), whole, 1e-13);
   EXPECT_THAT(o.text, HasSubstr("with 2 ranks"));
   EXPECT_THAT(o.text, HasSubstr("went on after step 100 of"));
-  const std::string last = " --save " + folder / "save2";
+  const std::string last = " --save-every 100 --save " + folder / "save2";
   std::filesystem::remove_all(folder / "save2/step-00000400");
   EXPECT_EQ(loss("--sync ps -n 3 --resume" + last), whole);  // of the run with all-reduce
   EXPECT_THAT(o.text, HasSubstr("went on after step 300 of"));

@@ -1,0 +1,63 @@
+#include "train/train_resume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Checkpoint saved_by(const TrainOptions& options, const Text& text,
+                    const LossScaler& scaler = LossScaler()) {
+  return {.step = 3, .extra = describe_run(options, text, scaler), .path = "save/step-00000003"};
+}
+
+TEST(TrainResume, TheLossScaleGoesOn) {
+  LossScaler scaler(1024, 3);
+  scaler.step(1);
+  scaler.step(1);
+  TrainOptions o;
+  o.loss_scale = 4096;
+  const Checkpoint c = saved_by(o, Text("abc", "text"), scaler);
+  LossScaler next(4096, 3);
+  restore(c, next);
+  EXPECT_EQ(next.scale(), 1024);
+  EXPECT_TRUE(next.step(1));
+  EXPECT_EQ(next.scale(), 2048);  // the third good step
+}
+
+TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
+  const Text text("abc", "text");
+  TrainOptions o;
+  const Checkpoint c = saved_by(o, text);
+  EXPECT_THAT(differences(c, o, text), IsEmpty());
+  o.mesh.data = 2, o.zero = 3, o.schedule = "gpipe", o.micro_batch = 2, o.recompute = true;
+  EXPECT_THAT(differences(c, o, text), IsEmpty());
+  o.seed = 7;
+  EXPECT_THAT(differences(c, o, Text("abd", "other")),
+              ElementsAre("--seed is 7, but save/step-00000003 was written with 1: the curve is "
+                          "not that of one run",
+                          HasSubstr("--data is other (")));
+}
+
+// Those of former versions say less, and others nothing.
+TEST(TrainResume, OlderCheckpointsSayLess) {
+  const Text text("abc", "text");
+  const TrainOptions o;
+  const Checkpoint old{.step = 1, .extra = {{"options", "batch 16 adam true seed 1"}}, .path = "a"};
+  LossScaler scaler(1024);
+  for (const Checkpoint& c :
+       {old, Checkpoint{}, Checkpoint{.step = 1, .extra = {{"seed", 3}}, .path = "b"}}) {
+    restore(c, scaler);
+    EXPECT_EQ(scaler.scale(), 1024);
+  }
+  EXPECT_THAT(differences(old, o, text), ElementsAre(HasSubstr("--batch is 8, but a was written "
+                                                               "with 16")));
+  EXPECT_THAT(differences({}, o, text), IsEmpty());
+}
+
+}  // namespace
+}  // namespace weft::train
