@@ -31,6 +31,8 @@ Detour::Detour(Device& device, int gpu, std::chrono::milliseconds deadline)
       event_(device.make_event(gpu)) {}
 
 Detour::~Detour() {
+  if (under_way_)
+    for (Pinned& room : rooms_) room.abandon();
   device_.free_event(event_);
   device_.free_stream(stream_);
 }
@@ -38,6 +40,7 @@ Detour::~Detour() {
 std::byte* Detour::room(std::size_t bytes) { return rooms_.emplace_back(device_, bytes).get(); }
 
 void Detour::down(std::byte* to, const void* from, std::size_t bytes) {
+  under_way_ = true;
   if (bytes) device_.copy(to, from, bytes, gpu_, stream_);
 }
 
@@ -50,9 +53,11 @@ void Detour::wait() {
           fmt::format("{} did not copy within {} ms", device_.describe(gpu_), deadline_.count()));
     std::this_thread::yield();
   }
+  under_way_ = false;
 }
 
 void Detour::land() {
+  under_way_ = true;
   for (const Piece& p : up_)
     if (p.bytes) device_.copy(p.to, p.from, p.bytes, gpu_, stream_);
   wait();

@@ -44,6 +44,7 @@ class Detour {
   const std::chrono::milliseconds deadline_;
   Device::Stream stream_;
   Device::Event event_;
+  bool under_way_ = false;  // copies that nobody has waited for
   std::vector<Pinned> rooms_;
   std::vector<Piece> up_;
 };

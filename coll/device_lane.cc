@@ -128,6 +128,7 @@ void DeviceLane::run(DeviceOperation& op) {
     status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
               group_.ranks[static_cast<std::size_t>(group_.me)]};
   }
+  if (!status.ok()) staging_.abandon();
   // Idle before anybody hears of it: who hears of it may end the World.
   std::unique_ptr<DeviceOperation> finished;
   {

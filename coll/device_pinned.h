@@ -28,8 +28,11 @@ class Pinned {
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return memory_ != nullptr; }
   void give_back() noexcept;
-  // A GPU that does not answer may still be at it: nobody gets it any more.
-  void abandon() noexcept { memory_ = nullptr; }
+  // The GPU may still be at it, and nobody waits for that any more: it is never used again.
+  void abandon() noexcept {
+    memory_ = nullptr;
+    bytes_ = 0;
+  }
 
   // Unpins what is kept beyond kKept bytes.
   static constexpr std::size_t kKept = std::size_t{64} << 20;

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <optional>
 
 #include "topo/status.h"
@@ -331,7 +332,28 @@ void FakeDevice::wait_event(Stream stream, Event event) {
 void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int, Stream stream) {
   check_injected("copy");
   if (bytes == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto pageable = [&](const void* p) {
+      if (find(p)) return false;
+      const auto at = reinterpret_cast<std::uintptr_t>(p);
+      const auto next = pinned_.upper_bound(at);
+      return next == pinned_.begin() ||
+             std::prev(next)->first + std::prev(next)->second < at + bytes;
+    };
+    pageable_copies_ += pageable(to) || pageable(from);
+  }
   put(stream, [this, to, from, bytes] { std::memmove(local(to), local(from), bytes); });
+}
+
+void FakeDevice::pin(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  pinned_[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
+}
+
+void FakeDevice::unpin(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
 }
 
 void FakeDevice::launch(const DeviceWork& work, int, Stream stream) {
@@ -360,6 +382,11 @@ void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
     for (std::size_t i = 0; i < w.count; ++i) w.memory[i].store(1);
     w.freed = true;
   }
+}
+
+std::size_t FakeDevice::pageable_copies() const {
+  const std::lock_guard lock(mutex_);
+  return pageable_copies_;
 }
 
 std::size_t FakeDevice::late_writes() const {

@@ -31,8 +31,8 @@ class FakeDevice final : public Device {
   Residence residence(const void* pointer) const noexcept override;
   void* alloc(int gpu, std::size_t bytes) override;
   void free(void* memory) override;
-  void pin(void*, std::size_t) override {}
-  void unpin(void*) noexcept override {}
+  void pin(void* memory, std::size_t bytes) override;
+  void unpin(void* memory) noexcept override;
   Stream make_stream(int gpu) override;
   void free_stream(Stream stream) noexcept override;
   Event make_event(int gpu) override;
@@ -77,10 +77,12 @@ class FakeDevice final : public Device {
   bool has_nics() const { return nics_; }
   // What a card writes: not there before flush_remote_writes() of that GPU.
   void write_remotely(void* to, std::vector<std::byte> bytes);
-  // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA error would.
+  // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
+  // error would.
   void fail_next(const char* call);
-  std::size_t allocations() const;  // own ones and opened ones, at present
-  std::size_t late_writes() const;  // of streams to words that were freed
+  std::size_t allocations() const;      // own ones and opened ones, at present
+  std::size_t late_writes() const;      // of streams to words that were freed
+  std::size_t pageable_copies() const;  // to or from host memory that is not pinned
 
  private:
   struct Block;
@@ -101,7 +103,9 @@ class FakeDevice final : public Device {
     std::size_t count = 0;
     bool freed = false;
   };
-  std::vector<Words> words_;  // all that there ever were
+  std::vector<Words> words_;                      // all that there ever were
+  std::map<std::uintptr_t, std::size_t> pinned_;  // bytes, by address
+  std::size_t pageable_copies_ = 0;
   std::uint64_t next_id_ = 1;
   std::string failing_;
   std::atomic<bool> separate_{false};

@@ -295,6 +295,44 @@ TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
   });
 }
 
+// On the way between hosts: a GPU copies to and from pageable memory only while the host waits.
+TEST_F(DeviceCollectives, HostMemoryOnTheWayIsPinned) {
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake, world.rank());
+    constexpr std::size_t kCount = 300'000;
+    const Rank other = 1 - world.rank();
+    DeviceBuffer a(work, kCount * 4), b(work, 2 * kCount * 4);
+    for (const bool ordered : {false, true}) {
+      Communicator comm = ordered ? world.world().on(work.get()) : world.world();
+      fill(a, std::vector<float>(kCount, static_cast<float>(world.rank() + 1)));
+      ASSERT_TRUE(world.world().barrier().ok());  // the ranks are threads, and count together
+      const std::size_t before = fake.pageable_copies();
+      ASSERT_TRUE(world.world().barrier().ok());
+      const Message both[] = {Message::to(other, a.data(), kCount, DType::kFloat32),
+                              Message::from(other, b.data(), kCount, DType::kFloat32)};
+      ASSERT_TRUE(comm.exchange(both).ok());
+      if (world.rank() == 0) {
+        ASSERT_TRUE(comm.send(a.data(), kCount, DType::kFloat32, 1).ok());
+      } else {
+        ASSERT_TRUE(comm.recv(b.data(), kCount, DType::kFloat32, 0).ok());
+      }
+      const std::vector<std::size_t> counts = {kCount, kCount - 1};
+      const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
+      ASSERT_TRUE(comm.all_gather_v(a.data(), b.data(), counts, DType::kFloat32).ok());
+      ASSERT_TRUE(
+          comm.reduce_scatter_v(b.data(), a.data(), counts, DType::kFloat32, RedOp::kSum).ok());
+      ASSERT_TRUE(
+          comm.all_reduce(a.data(), a.data(), kCount - 1, DType::kFloat32, RedOp::kSum).ok());
+      work.wait();
+      ASSERT_TRUE(world.world().barrier().ok());
+      EXPECT_EQ(fake.pageable_copies(), before) << ordered;
+      ASSERT_TRUE(world.world().barrier().ok());
+      EXPECT_EQ(floats(a)[own / 2], 2 + 4);
+    }
+  });
+}
+
 TEST_F(DeviceCollectives, DifferentArgumentsShowBothSides) {
   run_ranks(places({3}), patient(), [&](World& world) {
     TestStream work(*device());
