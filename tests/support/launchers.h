@@ -45,9 +45,10 @@ inline std::string missing_for_torchrun() {
   return run("torchrun --help").exit_code == 0 ? "" : "missing capability: torchrun";
 }
 // -r and -t: without them the torchrun of Debian 12 (torch 1.13 with Python 3.11) fails by itself.
+// --: a newer one takes --log of weft for a short form of its own options.
 inline std::string by_torchrun(int ranks, const std::string& logs, const std::string& command) {
   return fmt::format(
-      "torchrun -r 1 -t 1 --log_dir {} --master_port {} --nproc_per_node {} --no_python {}", logs,
+      "torchrun -r 1 -t 1 --log_dir {} --master_port {} --nproc_per_node {} --no_python -- {}", logs,
       10000 + getpid() % 10000, ranks, command);
 }
 
