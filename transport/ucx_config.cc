@@ -1,12 +1,14 @@
 // weft's settings of UCX, each with its reason.
 #include "transport/ucx_config.h"
 
-#include "topo/log.h"
-
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "topo/log.h"
 
 namespace weft {
 namespace {
@@ -44,6 +46,10 @@ constexpr Setting kTcp[] = {
     {"TCP_KEEPCNT", "3"},
     // Endpoints are made by post(), which must not wait for a host that does not answer.
     {"TCP_CONN_NB", "y"},
+    // One event of a socket at a time. UCX reads several with one epoll_wait, and where the first
+    // ends the connection of the second, as with a peer that goes while two ranks connect to each
+    // other, an assertion of its own ends the process (uct_tcp_iface_handle_events, 1.13 to 1.22).
+    {"TCP_MAX_POLL", "1"},
     // Above this count UCX deems TCP unfit; it is the only way there is.
     {"TCP_MAX_NUM_EPS", "inf"},
     // Sockets need no registered memory, and the cache of registrations would patch the
@@ -51,13 +57,23 @@ constexpr Setting kTcp[] = {
     {"RCACHE_ENABLE", "n"},
 };
 
+// The name that ucp_config_modify knows a setting of TCP by: without the prefix before UCX 1.17
+// (uct_config_modify). An unknown name is no error to it.
+const char* modifiable(const char* name) {
+  constexpr std::string_view kPrefix = "TCP_";
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  const bool bare = std::pair(major, minor) < std::pair(1u, 17u);
+  return bare && std::string_view(name).starts_with(kPrefix) ? name + kPrefix.size() : name;
+}
+
 void set(ucp_config_t* config, const Nic& rail, const char* name, const std::string& value) {
   const std::string variable = std::string("UCX_") + name;
   if (const char* user = std::getenv(variable.c_str())) {
     log().debug("ucx: rail {}: {}={} from the environment", rail.name, variable, user);
     return;
   }
-  const ucs_status_t status = ucp_config_modify(config, name, value.c_str());
+  const ucs_status_t status = ucp_config_modify(config, modifiable(name), value.c_str());
   if (status != UCS_OK) {
     throw Error(fmt::format("ucx: rail {}: UCX refuses {}={} ({}); set {} to a value it takes",
                             rail.name, name, value, ucs_status_string(status), variable));

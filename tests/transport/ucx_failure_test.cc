@@ -23,20 +23,6 @@ void expect_dead(UcxEnd& end, Rank peer) {
   EXPECT_EQ(end.wait(901), Code::kPeerFailed);
 }
 
-// Returns when the process whose id appears in `pid` has ended and its sockets are closed.
-void wait_dead(const std::atomic<int>& pid) {
-  ASSERT_TRUE(SharedBoard::wait([&] { return pid.load() != 0; }));
-  const std::string path = "/proc/" + std::to_string(pid.load()) + "/stat";
-  ASSERT_TRUE(SharedBoard::wait([&] {
-    std::FILE* f = std::fopen(path.c_str(), "r");
-    if (f == nullptr) return true;
-    char text[256] = {};
-    const std::size_t n = std::fread(text, 1, sizeof text - 1, f);
-    std::fclose(f);
-    return n == 0 || std::string(text).find(") Z") != std::string::npos;
-  }));
-}
-
 void ping_pong(UcxEnd& end, Rank me, Rank peer, std::uint64_t tag) {
   Rank word = kNoRank;
   end.recv(peer, tag, &word, sizeof word, 2 * tag);
@@ -93,7 +79,7 @@ TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
                 board.flag(0) = getpid();
                 kill(getpid(), SIGKILL);
               }
-              wait_dead(board.flag(0));
+              ASSERT_TRUE(wait_dead(board.flag(0)));
               char word[8];
               end.recv(1, 1, word, 8, 1);
               EXPECT_EQ(end.wait(1), Code::kPeerFailed);
@@ -127,7 +113,7 @@ TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
         }
         ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), got[kBytes / 16] == 1; }));
         board.flag(0) = 1;
-        wait_dead(board.flag(1));  // without polling, so that the rest does not arrive
+        ASSERT_TRUE(wait_dead(board.flag(1)));  // without polling, so that the rest does not arrive
         ASSERT_EQ(got[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
         EXPECT_EQ(end.wait(1), Code::kPeerFailed);
         EXPECT_EQ(end.wait(2), Code::kPeerFailed);

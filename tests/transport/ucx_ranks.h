@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -95,6 +96,20 @@ class UcxEnd {
   std::vector<std::unique_ptr<Transport>> rails_;
   std::map<std::uint64_t, Code> done_;
 };
+
+// True once the process whose id appears in `pid` has ended and its sockets are closed.
+inline bool wait_dead(const std::atomic<int>& pid) {
+  if (!SharedBoard::wait([&] { return pid.load() != 0; })) return false;
+  const std::string path = "/proc/" + std::to_string(pid.load()) + "/stat";
+  return SharedBoard::wait([&] {
+    std::FILE* f = std::fopen(path.c_str(), "r");
+    if (f == nullptr) return true;
+    char text[256] = {};
+    const std::size_t n = std::fread(text, 1, sizeof text - 1, f);
+    std::fclose(f);
+    return n == 0 || std::string(text).find(") Z") != std::string::npos;
+  });
+}
 
 // Bytes that differ by source, destination and tag.
 inline std::vector<unsigned char> pattern(std::size_t bytes, unsigned seed) {
