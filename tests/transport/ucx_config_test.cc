@@ -55,9 +55,12 @@ TEST(UcxConfig, UcxKnowsEverySetting) {
 }
 
 TEST(UcxConfig, SettingsReachTheSockets) {
-  if (std::getenv("UCX_TCP_KEEPIDLE") || std::getenv("UCX_TCP_KEEPINTVL"))
-    GTEST_SKIP() << "UCX_TCP_KEEP... of the environment wins";
-  run_ranks(2, [](SharedBoard& board, Rank me) {
+  for (const char* name : {"KEEPIDLE", "KEEPINTVL", "KEEPCNT", "SNDBUF"})
+    if (std::getenv(fmt::format("UCX_TCP_{}", name).c_str()))
+      GTEST_SKIP() << "UCX_TCP_" << name << " of the environment wins";
+  int allowed = 0;
+  if (!(std::ifstream("/proc/sys/net/core/wmem_max") >> allowed)) allowed = 0;
+  run_ranks(2, [&](SharedBoard& board, Rank me) {
     UcxEnd end(board, me);
     const auto before = kept_alive();
     char in = 0, out = 'x';
@@ -69,6 +72,9 @@ TEST(UcxConfig, SettingsReachTheSockets) {
       EXPECT_LE(option(fd, IPPROTO_TCP, TCP_KEEPIDLE), 3);  // UCX rounds 2.999 s down to 2
       EXPECT_EQ(option(fd, IPPROTO_TCP, TCP_KEEPINTVL), 1);
       EXPECT_EQ(option(fd, IPPROTO_TCP, TCP_KEEPCNT), 3);
+      if (allowed) {  // the kernel doubles it
+        EXPECT_EQ(option(fd, SOL_SOCKET, SO_SNDBUF), 2 * std::min(allowed, 4 << 20));
+      }
     }
     end.send(1 - me, 1, &out, 1, 2);
     EXPECT_EQ(end.wait(1), Code::kOk);
