@@ -35,7 +35,7 @@ using Values = std::vector<std::int64_t>;
 // What rank `from` has for rank `to`.
 Values values(Rank from, Rank to, std::size_t count) {
   Values all(count);
-  std::iota(all.begin(), all.end(), from * 1'000'000'000'000 + to * 1'000'000'000);
+  std::iota(all.begin(), all.end(), from * 1'000'000'000'000 + to * 1'000'000'000LL);
   return all;
 }
 
