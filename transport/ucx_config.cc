@@ -37,9 +37,10 @@ constexpr Setting kTcp[] = {
     {"TCP_TX_SEG_SIZE", "64k"},
     // A send is over when UCX has copied it, and what the socket did not take goes out at a later
     // call. There may be none: a rank that has its result computes, and its peers wait for the end
-    // of a message. Messages of 8 KiB and more have a receipt (RailsOptions::copied_bytes); for
-    // shorter ones there is room. (A new socket takes 16 KiB. The kernel gives what wmem_max
-    // allows. A flush is no way out: UCX asks the peer for an answer, who may be away.)
+    // of a message. With several rails those of 8 KiB and more have a receipt
+    // (RailsOptions::copied_bytes); for all others there is room. (A new socket takes 16 KiB. The
+    // kernel gives what wmem_max allows. A flush is no way out: UCX asks the peer for an answer, who
+    // may be away.)
     {"TCP_SNDBUF", "4m"},
     // Slices of a collective are expected, so the round trip of a rendezvous buys nothing. It
     // begins where an unexpected message would fill memory. (UCX's own choice follows the link
