@@ -39,7 +39,8 @@ constexpr Setting kTcp[] = {
     // call. There may be none: a rank that has its result computes, and its peers wait for the end
     // of a message. With several rails those of 8 KiB and more have a receipt
     // (RailsOptions::copied_bytes); for all others there is room. (A new socket takes 16 KiB. The
-    // kernel gives what wmem_max allows. A flush is no way out: UCX asks the peer for an answer, who
+    // kernel gives what wmem_max allows. A flush is no way out: UCX asks the peer for an answer,
+    // who
     // may be away.)
     {"TCP_SNDBUF", "4m"},
     // Slices of a collective are expected, so the round trip of a rendezvous buys nothing. It
