@@ -31,8 +31,8 @@ struct Call;        // its arguments
 
 struct WorldOptions {
   // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every
-  // rank is a verbs device that is up, else ucx. "shm", "ucx" and "verbs" use that one for every
-  // pair; shm then needs all ranks on one machine.
+  // rank is a verbs device that is up, ucx where they are RDMA devices all the same, else tcp. "shm",
+  // "tcp", "ucx" and "verbs" use that one for every pair; shm then needs all ranks on one machine.
   std::string transport = "auto";
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective

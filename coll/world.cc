@@ -15,12 +15,11 @@
 #include "coll/device_begin.h"
 #include "topo/discover.h"
 #include "topo/log.h"
+#include "transport/between_hosts.h"
 #include "transport/checked.h"
 #include "transport/device_fake_nic.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
-#include "transport/ucx.h"
-#include "transport/verbs.h"
 
 namespace weft {
 namespace {
@@ -79,10 +78,9 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
 }
 
 void Core::set_up(const Place& place) {
-  if (options.transport != "auto" && options.transport != "shm" && options.transport != "ucx" &&
-      options.transport != "verbs")
-    throw Error(
-        fmt::format("transport '{}' is not one of auto, shm, ucx, verbs", options.transport));
+  const auto& asked = options.transport;
+  if (asked != "auto" && asked != "shm" && asked != "tcp" && asked != "ucx" && asked != "verbs")
+    throw Error(fmt::format("transport '{}' is not one of auto, shm, tcp, ucx, verbs", asked));
   if (options.cross_rail != "auto" && options.cross_rail != "never" &&
       options.cross_rail != "allow")
     throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
@@ -103,15 +101,10 @@ void Core::set_up(const Place& place) {
         fmt::format("transport shm needs all ranks on one machine, but rank 0 is on '{}' "
                     "and others are elsewhere; use --transport auto",
                     machine(0)));
-  const bool verbs =
-      options.transport == "verbs" ||
-      (options.transport == "auto" && verbs_available() && verbs_everywhere(*topology));
-  const bool emulate = !verbs && !ucx_available() && one_machine;
-  const bool no_shm = options.transport == "ucx" || options.transport == "verbs";
+  const std::string far = asked == "auto" ? transport_between_hosts(*topology) : asked;
+  const bool no_shm = asked != "auto" && asked != "shm";
   const auto share = [&](Rank a, Rank b) {
-    if (no_shm) return false;
-    if (options.transport == "shm" || emulate) return machine(a) == machine(b);
-    return machine(a) == machine(b) && topology->same_host(a, b);
+    return !no_shm && machine(a) == machine(b) && (asked == "shm" || topology->same_host(a, b));
   };
   shm_peer.assign(static_cast<std::size_t>(n), 0);
   std::vector<Rank> members;
@@ -153,12 +146,10 @@ void Core::set_up(const Place& place) {
     for (int r = 0; r < topology->nrails(); ++r) {
       const Nic& nic = nics[static_cast<std::size_t>(r)];
       const bool replaceable = options.failover && topology->nrails() > 1;
-      inner.push_back(damage(verbs ? make_verbs_transport(*job, *topology, nic, replaceable)
-                                   : make_ucx_transport(*job, *topology, nic),
-                             r));
+      inner.push_back(damage(make_rail_transport(far, *job, *topology, nic, replaceable), r));
     }
     for (auto& rail : inner)
-      if (!verbs) rail = with_fake_nic(std::move(rail));  // a real one registers its memory
+      if (far != "verbs") rail = with_fake_nic(std::move(rail));  // a real one registers its memory
     set_up_rails(inner);
     for (std::size_t r = 0; r < inner.size(); ++r) {
       transports.push_back(check(std::move(inner[r]), static_cast<int>(r)));

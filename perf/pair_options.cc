@@ -148,10 +148,11 @@ void check(const PairOptions& o) {
     refuse(o.qps > 1, "-q", "only RDMA devices have queue pairs");
     refuse(o.gpu >= 0, "--use_cuda", "takes memory of the host; use write, send or read");
     refuse(o.events, "-e", "is always polled; use write, send or read");
-    const char* why = o.op == "shm"
-                          ? "shared memory has no such thing; write, send and read take it"
-                          : "says how RDMA devices are used; write, send and read take it, "
-                            "and UCX has variables of its own (`ucx_info -c`)";
+    const char* why =
+        o.op == "shm"   ? "shared memory has no such thing; write, send and read take it"
+        : o.op == "tcp" ? "sockets have no such thing; write, send and read take it"
+                        : "says how RDMA devices are used; write, send and read take it, and UCX "
+                          "has variables of its own (`ucx_info -c`)";
     refuse(o.device_port > 0, "-i", why);
     refuse(o.mtu > 0, "-m", why);
     refuse(o.gid_index >= 0, "-x", why);
@@ -159,7 +160,7 @@ void check(const PairOptions& o) {
     refuse(o.traffic_class >= 0, "--tclass", why);
     refuse(o.inline_bytes >= 0, "-I", why);
     refuse(o.moderation > 0, "-Q", why);
-    if (o.op != "shm" && !ucx_available())
+    if (o.op == "ucx" && !ucx_available())
       throw Error(
           fmt::format("--op {}: missing capability: UCX, which this build was configured "
                       "without; install libucx-dev and build again",

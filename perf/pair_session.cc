@@ -20,9 +20,9 @@
 #include "perf/session.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
+#include "transport/between_hosts.h"
 #include "transport/shm.h"
 #include "transport/transport.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -111,7 +111,7 @@ class PairSession {
   void make_transport() {
     if (o_.verbs()) return;
     if (o_.op != "shm") {
-      transport_ = make_ucx_transport(*job_, *topology_, rail_);
+      transport_ = make_rail_transport(o_.op, *job_, *topology_, rail_);
       return;
     }
     std::vector<Rank> everybody;

@@ -11,6 +11,7 @@
 #include "perf/stats.h"
 #include "perf/table.h"
 #include "topo/clock.h"
+#include "transport/between_hosts.h"
 
 namespace weft {
 namespace {

@@ -20,6 +20,7 @@
 #include "perf/perf_report.h"
 #include "perf/rates.h"
 #include "perf/session.h"
+#include "transport/between_hosts.h"
 
 namespace weft {
 namespace {
@@ -108,7 +109,7 @@ void PerfRun::describe() {
   for (Rank r = 1; r < t.nranks(); ++r)
     one_machine = one_machine && t.place(r).machine == t.place(0).machine;
   report_.emulated = t.nhosts() > 1 && one_machine;
-  report_.transport = effective_transport(flags_.job.transport);
+  report_.transport = flags_.job.transport;
   report_.between_hosts = transport_between_hosts(t);
   report_.buffers = flags_.buffers;
   report_.in_place = flags_.in_place;

@@ -33,8 +33,8 @@ struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
   bool emulated = false;  // several hosts on one machine
-  std::string transport;               // "auto", "shm", "ucx", "verbs"
-  std::string between_hosts = "ucx";  // with "auto"
+  std::string transport;               // "auto", "shm", "tcp", "ucx", "verbs"
+  std::string between_hosts = "tcp";  // with "auto"
   std::string buffers;    // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
@@ -45,7 +45,7 @@ struct PerfReport {
 
 // "shm", "ucx", "shm inside a host, ucx between hosts"
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
-                                const std::string& between_hosts = "ucx");
+                                const std::string& between_hosts = "tcp");
 
 // algbw, busbw and of_bound of a row; of_bound is empty where no bound is known.
 double algbw(const PerfRow& row);

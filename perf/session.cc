@@ -11,7 +11,6 @@
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "transport/rendezvous.h"
-#include "transport/verbs.h"
 
 namespace weft {
 
@@ -28,9 +27,9 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--transport", flags.transport,
-                  "shm, ucx, verbs, or auto: shm inside a host; between hosts verbs where all rails "
-                  "are RDMA devices, else ucx")
-      ->check(CLI::IsMember({"auto", "shm", "ucx", "verbs"}))
+                  "shm, tcp, ucx, verbs, or auto: shm inside a host; between hosts verbs where all "
+                  "rails are RDMA devices, else tcp")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "ucx", "verbs"}))
       ->capture_default_str();
   flags.timeout =
       command
@@ -41,17 +40,6 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       .add_option("--rail-gbps", flags.rail_gbps,
                   "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
       ->check(CLI::PositiveNumber);
-}
-
-std::string effective_transport(const std::string& flag) {
-#if !defined(WEFT_HAVE_UCX)
-  if (flag == "auto" && std::getenv("WEFT_EMULATE_RAILS") != nullptr) return "shm";
-#endif
-  return flag;
-}
-
-std::string transport_between_hosts(const Topology& topology) {
-  return verbs_available() && verbs_everywhere(topology) ? "verbs" : "ucx";
 }
 
 double declared_rail_gbps(double flag) {
@@ -97,7 +85,7 @@ int run_rank(std::string_view command, const JobFlags& flags,
              const std::function<int(World&)>& body,
              const std::function<void(Rank, const Status&)>& failed) {
   WorldOptions options;
-  options.transport = effective_transport(flags.transport);
+  options.transport = flags.transport;
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
   if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm

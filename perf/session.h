@@ -53,10 +53,6 @@ inline void require(Status status) {
 // Which rank speaks when `culprit` (or nobody in particular) failed: 0, or 1 when 0 is the one.
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
-// "auto" as it turns out: without UCX in this build, emulated hosts reach each other by shm.
-std::string effective_transport(const std::string& flag);
-// What `auto` takes between hosts: "verbs" or "ucx".
-std::string transport_between_hosts(const Topology& topology);
 
 // WEFT_RAIL_GBPS unless the flag is given; 0 when neither is. Throws Error on nonsense.
 double declared_rail_gbps(double flag);

@@ -183,7 +183,7 @@ int Tune::run() {
                                       {"ranks", n},
                                       {"hosts", world_.topology().nhosts()},
                                       {"rails", world_.topology().nrails()},
-                                      {"transport", effective_transport(flags_.job.transport)},
+                                      {"transport", flags_.job.transport},
                                       {"rows", json_}};
   if (!(out << all.dump(1) << '\n').flush())
     throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));

@@ -23,6 +23,7 @@
 #include "perf/validate_host.h"
 #include "perf/verdict.h"
 #include "topo/clock.h"
+#include "transport/between_hosts.h"
 
 namespace weft {
 namespace {
@@ -65,7 +66,7 @@ void Validation::begin(World& world) {
   ranks_ = t.nranks();
   hosts_ = t.nhosts();
   rails_ = t.nrails();
-  transport_ = effective_transport(flags_.job.transport);
+  transport_ = flags_.job.transport;
   for (Rank r = 1; r < ranks_; ++r)
     emulated_ |= !t.same_host(r, 0) && t.place(r).machine == t.place(0).machine;
   if (prints())
@@ -101,10 +102,6 @@ int Validation::run(World& world) {
   phase_ = "hosts";
   HostReport host = validate_hosts(world);
   machines_ = std::move(host.hosts);
-#if !defined(WEFT_HAVE_UCX)
-  host.items.push_back({"host", "ucx", Verdict::kSkip,
-                        "missing capability: UCX in this build; hosts are reached by shm", "", ""});
-#endif
   add("host", std::move(host.items));
 
   phase_ = "pairs";

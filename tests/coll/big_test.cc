@@ -16,7 +16,6 @@
 #include "support/payload.h"
 #include "support/processes.h"
 #include "support/ranks.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -285,7 +284,6 @@ TEST(Big, SixtyFourRanks) {
 
 // Ranks that need different amounts of scratch still cut the message alike.
 TEST(Big, UnevenHostsCutALargeMessageAlike) {
-  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   WorldOptions options;
   options.timeout = kBigTimeout;
   testing::run_ranks(testing::places({4, 2, 3, 1}), options, [](World& world) {

@@ -91,7 +91,7 @@ class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
     if (needs_ucx() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
   static bool needs_ucx() {
-    return GetParam().hosts.size() > 1 && std::string(GetParam().transport) != "shm";
+    return std::string(GetParam().transport) == "ucx";
   }
   static void run(const std::function<void(World&)>& body) {
     WorldOptions options;

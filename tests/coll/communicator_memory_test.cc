@@ -14,7 +14,6 @@
 #include "support/ranks.h"
 #include "support/sanitizer.h"
 #include "support/setting.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -44,7 +43,6 @@ void use(Communicator comm, std::size_t count) {
 class CommunicatorMemory : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     if (resident_bytes() <= 0) GTEST_SKIP() << "missing capability: /proc/self/smaps_rollup";
     options_.transport = GetParam().transport;
     n_ = ranks_of(GetParam());
@@ -114,7 +112,7 @@ TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
 INSTANTIATE_TEST_SUITE_P(Settings, CommunicatorMemory,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm4", {4}, "auto"},
-                                           Setting{"ucx2", {2}, "ucx"},
+                                           Setting{"tcp2", {2}, "tcp"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -15,7 +15,6 @@
 #include "support/ranks.h"
 #include "support/setting.h"
 #include "support/temporary_folder.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -29,7 +28,6 @@ constexpr std::size_t kCount = 40000;  // more than a board takes
 class Correction : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     setenv("WEFT_PROFILE", file.c_str(), 1);
   }
   void TearDown() override { setenv("WEFT_PROFILE", "off", 1); }

@@ -15,7 +15,6 @@
 #include "coll/simulate.h"
 #include "support/ranks.h"
 #include "tests/coll/schedules.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -198,7 +197,6 @@ TEST(Deterministic, TheBitsAreThoseOfALoopOverTheRanks) {
 // On real transports, where small messages take the board and large ones the engine.
 TEST(Deterministic, OverRealTransportsAndTheBoard) {
   for (const std::vector<int>& hosts : {std::vector{4}, {2, 2}, {1, 3}}) {
-    if (hosts.size() > 1 && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     WorldOptions options;
     options.cross_rail = "allow";  // every algorithm is tried
     options.deterministic = true;

@@ -8,7 +8,6 @@
 #include "support/device_ranks.h"
 #include "support/ranks.h"
 #include "transport/device_fake.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -78,7 +77,6 @@ TEST_F(DeviceCollectives, StagedWhereGpusDoNotReachEachOther) {
 }
 
 TEST_F(DeviceCollectives, StagedBetweenHosts) {
-  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   run_ranks(places({2, 2}, 2), patient(), [](World& world) {
     all_cases(world, {1, 100});
     EXPECT_EQ(world.world().last_algorithm(), "staged");
@@ -181,7 +179,6 @@ std::vector<float> floats(const DeviceBuffer& buffer) {
 // From device to device, device to host, host to device; also to itself.
 TEST_F(DeviceCollectives, Messages) {
   for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
-    if (hosts.size() > 1 && !ucx_available()) continue;
     run_ranks(places(hosts), patient(), [](World& world) {
       Communicator comm = world.world();
       TestStream work(*device(), world.rank() % FakeDevice::kGpus);

@@ -15,7 +15,6 @@
 #include "support/device_ranks.h"
 #include "support/ranks.h"
 #include "transport/device_fake.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -66,7 +65,6 @@ class Buffer {
 // and device memory, with and without bytes, the send first on every rank.
 TEST_F(DeviceMessageOrder, KeepTheOrderOfTheirStream) {
   for (const std::vector<int>& hosts : {std::vector<int>{3}, std::vector<int>{1, 1}}) {
-    if (hosts.size() > 1 && !ucx_available()) continue;
     run_ranks(places(hosts), patient(), [](World& world) {
       TestStream work(*device(), world.rank() % FakeDevice::kGpus);
       Communicator comm = world.world().on(work.get());
@@ -142,7 +140,6 @@ TEST_F(DeviceMessageOrder, TheHostDoesNotWaitForTheStream) {
 // ranks' sum is odd; device and host memory mixed within an exchange.
 TEST_F(DeviceMessageOrder, ExchangesProgressTogether) {
   for (const std::vector<int>& hosts : {std::vector<int>{4}, std::vector<int>{1, 2}}) {
-    if (hosts.size() > 1 && !ucx_available()) continue;
     run_ranks(places(hosts), patient(), [](World& world) {
       TestStream work(*device(), world.rank() % FakeDevice::kGpus);
       Communicator comm = world.world().on(work.get());

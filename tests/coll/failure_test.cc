@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
     Settings, Failure,
     ::testing::Values(Setting{"shm2", {2}, "auto"}, Setting{"shm3", {3}, "auto"},
                       Setting{"shm4", {4}, "auto"}, Setting{"shm8", {8}, "auto"},
-                      Setting{"ucx2", {2}, "ucx"}, Setting{"ucx3", {3}, "ucx"},
-                      Setting{"ucx4", {4}, "ucx"}, Setting{"mixed2x2", {2, 2}, "auto"},
+                      Setting{"tcp2", {2}, "tcp"}, Setting{"ucx3", {3}, "ucx"},
+                      Setting{"tcp4", {4}, "tcp"}, Setting{"mixed2x2", {2, 2}, "auto"},
                       Setting{"mixed4x2", {2, 2, 2, 2}, "auto"}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -206,7 +206,7 @@ void diverge(const Setting& s, const std::function<Status(Communicator&)>& call,
   }
 }
 
-const Setting kDivergent[] = {{"shm3", {3}, "auto"}, {"ucx3", {3}, "ucx"}};
+const Setting kDivergent[] = {{"shm3", {3}, "auto"}, {"ucx3", {3}, "ucx"}, {"tcp3", {3}, "tcp"}};
 
 TEST(Divergence, ARankThatDoesNotCallIsNamed) {
   for (const Setting& s : kDivergent) {

@@ -13,7 +13,6 @@
 
 #include "support/ranks.h"
 #include "support/setting.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -27,7 +26,6 @@ using Clock = std::chrono::steady_clock;
 class Handles : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     options.transport = GetParam().transport;
     options.timeout = milliseconds(20000);
   }
@@ -303,7 +301,7 @@ TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
 INSTANTIATE_TEST_SUITE_P(Settings, Handles,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm4", {4}, "auto"},
-                                           Setting{"ucx3", {3}, "ucx"},
+                                           Setting{"tcp3", {3}, "tcp"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -274,6 +274,7 @@ TEST_P(Hang, AnotherRootWithoutAMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Settings, Hang,
                          ::testing::Values(Setting{"shm3", {3}, "auto"},
+                                           Setting{"tcp3", {3}, "tcp"},
                                            Setting{"ucx3", {3}, "ucx"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });

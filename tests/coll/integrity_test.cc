@@ -123,12 +123,11 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Integrity,
 
 // A short message goes over the rail of its pair; that of the second ranks of both hosts is rail 1.
 TEST(Integrity, ADamagedRailIsNamed) {
-  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);
   o.integrity = true;
   o.fault = "flip:rail=1,times=1000000,min=256";
-  o.transport = "ucx";
+  o.transport = "tcp";
   run_ranks(places({2, 2}, 2), o, [](World& world) {
     Communicator comm = world.world();
     // Nothing is wrong with rail 0.
@@ -144,7 +143,7 @@ TEST(Integrity, ADamagedRailIsNamed) {
     if (comm.rank() == 3) s = comm.recv(data.data(), data.size(), DType::kInt32, 1);
     if (s.ok()) s = comm.barrier();
     EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();
-    for (const char* part : {"rank 1 to rank 3 over ucx, rail 1: a message of 4000 bytes",
+    for (const char* part : {"rank 1 to rank 3 over tcp, rail 1: a message of 4000 bytes",
                              "arrived changed", "5 times"})
       EXPECT_NE(s.message().find(part), std::string::npos) << s.message();
     EXPECT_EQ(s.message().find("rail 0"), std::string::npos) << s.message();
@@ -154,7 +153,6 @@ TEST(Integrity, ADamagedRailIsNamed) {
 // A rank's long messages go over both rails, whatever rail its pair has: what each came over is
 // told, not that of the pair.
 TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
-  if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   for (const int rail : {0, 1}) {
     const auto lines = std::make_shared<std::ostringstream>();
     const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines);
@@ -165,7 +163,7 @@ TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
     o.timeout = std::chrono::seconds(60);
     o.integrity = true;
     o.fault = fmt::format("flip:rail={},every=7,min=9000", rail);
-    o.transport = "ucx";
+    o.transport = "tcp";
     std::atomic<std::uint64_t> retries{0};
     run_ranks(places({1, 1}, 2), o, [&](World& world) {
       Communicator comm = world.world();

@@ -9,7 +9,6 @@
 
 #include "support/ranks.h"
 #include "support/setting.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -20,9 +19,6 @@ using testing::Setting;
 
 class Split : public ::testing::TestWithParam<Setting> {
  protected:
-  void SetUp() override {
-    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
-  }
   void run(const std::function<void(World&)>& body) {
     WorldOptions options;
     options.transport = GetParam().transport;
@@ -259,7 +255,7 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
 INSTANTIATE_TEST_SUITE_P(Settings, Split,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm5", {5}, "auto"},
-                                           Setting{"ucx3", {3}, "ucx"},
+                                           Setting{"tcp3", {3}, "tcp"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

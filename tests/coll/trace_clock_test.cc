@@ -13,7 +13,6 @@
 
 #include "support/shell.h"
 #include "support/temporary_folder.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -21,7 +20,6 @@ namespace {
 class SkewedClock : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (!ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     const Output check = run(other_machine() + "true");
     if (check.exit_code != 0)
       GTEST_SKIP() << "missing capability: time and pid namespaces (" << check.text << ")";

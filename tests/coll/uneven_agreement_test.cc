@@ -10,7 +10,6 @@
 #include "coll/communicator.h"
 #include "support/ranks.h"
 #include "support/setting.h"
-#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -23,7 +22,6 @@ using Counts = std::vector<std::size_t>;
 class UnevenAgreement : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
-    if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
     n_ = static_cast<std::size_t>(testing::ranks_of(GetParam()));
   }
 
@@ -163,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, UnevenAgreement,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm4", {4}, "auto"},
                                            Setting{"mixed2x2", {2, 2}, "auto"},
-                                           Setting{"ucx3", {1, 1, 1}, "ucx"}),
+                                           Setting{"tcp3", {1, 1, 1}, "tcp"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

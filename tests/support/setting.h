@@ -21,10 +21,7 @@ inline int ranks_of(const Setting& s) {
   return std::accumulate(s.hosts.begin(), s.hosts.end(), 0);
 }
 
-// Messages between hosts go by it in all tests.
-inline bool needs_ucx(const Setting& s) {
-  return s.hosts.size() > 1 || std::string_view(s.transport) == "ucx";
-}
+inline bool needs_ucx(const Setting& s) { return std::string_view(s.transport) == "ucx"; }
 
 // Of WEFT_TEST_SEED, or a new one; printed, so that a failure can be played again.
 inline unsigned seed() {

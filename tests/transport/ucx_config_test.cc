@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ucx_ranks.h"
+#include "rail_ranks.h"
 
 namespace weft::testing {
 namespace {
@@ -44,7 +44,7 @@ TEST(UcxConfig, UcxKnowsEverySetting) {
     ASSERT_NE(log, nullptr);
     const int out = dup(1);
     dup2(fileno(log), 1);
-    { UcxEnd end(board, me); }
+    { RailEnd end(board, me, "ucx"); }
     std::fflush(nullptr);
     dup2(out, 1);
   });
@@ -61,7 +61,7 @@ TEST(UcxConfig, SettingsReachTheSockets) {
   int allowed = 0;
   if (!(std::ifstream("/proc/sys/net/core/wmem_max") >> allowed)) allowed = 0;
   run_ranks(2, [&](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, "ucx");
     const auto before = kept_alive();
     char in = 0, out = 'x';
     end.recv(1 - me, 1, &in, 1, 1);
@@ -90,7 +90,7 @@ TEST(UcxConfig, APeerThatDiesWhileBothConnectIsNamed) {
       SCOPED_TRACE(fmt::format("rank {} dies after {} polls of the other", victim, polls));
       run_ranks(2,
                 [&](SharedBoard& board, Rank me) {
-                  UcxEnd end(board, me);
+                  RailEnd end(board, me, "ucx");
                   char in[8], out[8] = {};
                   end.recv(1 - me, 1, in, sizeof in, 1);
                   end.send(1 - me, 1, out, sizeof out, 2);

@@ -1,15 +1,18 @@
-// Peers that die and operations that are given up, in the ucx transport.
+// Peers that die and operations that are given up, in the transports of plain NICs.
 // labels: multiproc
 #include <algorithm>
 
-#include "ucx_ranks.h"
+#include "rail_ranks.h"
 
 namespace weft::testing {
 namespace {
 
+class RailFailure : public OverRails {};
+INSTANTIATE_TEST_SUITE_P(Over, RailFailure, ::testing::Values("tcp", "ucx"), rail_name);
+
 using std::chrono::milliseconds;
 
-void expect_dead(UcxEnd& end, Rank peer) {
+void expect_dead(RailEnd& end, Rank peer) {
   const Status cause = end.rail().cause(peer);
   EXPECT_EQ(cause.code(), Code::kPeerFailed);
   EXPECT_EQ(cause.rank(), peer);
@@ -23,7 +26,7 @@ void expect_dead(UcxEnd& end, Rank peer) {
   EXPECT_EQ(end.wait(901), Code::kPeerFailed);
 }
 
-void ping_pong(UcxEnd& end, Rank me, Rank peer, std::uint64_t tag) {
+void ping_pong(RailEnd& end, Rank me, Rank peer, std::uint64_t tag) {
   Rank word = kNoRank;
   end.recv(peer, tag, &word, sizeof word, 2 * tag);
   end.send(peer, tag, &me, sizeof me, 2 * tag + 1);
@@ -33,11 +36,11 @@ void ping_pong(UcxEnd& end, Rank me, Rank peer, std::uint64_t tag) {
 }
 
 // Rank 0 only receives from the victim, rank 1 is the victim, rank 2 must notice nothing.
-TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
+TEST_P(RailFailure, AReceiveFromAKilledPeerEnds) {
   run_ranks(
       3,
       [](SharedBoard& board, Rank me) {
-        UcxEnd end(board, me);
+        RailEnd end(board, me, GetParam());
         char data[64];
         if (me == 1) {
           end.send(0, 1, data, 8, 1);
@@ -71,10 +74,10 @@ TEST(UcxFailure, AReceiveFromAKilledPeerEnds) {
 }
 
 // No connection was ever made: the first post finds out.
-TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
+TEST_P(RailFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
-              UcxEnd end(board, me);
+              RailEnd end(board, me, GetParam());
               if (me == 1) {
                 board.flag(0) = getpid();
                 kill(getpid(), SIGKILL);
@@ -88,20 +91,25 @@ TEST(UcxFailure, APeerThatDiedBeforeTheFirstMessageIsFound) {
             {1});
 }
 
-// How UCX moves a large message: by rendezvous (receiver's memory written directly) or eagerly, in
-// fragments. A message half through is a different state in each.
-class UcxHalfway : public ::testing::TestWithParam<const char*> {
+// How a large message moves: tcp, or UCX by rendezvous (receiver's memory written directly) or
+// eagerly, in fragments. A message half through is a different state in each.
+class RailHalfway : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr std::size_t kBytes = 64u << 20;
-  void SetUp() override { setenv("UCX_RNDV_THRESH", GetParam(), 1); }
+  static bool tcp() { return GetParam() == std::string("tcp"); }
+  static const char* transport() { return tcp() ? "tcp" : "ucx"; }
+  void SetUp() override {
+    if (!tcp() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+    if (!tcp()) setenv("UCX_RNDV_THRESH", GetParam(), 1);
+  }
   void TearDown() override { unsetenv("UCX_RNDV_THRESH"); }
 };
 
-TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
+TEST_P(RailHalfway, TransfersWithAKilledPeerEnd) {
   run_ranks(
       2,
       [](SharedBoard& board, Rank me) {
-        UcxEnd end(board, me);
+        RailEnd end(board, me, transport());
         std::vector<unsigned char> sent(kBytes, 1), got(kBytes, 0);
         end.recv(1 - me, 1, got.data(), kBytes, 1);
         end.recv(1 - me, 2, got.data(), 8, 2);
@@ -123,22 +131,29 @@ TEST_P(UcxHalfway, TransfersWithAKilledPeerEnd) {
       {1});
 }
 
-TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
+TEST_P(RailHalfway, CancelLetsGoOfMemoryBeingFilled) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, transport());
     std::vector<unsigned char> data(kBytes, static_cast<unsigned char>(me));
     constexpr std::uint64_t kOperation = 7;
     if (me == 1) {
       end.send(0, 1, data.data(), kBytes, 1);
       char word[8];
       end.recv(0, 9, word, 8, 2);
-      EXPECT_EQ(end.wait(2), Code::kPeerFailed) << "rank 0 has closed the connection";
+      if (tcp()) {
+        end.send(0, 2, word, 8, 3);
+        EXPECT_EQ(end.wait(3), Code::kOk);
+      } else {
+        EXPECT_EQ(end.wait(2), Code::kPeerFailed) << "rank 0 has closed the connection";
+      }
       end.wait(1);
       board.flag(0) = 1;
+      EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(1).load() == 1; }));
       return;
     }
+    char other[8];
     end.recv(1, 1, data.data(), kBytes, kOperation << 32 | 1);
-    end.recv(1, 2, data.data(), 8, (kOperation + 1) << 32);
+    end.recv(1, 2, other, 8, (kOperation + 1) << 32);
     ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), data[kBytes / 16] == 1; }));
     ASSERT_EQ(data[kBytes - 1], 0) << "cannot test: the message has arrived as a whole";
     end.rail().cancel(kOperation);
@@ -147,14 +162,20 @@ TEST_P(UcxHalfway, CancelLetsGoOfMemoryBeingFilled) {
     end.poll_for(milliseconds(50));
     EXPECT_TRUE(data == before) << "written to after cancel()";
     EXPECT_FALSE(end.done(kOperation << 32 | 1)) << "reported after cancel()";
-    EXPECT_EQ(end.wait((kOperation + 1) << 32), Code::kAborted) << "the price: see ucx.h";
-    EXPECT_EQ(end.rail().cause(1).code(), Code::kAborted);
+    if (tcp()) {
+      EXPECT_EQ(end.wait((kOperation + 1) << 32), Code::kOk) << "of another operation";
+      EXPECT_TRUE(end.rail().cause(1).ok());
+    } else {
+      EXPECT_EQ(end.wait((kOperation + 1) << 32), Code::kAborted) << "the price: see ucx.h";
+      EXPECT_EQ(end.rail().cause(1).code(), Code::kAborted);
+    }
+    board.flag(1) = 1;
   });
 }
 
-TEST_P(UcxHalfway, CancelLetsGoOfASendNobodyTakes) {
+TEST_P(RailHalfway, CancelLetsGoOfASendNobodyTakes) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, transport());
     if (me == 0) {
       std::vector<unsigned char> data(kBytes, 1);
       end.send(1, 1, data.data(), kBytes, std::uint64_t{7} << 32);
@@ -172,13 +193,17 @@ TEST_P(UcxHalfway, CancelLetsGoOfASendNobodyTakes) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Protocols, UcxHalfway, ::testing::Values("8k", "inf"), [](const auto& p) {
-  return std::string(p.param) == "inf" ? "Eager" : "Rendezvous";
-});
+INSTANTIATE_TEST_SUITE_P(Protocols, RailHalfway, ::testing::Values("tcp", "8k", "inf"),
+                         [](const auto& p) {
+                           const std::string name = p.param;
+                           return name == "tcp"   ? "Tcp"
+                                  : name == "inf" ? "UcxEager"
+                                                  : "UcxRendezvous";
+                         });
 
-TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
+TEST_P(RailFailure, AReceiveNobodySentToIsForgotten) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     ping_pong(end, me, 1 - me, 50);
     char first[8] = "old", second[8] = "old", kept[8] = "";
     constexpr std::uint64_t kOther = std::uint64_t{4} << 32;
@@ -208,9 +233,9 @@ TEST(UcxCancel, AReceiveNobodySentToIsForgotten) {
 }
 
 // A completion that was not handed out yet is forgotten with its operation.
-TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
+TEST_P(RailFailure, UndeliveredCompletionsAreForgotten) {
   SharedBoard board(1);
-  UcxEnd end(board, 0);
+  RailEnd end(board, 0, GetParam());
   int word = 0;
   end.recv(9, 0, &word, sizeof word, std::uint64_t{1} << 32);  // done at once: no rank 9
   end.recv(9, 0, &word, sizeof word, std::uint64_t{2} << 32);
@@ -220,10 +245,10 @@ TEST(UcxCancel, UndeliveredCompletionsAreForgotten) {
 }
 
 // Tear-down does not wait for a peer that is stopped, or gone, with messages under way.
-TEST(UcxFailure, DestructionIsBounded) {
+TEST_P(RailFailure, DestructionIsBounded) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
-              UcxEnd end(board, me);
+              RailEnd end(board, me, GetParam());
               ping_pong(end, me, 1 - me, 50);
               if (me == 1) {
                 board.flag(0) = getpid();

@@ -1,4 +1,4 @@
-// Messages of the ucx transport: bytes, matching, several rails, misuse, wake-up, set-up.
+// Messages of the transports of plain NICs: bytes, matching, several rails, misuse, wake-up, set-up.
 // labels: multiproc
 #include <fmt/format.h>
 #include <poll.h>
@@ -6,19 +6,23 @@
 #include <algorithm>
 #include <thread>
 
-#include "ucx_ranks.h"
+#include "rail_ranks.h"
 
 namespace weft::testing {
 namespace {
 
-const std::size_t kUcxSizes[] = {0, 1, 8, 100, 4095, 8192, 65536, 65537, 1 << 20, 5000003, 64u << 20};
+class RailTransfer : public OverRails {};
+INSTANTIATE_TEST_SUITE_P(Over, RailTransfer, ::testing::Values("tcp", "ucx"), rail_name);
 
-TEST(UcxTransfer, BytesOfEverySizeArriveBothWays) {
+const std::size_t kRailSizes[] = {0,     1,     8,       100,     4095,     8192,
+                                  65536, 65537, 1 << 20, 5000003, 64u << 20};
+
+TEST_P(RailTransfer, BytesOfEverySizeArriveBothWays) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     const Rank peer = 1 - me;
     std::uint64_t id = 0;
-    for (const std::size_t bytes : kUcxSizes) {
+    for (const std::size_t bytes : kRailSizes) {
       for (const bool recv_first : {true, false}) {
         const auto tag = bytes * 2 + recv_first;
         const auto sent = pattern(bytes, static_cast<unsigned>(tag + me));
@@ -39,11 +43,11 @@ TEST(UcxTransfer, BytesOfEverySizeArriveBothWays) {
   });
 }
 
-TEST(UcxTransfer, MatchesBySourceAndTagInAnyOrder) {
+TEST_P(RailTransfer, MatchesBySourceAndTagInAnyOrder) {
   constexpr int kRanks = 3, kMessages = 40;
   constexpr std::uint64_t kHigh = std::uint64_t{0xffff} << 32;  // all 48 bits are the caller's
   run_ranks(kRanks, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     std::vector<int> sent(kMessages), got(kRanks * kMessages, -1);
     for (int i = 0; i < kMessages; ++i) sent[i] = me * 1000 + i;
     for (Rank peer = 0; peer < kRanks; ++peer) {
@@ -65,13 +69,13 @@ TEST(UcxTransfer, MatchesBySourceAndTagInAnyOrder) {
 }
 
 // Two rails in one process, ranks as threads: every transport has a context of its own.
-TEST(UcxTransfer, RailsAreIndependent) {
+TEST_P(RailTransfer, RailsAreIndependent) {
   constexpr int kRanks = 3;
   SharedBoard board(kRanks);
   std::vector<std::thread> threads;
   for (Rank me = 0; me < kRanks; ++me) {
     threads.emplace_back([&board, me] {
-      UcxEnd end(board, me);
+      RailEnd end(board, me, GetParam());
       end.add_rail();
       const Rank next = (me + 1) % kRanks, previous = (me + 2) % kRanks;
       std::vector<std::vector<unsigned char>> sent, got;
@@ -95,9 +99,9 @@ TEST(UcxTransfer, RailsAreIndependent) {
   for (auto& t : threads) t.join();
 }
 
-TEST(UcxTransfer, SizesThatDisagreeAreNamed) {
+TEST_P(RailTransfer, SizesThatDisagreeAreNamed) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     for (const std::size_t bytes : {64u, 1u << 20}) {
       std::vector<char> data(bytes + 8);
       if (me == 0) {
@@ -121,15 +125,17 @@ TEST(UcxTransfer, SizesThatDisagreeAreNamed) {
   });
 }
 
-TEST(UcxTransfer, MisuseCompletesAsInvalid) {
+TEST_P(RailTransfer, MisuseCompletesAsInvalid) {
   SharedBoard board(1);
-  UcxEnd end(board, 0);
+  RailEnd end(board, 0, GetParam());
   EXPECT_FALSE(end.rail().caps().views);
   int word = 0;
-  const std::uint64_t wide = std::uint64_t{1} << end.rail().caps().tag_bits;
-  end.send(0, wide, &word, sizeof word, 1);
+  const bool narrow = end.rail().caps().tag_bits < 64;
+  const std::uint64_t wide = narrow ? std::uint64_t{1} << end.rail().caps().tag_bits : 1;
+  end.send(0, wide, &word, sizeof word, 1);  // tcp: a rank has no messages with itself
   EXPECT_EQ(end.wait(1), Code::kInvalidArgument);
-  EXPECT_NE(end.rail().cause(0).message().find(fmt::format("{:#x}", wide)), std::string::npos);
+  EXPECT_NE(end.rail().cause(0).message().find(narrow ? fmt::format("{:#x}", wide) : "itself"),
+            std::string::npos);
   end.recv(7, 0, &word, sizeof word, 2);
   EXPECT_EQ(end.wait(2), Code::kInvalidArgument);
   EXPECT_EQ(end.rail().cause(7).code(), Code::kInvalidArgument);
@@ -139,9 +145,9 @@ TEST(UcxTransfer, MisuseCompletesAsInvalid) {
   EXPECT_EQ(end.wait(3), Code::kInvalidArgument);
 }
 
-TEST(UcxTransfer, SleepsUntilAMessageComes) {
+TEST_P(RailTransfer, SleepsUntilAMessageComes) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     int word = 0;
     end.recv(1 - me, 1, &word, sizeof word, 1);  // connects
     end.send(1 - me, 1, &me, sizeof me, 2);
@@ -172,9 +178,9 @@ TEST(UcxTransfer, SleepsUntilAMessageComes) {
   });
 }
 
-TEST(UcxTransfer, ArmSaysThatACompletionWaits) {
+TEST_P(RailTransfer, ArmSaysThatACompletionWaits) {
   SharedBoard board(1);
-  UcxEnd end(board, 0);
+  RailEnd end(board, 0, GetParam());
   end.recv(3, 0, nullptr, 0, 1);  // completes at once, as invalid
   std::vector<int> fds;
   EXPECT_FALSE(end.rail().arm(fds));
@@ -182,9 +188,9 @@ TEST(UcxTransfer, ArmSaysThatACompletionWaits) {
   EXPECT_TRUE(end.done(1));
 }
 
-TEST(UcxTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
+TEST_P(RailTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    UcxEnd end(board, me);
+    RailEnd end(board, me, GetParam());
     const auto data = pattern(4000, 3);
     if (me == 0) {
       for (std::uint64_t i = 0; i < 50; ++i) end.send(1, i, data.data(), data.size(), i);
@@ -201,16 +207,19 @@ TEST(UcxTransfer, WhatWasSentArrivesThoughTheSenderIsGone) {
   });
 }
 
-// UCX's own variables win over ours, and a rank that cannot start is named on every rank.
-TEST(UcxSetup, ABadDeviceIsNamedEverywhere) {
+// A rank that cannot start is named on every rank.
+TEST_P(RailTransfer, ABadDeviceIsNamedEverywhere) {
   run_ranks(2, [](SharedBoard& board, Rank me) {
-    if (me == 1) setenv("UCX_NET_DEVICES", "nosuch0", 1);
+    RailEnd end(board, me, GetParam());
+    Nic nic = loopback();
+    if (me == 1) nic.name = nic.netdev = "nosuch0", nic.address = "192.0.2.1";
+    if (me == 1 && GetParam() == std::string("ucx")) setenv("UCX_NET_DEVICES", "nosuch0", 1);
     try {
-      UcxEnd end(board, me);
+      end.add_rail(nic);
       ADD_FAILURE() << "it started";
     } catch (const Error& e) {
       const std::string what = e.what();
-      EXPECT_EQ(what.rfind("rank 1 on host host1: ucx: ", 0), 0u) << what;
+      EXPECT_EQ(what.rfind(fmt::format("rank 1 on host host1: {}: ", GetParam()), 0), 0u) << what;
       EXPECT_NE(what.find("nosuch0"), std::string::npos) << what;
     }
   });

@@ -1,4 +1,5 @@
-// What the tests of the ucx transport share: ranks as processes, each with transports over "lo".
+// What the tests of the transports of plain NICs share: ranks as processes, each with rails over
+// "lo".
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,6 +20,7 @@
 #include "rank_processes.h"
 #include "shared_job.h"
 #include "topo/topology.h"
+#include "transport/between_hosts.h"
 #include "transport/ucx.h"
 
 namespace weft::testing {
@@ -26,6 +28,7 @@ namespace weft::testing {
 inline Nic loopback() {
   Nic nic;
   nic.name = nic.netdev = "lo";
+  nic.address = "127.0.0.1";
   nic.up = true;
   return nic;
 }
@@ -41,13 +44,18 @@ inline Topology hosts_of_one(int n) {
 }
 
 // One rank's end of one rail, and what it has completed so far.
-class UcxEnd {
+class RailEnd {
  public:
-  UcxEnd(SharedBoard& board, Rank rank) : job_(board, rank) { add_rail(); }
-  void add_rail() {
-    rails_.push_back(make_ucx_transport(job_, hosts_of_one(job_.size()), loopback()));
+  // `transport` is "tcp" or "ucx".
+  RailEnd(SharedBoard& board, Rank rank, std::string transport)
+      : job_(board, rank), transport_(std::move(transport)) {
+    add_rail();
+  }
+  void add_rail(const Nic& nic = loopback()) {
+    rails_.push_back(make_rail_transport(transport_, job_, hosts_of_one(job_.size()), nic));
   }
   Transport& rail(std::size_t i = 0) { return *rails_[i]; }
+  Job& job() { return job_; }
   void destroy() { rails_.clear(); }
 
   void send(Rank peer, std::uint64_t tag, const void* data, std::size_t bytes, std::uint64_t id) {
@@ -93,9 +101,22 @@ class UcxEnd {
   }
 
   SharedJob job_;
+  std::string transport_;
   std::vector<std::unique_ptr<Transport>> rails_;
   std::map<std::uint64_t, Code> done_;
 };
+
+// Tests that hold over any of them: GetParam() is its name.
+class OverRails : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == std::string("ucx") && !ucx_available())
+      GTEST_SKIP() << "missing capability: UCX";
+  }
+};
+inline std::string rail_name(const ::testing::TestParamInfo<const char*>& info) {
+  return info.param;
+}
 
 // True once the process whose id appears in `pid` has ended and its sockets are closed.
 inline bool wait_dead(const std::atomic<int>& pid) {

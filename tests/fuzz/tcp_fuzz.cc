@@ -1,0 +1,73 @@
+// What a peer of the tcp transport may send: any bytes, in pieces of any size, between this rank's
+// own posts and cancels. Nothing is written outside of what was posted, and nothing ends twice.
+#include <cstring>
+#include <map>
+
+#include "transport/tcp_raw.h"
+
+namespace {
+
+void require(bool truth) {
+  if (!truth) std::abort();
+}
+
+}  // namespace
+
+// The input is a sequence of steps: one byte says what, and how many of the bytes behind it belong
+// to it.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using weft::Transfer;
+  static weft::testing::RawPeer raw;
+  static std::uint32_t round = 0;
+  // The connection of the input before has ended; a new one takes its place.
+  raw.transport->sever(1);
+  const std::string contact = raw.transport->reopen(1);
+  std::string address;
+  std::uint16_t port = 0;
+  require(weft::tcp::parse_contact(contact, address, port, raw.key));
+  require(raw.transport->meet(1, contact));
+  const int fd = raw.connect_as_peer();
+  require(fd >= 0);
+  raw.poll(64);
+  raw.completions.clear();
+
+  constexpr std::size_t kLong = weft::tcp::kMostEager + 100;
+  constexpr std::size_t kGuard = 64;
+  static std::vector<std::uint8_t> memory(kLong + kGuard);
+  std::fill(memory.begin(), memory.end(), 0x5c);
+  static const std::vector<std::uint8_t> source(kLong, 1);
+  std::map<std::uint64_t, int> ended;
+  std::uint64_t next = std::uint64_t{++round} << 32;
+  while (size > 0) {
+    const std::uint8_t what = *data++;
+    --size;
+    const std::size_t n = std::min<std::size_t>(what & 31, size);
+    Transfer t{.peer = 1, .tag = what & 3u, .id = next};
+    t.bytes = what & 4 ? kLong : what & 7u;
+    if (what >> 5 < 5) {  // bytes of the peer, most of the time
+      weft::testing::RawPeer::say(fd, data, n);
+      data += n;
+      size -= n;
+    } else if (what >> 5 == 5) {
+      t.kind = Transfer::Kind::kRecv;
+      t.data = memory.data();
+      raw.transport->post({&t, 1});
+      ended[next++] = 0;
+    } else if (what >> 5 == 6) {
+      t.data = const_cast<std::uint8_t*>(source.data());
+      raw.transport->post({&t, 1});
+      ended[next++] = 0;
+    } else {
+      raw.poll(1);
+    }
+  }
+  raw.poll(3);
+  for (const weft::Completion& c : raw.completions) {
+    require(ended.contains(c.id) && ++ended[c.id] == 1);
+    require(c.code == weft::Code::kOk || raw.transport->cause(1).rank() == 1);
+  }
+  raw.transport->cancel(round);
+  for (std::size_t i = kLong; i < memory.size(); ++i) require(memory[i] == 0x5c);
+  close(fd);
+  return 0;
+}

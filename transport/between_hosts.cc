@@ -1,0 +1,32 @@
+#include "transport/between_hosts.h"
+
+#include "transport/tcp.h"
+#include "transport/ucx.h"
+#include "transport/verbs.h"
+
+namespace weft {
+namespace {
+
+bool rdma_everywhere(const Topology& topology) {
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    for (const Nic& nic : topology.place(r).rails)
+      if (!nic.rdma) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string transport_between_hosts(const Topology& topology) {
+  if (verbs_available() && verbs_everywhere(topology)) return "verbs";
+  return ucx_available() && rdma_everywhere(topology) ? "ucx" : "tcp";
+}
+
+std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job,
+                                               const Topology& topology, const Nic& rail,
+                                               bool replaceable) {
+  if (name == "verbs") return make_verbs_transport(job, topology, rail, replaceable);
+  if (name == "ucx") return make_ucx_transport(job, topology, rail);
+  return make_tcp_transport(job, topology, rail);
+}
+
+}  // namespace weft

@@ -1,0 +1,24 @@
+// Which transport the rails have, and one end of it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "topo/topology.h"
+#include "transport/rendezvous.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+// What `auto` takes between hosts, from the topology alone, so that all ranks decide alike: "verbs"
+// where every rail of every rank is an RDMA device that is up, "ucx" where they are RDMA devices
+// that verbs cannot have, else "tcp".
+std::string transport_between_hosts(const Topology& topology);
+
+// Collective over the job, once for each rail. `name` is "verbs", "ucx" or "tcp"; `replaceable`:
+// another rail stands in for this one. Throws as the transports do.
+std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job,
+                                               const Topology& topology, const Nic& rail,
+                                               bool replaceable = false);
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+#include "transport/tcp_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+namespace weft::tcp {
+namespace {
+
+struct Address {
+  sockaddr_storage bytes{};
+  socklen_t length = 0;
+};
+
+// A number, as topology knows it; without a look-up of names.
+bool parse(const std::string& text, std::uint16_t port, Address& out) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
+  std::memcpy(&out.bytes, found->ai_addr, found->ai_addrlen);
+  out.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return true;
+}
+
+template <typename Number>
+bool number(std::string_view text, Number& out, int base) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+Fd open_socket(const std::string& device, const std::string& address) {
+  Address here;
+  if (!parse(address, 0, here)) {
+    errno = EADDRNOTAVAIL;
+    return {};
+  }
+  Fd fd = Fd::from(
+      [&] { return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!fd) return {};
+  // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
+  // then decide.)
+  if (device != "lo")
+    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
+               static_cast<socklen_t>(device.size()));
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
+  return fd;
+}
+
+int start(const Fd& fd, const std::string& address, std::uint16_t port) {
+  Address there;
+  if (!parse(address, port, there)) return EADDRNOTAVAIL;
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.bytes), there.length) == 0)
+    return 0;
+  return errno == EINPROGRESS ? 0 : errno;
+}
+
+void tune(const Fd& fd) {
+  const auto set = [&](int level, int option, int value) {
+    setsockopt(fd.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // A dead host sends no FIN. Idle connections are probed after 3 s, and given up after 3 more.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+bool parse_contact(std::string_view text, std::string& address, std::uint16_t& port, Key& key) {
+  const auto first = text.find(' ');
+  const auto second = text.find(' ', first == text.npos ? first : first + 1);
+  if (first == 0 || second == text.npos || text.size() - second - 1 != 2 * key.size()) return false;
+  if (!number(text.substr(first + 1, second - first - 1), port, 10) || port == 0) return false;
+  for (std::size_t i = 0; i < key.size(); ++i)
+    if (!number(text.substr(second + 1 + 2 * i, 2), key[i], 16)) return false;
+  address = text.substr(0, first);
+  return true;
+}
+
+}  // namespace weft::tcp

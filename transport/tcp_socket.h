@@ -1,0 +1,22 @@
+// Sockets of the tcp transport, and how its ends name each other.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "transport/control_socket.h"
+#include "transport/tcp_wire.h"
+
+namespace weft::tcp {
+
+// Bound to the device and its address, any port; without a descriptor errno says why not.
+Fd open_socket(const std::string& device, const std::string& address);
+// Starts to connect. 0: it is under way, or done; else errno.
+int start(const Fd& fd, const std::string& address, std::uint16_t port);
+// Short messages at once, and an end that is noticed.
+void tune(const Fd& fd);
+
+// "10.0.0.1 4711 00112233445566778899aabbccddeeff"
+bool parse_contact(std::string_view text, std::string& address, std::uint16_t& port, Key& key);
+
+}  // namespace weft::tcp
