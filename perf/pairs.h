@@ -14,7 +14,7 @@ namespace weft {
 // One direction of one pair.
 struct PairResult {
   Rank from = 0, to = 0;
-  std::string link;  // what the bytes went over: "shm", "ucx rail 0", "ucx across rails"
+  std::string link;  // what the bytes went over: "shm", "tcp rail 0", "tcp across rails"
   double latency_us = 0;
   double bandwidth_GBps = 0;
 };

@@ -43,7 +43,7 @@ struct PerfReport {
   Status failure;
 };
 
-// "shm", "ucx", "shm inside a host, ucx between hosts"
+// "shm", "tcp", "shm inside a host, tcp between hosts"
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 const std::string& between_hosts = "tcp");
 

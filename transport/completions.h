@@ -1,4 +1,4 @@
-// What the transports between hosts (ucx, verbs) keep alike: completions until they are polled, and
+// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are polled, and
 // what is known of a peer.
 #pragma once
 

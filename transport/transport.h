@@ -64,7 +64,7 @@ struct Completion {
 };
 
 struct Caps {
-  std::string name;                 // "shm", "ucx", "sim"
+  std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
   bool views = false;               // kView is supported
   bool phantom = false;             // no bytes are carried (simulated): data and views are null
   std::size_t inline_bytes = 0;     // messages up to this size are sent with their descriptor

@@ -181,7 +181,7 @@ TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
     log().set_level(level);
     const std::string told = lines->str();
     EXPECT_GT(retries.load(), 0u);
-    EXPECT_NE(told.find(fmt::format("over ucx, rail {}: a message of", rail)), std::string::npos)
+    EXPECT_NE(told.find(fmt::format("over tcp, rail {}: a message of", rail)), std::string::npos)
         << told;
     EXPECT_EQ(told.find(fmt::format("rail {}: a message of", 1 - rail)), std::string::npos) << told;
   }

@@ -29,6 +29,7 @@
 #include "coll/communicator.h"
 #include "coll/metrics.h"
 #include "support/shell.h"
+#include "transport/ucx.h"
 
 namespace {
 
@@ -76,7 +77,9 @@ bool in_canonical_order(weft::Communicator& all, std::int64_t operation) {
 // at the same one, as rank 0 says. `file`.upR, .outR, .backR: what rank R has come to.
 int rank_main(const std::string& file) try {
   const char* deterministic = std::getenv("WEFT_DETERMINISTIC");
-  auto world = weft::World::from_environment();
+  weft::WorldOptions options;
+  if (const char* transport = std::getenv("FAILOVER_TRANSPORT")) options.transport = transport;
+  auto world = weft::World::from_environment(options);
   weft::Communicator all = world->world();
   const int n = world->size();
   const std::vector<std::size_t> counts = {1, 200, 5'000, 60'000, 500'000, 1'000'000};
@@ -298,6 +301,11 @@ TEST_F(Failover, ASwitchThatDiesIsNoticed) {
 }
 
 TEST_F(Failover, LinksGoDownAndUpAtRandomMoments) { links_break(rounds()); }
+
+TEST_F(Failover, OverUcx) {
+  if (!weft::ucx_available()) GTEST_SKIP() << "missing capability: UCX";
+  links_break(std::min(rounds(), 20) / 2, "FAILOVER_TRANSPORT=ucx");
+}
 
 // Messages that are checked end to end and sent again, over rails that come and go.
 TEST_F(Failover, WithIntegrity) { links_break(std::min(rounds(), 20) / 2, "WEFT_INTEGRITY=1"); }

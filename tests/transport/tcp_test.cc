@@ -79,18 +79,17 @@ TEST(TcpContact, OnlyAWholeOneIsTaken) {
   EXPECT_EQ(port, 4711);
   EXPECT_EQ(key[1], 0x11);
   EXPECT_EQ(key[15], 0xff);
-  const std::vector<std::string> all_bad = {
-      "",
-      " ",
-      "10.0.0.1",
-      "10.0.0.1 4711",
-      good.substr(0, good.size() - 1),
-      good + "0",
-      " 4711 00112233445566778899aabbccddeeff",
-      "10.0.0.1 0 00112233445566778899aabbccddeeff",
-      "10.0.0.1 65536 00112233445566778899aabbccddeeff",
-      "10.0.0.1 4711 0011223344556677 899aabbccddeeff",
-      "10.0.0.1 47x1 00112233445566778899aabbccddeeff"};
+  const std::vector<std::string> all_bad = {"",
+                                            " ",
+                                            "10.0.0.1",
+                                            "10.0.0.1 4711",
+                                            good.substr(0, good.size() - 1),
+                                            good + "0",
+                                            " 4711 00112233445566778899aabbccddeeff",
+                                            "10.0.0.1 0 00112233445566778899aabbccddeeff",
+                                            "10.0.0.1 65536 00112233445566778899aabbccddeeff",
+                                            "10.0.0.1 4711 0011223344556677 899aabbccddeeff",
+                                            "10.0.0.1 47x1 00112233445566778899aabbccddeeff"};
   for (const std::string& bad : all_bad)
     EXPECT_FALSE(tcp::parse_contact(bad, address, port, key)) << "'" << bad << "'";
 }
