@@ -73,8 +73,7 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
   auto& found = g.settled[static_cast<std::size_t>(c)].trial;
   if (!found || found->first != key) {
     auto it = g.trials.find(key);
-    if (it == g.trials.end())
-      it = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
+    if (it == g.trials.end()) it = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
     found = &*it;
   }
   Trial& t = found->second;

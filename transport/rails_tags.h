@@ -58,7 +58,8 @@ class TagTable {
     return i;
   }
   void grow() {
-    const std::vector<Entry> before = std::exchange(entries_, std::vector<Entry>(entries_.size() * 2));
+    const std::vector<Entry> before =
+        std::exchange(entries_, std::vector<Entry>(entries_.size() * 2));
     for (const Entry& entry : before)
       if (entry.slot != kNone) entries_[place_of(entry.tag)] = entry;
   }
