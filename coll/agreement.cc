@@ -63,12 +63,11 @@ bool Core::fail_mismatch(const Operation* op) {
       return true;
     }
     std::array<Completion, 64> batch;
-    for (std::size_t l = 0; l < links.size(); ++l) {
-      if (!link_used[l]) continue;
+    for (const std::size_t l : polled) {
       const std::size_t n = links[l]->poll(batch);
       for (std::size_t i = 0; i < n; ++i) {
         const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
-        Operation* other = by_id[id % by_id.size()];
+        Operation* other = place_of(id);
         if (other && other->id == id && other->kind == Operation::Kind::kPlan)
           other->complete(batch[i]);
       }
@@ -93,9 +92,8 @@ bool Core::fail_on_leftover(const GroupState& g) {
   // The last but one: what is left of it had the time of one collective to arrive.
   const Past& past = g.past[(g.next_past + g.past.size() - 2) % g.past.size()];
   if (past.head.sign == 0) return false;
-  for (std::size_t l = 0; l < links.size(); ++l) {
-    Head theirs;
-    if (!link_used[l]) continue;
+  Head theirs;
+  for (const std::size_t l : polled) {
     const Rank peer = links[l]->unclaimed(kNoRank, past.tag, kPlaceMask, theirs);
     if (peer == kNoRank) continue;
     fail({Code::kMismatch, disagreement(job->rank(), past.head, peer, theirs), peer});

@@ -141,7 +141,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   };
   in_place = false;
   if (c == Collective::kBarrier) return {};
-  if (reduces(c))
+  if (reduces(c) && (call.op == RedOp::kPreMulSum || !defined(call.op, call.type)))
     if (std::string why = why_undefined(call.op, call.factor, call.type); !why.empty())
       return fail(std::move(why));
   const std::size_t element = size_of(call.type);

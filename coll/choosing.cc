@@ -1,4 +1,5 @@
-// Which algorithm a call runs, the trials that correct it, and how the ranks agree on these.
+// Which algorithm a call runs, by which plan, the trials that correct the choice, and how the ranks
+// agree on these.
 #include <fmt/format.h>
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "coll/core.h"
+#include "coll/signature.h"
 #include "topo/log.h"
 
 namespace weft {
@@ -68,15 +70,60 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
                         Trial*& trial) {
   if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
   const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
-  auto found = g.trials.find(key);
-  if (found == g.trials.end())
-    found = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
+  auto& found = g.settled[static_cast<std::size_t>(c)].trial;
+  if (!found || found->first != key) {
+    auto it = g.trials.find(key);
+    if (it == g.trials.end()) it = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
+    found = &*it;
+  }
   Trial& t = found->second;
   if (g.core->profile.off() || g.agreeing) return t.current();
   const Algorithm* next = t.next();
   if (t.wants_time()) trial = &t;
   if (t.due()) g.due = &found->first;
   return next;
+}
+
+const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
+                           Rank root, bool in_place, bool by_name, Status& status) {
+  const bool small = by_blocks(c) && call.total_bytes <= kPackedMax;
+  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
+  const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic};
+  GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
+  if (!last.plan || last.plan->first != key || last.by_name != by_name) {
+    if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;
+    auto& found = *g.cache->plans.try_emplace(key).first;
+    if (!found.second) found.second = make_plan(g, c, a, call, root, key);
+    last.plan = &found;
+    last.by_name = by_name;
+  }
+  return last.plan->second.get();
+}
+
+std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorithm& a,
+                                      const Call& call, Rank root, const PlanKey& key) {
+  Shape shape = g.shape;
+  shape.root = root;
+  const Schedule schedule = a.build(shape);
+  const auto link = [&](Rank peer, int) {
+    return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
+  };
+  const PlanRequest request{.collective = c,
+                            .network = !g.one_machine,
+                            .in_place = key.in_place,
+                            .root = root,
+                            .premultiplied = key.premultiplied,
+                            .world = g.ranks,
+                            .links = link_kinds,
+                            .link_of = link};
+  auto plan = std::make_unique<Plan>(
+      compile(schedule, request, key.small && wants_packed(call.total_bytes, schedule)));
+  const Algorithm* const known = find_algorithm(c, a.name);
+  plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
+  // Once per plan; what a call carries of it is a word.
+  shape.rank = 0;
+  plan->common = common_hash(*plan, hash(g.me == 0 ? schedule : a.build(shape)));
+  return plan;
 }
 
 // The ranks of a trial tell each other what they measured, as part of the call that came last.
@@ -127,6 +174,7 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
     p->add(collective, shape_of(g), total_bytes, found->name, us, Trial::kSamples);
   g.cache->candidates.clear();
   g.trials.clear();
+  g.settled = {};
   g.due = nullptr;
 }
 

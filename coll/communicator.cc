@@ -42,42 +42,6 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
 void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
                   std::unique_lock<FairMutex>& lock, Status& status);
 
-}  // namespace
-
-const Plan& Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
-                           Rank root, bool in_place) {
-  const bool small = by_blocks(c) && call.total_bytes <= kPackedMax;
-  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
-  std::unique_ptr<Plan>& plan =
-      g.cache->plans[{&a, root, in_place, small, premultiplied, g.shape.deterministic}];
-  if (!plan) {
-    Shape shape = g.shape;
-    shape.root = root;
-    const Schedule schedule = a.build(shape);
-    const auto link = [&](Rank peer, int) {
-      return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
-    };
-    const PlanRequest request{.collective = c,
-                              .network = !g.one_machine,
-                              .in_place = in_place,
-                              .root = root,
-                              .premultiplied = premultiplied,
-                              .world = g.ranks,
-                              .links = link_kinds,
-                              .link_of = link};
-    plan = std::make_unique<Plan>(
-        compile(schedule, request, small && wants_packed(call.total_bytes, schedule)));
-    const Algorithm* const known = find_algorithm(c, a.name);
-    plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
-    // Once per plan; what a call carries of it is a word.
-    shape.rank = 0;
-    plan->common = common_hash(*plan, hash(g.me == 0 ? schedule : a.build(shape)));
-  }
-  return *plan;
-}
-
-namespace {
-
 void land(Detour& detour, Collective c, Status& status) {
   try {
     detour.land();
@@ -86,16 +50,14 @@ void land(Detour& detour, Collective c, Status& status) {
   }
 }
 
-// Starts a collective. Null when it is over already, with its status.
-Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status,
-                 bool blocking) {
+// Starts a collective. Null when it is over already, with its status. `lock` does not hold the
+// mutex yet; afterwards it may.
+Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
+                 std::unique_lock<FairMutex>& lock) {
   Core& core = *g.core;
   bool in_place = false;
-  if (Status refused = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
-      !refused.ok()) {
-    status = std::move(refused);
-    return nullptr;
-  }
+  status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
+  if (!status.ok()) return nullptr;
   std::unique_ptr<Detour> detour;
   if (Device* const d = device()) [[unlikely]] {
     bool taken = false;
@@ -103,7 +65,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
         begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken, detour);
     if (taken) return op;
   }
-  std::unique_lock lock(core.mutex);
+  lock.lock();
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
     return nullptr;
@@ -162,14 +124,15 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
                                    ? find_algorithm(c, "pairwise")
                                    : choose(g, c, total, root, trial);
   if (trial && !blocking) trial->not_timed();
-  if (status = core.check_rails(g, *algorithm, root, forced != nullptr); !status.ok()) {
+  const Plan* plan =
+      core.plan_for(g, c, *algorithm, call, root, in_place, forced != nullptr, status);
+  if (!plan) {
     core.watch->end_at_once(record);
     return nullptr;
   }
   g.last = algorithm;
   g.last_on_board = false;
-  const Plan& plan = core.plan_for(g, c, *algorithm, call, root, in_place);
-  Operation* op = core.take_for(plan, total);
+  Operation* op = core.take_for(*plan, total);
   op->record = record;
   op->collective = c;
   op->group = &g;
@@ -178,7 +141,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
   op->detour = std::move(detour);
-  core.start_plan(op, plan);
+  core.start_plan(op, *plan);
   return op;
 }
 
@@ -218,8 +181,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   op->root = root;
   g.board_queue.push_back(op);
   core.boards_busy.push_back(&g);
-  lock.unlock();
-  status = core.wait(op);
+  status = core.wait(op, lock);
 }
 
 Status empty(std::string_view call) {
@@ -235,9 +197,10 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.stream = stream_;
   call.ordered = ordered_;
   Status status;
-  Operation* op = begin(*state_, c, call, root, status, true);
+  std::unique_lock lock(state_->core->mutex, std::defer_lock);
+  Operation* op = begin(*state_, c, call, root, status, true, lock);
   if (!op) return status;
-  status = state_->core->wait(op);
+  status = state_->core->wait(op, lock);
   if (state_->due && status.ok()) [[unlikely]]
     agree(true);
   return status;
@@ -293,7 +256,9 @@ Handle Communicator::start(Collective c, Call&& call, Rank root) {
   call.stream = stream_;
   call.ordered = ordered_;
   Status status;
-  Operation* op = begin(*state_, c, call, root, status, false);
+  std::unique_lock lock(state_->core->mutex, std::defer_lock);
+  Operation* op = begin(*state_, c, call, root, status, false, lock);
+  if (lock) lock.unlock();
   Handle handle(state_, op);
   handle.status_ = std::move(status);
   if (state_->due) [[unlikely]]

@@ -37,11 +37,14 @@ std::string call_title(const Operation& op) {
 
 // ---- operations ----------------------------------------------------------------------------
 
+void Core::add_operation() {
+  pool.push_back(std::make_unique<Operation>());
+  free_operations.push_back(pool.back().get());
+}
+
 Operation* Core::take() {
-  if (free_operations.empty()) {
-    pool.push_back(std::make_unique<Operation>());
-    free_operations.push_back(pool.back().get());
-  }
+  if (free_operations.empty()) [[unlikely]]
+    add_operation();
   Operation* op = free_operations.back();
   free_operations.pop_back();
   op->over = false;
@@ -58,12 +61,12 @@ Operation* Core::take() {
 // and an all_reduce do, find what each of them set up. Long ones share one operation's scratch.
 Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
   constexpr std::size_t kShort = 64 << 10, kKept = 4;
+  if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();
   // Those used last; a burst of asynchronous calls leaves any number behind.
   const std::span recent = std::span(free_operations).last(std::min(kKept, free_operations.size()));
   auto best = std::ranges::find_if(recent, [&](auto* op) { return op->run.bound_to(plan); });
   if (best == recent.end() && bytes <= kShort && pool.size() < kKept) {
-    pool.push_back(std::make_unique<Operation>());
-    free_operations.push_back(pool.back().get());
+    add_operation();
     return take();
   }
   if (best == recent.end() && bytes > kShort)
@@ -78,11 +81,11 @@ void Core::enlist(Operation* op) {
   // under way, and everybody keeps its id.
   if (active.size() * 2 >= by_id.size()) {
     by_id.assign(by_id.size() * 2, nullptr);
-    for (Operation* other : active) by_id[other->id % by_id.size()] = other;
+    for (Operation* other : active) place_of(other->id) = other;
   }
-  while (by_id[next_id % by_id.size()]) ++next_id;
+  while (place_of(next_id)) ++next_id;
   op->id = next_id++;
-  by_id[op->id % by_id.size()] = op;
+  place_of(op->id) = op;
   active.push_back(op);
 }
 
@@ -111,8 +114,15 @@ void Core::finish(Operation* op, Status status) {
 
 namespace {
 
-bool may_start(const GroupState& g) {
-  return g.running.empty() || g.next.front()->start - g.running.front()->start < kWindow;
+bool may_start(const GroupState& g, const Operation& op) {
+  return g.running.empty() || op.start - g.running.front()->start < kWindow;
+}
+
+void end_running(GroupState& g, Operation* op) {
+  if (g.running.front() == op) [[likely]]
+    g.running.pop_front();
+  else
+    std::erase(g.running, op);
 }
 
 }  // namespace
@@ -122,26 +132,35 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   op->kind = Operation::Kind::kPlan;
   op->plan = &plan;
   op->start = g.starts++;
+  if (g.next.empty() && may_start(g, *op)) return launch(op);
   g.next.push_back(op);
-  while (!g.next.empty() && may_start(g)) launch(g.next.front());
+  launch_next(g);
 }
 
 void Core::end_plan(Operation* op) {
   GroupState& g = *op->group;
-  std::erase(g.running, op);
+  end_running(g, op);
+  if (g.next.empty()) return;
   for (Operation* waits : g.next) waits->moved = true;
-  while (!g.next.empty() && may_start(g)) launch(g.next.front());
+  launch_next(g);
+}
+
+void Core::launch_next(GroupState& g) {
+  while (!g.next.empty() && may_start(g, *g.next.front())) {
+    Operation* op = g.next.front();
+    g.next.pop_front();
+    launch(op);
+  }
 }
 
 void Core::launch(Operation* op) {
   GroupState& g = *op->group;
-  g.next.pop_front();
   g.running.push_back(op);
   const Plan& plan = *op->plan;
   op->moved = true;  // it did not stand still: it had no turn
   enlist(op);
   op->call.id_high = op->id;
-  for (const Node& n : plan.nodes) link_used[n.link] = true;
+  for (const std::uint8_t link : plan.links) use_link(link);
   const std::size_t total = op->call.total_bytes;
   op->call.streaming = total >= tuning.streaming_bytes;
   watch->starting(*op, total);
@@ -149,8 +168,8 @@ void Core::launch(Operation* op) {
   if (op->run.done()) {
     g.remember(op->call.tag, op->run.head());
     std::erase(active, op);
-    by_id[op->id % by_id.size()] = nullptr;
-    std::erase(g.running, op);
+    place_of(op->id) = nullptr;
+    end_running(g, op);
     finish(op, {});
   }
 }
@@ -190,7 +209,7 @@ void Core::post_message(Operation* op, void* data, bool on_device) {
   t.id = static_cast<std::uint64_t>(op->id) << 32;
   watch->starting(*op, op->bytes);
   const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
-  link_used[link] = true;
+  use_link(link);
   links[link]->post({&t, 1});
 }
 
@@ -216,49 +235,41 @@ void Core::start_board(Operation* op) {
 bool Core::progress() {
   auto& batch = completions;
   bool moved = false;
-  for (std::size_t l = 0; l < links.size(); ++l) {
-    if (!link_used[l]) continue;
+  for (const std::size_t l : polled) {
     const std::size_t n = links[l]->poll(batch);
     moved = moved || n != 0;
     for (std::size_t i = 0; i < n; ++i) {
       const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
-      Operation* op = by_id[id % by_id.size()];
+      Operation* op = place_of(id);
       if (!op || op->id != id) continue;
       op->moved = true;
       if (op->kind == Operation::Kind::kPlan) {
         op->complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
-        const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
-        if (batch[i].code == Code::kMismatch && fail_disputed(op->call.head, peer, l)) return true;
-        Status why = links[l]->cause(peer);
-        fail_after_verdict(
-            Status(batch[i].code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer));
+        fail_message(op, batch[i].code, l);
         return true;
       } else {
         --op->messages_left;
       }
     }
   }
-  moves += moved;
+  if (moved || receipts_owed) {
+    moves += moved;
+    if (!end_operations()) return true;
+  }
+  return (!boards_busy.empty() && progress_boards()) || moved;
+}
+
+bool Core::end_operations() {
+  receipts_owed = false;
   for (std::size_t i = 0; i < active.size();) {
     Operation* op = active[i];
     bool done;
     if (op->kind == Operation::Kind::kPlan) {
       if (std::exchange(op->stirred, false)) op->run.progress();
-      if (op->run.failure() != Code::kOk) {
-        const Rank peer = op->run.failed_peer();
-        if (op->run.failure() == Code::kMismatch && fail_mismatch(op)) return true;
-        const Status why = links[static_cast<std::size_t>(op->run.failed_link())]->cause(peer);
-        fail_after_verdict(
-            Status(op->run.failure(),
-                   fmt::format("{}: {} ({}{})", call_title(*op),
-                               why.ok() ? fmt::format("rank {}", peer) : why.message(),
-                               op->run.failed_step(),
-                               why.message().find(", rail ") == std::string::npos
-                                   ? rail_name(op->run.failed_link())
-                                   : std::string()),
-                   peer));
-        return true;
+      if (op->run.failure() != Code::kOk) [[unlikely]] {
+        fail_run(op);
+        return false;
       }
       done = op->run.done();
     } else {
@@ -268,12 +279,13 @@ bool Core::progress() {
     if (done && rails) {
       if (!op->receipts) op->receipts = rails->receipts();
       done = rails->receipts_sent(*op->receipts);
+      receipts_owed = receipts_owed || !done;
     }
     if (!done) {
       ++i;
       continue;
     }
-    by_id[op->id % by_id.size()] = nullptr;
+    place_of(op->id) = nullptr;
     active[i] = active.back();
     active.pop_back();
     GroupState& g = *op->group;
@@ -283,8 +295,13 @@ bool Core::progress() {
       end_plan(op);
     }
     finish(op, {});
-    if (collective && fail_on_leftover(g)) return true;
+    if (collective && fail_on_leftover(g)) return false;
   }
+  return true;
+}
+
+bool Core::progress_boards() {
+  bool moved = false;
   for (std::size_t i = 0; i < boards_busy.size();) {
     GroupState& g = *boards_busy[i];
     while (!g.board_queue.empty() && board_ready(g)) {
@@ -312,6 +329,27 @@ bool Core::progress() {
   return moved;
 }
 
+void Core::fail_message(const Operation* op, Code code, std::size_t link) {
+  const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  if (code == Code::kMismatch && fail_disputed(op->call.head, peer, link)) return;
+  const Status why = links[link]->cause(peer);
+  fail_after_verdict({code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer});
+}
+
+void Core::fail_run(const Operation* op) {
+  const Run& run = op->run;
+  const Rank peer = run.failed_peer();
+  if (run.failure() == Code::kMismatch && fail_mismatch(op)) return;
+  const Status why = links[static_cast<std::size_t>(run.failed_link())]->cause(peer);
+  const bool names_rail = why.message().find(", rail ") != std::string::npos;
+  fail_after_verdict(
+      {run.failure(),
+       fmt::format("{}: {} ({}{})", call_title(*op),
+                   why.ok() ? fmt::format("rank {}", peer) : why.message(), run.failed_step(),
+                   names_rail ? std::string() : rail_name(run.failed_link())),
+       peer});
+}
+
 void Core::fail(const Status& why) {
   if (broken.load()) return;
   const Status status = watch->with_counters(why);
@@ -326,7 +364,7 @@ void Core::fail(const Status& why) {
   for (Operation* op : active) {
     for (Transport* link : links) link->cancel(op->id);
     finish(op, failure);
-    by_id[op->id % by_id.size()] = nullptr;
+    place_of(op->id) = nullptr;
   }
   for (Operation* op : active) {
     std::deque<Operation*> next;

@@ -2,6 +2,7 @@
 // Not installed; communicator.h is the face of it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -150,6 +151,13 @@ struct GroupState {
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
   std::map<PickKey, Trial> trials;
+  // What the last call of each collective found: the next one mostly wants the same.
+  struct Settled {
+    std::pair<const PickKey, Trial>* trial = nullptr;
+    const std::pair<const PlanKey, std::unique_ptr<Plan>>* plan = nullptr;
+    bool by_name = false;  // the algorithm was asked for
+  };
+  std::array<Settled, kCollectives> settled;
   const PickKey* due = nullptr;  // of a trial that the ranks must agree about now
   bool agreeing = false;         // they do: what they use for it is tried later
   const Algorithm* last = nullptr;
@@ -203,13 +211,17 @@ struct Core : std::enable_shared_from_this<Core> {
   // All below: with `mutex` held.
   // Polls the transports and runs what became possible; true when any transfer ended.
   bool progress();
-  Operation* take();  // a fresh operation
+  bool end_operations();   // those that are over; false: all have failed
+  bool progress_boards();  // true when any operation ended
+  Operation* take();       // a fresh operation
+  void add_operation();    // to the free ones
   Operation* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
   void give_back(Operation* op);
   void finish(Operation* op, Status status);  // it is over
   void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
   void enlist(Operation* op);
   void launch(Operation* op);
+  void launch_next(GroupState& g);  // of those that wait
   void end_plan(Operation* op);  // it is over: others may start
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes,
@@ -225,8 +237,12 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
   void forget_messages(std::uint32_t id);  // that nobody has received
-  const Plan& plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
-                       bool in_place);
+  // The plan of a call; null where the rail contract refuses it, and `status` says why. by_name: the
+  // algorithm was asked for.
+  const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
+                       bool in_place, bool by_name, Status& status);
+  std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
+                                  Rank root, const PlanKey& key);
   // Ends every operation with the failure, which sticks: the job's first one, if that is another.
   void fail(const Status& why);
   // The same for an error of a transport, whose cause may be another rank than the peer.
@@ -238,6 +254,9 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // After a collective ended with kMismatch: the same, from whichever peer the head comes.
   bool fail_mismatch(const Operation* op);
+  // After a transfer of it failed.
+  void fail_run(const Operation* op);
+  void fail_message(const Operation* op, Code code, std::size_t link);
   // After board_finish() named a member.
   void fail_on_board(const GroupState& g, const Head& mine, int member);
   // After a collective of g: fails when something came for an earlier one, which is over here.
@@ -252,15 +271,25 @@ struct Core : std::enable_shared_from_this<Core> {
   // the operation is over.
   bool check_deadline(Operation* op, std::chrono::steady_clock::time_point now);
   // Calls what was to be called at the end of operations, with the mutex let go.
-  void run_callbacks(std::unique_lock<FairMutex>& lock);
+  void run_callbacks(std::unique_lock<FairMutex>& lock) {
+    if (!ended.empty()) [[unlikely]]
+      call_ended(lock);
+  }
+  void call_ended(std::unique_lock<FairMutex>& lock);
 
   // Waits until the operation is over, by itself, its deadline or a failure of the job; true when
   // it is. The mutex is let go meanwhile.
   bool wait_until(Operation* op, std::chrono::steady_clock::time_point end,
                   std::unique_lock<FairMutex>& lock);
 
-  // These take the mutex themselves. Waits for the operation and gives it back.
-  Status wait(Operation* op);
+  // Waits for the operation and gives it back. `lock` may hold the mutex, and does not afterwards.
+  Status wait(Operation* op, std::unique_lock<FairMutex>& lock);
+
+  // These take the mutex themselves.
+  Status wait(Operation* op) {
+    std::unique_lock lock(mutex);
+    return wait(op, lock);
+  }
   // The progress thread.
   void start_serving();
   void stop_serving() noexcept;
@@ -286,7 +315,12 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<Transport*> links;  // links[0] is shm where there is one, then a rail each
   std::vector<Link> link_kinds;
-  std::vector<bool> link_used;  // polled
+  std::vector<std::size_t> polled;  // those that are used, in ascending order
+  void use_link(std::size_t link) {
+    if (std::ranges::find(polled, link) != polled.end()) [[likely]]
+      return;
+    polled.insert(std::ranges::upper_bound(polled, link), link);
+  }
   int shm_link = -1, first_rail_link = -1;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
@@ -322,9 +356,12 @@ struct Core : std::enable_shared_from_this<Core> {
   std::thread server;
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
-  std::vector<Operation*> active;                                // under way, kPlan and kMessage
+  std::vector<Operation*> active;  // under way, kPlan and kMessage
+  bool receipts_owed = false;      // one of them is done but for Operation::receipts
   std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
-  std::vector<Operation*> by_id = std::vector<Operation*>(256);  // id % size, for completions
+  // By the lower bits of their id, for completions; a power of two.
+  std::vector<Operation*> by_id = std::vector<Operation*>(256);
+  Operation*& place_of(std::uint32_t id) { return by_id[id & (by_id.size() - 1)]; }
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};

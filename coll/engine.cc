@@ -18,18 +18,6 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
 
 }  // namespace
 
-std::byte* Run::address(Where where, std::size_t offset, std::uint32_t lane) const {
-  const std::size_t round = lanes_[lane].round * segment_ * element_;
-  switch (where) {
-    case Where::kIn:
-      return in_ + offset + round;
-    case Where::kOut:
-      return out_ + offset + round;
-    default:
-      return scratch_.get() + lane * lane_bytes_ + offset;
-  }
-}
-
 // ---- rounds --------------------------------------------------------------------------------
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
@@ -44,7 +32,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
     add_cut(call_.head, plan.algorithm, plan.common, segment_);
     seal(call_.head);
   }
-  make_pairs();
+  if (call_.uneven || !pairs_.empty()) make_pairs();
   if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
   if (checked_links_) {
     sums_.assign(nlanes_ * nodes_, {});
@@ -82,6 +70,7 @@ void Run::look_at(std::span<Transport* const> links) {
 void Run::activate(std::uint32_t lane, std::uint64_t round) {
   Lane& l = lanes_[lane];
   l.round = round;
+  l.at = round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
   if (call_.uneven && blocks()) {
     l.cut = 2 + lane;
@@ -93,8 +82,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   std::copy(plan_->pending.begin(), plan_->pending.end(),
             pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
   if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
-  for (std::uint32_t node = 0; node < nodes_; ++node)
-    if (plan_->pending[node] == 0) to_post_.push_back({lane, node});
+  for (const std::uint32_t node : plan_->first) to_post_.push_back({lane, node});
   if (nodes_ == 0) finish_round(lane);
 }
 
@@ -163,7 +151,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
   const Extent& e = extent(lane, node);
   if (e.bytes == 0 && !barrier_) return finish(lane, node);
-  Transfer t;
+  Transfer& t = batch_[n.link].emplace_back();
   t.peer = n.peer;
   t.bytes = e.bytes;
   t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
@@ -210,17 +198,16 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       break;
   }
   posted_[index(lane, node)] = 1;
-  batch_[n.link].push_back(t);
 }
 
 // What a reduction reads, in the order of ranks.
 void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
-  const std::uint32_t* members = plan_->members.data() + n.first_member;
-  sources_.clear();
-  for (std::uint32_t i = 0; i < n.members; ++i) sources_.push_back(data_[index(lane, members[i])]);
-  sources_.insert(sources_.begin() + n.own_place,
-                  address(n.from, extent(lane, node).from, lane));
+  const std::uint32_t* member = plan_->members.data() + n.first_member;
+  const void* const own = address(n.from, extent(lane, node).from, lane);
+  sources_.resize(n.members + 1);
+  for (std::uint32_t i = 0; i <= n.members; ++i)
+    sources_[i] = i == n.own_place ? own : data_[index(lane, *member++)];
 }
 
 // The current value and all arrivals of the group, in one pass.
@@ -279,6 +266,7 @@ void Run::flush() {
 }
 
 void Run::post_ready() {
+  if (to_post_.empty()) return;
   for (std::size_t i = 0; i < to_post_.size(); ++i) {  // launch() may add to the list
     const Ready r = to_post_[i];
     launch(r.lane, r.node);

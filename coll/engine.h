@@ -95,6 +95,7 @@ class Run {
  private:
   struct Lane {
     std::uint64_t round = 0;
+    std::size_t at = 0;  // bytes of the message, or of a block, before the round
     std::uint32_t remaining = 0;
     std::uint32_t cut = 0;  // index of its extents
   };
@@ -128,7 +129,10 @@ class Run {
   std::size_t elements_of(std::uint64_t round) const {
     return std::min(segment_, total_ - round * segment_);
   }
-  std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const;
+  std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
+    if (where == Where::kScratch) return scratch_.get() + lane * lane_bytes_ + offset;
+    return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
+  }
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
     return extents_[lanes_[lane].cut][node];
   }

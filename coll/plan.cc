@@ -379,6 +379,12 @@ Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) 
     Plan plan = compiler.finish();
     static std::atomic<std::uint64_t> serial{0};
     plan.serial = ++serial;
+    std::set<std::uint8_t> links;
+    for (std::uint32_t node = 0; node < plan.nodes.size(); ++node) {
+      if (plan.pending[node] == 0) plan.first.push_back(node);
+      links.insert(plan.nodes[node].link);
+    }
+    plan.links.assign(links.begin(), links.end());
     return plan;
   }
   throw Error("a schedule mixes chunks that lie in different places");

@@ -85,6 +85,8 @@ struct Plan {
   std::vector<int> stage_in;
   std::vector<Node> nodes;
   std::vector<std::uint16_t> pending;  // per node: what it waits for
+  std::vector<std::uint32_t> first;    // the nodes that wait for nothing
+  std::vector<std::uint8_t> links;     // that the nodes use
   std::vector<std::uint32_t> successors, members;
   std::vector<Chunks> ranges;
   int credits = 0;                       // pieces of scratch for arrivals, per round in flight

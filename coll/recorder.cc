@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -241,19 +243,23 @@ std::uint64_t Recorder::begin(Record& o) noexcept {
 
 void Recorder::end(std::uint64_t number, OpState state) noexcept {
   auto& box = page_->records[number % book::kRecords];
-  Record r;
-  if (!box.load(r) || r.number != number) return;  // many began since
-  r.state = static_cast<std::uint8_t>((r.state & ~3) | static_cast<int>(state));
-  r.took_ms = static_cast<std::uint32_t>((coarse_ns() - r.start_ns) / 1'000'000);
-  box.store(r);
+  if (box.word(offsetof(Record, number) / 8) != number) return;  // many began since
+  const std::uint64_t took_ns = coarse_ns() - box.word(offsetof(Record, start_ns) / 8);
+  end(box, state, static_cast<std::uint32_t>(took_ns / 1'000'000));
 }
 
 void Recorder::end_at_once(std::uint64_t number) noexcept {
-  constexpr std::size_t kLast = sizeof(Record) / 8 - 1;  // the word of the state
-  auto& box = page_->records[number % book::kRecords];
+  end(page_->records[number % book::kRecords], OpState::kDone, 0);
+}
+
+void Recorder::end(SeqBox<Record>& box, OpState state, std::uint32_t took_ms) noexcept {
+  constexpr std::size_t kLast = sizeof(Record) / 8 - 1;  // the word of the state and of the time
+  static_assert(offsetof(Record, state) == 8 * kLast + 3 &&
+                offsetof(Record, took_ms) == 8 * kLast + 4);
   std::uint64_t word = box.word(kLast);
-  std::uint8_t& state = reinterpret_cast<std::uint8_t*>(&word)[3];
-  state = static_cast<std::uint8_t>((state & ~3) | static_cast<int>(OpState::kDone));
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(&word);
+  bytes[3] = static_cast<std::uint8_t>((bytes[3] & ~3) | static_cast<int>(state));
+  std::memcpy(bytes + 4, &took_ms, sizeof took_ms);
   box.set_word(kLast, word);
 }
 

@@ -38,6 +38,7 @@ class SeqBox {
     std::memcpy(words, &value, sizeof value);
     const std::uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
+#pragma GCC unroll 8
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
@@ -183,6 +184,8 @@ class Recorder {
   book::Page& page() { return *page_; }
 
  private:
+  static void end(SeqBox<book::Record>& box, OpState state, std::uint32_t took_ms) noexcept;
+
   std::unique_ptr<BookView> book_;
   Fd fd_;  // for outsiders
   int mine_ = 0;

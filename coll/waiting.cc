@@ -38,6 +38,10 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
     if (idle_ > kEager) relax();
     return now_and_then;
   }
+  return give_way(lock);
+}
+
+bool Polling::give_way(std::unique_lock<FairMutex>& lock) {
   if (idle_ < spins_ + core_.tuning.yields) {
     lock.unlock();
     yield_core();
@@ -46,8 +50,7 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   }
   fds_.clear();
   bool armed = true;
-  for (std::size_t l = 0; l < core_.links.size(); ++l)
-    if (core_.link_used[l]) armed = core_.links[l]->arm(fds_) && armed;
+  for (const std::size_t l : core_.polled) armed = core_.links[l]->arm(fds_) && armed;
   if (!armed) return true;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
@@ -156,24 +159,22 @@ bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<Fai
   return op->over;
 }
 
-Status Core::wait(Operation* op) {
-  std::unique_lock lock(mutex);
+Status Core::wait(Operation* op, std::unique_lock<FairMutex>& lock) {
+  if (!lock) lock.lock();
   wait_until(op, Clock::time_point::max(), lock);
-  const Status status = std::move(op->status);
+  Status status = std::move(op->status);
   // Others of this core may have what they wait for: they come first, not this rank's next call.
   const bool give_way =
       crowded && op->kind == Operation::Kind::kPlan && !op->group->one_machine && status.ok();
   give_back(op);
-  if (give_way) {
-    lock.unlock();
-    yield_core();
-  }
+  lock.unlock();
+  if (give_way) yield_core();
   return status;
 }
 
 // ---- the end of operations that nobody waits for ---------------------------------------------
 
-void Core::run_callbacks(std::unique_lock<FairMutex>& lock) {
+void Core::call_ended(std::unique_lock<FairMutex>& lock) {
   while (!ended.empty()) {
     std::vector<Ended> now = std::exchange(ended, {});
     lock.unlock();

@@ -72,6 +72,8 @@ class Polling {
   bool turn(std::unique_lock<FairMutex>& lock);
 
  private:
+  bool give_way(std::unique_lock<FairMutex>& lock);
+
   Core& core_;
   const int spins_;
   int idle_ = 0;

@@ -159,8 +159,7 @@ void Core::set_up(const Place& place) {
   for (const Transport* link : links) link_kinds.push_back({link->caps().views});
   for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
   id_bits -= kLaneBits;
-  link_used.assign(links.size(), false);
-  if (shm_link >= 0) link_used[static_cast<std::size_t>(shm_link)] = true;
+  if (shm_link >= 0) use_link(static_cast<std::size_t>(shm_link));
 
   watch = std::make_unique<Watch>(*this);
 

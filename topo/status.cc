@@ -26,9 +26,14 @@ const char* name(Code code) noexcept {
   return "unknown";
 }
 
+const std::string& Status::message() const noexcept {
+  static const std::string none;
+  return message_ ? *message_ : none;
+}
+
 std::string Status::to_string() const {
   if (ok()) return "ok";
-  return std::string(name(code_)) + ": " + message_;
+  return std::string(name(code_)) + ": " + message();
 }
 
 void Status::check() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -40,12 +41,14 @@ class [[nodiscard]] Status {
  public:
   Status() = default;  // ok
   Status(Code code, std::string message, Rank rank = kNoRank)
-      : code_(code), rank_(rank), message_(std::move(message)) {}
+      : code_(code),
+        rank_(rank),
+        message_(std::make_shared<const std::string>(std::move(message))) {}
 
   bool ok() const noexcept { return code_ == Code::kOk; }
   Code code() const noexcept { return code_; }
   Rank rank() const noexcept { return rank_; }
-  const std::string& message() const noexcept { return message_; }
+  const std::string& message() const noexcept;
   // "peer failed: rank 3 on host b: connection closed"
   std::string to_string() const;
   // Throws Error with to_string() unless ok.
@@ -54,7 +57,7 @@ class [[nodiscard]] Status {
  private:
   Code code_ = Code::kOk;
   Rank rank_ = kNoRank;
-  std::string message_;
+  std::shared_ptr<const std::string> message_;  // null: empty
 };
 
 }  // namespace weft

@@ -19,16 +19,14 @@ class Completions {
  public:
   void add(std::uint64_t id, Code code) { all_.push_back({.id = id, .code = code}); }
   std::size_t size() const { return all_.size() - handed_; }
-  bool empty() const { return size() == 0; }
+  bool empty() const { return all_.empty(); }
   // Fills `out` and returns how many.
   std::size_t hand_out(std::span<Completion> out) {
+    if (empty()) return 0;
     const std::size_t n = std::min(out.size(), size());
     std::copy_n(begin(), n, out.begin());
     handed_ += n;
-    if (empty()) {
-      all_.clear();
-      handed_ = 0;
-    }
+    forget_handed();
     return n;
   }
   // Those whose id has these upper 32 bits: see Transport::cancel().
@@ -36,13 +34,19 @@ class Completions {
     all_.erase(std::remove_if(begin(), all_.end(),
                               [=](const Completion& c) { return c.id >> 32 == id_high; }),
                all_.end());
+    forget_handed();
   }
 
  private:
+  void forget_handed() {
+    if (size() != 0) return;
+    all_.clear();
+    handed_ = 0;
+  }
   std::vector<Completion>::iterator begin() {
     return all_.begin() + static_cast<std::ptrdiff_t>(handed_);
   }
-  std::vector<Completion> all_;  // waiting: [handed_, size)
+  std::vector<Completion> all_;  // waiting: [handed_, size), at least one unless it is empty
   std::size_t handed_ = 0;
 };
 

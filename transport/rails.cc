@@ -44,30 +44,30 @@ Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
   options.spread_bytes = std::max(options.spread_bytes, options.copied_bytes);
 }
 
-Rails::State::Peer& Rails::State::peer(Rank rank) {
+Rails::State::Peer& Rails::State::make_peer(Rank rank) {
   std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
-  if (!p) {
-    p = std::make_unique<Peer>(&memory);
-    p->lanes.resize(inner.size());
-    p->paths.resize(inner.size());
-    known.push_back(rank);
-    for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
-    p->in = p->out;
-  }
+  p = std::make_unique<Peer>();
+  p->lanes.resize(inner.size());
+  p->paths.resize(inner.size());
+  known.push_back(rank);
+  for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
+  p->in = p->out;
   return *p;
 }
 
 // ---- slots ---------------------------------------------------------------------------------
 
+void Rails::State::add_slot() {
+  free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
+  slots.push_back(std::make_unique<Slot>());
+}
+
 std::uint32_t Rails::State::take(Use use) {
-  std::uint32_t s = static_cast<std::uint32_t>(slots.size());
-  if (free_slots.empty()) {
-    slots.emplace_back();
-  } else {
-    s = free_slots.back();
-    free_slots.pop_back();
-  }
-  Slot& slot = slots[s];
+  if (free_slots.empty()) [[unlikely]]
+    add_slot();
+  const std::uint32_t s = free_slots.back();
+  free_slots.pop_back();
+  Slot& slot = *slots[s];
   slot.use = use;
   slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
   slot.rail = slot.hold = slot.want = -1;
@@ -75,7 +75,7 @@ std::uint32_t Rails::State::take(Use use) {
 }
 
 void Rails::State::free(std::uint32_t s) {
-  slots[s].use = Use::kFree;
+  slots[s]->use = Use::kFree;
   free_slots.push_back(s);
 }
 
@@ -92,7 +92,7 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
     Peer& p = peer(t.peer);
     const bool sends = t.kind == Transfer::Kind::kSend;
     const std::uint32_t s = take(sends ? Use::kSend : Use::kRecv);
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     slot.t = t;
     slot.home = static_cast<std::uint8_t>(home);
     if (!sends) {
@@ -108,7 +108,7 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
         slot.t.head = &slot.head;
       }
     }
-    p.sends[t.tag] = s;
+    p.sends.set(t.tag, s);
     ++retained;
     place(s, out_rail(p, slot));
   }
@@ -117,7 +117,7 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
 
 // Hands a message to a lane, where that is up; else it waits.
 void Rails::State::place(std::uint32_t s, int rail) {
-  Slot& slot = slots[s];
+  Slot& slot = *slots[s];
   const auto r = static_cast<std::size_t>(rail);
   Peer& p = peer(slot.t.peer);
   Lane& l = p.lanes[r];
@@ -180,7 +180,7 @@ int Rails::State::in_rail(Peer& p, Slot& slot) {
 void Rails::State::place_waiting(Rank rank) {
   Peer& p = peer(rank);
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     if (slot.t.peer != rank || slot.rail >= 0 || slot.hold >= 0) continue;
     if (slot.use == Use::kSend && !slot.acked) {
       ++counters.replayed;
@@ -199,7 +199,7 @@ void Rails::State::handle(int rail, const Completion& c) {
   const auto high = static_cast<std::uint32_t>(c.id >> 32);
   const std::uint32_t s = high & ((1u << kIndexBits) - 1);
   if (s >= slots.size()) return;
-  Slot& slot = slots[s];
+  Slot& slot = *slots[s];
   const std::uint32_t nonce = slot.nonce & ((1u << (32 - kIndexBits)) - 1);
   if (!slot.busy || slot.rail != rail || nonce != high >> kIndexBits) return;
   const Rank rank = slot.t.peer;
@@ -266,34 +266,38 @@ void Rails::State::handle(int rail, const Completion& c) {
 void Rails::State::progress() noexcept {
   ++polls;
   bool any = false;
-  for (int r = 0; r < nrails(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (!used[at] || (expected[at] == 0 && polls % kSeldom != 0)) continue;
-    const std::size_t n = inner[at]->poll(polled);
+  const bool seldom = polls % kSeldom == 0;
+  for (std::size_t r = 0; r < used.size(); ++r) {
+    if (!used[r] || (expected[r] == 0 && !seldom)) continue;
+    const std::size_t n = inner[r]->poll(polled);
     any = any || n != 0;
-    for (std::size_t i = 0; i < n; ++i) handle(r, polled[i]);
+    for (std::size_t i = 0; i < n; ++i) handle(static_cast<int>(r), polled[i]);
   }
-  while (!failed.empty()) {
-    const std::vector<Failed> now = std::exchange(failed, {});
-    for (const Failed& f : now)
-      if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause, true);
-  }
-  idle = any ? 0 : idle + 1;
+  while (!failed.empty()) take_out_failed();
   // At once, not when there is time: who gets its last message now may not poll again for long,
   // and its peer waits for the receipt.
-  send_urgent_receipts();
-  if (attention || idle % options.polls_per_look == options.polls_per_look - 1 || polls % 256 == 0)
-    look();
+  if (!urgent.empty()) send_urgent_receipts();
+  idle = any ? 0 : idle + 1;
+  if (!attention && idle + 1 < options.polls_per_look && polls % 256 != 0) return;
+  idle = -1;
+  look();
+}
+
+void Rails::State::take_out_failed() {
+  const std::vector<Failed> now = std::exchange(failed, {});
+  for (const Failed& f : now)
+    if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause, true);
 }
 
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
   Face& face = faces[static_cast<std::size_t>(f)];
+  const bool round = f <= std::exchange(last_polled, f);
   if (face.handed == face.done.size()) {
     face.done.clear();
     face.handed = 0;
-    if (f <= last_polled) progress();  // once for all faces that are polled one after the other
+    if (round) progress();  // once for all faces that are polled one after the other
+    if (face.done.empty()) return 0;
   }
-  last_polled = f;
   const std::size_t n = std::min(out.size(), face.done.size() - face.handed);
   std::copy_n(face.done.begin() + static_cast<std::ptrdiff_t>(face.handed), n, out.begin());
   face.handed += n;
@@ -302,7 +306,7 @@ std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
 
 void Rails::State::cancel(std::uint32_t id_high) noexcept {
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
         slot.t.id >> 32 != id_high)
       continue;

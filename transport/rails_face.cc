@@ -97,7 +97,7 @@ void Rails::settle() noexcept {
 bool Rails::settled() const noexcept {
   if (state_->retained > 0) return false;
   return std::none_of(state_->slots.begin(), state_->slots.end(),
-                      [](const Slot& s) { return s.use == Use::kReceiptOut && s.busy; });
+                      [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
 }
 
 void Rails::poll() noexcept { state_->progress(); }

@@ -131,7 +131,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
   l.down_at = paths->now_us();
   l.cause = cause;
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     if (slot.use == Use::kFree || slot.t.peer != rank || slot.rail != rail) continue;
     unplace(slot);
     if (slot.use == Use::kReceiptIn || slot.use == Use::kReceiptOut) {
@@ -156,8 +156,8 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
 void Rails::State::settle_lane(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
   for (const std::uint64_t tag : l.theirs) acknowledged(rank, tag);
-  for (Slot& slot : slots)
-    if (slot.use == Use::kSend && slot.t.peer == rank && slot.hold == rail) slot.hold = -1;
+  for (const auto& slot : slots)
+    if (slot->use == Use::kSend && slot->t.peer == rank && slot->hold == rail) slot->hold = -1;
   const Lane old = std::exchange(l, {});
   l.is = Lane::Is::kDown;
   l.generation = old.generation;

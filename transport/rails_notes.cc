@@ -172,13 +172,13 @@ void Rails::State::say_move(Rank rank) {
   Peer& p = peer(rank);
   std::string body(1, 'E');
   std::size_t tags = 0;
-  for (const auto& [tag, s] : p.sends) {
-    const Slot& slot = slots[s];
-    if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) continue;
+  p.sends.for_each([&](std::uint64_t tag, std::uint32_t s) {
+    const Slot& slot = *slots[s];
+    if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
     put(body, tag);
     put(body, static_cast<std::uint8_t>(slot.rail));
     if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
-  }
+  });
   std::string head(1, 'M');
   for (const Table& table : p.out) put(head, table);
   say(rank, head + body.substr(1), true);
@@ -265,7 +265,7 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
       for (const std::uint64_t have : some) p.elsewhere.erase(have);
   }
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     if (slot.use != Use::kRecv || slot.t.peer != rank) continue;
     slot.want = -1;
     const int to = in_rail(p, slot);

@@ -19,7 +19,7 @@ void Rails::State::start(Rank rank, int rail) {
 void Rails::State::post_receipt_receive(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
   const std::uint32_t s = take(Use::kReceiptIn);
-  Slot& slot = slots[s];
+  Slot& slot = *slots[s];
   slot.number = l.posted_below++;
   slot.copy.resize(sizeof(Receipt));
   slot.t = {};
@@ -37,7 +37,7 @@ void Rails::State::send_receipt(Rank rank, int rail) {
   if (l.is != Lane::Is::kUp) return;
   do {
     const std::uint32_t s = take(Use::kReceiptOut);
-    Slot& slot = slots[s];
+    Slot& slot = *slots[s];
     Receipt receipt;
     receipt.count = static_cast<std::uint32_t>(std::min(l.untold.size(), Receipt::kTags));
     // While a move is on its way the peer must not forget what it has received: see say_move().
@@ -60,7 +60,6 @@ void Rails::State::send_receipt(Rank rank, int rail) {
 }
 
 void Rails::State::send_urgent_receipts() {
-  if (urgent.empty()) return;
   for (const auto& [rank, rail] : urgent)
     if (lane(rank, rail).urgent) send_receipt(rank, rail);
   urgent.clear();
@@ -91,10 +90,9 @@ void Rails::State::receipt_came(const Slot& slot) {
 
 void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {
   Peer& p = peer(rank);
-  const auto it = p.sends.find(tag);
-  if (it == p.sends.end()) return;  // given up
-  const std::uint32_t s = it->second;
-  Slot& slot = slots[s];
+  const std::uint32_t s = p.sends.find(tag);
+  if (s == TagTable::kNone) return;  // given up
+  Slot& slot = *slots[s];
   if (slot.acked) return;
   slot.acked = true;
   if (!slot.busy) finish_send(s);
@@ -110,7 +108,7 @@ void Rails::State::report(Slot& slot) {
 }
 
 void Rails::State::finish_send(std::uint32_t s) {
-  Slot& slot = slots[s];
+  Slot& slot = *slots[s];
   const Rank rank = slot.t.peer;
   Peer& p = peer(rank);
   unplace(slot);

@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "transport/rails.h"
+#include "transport/rails_tags.h"
 
 namespace weft {
 
@@ -112,10 +112,9 @@ struct Rails::State {
   };
 
   struct Peer {
-    explicit Peer(std::pmr::memory_resource* memory) : sends(memory) {}
     std::vector<Lane> lanes;
     std::vector<Path> paths;
-    std::pmr::unordered_map<std::uint64_t, std::uint32_t> sends;                // slot by tag
+    TagTable sends;                                                             // slot by tag
     std::vector<Table> out, in;                                                 // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
@@ -147,8 +146,10 @@ struct Rails::State {
   void post(int home, std::span<const Transfer> transfers) noexcept;
   std::size_t poll(int face, std::span<Completion> out) noexcept;
   void progress() noexcept;
+  void take_out_failed();
   void cancel(std::uint32_t id_high) noexcept;
   std::uint32_t take(Slot::Use use);
+  void add_slot();
   void free(std::uint32_t s);
   void place(std::uint32_t s, int rail);
   void place_waiting(Rank rank);
@@ -217,7 +218,11 @@ struct Rails::State {
   void hear_move(Rank rank, std::string_view body, bool last);
   void say_lane(Rank rank, char kind, int rail, std::string_view text = {});
 
-  Peer& peer(Rank rank);
+  Peer& peer(Rank rank) {
+    Peer* const known_one = peers[static_cast<std::size_t>(rank)].get();
+    return known_one ? *known_one : make_peer(rank);
+  }
+  Peer& make_peer(Rank rank);
   Lane& lane(Rank rank, int rail) { return peer(rank).lanes[static_cast<std::size_t>(rail)]; }
   int nrails() const { return static_cast<int>(inner.size()); }
 
@@ -227,13 +232,12 @@ struct Rails::State {
   RailsOptions options;
   Caps caps;
   std::uint64_t own_bit;
-  std::pmr::unsynchronized_pool_resource memory;  // every message takes some and gives it back
-  std::vector<std::unique_ptr<Peer>> peers;       // by rank; null: nothing to do with it so far
-  std::vector<Rank> known;                        // those that are not null
-  std::deque<Slot> slots;
+  std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: nothing to do with it so far
+  std::vector<Rank> known;                   // those that are not null
+  std::vector<std::unique_ptr<Slot>> slots;
   std::vector<std::uint32_t> free_slots;
   std::vector<Face> faces;
-  std::vector<bool> used;                    // rails that are polled
+  std::vector<std::uint8_t> used;            // rails that are polled
   std::vector<std::uint32_t> expected;       // by rail: completions and receipts to come soon
   std::vector<std::vector<Transfer>> batch;  // by rail
   std::vector<std::pair<Rank, int>> urgent;  // lanes with urgent receipts
@@ -246,7 +250,7 @@ struct Rails::State {
   std::vector<Failed> failed;  // lanes whose transport reported an error
   bool attention = false;      // look at once
   bool warned = false;         // that datagrams do not pass
-  int idle = 0;
+  int idle = 0;                // polls without a completion since the last look
   std::uint64_t polls = 0;
   int last_polled = 0;                // face
   std::array<Completion, 32> polled;  // of one progress()

@@ -7,7 +7,7 @@ namespace weft::shm {
 
 void ShmTransport::complete(std::uint64_t id, const void* view, std::uint64_t token,
                             Code code) noexcept {
-  completions_.push_back({id, code, view, token});
+  completions_.push_back({.id = id, .code = code, .view = view, .token = token});
 }
 
 std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {

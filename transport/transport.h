@@ -58,9 +58,9 @@ struct Transfer {
 struct Completion {
   std::uint64_t id = 0;
   Code code = Code::kOk;       // not kOk: the transfer failed, cause(peer) says why
+  std::int8_t rail = -1;       // that the message came over, where rails stand in for each other
   const void* view = nullptr;  // kView: the bytes
   std::uint64_t token = 0;     // kView: what release() takes
-  std::int8_t rail = -1;       // that the message came over, where rails stand in for each other
 };
 
 struct Caps {

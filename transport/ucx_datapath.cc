@@ -59,7 +59,7 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
                      : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
                  t.peer);
       complete(t.id, Code::kInvalidArgument);
-    } else if (!connect(peer)) {
+    } else if (!connected(peer)) {
       complete(t.id, peer.failure.code());
     } else if (t.kind == Transfer::Kind::kSend) {
       post_send(t, peer);
@@ -74,7 +74,7 @@ void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
   ucp_request_param_t param = request_param(slot);
   param.cb.send = &UcxTransport::on_sent;
   void* request = slot->headed
-                      ? send_with_head(t, peer, slot)
+                      ? send_with_head(t, peer, slot, param)
                       : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
   if (UCS_PTR_IS_PTR(request)) {
     slot->request = request;
@@ -92,7 +92,7 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   // what came only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
-  void* request = slot->headed ? recv_with_head(t, peer, slot)
+  void* request = slot->headed ? recv_with_head(t, peer, slot, param)
                                : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
                                                   ucx_tag(peer.rank, t.tag), kWholeTag, &param);
   if (!UCS_PTR_IS_PTR(request)) {
@@ -243,18 +243,19 @@ void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) n
   if (slot->stashed) [[unlikely]] {
     stash_filled(*slot, status);
   } else if (slot->state == Slot::State::kActive) {
+    const bool front = slot->headed && slot->recv;
+    const bool fine =
+        status == UCS_OK && (front ? took_with_head(*slot, length) : length == slot->bytes);
     Peer& peer = peers_[static_cast<std::size_t>(slot->peer)];
-    complete(slot->id, outcome(peer, *slot, status, length));
+    complete(slot->id, fine ? Code::kOk : outcome(peer, *slot, status, length));
   }
   slot->state = Slot::State::kFree;
   slot->next_free = std::exchange(free_slots_, slot);
 }
 
+// Of a transfer that is not as it should be.
 Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length) {
   if (slot.headed && slot.recv && status == UCS_OK) return outcome_with_head(peer, slot, length);
-  if (status == UCS_OK && length == slot.bytes) [[likely]] {
-    return Code::kOk;
-  }
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
     if (status == UCS_OK) head_of(slot.data, std::min(length, slot.bytes), peer.disputed);
     peer.note = mismatch(peer, slot.bytes,
@@ -273,14 +274,15 @@ Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::siz
   return Code::kTransport;
 }
 
+void UcxTransport::add_slot() {
+  free_slots_ = &slots_.emplace_back();
+  free_slots_->owner = this;
+}
+
 UcxTransport::Slot* UcxTransport::take_slot(const Transfer& t, bool recv) {
-  Slot* slot = free_slots_;
-  if (slot == nullptr) {
-    slot = &slots_.emplace_back();
-    slot->owner = this;
-  } else {
-    free_slots_ = slot->next_free;
-  }
+  if (free_slots_ == nullptr) [[unlikely]]
+    add_slot();
+  Slot* slot = std::exchange(free_slots_, free_slots_->next_free);
   slot->id = t.id;
   slot->bytes = t.bytes;
   slot->data = t.data;

@@ -18,11 +18,10 @@ constexpr int kStashAtOnce = 8;
 
 }  // namespace
 
-void* UcxTransport::send_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept {
+void* UcxTransport::send_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                                   ucp_request_param_t& param) noexcept {
   Room& room = *slot->room;
   room.head = {kMagic, *t.head};
-  ucp_request_param_t param = request_param(slot);
-  param.cb.send = &UcxTransport::on_sent;
   const ucp_tag_t tag = ucx_tag(rank_, t.tag);
   if (t.bytes <= Room::kShort) {
     static_assert(offsetof(Room, data) == sizeof(WireHead));
@@ -36,13 +35,10 @@ void* UcxTransport::send_with_head(const Transfer& t, Peer& peer, Slot* slot) no
   return ucp_tag_send_nbx(peer.ep, room.pieces, 2, tag, &param);
 }
 
-void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept {
+void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                                   ucp_request_param_t& param) noexcept {
   Room& room = *slot->room;
   slot->expected = t.head->sign;
-  room.head = {};
-  ucp_request_param_t param = request_param(slot);
-  param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  param.cb.recv = &UcxTransport::on_received;
   const ucp_tag_t tag = ucx_tag(peer.rank, t.tag);
   if (!sink_) sink_ = std::make_unique_for_overwrite<std::byte[]>(kSink);
   std::size_t n = 0;
@@ -59,14 +55,18 @@ void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Slot* slot) no
   return ucp_tag_recv_nbx(worker_.get(), room.pieces, n, tag, ~ucp_tag_t{0}, &param);
 }
 
-// Of a receive that UCX is content with.
-Code UcxTransport::outcome_with_head(Peer& peer, Slot& slot, std::size_t length) {
+// Whether a receive that UCX is content with got what it expected; then it is where it belongs.
+bool UcxTransport::took_with_head(const Slot& slot, std::size_t length) noexcept {
   const Room& room = *slot.room;
-  if (length == sizeof(WireHead) + slot.bytes && room.head.magic == kMagic &&
-      room.head.head.sign == slot.expected) [[likely]] {
-    if (slot.bytes && slot.bytes <= Room::kShort) std::memcpy(slot.data, room.data, slot.bytes);
-    return Code::kOk;
-  }
+  if (length != sizeof(WireHead) + slot.bytes || room.head.magic != kMagic ||
+      room.head.head.sign != slot.expected)
+    return false;
+  if (slot.bytes && slot.bytes <= Room::kShort) std::memcpy(slot.data, room.data, slot.bytes);
+  return true;
+}
+
+Code UcxTransport::outcome_with_head(Peer& peer, const Slot& slot, std::size_t length) {
+  const Room& room = *slot.room;
   const bool known = head_of(&room.head, std::min(length, sizeof room.head), peer.disputed);
   peer.note =
       mismatch(peer, slot.bytes, fmt::format("{} bytes", length - (known ? sizeof room.head : 0)));

@@ -108,8 +108,12 @@ class UcxTransport final : public Transport {
   }
   void post_send(const Transfer& t, Peer& peer) noexcept;
   void post_recv(const Transfer& t, Peer& peer) noexcept;
+  bool connected(Peer& peer) noexcept {
+    return (peer.ep != nullptr && peer.failure.ok()) || connect(peer);
+  }
   bool connect(Peer& peer) noexcept;
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
+  void add_slot();
   Slot* take_slot(const Transfer& t, bool recv);
   void finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept;
   Code outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length);
@@ -121,9 +125,12 @@ class UcxTransport final : public Transport {
   bool drop_leftovers(Rank rank) noexcept;
 
   // ucx_heads.cc
-  void* send_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
-  void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot) noexcept;
-  Code outcome_with_head(Peer& peer, Slot& slot, std::size_t length);
+  void* send_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                       ucp_request_param_t& param) noexcept;
+  void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                       ucp_request_param_t& param) noexcept;
+  static bool took_with_head(const Slot& slot, std::size_t length) noexcept;
+  Code outcome_with_head(Peer& peer, const Slot& slot, std::size_t length);
   static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
   bool headed(const Transfer& t) const { return t.head && t.bytes <= kMostWithHead; }
   Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
