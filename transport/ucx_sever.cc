@@ -39,7 +39,7 @@ bool UcxTransport::meet(Rank rank, std::string_view theirs) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return false;
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.failure.ok() && !drop_leftovers(rank)) return false;
-  peer.address = std::string(theirs);
+  if (!take_address(peer, theirs)) return false;
   peer.failure = {};
   peer.note = {};
   peer.ep = nullptr;
