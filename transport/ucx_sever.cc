@@ -55,9 +55,10 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   std::erase_if(stash_, [rank](const auto& s) { return s->peer == rank && s->here; });
   std::vector<std::byte> sink;
   const ucp_tag_t from = ucx_tag(rank, 0);
+  int most = kPolls;  // of a peer that sends on and on, no more
   for (ucp_tag_recv_info_t info; ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 0, &info);) {
     ucp_tag_message_h message =
-        info.length <= kMostWithHead + sizeof(WireHead)
+        most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
             ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)
             : nullptr;
     bool whole = message != nullptr;

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <list>
 #include <string>
 #include <string_view>
@@ -75,6 +76,7 @@ class FakeUcx {
                         UCS_ERR_CONNECTION_RESET);
   }
 
+  std::function<void()> on_progress;
   bool slow = false;    // a message's bytes come after it was matched
   bool prompt = false;  // sends leave by themselves
   std::list<Endpoint> endpoints;
@@ -131,6 +133,7 @@ class FakeUcx {
   }
   unsigned progress() {
     unsigned n = 0;
+    if (on_progress) on_progress();
     ++busy;
     for (auto it = requests.begin(); it != requests.end(); ++it)
       if (it->matched && !it->done) fill(*it), ++n;

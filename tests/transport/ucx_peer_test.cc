@@ -83,5 +83,26 @@ TEST(UcxPeer, IsMetWhereItsAddressIsWhole) {
   EXPECT_TRUE(transport->meet(1, address));
 }
 
+// What it sent over a connection that has ended is dropped before it is met again.
+TEST(UcxPeer, IsNotDroppedForEver) {
+  FakeUcx& fake = FakeUcx::get();
+  const auto transport = rank_0_of_3();
+  std::byte byte{};
+  Transfer t;
+  t.kind = Transfer::Kind::kRecv;
+  t.peer = 1;
+  t.data = &byte;
+  t.bytes = 1;
+  transport->post({&t, 1});
+  fake.lose(fake.endpoints.front());
+  transport->sever(1);
+  const std::string address = transport->reopen(1);
+  fake.slow = true;
+  fake.on_progress = [&] { fake.arrive(ucp_tag_t{1} << kTagBits | 5, headed(1)); };
+  EXPECT_FALSE(transport->meet(1, address));
+  fake.on_progress = nullptr;
+  fake.slow = false;
+}
+
 }  // namespace
 }  // namespace weft::testing
