@@ -57,10 +57,9 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   const ucp_tag_t from = ucx_tag(rank, 0);
   int most = kPolls;  // of a peer that sends on and on, no more
   for (ucp_tag_recv_info_t info; ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 0, &info);) {
-    ucp_tag_message_h message =
-        most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
-            ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)
-            : nullptr;
+    ucp_tag_message_h message = most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
+                                    ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)
+                                    : nullptr;
     bool whole = message != nullptr;
     if (whole) {
       sink.resize(info.length);

@@ -305,9 +305,8 @@ void VerbsTransport::free_window(Peer& peer, Window& window) {
 
 void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& peer : peers_)
-    drop_unclaimed(peer, [&](const Unclaimed& message) {
-      return (message.front.tag & mask) == (tag & mask);
-    });
+    drop_unclaimed(
+        peer, [&](const Unclaimed& message) { return (message.front.tag & mask) == (tag & mask); });
 }
 
 Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,

@@ -330,11 +330,14 @@ TEST_F(Guest, QueuesAreAsManyAndAsDeepAsTheVariablesSay) {
     const int slots = 2 * a.qps * a.slots * a.slot_bytes;
     for (const char* device : {"rxe_h0r0", "rxe_h0r1", "rxe_h1r0", "rxe_h1r1"}) {
       EXPECT_EQ(lines(fmt::format("link {}/1 .*type RC state RTS .*comm weft", device)), a.qps)
-          << device << "\n" << held;
+          << device << "\n"
+          << held;
       EXPECT_EQ(lines(fmt::format("dev {} .*cqe {} .*comm weft", device, entries)), 1)
-          << device << ": " << entries << " completions\n" << held;
+          << device << ": " << entries << " completions\n"
+          << held;
       EXPECT_EQ(lines(fmt::format("dev {} .*mrlen {} .*comm weft", device, slots)), 1)
-          << device << ": " << slots << " bytes of slots\n" << held;
+          << device << ": " << slots << " bytes of slots\n"
+          << held;
     }
   }
 }
