@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -29,8 +30,11 @@ std::string to_hex(const std::string& bytes) {
 }
 std::string from_hex(const std::string& text) {
   std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    unsigned char byte = 0;  // where it is none: VerbsPort::decode() knows a port when it sees one
+    std::from_chars(text.data() + i, text.data() + i + 2, byte, 16);
+    bytes += static_cast<char>(byte);
+  }
   return bytes;
 }
 
@@ -90,15 +94,22 @@ std::string VerbsPair::offer() {
   return j.dump();
 }
 
-void VerbsPair::connect(const std::string& theirs) {
+void VerbsPair::connect(const std::string& theirs) try {
   const auto j = nlohmann::json::parse(theirs);
-  const VerbsPath path = verbs_path(device_, VerbsPort::decode(from_hex(j["port"])));
+  const VerbsPath path = verbs_path(device_, VerbsPort::decode(from_hex(j.at("port"))));
   path_ = fmt::format("{} {}", device_.where(), weft::to_string(path));
-  for (std::size_t i = 0; i < qps_.size(); ++i)
-    qps_[i]->connect(path, {j["qps"][i][0], j["qps"][i][1]});
-  their_address_ = j["address"];
-  their_rkey_ = j["rkey"];
-  their_key_ = j["key"];
+  for (std::size_t i = 0; i < qps_.size(); ++i) {
+    const auto& name = j.at("qps").at(i);
+    qps_[i]->connect(path, {name.at(0), name.at(1)});
+  }
+  their_address_ = j.at("address");
+  their_rkey_ = j.at("rkey");
+  their_key_ = j.at("key");
+} catch (const nlohmann::json::exception& e) {
+  throw Error(
+      fmt::format("the other end offers no queue pairs that make sense ({}); run the same "
+                  "build of weft at both ends",
+                  e.what()));
 }
 
 void VerbsPair::prepare(const PairRole& role) {

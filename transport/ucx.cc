@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "topo/log.h"
 #include "topo/yield.h"
+#include "transport/crc32c.h"
 #include "transport/ucx_config.h"
 #include "transport/ucx_transport.h"
 
@@ -73,7 +75,8 @@ UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
     peer.owner = this;
     peer.rank = r;
     peer.where = where;
-    peer.address = text.substr(1);
+    if (!take_address(peer, std::string_view(text).substr(1)))
+      throw Error(where + ": ucx: its address is not whole; run the same build of weft everywhere");
   }
   log().debug("ucx: rank {} ready on device {}", rank_, device_);
 }
@@ -104,9 +107,23 @@ std::string UcxTransport::worker_address() const {
   std::size_t length = 0;
   check(ucp_worker_get_address(worker_.get(), &address, &length), device_,
         "ucp_worker_get_address");
-  std::string bytes(reinterpret_cast<const char*>(address), length);
+  const std::string_view bytes(reinterpret_cast<const char*>(address), length);
+  const std::uint32_t sum = crc32c(bytes.data(), bytes.size());
+  std::string text(reinterpret_cast<const char*>(&sum), sizeof sum);
+  text += bytes;
   ucp_worker_release_address(worker_.get(), address);
-  return bytes;
+  return text;
+}
+
+// UCX is not told how long an address is: of one that is cut short, it would read what follows.
+bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
+  std::uint32_t sum = 0;
+  if (travelled.size() <= sizeof sum) return false;
+  std::memcpy(&sum, travelled.data(), sizeof sum);
+  travelled.remove_prefix(sizeof sum);
+  if (crc32c(travelled.data(), travelled.size()) != sum) return false;
+  peer.address = travelled;
+  return true;
 }
 
 // Sends that were completed may still sit in UCX's buffers: they are flushed before the sockets

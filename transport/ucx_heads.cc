@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x7765'6674'4865'6164;
 constexpr std::size_t kSink = std::size_t{1} << 20;
 constexpr int kStashAtOnce = 8;
+constexpr std::size_t kMostStashed = 256;
 
 }  // namespace
 
@@ -106,10 +107,12 @@ Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
   if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
   const ucp_tag_t wire = ucx_tag(std::max(peer, 0), tag & tag_mask());
   const ucp_tag_t wire_mask = (peer < 0 ? 0 : ~tag_mask()) | (mask & tag_mask());
-  for (int i = 0; i < kStashAtOnce; ++i) {
+  for (int i = 0; i < kStashAtOnce && stash_.size() < kMostStashed; ++i) {
     ucp_tag_recv_info_t info;
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) break;
-    Peer& from = peers_[static_cast<std::size_t>(info.sender_tag >> tag_bits_)];
+    const auto source = static_cast<std::size_t>(info.sender_tag >> tag_bits_);
+    if (source >= peers_.size()) break;  // no rank of this job
+    Peer& from = peers_[source];
     if (info.length > kMostWithHead + sizeof(WireHead) || !from.failure.ok()) break;
     stash(from, info.sender_tag & tag_mask(), info.length);
   }

@@ -39,7 +39,7 @@ bool UcxTransport::meet(Rank rank, std::string_view theirs) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return false;
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   if (!peer.failure.ok() && !drop_leftovers(rank)) return false;
-  peer.address = std::string(theirs);
+  if (!take_address(peer, theirs)) return false;
   peer.failure = {};
   peer.note = {};
   peer.ep = nullptr;
@@ -55,11 +55,11 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   std::erase_if(stash_, [rank](const auto& s) { return s->peer == rank && s->here; });
   std::vector<std::byte> sink;
   const ucp_tag_t from = ucx_tag(rank, 0);
+  int most = kPolls;  // of a peer that sends on and on, no more
   for (ucp_tag_recv_info_t info; ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 0, &info);) {
-    ucp_tag_message_h message =
-        info.length <= kMostWithHead + sizeof(WireHead)
-            ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)
-            : nullptr;
+    ucp_tag_message_h message = most-- > 0 && info.length <= kMostWithHead + sizeof(WireHead)
+                                    ? ucp_tag_probe_nb(worker_.get(), from, ~tag_mask(), 1, &info)
+                                    : nullptr;
     bool whole = message != nullptr;
     if (whole) {
       sink.resize(info.length);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topo/topology.h"
@@ -99,7 +100,8 @@ class UcxTransport final : public Transport {
 
   // ucx.cc
   void set_up(const Nic& rail, int nranks);
-  std::string worker_address() const;
+  std::string worker_address() const;  // as it travels
+  static bool take_address(Peer& peer, std::string_view travelled);
 
   // ucx_datapath.cc
   ucp_tag_t tag_mask() const { return (ucp_tag_t{1} << tag_bits_) - 1; }

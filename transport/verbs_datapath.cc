@@ -251,6 +251,8 @@ void VerbsTransport::on_completion(const ibv_wc& completion) {
                       : ""));
   } else if (completion.wr_id & kIsSend) {
     on_sent(lane, static_cast<std::uint32_t>(completion.wr_id));
+  } else if (!(completion.wc_flags & IBV_WC_WITH_IMM)) {
+    refuse(*lane.peer, "a message without immediate data");
   } else {
     on_arrival(lane, ntohl(completion.imm_data));
   }
@@ -276,14 +278,14 @@ void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
   const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
                         static_cast<int>(what.index) == lane.recv_credits.next();
   if (!lane.send_credits.heard(what.taken) || !in_order) {
-    fail(peer, Code::kInternal, "slots out of order: do all ranks run the same build of weft?");
-    return;
-  }
-  if (what.kind == VerbsImmediate::Kind::kMessage) {
+    refuse(peer, "slots out of order");
+  } else if (what.kind == VerbsImmediate::Kind::kMessage) {
     on_message(lane, lane.ring + what.index * slot_bytes_);
     lane.recv_credits.took();
   } else if (what.kind == VerbsImmediate::Kind::kWindow) {
     on_window(peer, what.index);
+  } else if (what.kind != VerbsImmediate::Kind::kEmpty) {
+    refuse(peer, "immediate data of no kind");
   }
 }
 

@@ -18,6 +18,11 @@ void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcep
   end_all(peer, code, true);
 }
 
+// What a peer of this build never says. Nothing more that it says is looked at.
+void VerbsTransport::refuse(Peer& peer, const char* what) noexcept {
+  fail(peer, Code::kTransport, fmt::format("{}: do all ranks run the same build of weft?", what));
+}
+
 // `told`: the transfers complete with the code; otherwise they are forgotten.
 void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
   const auto end = [&](std::uint64_t id) {

@@ -51,6 +51,7 @@ void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
     // find() returns any of several of one tag; the first is wanted.
     const auto first = peer.unclaimed.lower_bound(t.tag);
     const Unclaimed message = std::move(first->second);
+    peer.unclaimed_bytes -= message.cost();
     peer.unclaimed.erase(first);
     if (!agrees(t, peer, message.front, message.head)) {
       complete(t.id, Code::kMismatch);
@@ -87,15 +88,15 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
     return;
   }
   const bool data = front.what == VerbsMessage::kData;
-  if (data && front.bytes > most_in_slot_) {
-    fail(peer, Code::kInternal, "a slot's content makes no sense: do all ranks run one build?");
+  if (data ? front.bytes > most_in_slot_ : front.what != VerbsMessage::kAnnounce) {
+    refuse(peer, "a slot's content makes no sense");
     return;
   }
   const auto found = peer.wanted.lower_bound(front.tag);
   if (found == peer.wanted.end() || found->first != front.tag) {
     Unclaimed message{front, head, {}};
     if (data) message.bytes.assign(body, body + front.bytes);
-    peer.unclaimed.emplace(front.tag, std::move(message));
+    keep(peer, std::move(message));
     return;
   }
   const Transfer t = found->second;
@@ -107,6 +108,28 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
   } else {
     on_announced(peer, t, front.number);
   }
+}
+
+void VerbsTransport::keep(Peer& peer, Unclaimed message) {
+  if (peer.unclaimed_bytes + message.cost() > settings_.unclaimed_bytes) {
+    fail(peer, Code::kTransport,
+         fmt::format("messages of it that no receive has asked for yet take more than {} bytes; "
+                     "raise WEFT_VERBS_UNCLAIMED_BYTES, or let it run less far ahead",
+                     settings_.unclaimed_bytes));
+    return;
+  }
+  peer.unclaimed_bytes += message.cost();
+  peer.unclaimed.emplace(message.front.tag, std::move(message));
+}
+
+// Drops what nobody has asked for, where that is so.
+template <class Which>
+void VerbsTransport::drop_unclaimed(Peer& peer, Which which) {
+  std::erase_if(peer.unclaimed, [&](const auto& item) {
+    if (!which(item.second)) return false;
+    peer.unclaimed_bytes -= item.second.cost();
+    return true;
+  });
 }
 
 bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front,
@@ -213,6 +236,11 @@ void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const 
   const auto found = long_sends_.find(front.number);
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
   LongSend& send = found->second;
+  if (send.peer != peer.rank || send.state != LongSend::State::kAnnounced ||
+      grant.window >= peer.windows.size()) {
+    refuse(peer, "it granted what was not announced to it");
+    return;
+  }
   send.reach = reach(peer, send.transfer, Cache::Use::kRead);
   if (!send.reach) {
     complete(send.transfer.id, Code::kTransport);
@@ -248,15 +276,14 @@ void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
     peer.waiting.erase(it);
     return;
   }
-  std::erase_if(peer.unclaimed, [&](const auto& item) {
-    return item.second.front.what == VerbsMessage::kAnnounce &&
-           item.second.front.number == front.number;
+  drop_unclaimed(peer, [&](const Unclaimed& message) {
+    return message.front.what == VerbsMessage::kAnnounce && message.front.number == front.number;
   });
 }
 
 void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
   if (index >= peer.windows.size() || !peer.windows[index].used) {
-    fail(peer, Code::kInternal, "it filled a window that was not granted");
+    refuse(peer, "it filled a window that was not granted");
     return;
   }
   Window& window = peer.windows[index];
@@ -278,8 +305,8 @@ void VerbsTransport::free_window(Peer& peer, Window& window) {
 
 void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& peer : peers_)
-    std::erase_if(peer.unclaimed,
-                  [&](const auto& item) { return (item.first & mask) == (tag & mask); });
+    drop_unclaimed(
+        peer, [&](const Unclaimed& message) { return (message.front.tag & mask) == (tag & mask); });
 }
 
 Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,

@@ -25,6 +25,7 @@ void VerbsTransport::sever(Rank rank) noexcept {
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
   peer->unclaimed.clear();
+  peer->unclaimed_bytes = 0;
   if (peer->failure.ok())
     peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
 }

@@ -105,6 +105,7 @@ class VerbsTransport final : public Transport {
     VerbsMessageFront front;
     Head head;
     std::vector<std::byte> bytes;  // kData
+    std::size_t cost() const { return sizeof(Unclaimed) + bytes.size(); }
   };
   // Memory that the device may reach: the transfer's own, or (of a GPU that the device does not
   // reach) a stage in its place.
@@ -133,6 +134,7 @@ class VerbsTransport final : public Transport {
     // By tag. A tag is used by one message at a time; should it come twice, in order.
     std::multimap<std::uint64_t, Transfer> wanted;
     std::multimap<std::uint64_t, Unclaimed> unclaimed;
+    std::size_t unclaimed_bytes = 0;
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;
@@ -171,6 +173,9 @@ class VerbsTransport final : public Transport {
   void start_send(const Transfer& t, Peer& peer);
   void start_recv(const Transfer& t, Peer& peer);
   void on_message(Lane& lane, const std::byte* slot);
+  void keep(Peer& peer, Unclaimed message);
+  template <class Which>
+  void drop_unclaimed(Peer& peer, Which which);
   bool agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front, const Head& head);
   void on_announced(Peer& peer, const Transfer& t, std::uint32_t number);
   void grant(Peer& peer, const Transfer& t, std::uint32_t number);
@@ -184,6 +189,7 @@ class VerbsTransport final : public Transport {
 
   // verbs_failure.cc
   void fail(Peer& peer, Code code, const std::string& why) noexcept;
+  void refuse(Peer& peer, const char* what) noexcept;
   void end_all(Peer& peer, Code code, bool told) noexcept;
   bool take_back(Peer& peer, std::uint32_t number);
   void hear_device() noexcept;

@@ -9,8 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bit>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -304,6 +306,38 @@ TEST_F(Guest, CollectivesUseAllRails) {
       const auto bytes =
           port["tx_bytes"].get<std::int64_t>() + port["rx_bytes"].get<std::int64_t>();
       EXPECT_GT(bytes, 512 << 10) << collective << port;
+    }
+  }
+}
+
+// WEFT_VERBS_QPS and the variables of depths, by what the kernel says while the job ran.
+TEST_F(Guest, QueuesAreAsManyAndAsDeepAsTheVariablesSay) {
+  struct Asked {
+    const char* check;
+    int qps, send_depth, slots, slot_bytes;
+  };
+  for (const Asked& a : {Asked{"few", 1, 64, 8, 2048}, Asked{"many", 4, 1000, 64, 4096}}) {
+    expect_good(a.check);
+    const std::string held = left(std::string(a.check) + ".held");
+    const auto lines = [&](const std::string& pattern) {
+      const std::regex regex(pattern);
+      return std::distance(std::sregex_iterator(held.begin(), held.end(), regex), {});
+    };
+    // rdma_rxe makes a completion queue one entry less than a power of two; the slots of either
+    // direction are whole pages.
+    const int per_pair = a.send_depth + a.slots + 16 + 4;
+    const unsigned entries = std::bit_ceil(static_cast<unsigned>(a.qps * per_pair) + 1) - 1;
+    const int slots = 2 * a.qps * a.slots * a.slot_bytes;
+    for (const char* device : {"rxe_h0r0", "rxe_h0r1", "rxe_h1r0", "rxe_h1r1"}) {
+      EXPECT_EQ(lines(fmt::format("link {}/1 .*type RC state RTS .*comm weft", device)), a.qps)
+          << device << "\n"
+          << held;
+      EXPECT_EQ(lines(fmt::format("dev {} .*cqe {} .*comm weft", device, entries)), 1)
+          << device << ": " << entries << " completions\n"
+          << held;
+      EXPECT_EQ(lines(fmt::format("dev {} .*mrlen {} .*comm weft", device, slots)), 1)
+          << device << ": " << slots << " bytes of slots\n"
+          << held;
     }
   }
 }

@@ -1,0 +1,247 @@
+// What a peer says over verbs (transport/verbs*.cc, on a fake device): its greeting, what it writes
+// into slots, the 32 bits that come with it, its invitation after a connection has ended. Whatever
+// comes, nothing is read or written that is not there, every transfer ends once at most, and
+// nothing is sent to one peer that another one was to get.
+//
+// The first byte of an input says whether the greetings are right; where they are not, the rest is
+// laid over them. Then come pieces: a byte with what happens (4 bits), a peer and a queue pair (a
+// bit each), a length, and so many bytes.
+// runs: 8000
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "support/verbs_peer.h"
+
+namespace {
+
+using weft::Code;
+using weft::Completion;
+using weft::Head;
+using weft::Rank;
+using weft::Transfer;
+using weft::VerbsGrant;
+using weft::VerbsImmediate;
+using weft::VerbsMessage;
+using weft::VerbsMessageFront;
+using weft::testing::byte_of;
+using weft::testing::FakeVerbs;
+using weft::testing::laid_over;
+using weft::testing::VerbsPeers;
+
+constexpr int kRanks = 3;
+constexpr int kMostPieces = 24;
+
+void require(bool truth) {
+  if (!truth) std::abort();
+}
+
+class Play {
+ public:
+  Play() : net_(kRanks) {}
+
+  void piece(std::uint8_t what, std::string_view body) {
+    const Rank peer = 1 + (what >> 4 & 1);
+    const int k = what >> 5 & 1;
+    switch (what & 15) {
+      case 0:
+        post(peer, Transfer::Kind::kRecv, body);
+        break;
+      case 1:
+        post(peer, Transfer::Kind::kSend, body);
+        break;
+      case 2:
+        net_.message(peer, k, body);
+        break;
+      case 3:
+        message(peer, k, body);
+        break;
+      case 4:
+        grant(peer, k, body);
+        break;
+      case 5:
+        net_.arrive(peer, k, VerbsImmediate::Kind::kWindow, byte_of(body, 0));
+        break;
+      case 6:
+        net_.arrive(peer, k, VerbsImmediate::Kind::kEmpty, 0);
+        break;
+      case 7: {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, body.data(), std::min(body.size(), sizeof bits));
+        if (FakeVerbs::Pair* const p = net_.pair(peer, k))
+          net_.fake.arrive(*p, bits, body.size() != 3);
+        break;
+      }
+      case 8: {  // over any slot, and what is to be sent, too
+        const auto& lane = net_.lane(peer, k);
+        const std::int64_t off = static_cast<std::int8_t>(byte_of(body, 0)) * 64;
+        net_.fake.write(lane.key, lane.ring + static_cast<std::uint64_t>(off), body);
+        break;
+      }
+      case 9:
+        if (FakeVerbs::Pair* const p = net_.pair(peer, k))
+          net_.fake.fail(*p, static_cast<ibv_wc_status>(1 + byte_of(body, 0) % 22));
+        break;
+      case 10:
+        cancel(byte_of(body, 0));
+        break;
+      case 11:
+        begin_anew(peer, body);
+        break;
+      case 12: {
+        Head head;
+        net_.transport->unclaimed(peer, byte_of(body, 0) & 7, 7, head);
+        net_.transport->disputed(peer, head);
+        net_.transport->forget(byte_of(body, 1) & 7, byte_of(body, 2));
+        break;
+      }
+      default:
+        take(peer, k);
+        break;
+    }
+    poll();
+  }
+
+ private:
+  struct Posted {
+    Transfer transfer;
+    std::vector<std::byte> bytes;
+    Head head;
+  };
+
+  void post(Rank peer, Transfer::Kind kind, std::string_view body) {
+    constexpr std::size_t kSizes[] = {0, 8, VerbsPeers::kMostInSlot, VerbsPeers::kMostInSlot + 1,
+                                      2500};
+    const std::uint64_t id = ++next_id_ << 32;
+    auto posted = std::make_unique<Posted>();
+    // What is meant for a peer says so.
+    posted->bytes.resize(kSizes[byte_of(body, 1) % std::size(kSizes)], std::byte(peer));
+    posted->head.sign = 1 + byte_of(body, 2) % 2;
+    Transfer& t = posted->transfer;
+    t.kind = kind;
+    t.peer = peer;
+    t.tag = byte_of(body, 0) & 7;
+    t.data = posted->bytes.data();
+    t.bytes = posted->bytes.size();
+    t.id = id;
+    if (byte_of(body, 2) & 4) t.head = &posted->head;
+    under_way_[id] = std::move(posted);
+    net_.transport->post({&t, 1});
+  }
+
+  // What fits a receive, more or less.
+  void message(Rank peer, int k, std::string_view body) {
+    VerbsMessageFront front;
+    front.what = static_cast<VerbsMessage>(byte_of(body, 0) % 5);
+    front.tag = byte_of(body, 1) & 7;
+    front.number = byte_of(body, 2) & 7;
+    constexpr std::size_t kSizes[] = {
+        0, 8, VerbsPeers::kMostInSlot, VerbsPeers::kMostInSlot + 1, 2500, 1u << 31};
+    front.bytes = kSizes[byte_of(body, 3) % std::size(kSizes)];
+    front.headed = byte_of(body, 4) & 1;
+    std::string text(reinterpret_cast<const char*>(&front), sizeof front);
+    Head head;
+    head.sign = 1 + (byte_of(body, 4) >> 1) % 2;
+    if (front.headed) text.append(reinterpret_cast<const char*>(&head), sizeof head);
+    text += body.substr(std::min<std::size_t>(5, body.size()));
+    net_.message(peer, k, text);
+  }
+
+  void grant(Rank peer, int k, std::string_view body) {
+    VerbsMessageFront front;
+    front.what = VerbsMessage::kGrant;
+    front.number = byte_of(body, 0) & 7;
+    VerbsGrant grant;
+    grant.address = 0x1000;
+    grant.key = 0x7fff'ffff;
+    grant.window = byte_of(body, 1) == 0xff ? 0xffff'ffff : byte_of(body, 1);
+    net_.message(peer, k, front, grant);
+  }
+
+  // What has been sent to this peer comes there.
+  void take(Rank peer, int k) {
+    for (const FakeVerbs::Request& r : net_.take(peer, k)) {
+      if (r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        const auto what = VerbsImmediate::unpack(r.immediate);
+        using Kind = VerbsImmediate::Kind;
+        require(what.kind == Kind::kMessage  ? what.index < VerbsPeers::kSlots
+                : what.kind == Kind::kWindow ? what.index < VerbsPeers::kWindows
+                                             : what.kind == Kind::kEmpty && what.index == 0);
+      }
+      // Long messages go into a peer's own memory, slots are in that of the fake device.
+      if (r.key == 0x7fff'ffff)
+        for (const char c : r.bytes) require(c == static_cast<char>(peer));
+    }
+  }
+
+  void cancel(std::uint32_t which) {
+    if (under_way_.empty()) return;
+    auto at = under_way_.begin();
+    std::advance(at, static_cast<std::ptrdiff_t>(which % under_way_.size()));
+    net_.transport->cancel(static_cast<std::uint32_t>(at->first >> 32));
+    under_way_.erase(at);  // nobody touches its bytes from here on
+  }
+
+  void begin_anew(Rank peer, std::string_view body) {
+    net_.transport->sever(peer);
+    for (auto it = under_way_.begin(); it != under_way_.end();) {
+      const auto at = it++;
+      if (at->second->transfer.peer != peer) continue;
+      net_.transport->cancel(static_cast<std::uint32_t>(at->first >> 32));
+      under_way_.erase(at);
+    }
+    const std::string mine = net_.transport->reopen(peer);
+    require(!mine.empty());
+    net_.reopened(peer, mine);
+    net_.transport->meet(peer, laid_over(mine, body));
+  }
+
+  void poll() {
+    Completion out[8];
+    for (int i = 0; i < 4; ++i) {
+      const std::size_t n = net_.transport->poll(out);
+      for (std::size_t c = 0; c < n; ++c) {
+        const auto at = under_way_.find(out[c].id);
+        require(at != under_way_.end());
+        const Rank peer = at->second->transfer.peer;
+        if (out[c].code != Code::kOk) require(!net_.transport->cause(peer).ok());
+        under_way_.erase(at);
+      }
+    }
+  }
+
+  std::map<std::uint64_t, std::unique_ptr<Posted>> under_way_;  // outlives the transport
+  std::uint64_t next_id_ = 0;
+  VerbsPeers net_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  if (byte_of(rest, 0) & 1) {
+    rest.remove_prefix(1);
+    try {
+      VerbsPeers net(kRanks, [&](Rank from, const std::string& right) {
+        return from == 1 ? right : laid_over(right, rest);
+      });
+    } catch (const weft::Error&) {
+    }
+    return 0;
+  }
+  Play play;
+  rest.remove_prefix(std::min<std::size_t>(1, rest.size()));
+  for (int pieces = 0; rest.size() >= 2 && pieces < kMostPieces; ++pieces) {
+    const std::size_t length = std::min<std::size_t>(byte_of(rest, 1), rest.size() - 2);
+    play.piece(byte_of(rest, 0), rest.substr(2, length));
+    rest.remove_prefix(2 + length);
+  }
+  return 0;
+}

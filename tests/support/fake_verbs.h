@@ -1,0 +1,346 @@
+// libibverbs without a device, for one program: its functions are defined here, and those of the
+// library are not reached. One device with one port, and queue pairs whose other end is the test.
+//
+// What a real device would refuse or suffer from ends the program: requests beyond a queue's depth,
+// memory that is not registered, a completion queue that overflows. Include it in one source only.
+#pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <string>
+#include <string_view>
+
+namespace weft::testing {
+
+inline void demand(bool truth, const char* what) {
+  if (truth) return;
+  std::fprintf(stderr, "fake verbs: %s\n", what);
+  std::abort();
+}
+
+class FakeVerbs {
+ public:
+  struct Request {
+    std::uint64_t id = 0;
+    std::uint32_t number = 0;  // of the queue pair's
+    bool signalled = false;
+    bool inlined = false;
+    ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;
+    std::uint64_t remote = 0;
+    std::uint32_t key = 0;
+    std::uint32_t immediate = 0;  // of the host's byte order
+    ibv_sge piece{};
+    std::string bytes;  // when it has left
+  };
+  struct Pair {
+    ibv_qp qp{};  // first: an ibv_qp* is one of these
+    ibv_qp_cap cap{};
+    std::deque<std::uint64_t> receives;
+    std::deque<Request> sends;            // not gone yet
+    std::uint32_t posted = 0, freed = 0;  // requests, and those whose places are free again
+  };
+  struct Region {
+    ibv_mr mr{};
+    int access = 0;
+  };
+
+  static FakeVerbs& get() {
+    static FakeVerbs fake;
+    return fake;
+  }
+
+  // ---- what a test does ----------------------------------------------------------------------
+
+  Pair* pair(std::uint32_t number) {
+    for (Pair& p : pairs)
+      if (p.qp.qp_num == number) return &p;
+    return nullptr;
+  }
+  Region* region(std::uint32_t key) {
+    for (Region& r : regions)
+      if (r.mr.lkey == key) return &r;
+    return nullptr;
+  }
+  // A write of the peer. False: the device refuses it.
+  bool write(std::uint32_t key, std::uint64_t address, std::string_view bytes) {
+    const Region* r = region(key);
+    if (!r || !(r->access & IBV_ACCESS_REMOTE_WRITE) || !covers(*r, address, bytes.size()))
+      return false;
+    std::memcpy(reinterpret_cast<void*>(address), bytes.data(), bytes.size());
+    return true;
+  }
+  // Something of the peer comes that takes a receive. False: none is posted, it would be repeated.
+  bool arrive(Pair& p, std::uint32_t immediate, bool with_immediate = true) {
+    if (p.qp.state != IBV_QPS_RTS || p.receives.empty()) return false;
+    ibv_wc wc{};
+    wc.wr_id = p.receives.front();
+    wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    wc.imm_data = htobe32(immediate);
+    if (with_immediate) wc.wc_flags = IBV_WC_WITH_IMM;
+    p.receives.pop_front();
+    complete(p, wc);
+    return true;
+  }
+  // The oldest request leaves, and is acknowledged. False where there is none.
+  bool leave(Pair& p, Request* left = nullptr) {
+    if (p.qp.state != IBV_QPS_RTS || p.sends.empty()) return false;
+    Request r = std::move(p.sends.front());
+    p.sends.pop_front();
+    if (!r.inlined) r.bytes = read(r.piece);
+    if (r.signalled) {
+      ibv_wc wc{};
+      wc.wr_id = r.id;
+      wc.opcode = IBV_WC_RDMA_WRITE;
+      wc.byte_len = r.number;  // says nothing of sends: a place for it
+      complete(p, wc);
+    }
+    if (left) *left = std::move(r);
+    return true;
+  }
+  // The queue pair fails with this status, of its oldest request or receive.
+  void fail(Pair& p, ibv_wc_status status) {
+    if (p.qp.state != IBV_QPS_RTS) return;
+    ibv_wc wc{};
+    wc.status = status;
+    wc.opcode = IBV_WC_RECV;
+    if (!p.sends.empty()) {
+      wc.wr_id = p.sends.front().id;
+      p.sends.pop_front();
+    } else if (!p.receives.empty()) {
+      wc.wr_id = p.receives.front();
+      p.receives.pop_front();
+    } else {
+      return;
+    }
+    complete(p, wc);
+    flush(p);
+  }
+
+  // What is sent leaves by itself, as the queue is looked at.
+  bool prompt = false;
+  std::list<Pair> pairs;
+  std::list<Region> regions;
+
+  // ---- what the functions below do -----------------------------------------------------------
+
+  bool covers(const Region& r, std::uint64_t address, std::size_t bytes) const {
+    const auto begin = reinterpret_cast<std::uint64_t>(r.mr.addr);
+    return address >= begin && bytes <= r.mr.length && address - begin <= r.mr.length - bytes;
+  }
+  std::string read(const ibv_sge& piece) {
+    if (piece.length == 0) return {};
+    const Region* r = region(piece.lkey);
+    demand(r && covers(*r, piece.addr, piece.length), "sends memory that is not registered");
+    return {reinterpret_cast<const char*>(piece.addr), piece.length};
+  }
+  void complete(Pair& p, ibv_wc wc) {
+    wc.qp_num = p.qp.qp_num;
+    completions.push_back(wc);
+    demand(completions.size() <= static_cast<std::size_t>(cq.cqe), "completion queue overflows");
+  }
+  void flush(Pair& p) {
+    p.qp.state = IBV_QPS_ERR;
+    ibv_wc wc{};
+    wc.status = IBV_WC_WR_FLUSH_ERR;
+    wc.opcode = IBV_WC_RECV;
+    for (const Request& r : p.sends) {
+      wc.wr_id = r.id;
+      complete(p, wc);
+    }
+    for (const std::uint64_t id : p.receives) {
+      wc.wr_id = id;
+      complete(p, wc);
+    }
+    p.sends.clear();
+    p.receives.clear();
+  }
+  int post(Pair& p, const ibv_send_wr* wr) {
+    for (; wr; wr = wr->next) {
+      demand(p.qp.state == IBV_QPS_RTS, "sends over a queue pair that is not connected");
+      demand(p.posted - p.freed < p.cap.max_send_wr, "more sends than a queue pair has room for");
+      demand(wr->num_sge <= 1, "more pieces than the queue pair has");
+      Request r;
+      r.id = wr->wr_id;
+      r.number = p.posted++;
+      r.signalled = (wr->send_flags & IBV_SEND_SIGNALED) != 0;
+      r.inlined = (wr->send_flags & IBV_SEND_INLINE) != 0;
+      r.opcode = wr->opcode;
+      r.remote = wr->wr.rdma.remote_addr;
+      r.key = wr->wr.rdma.rkey;
+      if (wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) r.immediate = be32toh(wr->imm_data);
+      if (wr->num_sge) r.piece = wr->sg_list[0];
+      if (r.inlined) {
+        demand(r.piece.length <= p.cap.max_inline_data, "more inline than the queue pair has");
+        r.bytes = read(r.piece);
+      }
+      p.sends.push_back(std::move(r));
+    }
+    return 0;
+  }
+  int poll(int n, ibv_wc* out) {
+    if (prompt)
+      for (Pair& p : pairs)
+        while (leave(p)) {
+        }
+    int i = 0;
+    for (; i < n && !completions.empty(); ++i, completions.pop_front()) {
+      out[i] = completions.front();
+      // A completion of a send stands for all before it.
+      if (Pair* p = pair(out[i].qp_num); p && out[i].opcode == IBV_WC_RDMA_WRITE)
+        p->freed = out[i].byte_len + 1;
+    }
+    return i;
+  }
+
+  ibv_device device{};
+  ibv_context context{};
+  ibv_pd domain{};
+  ibv_comp_channel channel{};
+  ibv_cq cq{};
+  std::deque<ibv_wc> completions;
+  std::uint32_t next_number = 17, next_key = 1;
+};
+
+}  // namespace weft::testing
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+extern "C" {
+
+using weft::testing::FakeVerbs;
+
+ibv_device** ibv_get_device_list(int* count) {
+  static ibv_device* list[] = {&FakeVerbs::get().device, nullptr};
+  *count = 1;
+  return list;
+}
+void ibv_free_device_list(ibv_device**) {}
+const char* ibv_get_device_name(ibv_device*) { return "fake"; }
+
+ibv_context* ibv_open_device(ibv_device*) {
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.context = {};
+  fake.context.device = &fake.device;
+  fake.context.async_fd = -1;
+  fake.context.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
+    return FakeVerbs::get().post(*reinterpret_cast<FakeVerbs::Pair*>(qp), wr);
+  };
+  fake.context.ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
+    auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
+    for (; wr; wr = wr->next) p.receives.push_back(wr->wr_id);
+    weft::testing::demand(p.receives.size() <= p.cap.max_recv_wr,
+                          "more receives than the queue pair has room for");
+    return 0;
+  };
+  fake.context.ops.poll_cq = [](ibv_cq*, int n, ibv_wc* out) {
+    return FakeVerbs::get().poll(n, out);
+  };
+  fake.context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
+  return &fake.context;
+}
+int ibv_close_device(ibv_context*) { return 0; }
+int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+  *attributes = {};
+  attributes->max_cqe = 1 << 20;
+  attributes->max_qp_wr = 1 << 15;
+  attributes->phys_port_cnt = 1;
+  return 0;
+}
+int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
+  auto* const port = reinterpret_cast<ibv_port_attr*>(compat);
+  port->state = IBV_PORT_ACTIVE;
+  port->active_mtu = port->max_mtu = IBV_MTU_1024;
+  port->max_msg_sz = 1000;  // so that long messages are several requests
+  port->link_layer = IBV_LINK_LAYER_ETHERNET;
+  return 0;
+}
+ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t, std::uint32_t,
+                             std::size_t) {
+  entries[0] = {};
+  entries[0].port_num = 1;
+  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
+  const std::uint8_t bytes[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  std::memcpy(entries[0].gid.raw, bytes, sizeof bytes);
+  return 1;
+}
+int ibv_get_async_event(ibv_context*, ibv_async_event*) { return -1; }
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  FakeVerbs::get().domain.context = context;
+  return &FakeVerbs::get().domain;
+}
+int ibv_dealloc_pd(ibv_pd*) { return 0; }
+
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* data, std::size_t bytes, std::uint64_t,
+                         unsigned int access) {
+  FakeVerbs& fake = FakeVerbs::get();
+  if (bytes == 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  FakeVerbs::Region& r = fake.regions.emplace_back();
+  r.mr.addr = data;
+  r.mr.length = bytes;
+  r.mr.lkey = r.mr.rkey = fake.next_key++;
+  r.access = static_cast<int>(access);
+  return &r.mr;
+}
+ibv_mr* ibv_reg_mr(ibv_pd* pd, void* data, std::size_t bytes, int access) {
+  return ibv_reg_mr_iova2(pd, data, bytes, 0, static_cast<unsigned>(access));
+}
+int ibv_dereg_mr(ibv_mr* mr) {
+  FakeVerbs::get().regions.remove_if([=](const FakeVerbs::Region& r) { return &r.mr == mr; });
+  return 0;
+}
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
+  FakeVerbs::get().channel.fd = -1;
+  return &FakeVerbs::get().channel;
+}
+int ibv_destroy_comp_channel(ibv_comp_channel*) { return 0; }
+int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
+void ibv_ack_cq_events(ibv_cq*, unsigned int) {}
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+  FakeVerbs& fake = FakeVerbs::get();
+  fake.cq.context = context;
+  fake.cq.cqe = entries;
+  fake.completions.clear();
+  return &fake.cq;
+}
+int ibv_destroy_cq(ibv_cq*) { return 0; }
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
+  FakeVerbs& fake = FakeVerbs::get();
+  FakeVerbs::Pair& p = fake.pairs.emplace_back();
+  p.qp.context = pd->context;
+  p.qp.qp_num = fake.next_number++;
+  p.cap = attributes->cap;
+  return &p.qp;
+}
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
+  auto& p = *reinterpret_cast<FakeVerbs::Pair*>(qp);
+  if (attributes->qp_state == IBV_QPS_ERR) {
+    FakeVerbs::get().flush(p);
+  } else {
+    // RESET, INIT, RTR and RTS follow each other.
+    if (attributes->qp_state != qp->state + 1) return EINVAL;
+    qp->state = attributes->qp_state;
+  }
+  return 0;
+}
+int ibv_destroy_qp(ibv_qp* qp) {
+  FakeVerbs::get().pairs.remove_if([=](const FakeVerbs::Pair& p) { return &p.qp == qp; });
+  return 0;
+}
+
+}  // extern "C"

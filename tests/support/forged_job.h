@@ -1,0 +1,79 @@
+// A job of which there is rank 0 alone: what the others say when ranks exchange what a transport
+// needs is up to the test.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/rendezvous.h"
+
+namespace weft::testing {
+
+// What a rank says where rank 0, which says the right thing, says `right`. Empty: the same.
+using Forge = std::function<std::string(Rank from, std::string right)>;
+
+class ForgedJob final : public Job {
+ public:
+  ForgedJob(int size, Forge forge) : size_(size), forge_(std::move(forge)) {}
+  Rank rank() const override { return 0; }
+  int size() const override { return size_; }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    std::vector<std::string> all(static_cast<std::size_t>(size_), std::string(mine));
+    if (!said.empty()) return all;
+    said = mine;
+    for (Rank r = 1; forge_ && r < size_; ++r) all[static_cast<std::size_t>(r)] = forge_(r, said);
+    return all;
+  }
+  bool failed() const noexcept override { return false; }
+  Status failure() const override { return {}; }
+  void report(const Status&) noexcept override {}
+  std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
+  void leave() noexcept override {}
+  void abort(const char*) noexcept override {}
+  std::unique_ptr<Job> shrink() override { return nullptr; }
+
+  std::string said;  // by rank 0, the first time: only then anything is forged
+
+ private:
+  int size_;
+  Forge forge_;
+};
+
+// Each rank on a host of its own, all with this rail.
+inline Topology separate_hosts(int ranks, const Nic& rail) {
+  std::vector<Place> hosts(static_cast<std::size_t>(ranks));
+  for (std::size_t r = 0; r < hosts.size(); ++r) {
+    hosts[r].host = "host" + std::to_string(r);
+    hosts[r].rails = {rail};
+  }
+  return Topology(hosts);
+}
+
+// ---- for fuzzers: bytes of an input that may be shorter than one would like
+// ----------------------
+
+inline std::uint8_t byte_of(std::string_view text, std::size_t i) {
+  return i < text.size() ? static_cast<std::uint8_t>(text[i]) : std::uint8_t{0};
+}
+
+// `right` with bytes of the input laid over it, from a place that the first of them says; the
+// second one says whether it is cut short before (1), and made as long as they want it (2).
+inline std::string laid_over(std::string right, std::string_view bytes) {
+  if (bytes.size() < 2) return right;
+  const std::size_t at = byte_of(bytes, 0), cut = byte_of(bytes, 1);
+  bytes.remove_prefix(2);
+  if (cut & 1) right.resize(std::min(right.size(), cut));
+  if (cut & 2) right.resize(std::max(right.size(), at + bytes.size()));
+  for (std::size_t i = 0; i < bytes.size() && at + i < right.size(); ++i) right[at + i] = bytes[i];
+  return right;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,213 @@
+// A peer that says over verbs what it may not say, on a fake device: the connection ends with its
+// name, and nothing else happens. tests/fuzz/verbs_fuzz.cc says everything else.
+// ctest: alone
+#include "support/verbs_peer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kTheirKey = 0x7fff'ffff;
+
+class VerbsPeer : public ::testing::Test {
+ protected:
+  std::uint64_t post(Transfer::Kind kind, Rank peer, std::uint64_t tag, std::size_t bytes) {
+    buffers_.emplace_back(bytes, std::byte(peer));
+    Transfer t;
+    t.kind = kind;
+    t.peer = peer;
+    t.tag = tag;
+    t.data = buffers_.back().data();
+    t.bytes = bytes;
+    t.id = ++next_id_ << 32;
+    net_.transport->post({&t, 1});
+    poll();
+    return t.id;
+  }
+  void poll() {
+    Completion out[16];
+    for (int i = 0; i < 8; ++i)
+      for (std::size_t n = net_.transport->poll(out), k = 0; k < n; ++k)
+        codes_[out[k].id] = out[k].code;
+  }
+  bool over(std::uint64_t id) const { return codes_.contains(id); }
+
+  // The number of the long message that rank 0 has announced to this peer.
+  std::uint32_t announced(Rank peer) {
+    for (int k = 0; k < VerbsPeers::kQps; ++k)
+      for (const FakeVerbs::Request& r : net_.take(peer, k)) {
+        VerbsMessageFront front;
+        if (r.bytes.size() < sizeof front) continue;
+        std::memcpy(&front, r.bytes.data(), sizeof front);
+        if (front.what == VerbsMessage::kAnnounce) return front.number;
+      }
+    ADD_FAILURE() << "nothing announced to rank " << peer;
+    return 0;
+  }
+  void grant(Rank peer, std::uint32_t number, std::uint32_t window = 0) {
+    VerbsMessageFront front;
+    front.what = VerbsMessage::kGrant;
+    front.number = number & 0x7fffffff;
+    ASSERT_TRUE(net_.message(peer, 0, front, VerbsGrant{0x1000, kTheirKey, window}));
+    poll();
+  }
+  // Bytes that rank 0 has written into the memory of this peer.
+  std::string written(Rank peer) {
+    std::string all;
+    for (int k = 0; k < VerbsPeers::kQps; ++k)
+      for (const FakeVerbs::Request& r : net_.take(peer, k))
+        if (r.key == kTheirKey) all += r.bytes;
+    poll();
+    return all;
+  }
+  bool message(Rank peer, VerbsMessage what, std::uint64_t tag, std::size_t bytes = 8) {
+    VerbsMessageFront front;
+    front.what = what;
+    front.tag = tag;
+    front.bytes = bytes;
+    const bool there = net_.message(peer, 0, front, std::uint64_t{7});
+    poll();
+    return there;
+  }
+  void expect_refused(Rank peer, const std::string& why) {
+    const Status cause = net_.transport->cause(peer);
+    EXPECT_EQ(cause.code(), Code::kTransport) << cause.to_string();
+    EXPECT_EQ(cause.rank(), peer);
+    EXPECT_THAT(cause.to_string(), AllOf(HasSubstr("host" + std::to_string(peer)), HasSubstr(why)));
+    EXPECT_EQ(net_.pair(peer), nullptr) << "its queue pairs are gone";
+    // The other one is served as before.
+    const Rank other = 3 - peer;
+    EXPECT_TRUE(net_.transport->cause(other).ok());
+    const std::uint64_t id = post(Transfer::Kind::kRecv, other, 99, 8);
+    EXPECT_TRUE(message(other, VerbsMessage::kData, 99));
+    EXPECT_EQ(codes_.at(id), Code::kOk);
+  }
+
+  std::vector<std::vector<std::byte>> buffers_;
+  std::map<std::uint64_t, Code> codes_;
+  std::uint64_t next_id_ = 0;
+  VerbsPeers net_{3};
+};
+
+TEST_F(VerbsPeer, GetsWhatItGranted) {
+  const std::uint64_t id = post(Transfer::Kind::kSend, 2, 5, 2500);
+  grant(2, announced(2));
+  EXPECT_EQ(written(2), std::string(2500, '\2'));
+  EXPECT_EQ(codes_.at(id), Code::kOk);
+}
+
+TEST_F(VerbsPeer, DoesNotGetWhatIsForAnother) {
+  const std::uint64_t id = post(Transfer::Kind::kSend, 2, 5, 2500);
+  const std::uint32_t number = announced(2);
+  grant(1, number);
+  EXPECT_EQ(written(1), "");
+  expect_refused(1, "granted what was not announced");
+  EXPECT_FALSE(over(id));
+  grant(2, number);
+  EXPECT_EQ(written(2), std::string(2500, '\2'));
+  EXPECT_EQ(codes_.at(id), Code::kOk);
+}
+
+TEST_F(VerbsPeer, GrantsOnce) {
+  const std::uint64_t id = post(Transfer::Kind::kSend, 1, 5, 2500);
+  const std::uint32_t number = announced(1);
+  grant(1, number);
+  grant(1, number);
+  written(1);
+  expect_refused(1, "granted what was not announced");
+  EXPECT_EQ(codes_.at(id), Code::kTransport);
+}
+
+TEST_F(VerbsPeer, GrantsOnlyWindowsThatThereAre) {
+  post(Transfer::Kind::kSend, 1, 5, 2500);
+  grant(1, announced(1), VerbsPeers::kWindows);
+  expect_refused(1, "granted what was not announced");
+}
+
+TEST_F(VerbsPeer, SendsMessagesOfAKnownKind) {
+  message(1, static_cast<VerbsMessage>(4), 1);
+  expect_refused(1, "makes no sense");
+}
+
+TEST_F(VerbsPeer, SendsNoMoreThanASlotHolds) {
+  message(1, VerbsMessage::kData, 1, VerbsPeers::kMostInSlot + 1);
+  expect_refused(1, "makes no sense");
+}
+
+TEST_F(VerbsPeer, SendsImmediateDataOfAKnownKind) {
+  net_.arrive(1, 0, static_cast<VerbsImmediate::Kind>(3), 0);
+  poll();
+  expect_refused(1, "of no kind");
+}
+
+TEST_F(VerbsPeer, SendsNothingWithoutImmediateData) {
+  net_.fake.arrive(*net_.pair(1), 0, false);
+  poll();
+  expect_refused(1, "without immediate data");
+}
+
+TEST_F(VerbsPeer, FillsSlotsInTheirOrder) {
+  net_.arrive(1, 0, VerbsImmediate::Kind::kMessage, 1);
+  poll();
+  expect_refused(1, "out of order");
+}
+
+TEST_F(VerbsPeer, FillsWindowsThatItWasGranted) {
+  net_.arrive(1, 0, VerbsImmediate::Kind::kWindow, 9999);
+  poll();
+  expect_refused(1, "not granted");
+}
+
+TEST(VerbsPeers, AreNotEndlesslyAhead) {
+  setenv("WEFT_VERBS_UNCLAIMED_BYTES", "8192", 1);
+  VerbsPeers net(2);
+  unsetenv("WEFT_VERBS_UNCLAIMED_BYTES");
+  Completion out[1];
+  VerbsMessageFront front;
+  front.bytes = 8;
+  int sent = 0;
+  // What is taken again does not count.
+  for (; sent < 1000; ++sent) {
+    front.tag = static_cast<std::uint64_t>(sent);
+    ASSERT_TRUE(net.message(1, 0, front, std::uint64_t{7}));
+    net.transport->poll(out);
+    net.take(1);
+    net.transport->forget(0, 0);
+  }
+  ASSERT_TRUE(net.transport->cause(1).ok()) << net.transport->cause(1).to_string();
+  while (sent < 2000 && net.message(1, 0, front, std::uint64_t{7})) {
+    ++sent;
+    net.transport->poll(out);
+    net.take(1);
+  }
+  EXPECT_LT(sent, 1200);
+  EXPECT_THAT(net.transport->cause(1).to_string(), AllOf(HasSubstr("host1"), HasSubstr("8192"),
+                                                         HasSubstr("WEFT_VERBS_UNCLAIMED_BYTES")));
+}
+
+TEST(VerbsPeers, GreetInFull) {
+  for (const std::size_t bytes : {0, 1, 20, 40, 100}) {
+    try {
+      VerbsPeers net(3, [=](Rank from, const std::string& right) {
+        return from == 2 ? right.substr(0, bytes) : right;
+      });
+      ADD_FAILURE() << "a greeting of " << bytes << " bytes";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("host2"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
