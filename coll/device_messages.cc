@@ -355,6 +355,9 @@ void DeviceMessages::let_go() {
   }
   if (over.empty()) return;
   changed_.notify_all();
+  for (Flight& f : over)
+    for (Leg& leg : f.legs)  // left by a copy that failed, or that a GPU does not end
+      if (leg.event) device_.free_event(leg.event);
   std::unique_lock lock(core_.mutex);
   for (Flight& f : over)
     if (f.handle) core_.finish(f.handle, f.status);

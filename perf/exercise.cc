@@ -214,7 +214,7 @@ std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, 
   for (const std::string& bytes :
        job.all_gather({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)})) {
     all.emplace_back(bytes.size() / sizeof(double));
-    std::memcpy(all.back().data(), bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(all.back().data(), bytes.data(), bytes.size());
   }
   return slowest_rank(all);
 }

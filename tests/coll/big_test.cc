@@ -16,6 +16,7 @@
 #include "support/payload.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/sanitizer.h"
 
 namespace weft {
 namespace {
@@ -31,7 +32,8 @@ bool room_for(std::size_t bytes) {
   const std::string key = "MemAvailable:";
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key)) return std::stoull(line.substr(key.size())) * 1024 > bytes;
+    if (line.starts_with(key))
+      return std::stoull(line.substr(key.size())) * 1024 > bytes * testing::kBytesPerByte;
   return false;
 }
 

@@ -182,6 +182,26 @@ TEST_F(DeviceMessageEnds, AFailureOfTheGpuReachesAllRanks) {
   });
 }
 
+// The copy up fails: what was sent was in host memory.
+TEST_F(DeviceMessageEnds, WhatArrivesAndCannotBeCopiedUp) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    Communicator comm = world.world().on(work.get());
+    DeviceBuffer data(work, 8000);
+    const std::vector<std::int64_t> mine(1000, 17);
+    ASSERT_TRUE(world.job().all_gather("").size() == 2);
+    if (world.rank() == 0) {
+      fake.fail_next("copy");
+      (void)comm.send(mine.data(), 1000, kType, 1);
+    } else {
+      const Status s = comm.recv_async(data.data(), 1000, kType, 0).wait();
+      EXPECT_NE(s.message().find("recv: copy on fake GPU"), std::string::npos) << s.to_string();
+    }
+    work.wait();
+  });
+}
+
 TEST_F(DeviceMessageEnds, DifferentSizesShowBothSides) {
   std::atomic<int> told{0};
   run_ranks(places({2}), patient(), [&](World& world) {

@@ -182,7 +182,9 @@ TEST_F(PairProcesses, ClientAndServer) {
 TEST_F(PairProcesses, BothWaysWithManyUnderWay) {
   const Ends ends = run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout 20");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;
-  for (const auto& size : report()["pairs"][0]["sizes"]) {
+  const auto sizes = report()["pairs"][0]["sizes"];
+  EXPECT_EQ(sizes.size(), 2U);
+  for (const auto& size : sizes) {
     EXPECT_EQ(size["at_client"]["messages"], 150);
     EXPECT_EQ(size["at_server"]["messages"], 150);
   }

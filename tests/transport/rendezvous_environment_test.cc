@@ -1,6 +1,8 @@
 // job_from_environment(): every launcher's variables, and what is said of wrong ones.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <set>
@@ -107,12 +109,15 @@ TEST_F(Environment, InheritedSocketMustListen) {
   close(file);
   EXPECT_THAT(error(), HasSubstr("closed"));
   test::Specs setup(2);
-  set("WEFT_ROOT_FD", std::to_string(setup[0].listen_fd));
-  EXPECT_EQ(job_from_environment().listen_fd, setup[0].listen_fd);
-  EXPECT_EQ(job_from_environment().listen_fd, setup[0].listen_fd) << "asking twice changes nothing";
+  // A number that no job of an earlier test can have taken.
+  const int listener = fcntl(setup[0].listen_fd, F_DUPFD_CLOEXEC, 500);
+  close(setup[0].listen_fd);
+  set("WEFT_ROOT_FD", std::to_string(listener));
+  EXPECT_EQ(job_from_environment().listen_fd, listener);
+  EXPECT_EQ(job_from_environment().listen_fd, listener) << "asking twice changes nothing";
   set("WEFT_RANK", "1");
   EXPECT_EQ(job_from_environment().listen_fd, -1) << "only rank 0 listens";
-  close(setup[0].listen_fd);
+  close(listener);
 }
 
 TEST_F(Environment, Torchrun) {
