@@ -160,7 +160,7 @@ void TcpTransport::end_all(Peer& peer, Code code) {
   peer.sends.clear();
   peer.receives.clear();
   peer.ready.clear();
-  std::erase_if(peer.unexpected, [](const Unexpected& u) { return !u.here; });
+  erase_unexpected(peer, [](const Unexpected& u) { return !u.here; });
 }
 
 // ---- severed and opened anew ---------------------------------------------------------------
@@ -177,7 +177,7 @@ void TcpTransport::sever(Rank rank) noexcept {
   peer->sends.clear();
   peer->receives.clear();
   peer->ready.clear();
-  peer->unexpected.clear();
+  erase_unexpected(*peer, [](const Unexpected&) { return true; });
 }
 
 std::string TcpTransport::reopen(Rank rank) noexcept {

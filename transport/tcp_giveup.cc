@@ -53,13 +53,14 @@ void TcpTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
       peer.to_unexpected = nullptr;
       peer.into = nullptr;
     }
-    std::erase_if(peer.unexpected, [&](const Unexpected& u) { return !u.wanted && meant(u.tag); });
+    erase_unexpected(peer, [&](const Unexpected& u) { return !u.wanted && meant(u.tag); });
     std::erase_if(peer.ready, [&](const Ready& r) { return meant(r.tag); });
   }
 }
 
 Rank TcpTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                              Head& theirs) noexcept {
+  if (unexpected_ == 0) return kNoRank;
   for (const Peer& p : peers_) {
     if (peer != kNoRank && p.rank != peer) continue;
     for (const Unexpected& u : p.unexpected) {

@@ -140,6 +140,7 @@ void TcpTransport::begin(Peer& peer) {
       erase(peer.receives, w);
     }
   } else if (f.kind == Kind::kEager) {
+    ++unexpected_;
     Unexpected& u = peer.unexpected.emplace_back();
     u.tag = f.tag;
     u.bytes = f.bytes;
@@ -173,6 +174,7 @@ void TcpTransport::announced(Peer& peer, const tcp::Frame& f, const Head* head) 
     erase(peer.receives, w);
     return;
   }
+  ++unexpected_;
   Unexpected& u = peer.unexpected.emplace_back();
   u.tag = f.tag;
   u.bytes = f.bytes;
@@ -182,8 +184,7 @@ void TcpTransport::announced(Peer& peer, const tcp::Frame& f, const Head* head) 
 }
 
 void TcpTransport::withdrawn(Peer& peer, std::uint64_t tag) {
-  std::erase_if(peer.unexpected,
-                [tag](const Unexpected& u) { return u.announced && u.tag == tag; });
+  erase_unexpected(peer, [tag](const Unexpected& u) { return u.announced && u.tag == tag; });
   if (Waiting* w = find(peer.receives, tag)) w->here = 0;
 }
 

@@ -208,8 +208,12 @@ class TcpTransport final : public Transport {
     *one = all.back();
     all.pop_back();
   }
-  static void erase(Peer& peer, Unexpected* one) {
-    std::erase_if(peer.unexpected, [one](const Unexpected& u) { return &u == one; });
+  template <typename Which>
+  void erase_unexpected(Peer& peer, Which which) {
+    unexpected_ -= std::erase_if(peer.unexpected, which);
+  }
+  void erase(Peer& peer, Unexpected* one) {
+    erase_unexpected(peer, [one](const Unexpected& u) { return &u == one; });
   }
 
   // tcp_giveup.cc
@@ -221,7 +225,8 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // those that have a connection that is up
   std::list<Stranger> strangers_;
-  int unsettled_ = 0;  // connections that are being made
+  int unsettled_ = 0;           // connections that are being made
+  std::size_t unexpected_ = 0;  // of all peers
   unsigned turns_ = 0;
   std::vector<std::byte> inbox_;
   Completions done_;
