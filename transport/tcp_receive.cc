@@ -128,9 +128,9 @@ void TcpTransport::begin(Peer& peer) {
   peer.left = f.length;
   peer.into = nullptr;
   if (Waiting* w = find(peer.receives, f.tag)) {
-    const bool good = w->here == 0 ? alike(peer, f.bytes, head, *w)
-                                   : f.bytes == w->bytes && f.length <= w->bytes - w->here;
-    if (good) {
+    if (w->here > 0 && (f.bytes != w->bytes || f.length > w->bytes - w->here)) {
+      fail(peer, Code::kTransport, "the peer sent a piece that is not of its message");
+    } else if (w->here > 0 || alike(peer, f.bytes, head, *w)) {
       peer.into = w->data + w->here;
       w->here += f.length;
       peer.receiving = f.tag;

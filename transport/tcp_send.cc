@@ -127,7 +127,11 @@ void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
 void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
   Waiting* send = find(peer.sends, f.tag);
   if (!send) return;
-  (void)fits(peer, f.bytes, head, *send);
+  if (fits(peer, f.bytes, head, *send))  // by what it says
+    peer.note = Status(Code::kMismatch,
+                       fmt::format("{}: device {}: refuses a message of {} bytes", peer.where,
+                                   device_, send->bytes),
+                       peer.rank);
   complete(send->id, Code::kMismatch);
   erase(peer.sends, send);
 }
