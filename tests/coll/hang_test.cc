@@ -122,13 +122,14 @@ TEST_P(Hang, ALateRankIsNoHang) {
   HangingJob job(GetParam(), rounds_, kHangLimit, [&](World& world, HangNote& note) {
     if (world.rank() == victim_) {
       note.stuck = true;
-      std::this_thread::sleep_for(milliseconds(700));
+      while (!note.seen) std::this_thread::sleep_for(milliseconds(1));
     }
     return next_call(world);
   });
   ASSERT_TRUE(job.stuck(victim_));
   const Output output =
       run(fmt::format("{} doctor --pid {}", WEFT_BINARY, job.processes().pid(victim_)));
+  job.note(victim_).seen = true;
   EXPECT_EQ(output.exit_code, 0) << output.text;
   EXPECT_THAT(output.text, HasSubstr("OK"));
   EXPECT_TRUE(job.processes().wait(kHangLimit));

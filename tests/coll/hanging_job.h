@@ -30,6 +30,7 @@ inline constexpr milliseconds kHangLimit{30000};  // when a test gives up
 struct HangNote {
   std::atomic<int> rounds;
   std::atomic<bool> stuck, returned;
+  std::atomic<bool> seen;  // by the test, which lets the rank go on
   Code code;
   Rank blamed;
   char message[900];
