@@ -10,48 +10,25 @@
 #include <string_view>
 #include <vector>
 
-#include "topo/topology.h"
-#include "transport/rendezvous.h"
+#include "support/forged_job.h"
 #include "transport/tcp.h"
 #include "transport/tcp_socket.h"
 #include "transport/tcp_wire.h"
 
 namespace weft::testing {
 
-// A job of two in which rank 1 is made up: it says at every exchange what rank 0 does.
-class HalfJob final : public Job {
- public:
-  Rank rank() const override { return 0; }
-  int size() const override { return 2; }
-  std::vector<std::string> all_gather(std::string_view mine) override {
-    return {std::string(mine), last = std::string(mine)};
-  }
-  bool failed() const noexcept override { return false; }
-  Status failure() const override { return {}; }
-  void report(const Status&) noexcept override {}
-  std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
-  void leave() noexcept override {}
-  void abort(const char*) noexcept override {}
-  std::unique_ptr<Job> shrink() override { throw Error("HalfJob: shrink"); }
-
-  std::string last;
-};
-
 // Rank 0's transport over "lo", and sockets that connect to it.
 class RawPeer {
  public:
   RawPeer() {
-    Place place;
-    place.host = place.machine = "h0";
     Nic lo;
     lo.name = lo.netdev = "lo";
     lo.address = "127.0.0.1";
     lo.up = true;
-    place.rails = {lo};
-    HalfJob job;
-    transport = make_tcp_transport(job, Topology({place, place}), lo);
+    ForgedJob job(2, nullptr);  // rank 1 says what rank 0 does
+    transport = make_tcp_transport(job, separate_hosts(2, lo), lo);
     std::string address;
-    tcp::parse_contact(std::string_view(job.last).substr(1), address, port_, key);
+    tcp::parse_contact(std::string_view(job.said).substr(1), address, port_, key);
   }
 
   // Connected to the listener, with nothing said so far.
