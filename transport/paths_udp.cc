@@ -2,7 +2,6 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "topo/log.h"
+#include "transport/address.h"
 #include "transport/hmac.h"
 #include "transport/paths.h"
 
@@ -27,31 +27,12 @@ struct Header {
   std::uint32_t rail;
 };
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-};
-
-// A number, as topology knows it; without a look-up of names.
-bool parse(const std::string& text, std::uint16_t port, Address& out) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
-  std::memcpy(&out.bytes, found->ai_addr, found->ai_addrlen);
-  out.length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return true;
-}
-
 std::uint16_t port_of(int fd) {
   Address a;
   a.length = sizeof a.bytes;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&a.bytes), &a.length) != 0) return 0;
-  return ntohs(a.bytes.ss_family == AF_INET6
-                   ? reinterpret_cast<sockaddr_in6*>(&a.bytes)->sin6_port
-                   : reinterpret_cast<sockaddr_in*>(&a.bytes)->sin_port);
+  return ntohs(a.bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&a.bytes)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&a.bytes)->sin_port);
 }
 
 class UdpPaths final : public Paths {
@@ -68,7 +49,7 @@ class UdpPaths final : public Paths {
     for (int r = 0; r < nrails_; ++r) {
       const Nic& nic = place.rails[static_cast<std::size_t>(r)];
       Address here;
-      if (!parse(nic.address, 0, here))
+      if (!parse_address(nic.address, 0, here))
         return fmt::format("!rail {} ({}) has no IP address", r, nic.name);
       const int fd = socket(here.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
       if (fd < 0) return fmt::format("!rail {} ({}): {}", r, nic.name, std::strerror(errno));
@@ -93,7 +74,7 @@ class UdpPaths final : public Paths {
       char* end = nullptr;
       const auto port = static_cast<std::uint16_t>(std::strtoul(at, &end, 10));
       at = end;
-      if (!parse(place.rails[static_cast<std::size_t>(r)].address, port, address(rank, r)))
+      if (!parse_address(place.rails[static_cast<std::size_t>(r)].address, port, address(rank, r)))
         return false;
     }
     return true;
@@ -195,8 +176,10 @@ std::unique_ptr<Paths> make_udp_paths(Job& job, const Topology& topology, std::s
   paths->set_key(job.all_gather(job.rank() == 0 ? random_bytes(kMacBytes) : "")[0]);
   for (Rank r = 0; r < job.size(); ++r) {
     const std::string& text = ports[static_cast<std::size_t>(r)];
-    if (text.starts_with('!')) why = fmt::format("rank {}: {}", r, text.substr(1));
-    else if (!paths->meet(r, topology.place(r), text)) why = fmt::format("rank {}: bad address", r);
+    if (text.starts_with('!'))
+      why = fmt::format("rank {}: {}", r, text.substr(1));
+    else if (!paths->meet(r, topology.place(r), text))
+      why = fmt::format("rank {}: bad address", r);
     if (!why.empty()) return nullptr;
   }
   return paths;

@@ -1,6 +1,5 @@
 #include "transport/tcp_socket.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
@@ -8,26 +7,10 @@
 #include <charconv>
 #include <cstring>
 
+#include "transport/address.h"
+
 namespace weft::tcp {
 namespace {
-
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-};
-
-// A number, as topology knows it; without a look-up of names.
-bool parse(const std::string& text, std::uint16_t port, Address& out) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(text.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
-  std::memcpy(&out.bytes, found->ai_addr, found->ai_addrlen);
-  out.length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return true;
-}
 
 template <typename Number>
 bool number(std::string_view text, Number& out, int base) {
@@ -39,7 +22,7 @@ bool number(std::string_view text, Number& out, int base) {
 
 Fd open_socket(const std::string& device, const std::string& address) {
   Address here;
-  if (!parse(address, 0, here)) {
+  if (!parse_address(address, 0, here)) {
     errno = EADDRNOTAVAIL;
     return {};
   }
@@ -57,7 +40,7 @@ Fd open_socket(const std::string& device, const std::string& address) {
 
 int start(const Fd& fd, const std::string& address, std::uint16_t port) {
   Address there;
-  if (!parse(address, port, there)) return EADDRNOTAVAIL;
+  if (!parse_address(address, port, there)) return EADDRNOTAVAIL;
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.bytes), there.length) == 0)
     return 0;
   return errno == EINPROGRESS ? 0 : errno;
