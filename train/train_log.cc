@@ -7,13 +7,6 @@
 #include <cstring>
 
 namespace weft {
-namespace {
-
-nlohmann::json to_json(const train::AxisBytes& b) {
-  return {{"data", b.data}, {"tensor", b.tensor}, {"pipeline", b.pipeline}, {"other", b.other}};
-}
-
-}  // namespace
 
 double resident_bytes() {
   rusage usage{};
@@ -21,11 +14,36 @@ double resident_bytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
+TrainLog::TrainLog(std::string path) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  file_.open(path_, std::ios::app);
+  if (!file_)
+    throw Error(fmt::format("--log {}: cannot be written: {}; name another file", path_,
+                            std::strerror(errno)));
+}
+
+void TrainLog::write(const nlohmann::json& line) {
+  errno = 0;
+  if (!(file_ << line.dump() << std::endl))
+    throw Error(fmt::format("--log {}: cannot be written: {}; make room, or name another file",
+                            path_, std::strerror(errno)));
+}
+
+}  // namespace weft
+namespace weft::train {
+namespace {
+
+nlohmann::json to_json(const AxisBytes& b) {
+  return {{"data", b.data}, {"tensor", b.tensor}, {"pipeline", b.pipeline}, {"other", b.other}};
+}
+
+}  // namespace
+
+nlohmann::json to_json(const StepReport& r, double tokens_per_s) {
   nlohmann::json memory;
-  const auto& ledger = train::MemoryLedger::of_this_rank();
-  for (int u = 0; u < train::kUses; ++u)
-    memory[train::name(static_cast<train::Use>(u))] = ledger.peak[static_cast<std::size_t>(u)];
+  const auto& ledger = MemoryLedger::of_this_rank();
+  for (int u = 0; u < kUses; ++u)
+    memory[name(static_cast<Use>(u))] = ledger.peak[static_cast<std::size_t>(u)];
   memory["peak"] = ledger.peak_total;
   memory["resident"] = resident_bytes();
   return {{"step", r.step},
@@ -49,19 +67,4 @@ nlohmann::json to_json(const train::StepReport& r, double tokens_per_s) {
           {"memory", memory}};
 }
 
-TrainLog::TrainLog(std::string path) : path_(std::move(path)) {
-  if (path_.empty()) return;
-  file_.open(path_, std::ios::app);
-  if (!file_)
-    throw Error(fmt::format("--log {}: cannot be written: {}; name another file", path_,
-                            std::strerror(errno)));
-}
-
-void TrainLog::write(const nlohmann::json& line) {
-  errno = 0;
-  if (!(file_ << line.dump() << std::endl))
-    throw Error(fmt::format("--log {}: cannot be written: {}; make room, or name another file",
-                            path_, std::strerror(errno)));
-}
-
-}  // namespace weft
+}  // namespace weft::train

@@ -7,9 +7,12 @@
 
 #include "train/trainer.h"
 
-namespace weft {
+namespace weft::train {
 
-nlohmann::json to_json(const train::StepReport& report, double tokens_per_s);
+nlohmann::json to_json(const StepReport& report, double tokens_per_s);
+
+}  // namespace weft::train
+namespace weft {
 
 // Most memory that this process had, in bytes.
 double resident_bytes();
