@@ -291,19 +291,13 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
   if (!handle.status_.ok()) return handle;
-  if (ordered_) {
+  if (ordered_ || (count > 0 && on_device(data))) {
     const Message one{send, peer, data, count, type};
-    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream_, blocking, handle.status_);
+    const auto stream = ordered_ ? std::optional(stream_) : std::nullopt;
+    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream, blocking, handle.status_);
     return handle;
   }
   Core& core = *g.core;
-  std::unique_ptr<Detour> detour;
-  try {
-    detour = detour_of_message(send, data, count * size_of(type), core.options.timeout);
-  } catch (const Error& e) {
-    handle.status_ = {Code::kTransport, fmt::format("{}: {}", verb, e.what())};
-    return handle;
-  }
   const std::lock_guard lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {
     handle.status_ = core.failure;
@@ -314,7 +308,6 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   op->group = &g;
   op->root = peer;
   op->call = {.count = count, .type = type};
-  op->detour = std::move(detour);
   core.start_message(op, send, data, count * size_of(type));
   handle.op_ = op;
   if (core.served) core.to_serve.notify_one();

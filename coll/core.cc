@@ -57,8 +57,9 @@ Operation* Core::take() {
   return op;
 }
 
-// Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a barrier
-// and an all_reduce do, find what each of them set up. Long ones share one operation's scratch.
+// Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
+// barrier and an all_reduce do, find what each of them set up. Long ones share one operation's
+// scratch.
 Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
   constexpr std::size_t kShort = 64 << 10, kKept = 4;
   if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();
@@ -176,41 +177,63 @@ void Core::launch(Operation* op) {
 
 void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes, bool on_device) {
   enter_message(op, send, bytes);
-  post_message(op, data, on_device);
+  let_slices_go(op, data, op->slices, on_device);
 }
 
 void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   GroupState& g = *op->group;
   const Rank peer = g.ranks[static_cast<std::size_t>(op->root)];
-  const std::uint64_t number = (send ? g.sends : g.recvs)[static_cast<std::size_t>(op->root)]++;
+  const auto with = static_cast<std::size_t>(op->root);
+  const std::uint64_t number = (send ? g.sends : g.recvs)[with]++;
+  std::uint64_t& slices = (send ? g.sent_slices : g.received_slices)[with];
   op->call.head =
       signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, number + 1);
   seal(op->call.head);
   op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
-                 (number & ((std::uint64_t{1} << kMessageBit) - 1));
+                 (slices & ((std::uint64_t{1} << kMessageBit) - 1));
   op->kind = Operation::Kind::kMessage;
-  op->messages_left = 1;
+  op->slices = op->slices_left = slices_of(bytes);
+  op->slices_posted = op->slices_ready = 0;
+  op->slices_over = nullptr;
+  slices += op->slices;
   op->sends = send;
   op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, number);
 }
 
-void Core::post_message(Operation* op, void* data, bool on_device) {
-  const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device) {
+  if (op->slices_posted == 0) {
+    enlist(op);
+    watch->starting(*op, op->bytes);
+    op->data = static_cast<std::byte*>(data);
+    op->on_device = on_device;
+  }
+  op->slices_ready = end;
+  post_slices(op);
+}
+
+void Core::post_slices(Operation* op) {
+  // A peer that does not receive yet has to keep what comes: of long messages a little.
+  constexpr std::uint32_t kSentAhead = 2;
+  constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kMessageBit) - 1;
+  const std::uint32_t over = op->slices - op->slices_left;
+  const std::uint32_t end =
+      op->sends ? std::min(op->slices_ready, over + kSentAhead) : op->slices_ready;
   Transfer t;
   t.kind = op->sends ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
-  t.peer = peer;
-  t.data = data;
-  t.on_device = on_device;
-  t.bytes = op->bytes;
-  t.tag = op->call.tag;
+  t.peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  t.on_device = op->on_device;
   t.head = &op->call.head;
-  enlist(op);
-  t.id = static_cast<std::uint64_t>(op->id) << 32;
-  watch->starting(*op, op->bytes);
-  const auto link = static_cast<std::size_t>(link_of(job->rank(), peer));
+  const auto link = static_cast<std::size_t>(link_of(job->rank(), t.peer));
   use_link(link);
-  links[link]->post({&t, 1});
+  for (std::uint32_t& k = op->slices_posted; k < end; ++k) {
+    const std::size_t at = k * message_slice;
+    t.data = op->data + at;
+    t.bytes = std::min(op->bytes - at, message_slice);
+    t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + k) & kNumbers);
+    t.id = static_cast<std::uint64_t>(op->id) << 32 | k;
+    links[link]->post({&t, 1});
+  }
 }
 
 int Core::link_of(Rank a, Rank b) const {
@@ -249,7 +272,8 @@ bool Core::progress() {
         fail_message(op, batch[i].code, l);
         return true;
       } else {
-        --op->messages_left;
+        --op->slices_left;
+        if (op->slices_over) op->slices_over->push_back(static_cast<std::uint32_t>(batch[i].id));
       }
     }
   }
@@ -273,7 +297,8 @@ bool Core::end_operations() {
       }
       done = op->run.done();
     } else {
-      done = op->messages_left == 0;
+      if (op->slices_posted < op->slices_ready) post_slices(op);
+      done = op->slices_left == 0;
     }
     // Who has its result may not come here again for long: its peers must not need it for theirs.
     if (done && rails) {

@@ -70,16 +70,20 @@ struct Operation {
   Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
   std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
   Run run;                          // kPlan
-  int messages_left = 0;            // kMessage
   bool sends = false;               // kMessage
   std::size_t bytes = 0;            // kMessage
-  const Plan* plan = nullptr;       // kPlan
-  std::uint64_t start = 0;          // kPlan: its number among those of its group
+  // kMessage: it travels in slices, each a transfer. Those below `slices_ready` may be posted.
+  std::byte* data = nullptr;
+  bool on_device = false;
+  std::uint32_t slices = 1, slices_ready = 0, slices_posted = 0, slices_left = 1;
+  std::vector<std::uint32_t>* slices_over = nullptr;  // where a slice's number goes as it ends
+  const Plan* plan = nullptr;                         // kPlan
+  std::uint64_t start = 0;                            // kPlan: its number among those of its group
   bool over = false;
   Status status;
   std::optional<std::uint64_t> receipts;  // once it is done but for these, see Rails::receipts()
-  bool moved = false;  // since check_deadline() looked
-  bool stirred = false;  // kPlan: transfers have ended since its last progress()
+  bool moved = false;                     // since check_deadline() looked
+  bool stirred = false;                   // kPlan: transfers have ended since its last progress()
   void complete(const Completion& transfer) {  // kPlan
     run.complete(transfer);
     stirred = true;
@@ -136,13 +140,14 @@ struct GroupState {
   std::unique_ptr<Board> board;  // where there is one
   std::uint32_t board_round = 0;
   Counters::BoardTraffic* board_traffic = nullptr;  // once there was any
-  std::deque<Operation*> board_queue;  // the first one is published, the others wait
+  std::deque<Operation*> board_queue;               // the first one is published, the others wait
   // Collectives by schedules: those that run, in order, and those that wait until the first of
   // these is less than kWindow behind.
   std::deque<Operation*> running, next;
   std::uint64_t starts = 0;
-  std::uint64_t sequence = 0;               // of collectives
-  std::vector<std::uint64_t> sends, recvs;  // per peer, of point-to-point messages
+  std::uint64_t sequence = 0;                               // of collectives
+  std::vector<std::uint64_t> sends, recvs;                  // per peer, of point-to-point messages
+  std::vector<std::uint64_t> sent_slices, received_slices;  // what they travelled in
   std::array<Past, 16> past;
   std::uint32_t next_past = 0;
   void remember(std::uint64_t tag, const Head& head) {
@@ -217,18 +222,23 @@ struct Core : std::enable_shared_from_this<Core> {
   void add_operation();    // to the free ones
   Operation* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
   void give_back(Operation* op);
-  void finish(Operation* op, Status status);  // it is over
+  void finish(Operation* op, Status status);         // it is over
   void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
   void enlist(Operation* op);
   void launch(Operation* op);
   void launch_next(GroupState& g);  // of those that wait
-  void end_plan(Operation* op);  // it is over: others may start
+  void end_plan(Operation* op);     // it is over: others may start
   void start_board(Operation* op);
   void start_message(Operation* op, bool send, void* data, std::size_t bytes,
                      bool on_device = false);
-  // The same in two steps: it takes its number among those of the pair, and later goes.
+  // The same in two steps: it takes its number among those of the pair, and later goes, all at once
+  // or by and by: the slices below `end`. `data` is where it begins.
   void enter_message(Operation* op, bool send, std::size_t bytes);
-  void post_message(Operation* op, void* data, bool on_device = false);
+  void let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device = false);
+  void post_slices(Operation* op);
+  std::uint32_t slices_of(std::size_t bytes) const {
+    return bytes ? static_cast<std::uint32_t>((bytes - 1) / message_slice + 1) : 1;
+  }
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -237,8 +247,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
   void forget_group(GroupState& g);
   void forget_messages(std::uint32_t id);  // that nobody has received
-  // The plan of a call; null where the rail contract refuses it, and `status` says why. by_name: the
-  // algorithm was asked for.
+  // The plan of a call; null where the rail contract refuses it, and `status` says why. by_name:
+  // the algorithm was asked for.
   const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
                        bool in_place, bool by_name, Status& status);
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
@@ -295,8 +305,8 @@ struct Core : std::enable_shared_from_this<Core> {
   void stop_serving() noexcept;
   void serve();
 
-  // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the rail
-  // contract; where one has not, says so with the path, or throws Error (cross_rail "never").
+  // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the
+  // rail contract; where one has not, says so with the path, or throws Error (cross_rail "never").
   void prove_rails(GroupState& g);
   // Whether the rail contract lets this run; the same on all ranks.
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
@@ -322,6 +332,9 @@ struct Core : std::enable_shared_from_this<Core> {
     polled.insert(std::ranges::upper_bound(polled, link), link);
   }
   int shm_link = -1, first_rail_link = -1;
+  // Longer messages travel in slices of this size, so that those of device memory overlap with
+  // their copies; both ends must slice, also where only one has a GPU: all ranks do, or none.
+  std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;
@@ -356,8 +369,8 @@ struct Core : std::enable_shared_from_this<Core> {
   std::thread server;
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
-  std::vector<Operation*> active;  // under way, kPlan and kMessage
-  bool receipts_owed = false;      // one of them is done but for Operation::receipts
+  std::vector<Operation*> active;          // under way, kPlan and kMessage
+  bool receipts_owed = false;              // one of them is done but for Operation::receipts
   std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
   // By the lower bits of their id, for completions; a power of two.
   std::vector<Operation*> by_id = std::vector<Operation*>(256);

@@ -243,9 +243,14 @@ Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& ca
   }
 }
 
+bool on_device(const void* data) noexcept {
+  Device* const d = device();
+  return d && d->residence(data).kind == MemoryKind::kDevice;
+}
+
 Operation* begin_messages(Device& device, GroupState& g, const char* call,
-                          std::span<const Message> messages, Device::Stream stream, bool blocking,
-                          Status& status) {
+                          std::span<const Message> messages, std::optional<Device::Stream> stream,
+                          bool blocking, Status& status) {
   std::vector<std::pair<std::size_t, std::size_t>> own;
   status = check_own_messages(call, messages, g.me, own);
   if (!status.ok() || messages.empty()) return nullptr;
@@ -253,12 +258,13 @@ Operation* begin_messages(Device& device, GroupState& g, const char* call,
   Operation* handle = nullptr;
   try {
     bool captured = false;
-    status = check_call(device, g, call, true, stream, blocking, captured);
+    status = check_call(device, g, call, stream.has_value(), stream.value_or(nullptr), blocking,
+                        captured);
     if (!status.ok()) return nullptr;
     std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
     const std::lock_guard order(lanes->mutex);
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
-    if (!blocking) {
+    if (!blocking || !stream) {
       const std::lock_guard lock(core.mutex);
       handle = core.take();
       handle->kind = Operation::Kind::kDevice;

@@ -63,24 +63,6 @@ void Detour::land() {
   wait();
 }
 
-std::unique_ptr<Detour> detour_of_message(bool send, void*& data, std::size_t bytes,
-                                          std::chrono::milliseconds deadline) {
-  Device* const d = device();
-  if (!d || bytes == 0) return nullptr;
-  const Residence where = d->residence(data);
-  if (!on_gpu(where)) return nullptr;
-  auto detour = std::make_unique<Detour>(*d, where.gpu, deadline);
-  std::byte* const host = detour->room(bytes);
-  if (send) {
-    detour->down(host, data, bytes);
-    detour->wait();
-  } else {
-    detour->later(data, host, bytes);
-  }
-  data = host;
-  return detour;
-}
-
 std::unique_ptr<Detour> detour_of_blocks(Device& device, int gpu, Collective c, Call& call, Rank me,
                                          Rank root, std::size_t n,
                                          std::chrono::milliseconds deadline) {

@@ -1,4 +1,4 @@
-// Calls that know host memory only (messages, blocks of different sizes), made with device memory:
+// Calls that know host memory only (blocks of different sizes), made with device memory:
 // what they read is brought to host memory before, what they write is taken up after.
 //
 // Correct for every kind of memory and every transport, also where only some ranks have memory of a
@@ -49,9 +49,6 @@ class Detour {
   std::vector<Piece> up_;
 };
 
-// Of a message: null where it is in memory that the host can touch. Otherwise `data` is replaced.
-std::unique_ptr<Detour> detour_of_message(bool send, void*& data, std::size_t bytes,
-                                          std::chrono::milliseconds deadline);
 // Of a call with blocks of different sizes, of which `me` is the rank: its buffers are replaced
 // where they are device memory of that GPU.
 std::unique_ptr<Detour> detour_of_blocks(Device& device, int gpu, Collective c, Call& call, Rank me,

@@ -85,19 +85,20 @@ void DeviceMessages::enter(Flight& f) {
     leg.op->root = leg.message.peer;
     leg.op->call = {.count = leg.message.count, .type = leg.message.type};
     core_.enter_message(leg.op, leg.message.sends, leg.bytes());
+    if (!leg.message.sends && leg.gpu >= 0) leg.op->slices_over = &leg.landed;
   }
 }
 
-void DeviceMessages::add(std::span<const Message> messages, Device::Stream stream, bool captured,
-                         Operation* handle) {
+void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
+                         bool captured, Operation* handle) {
   Pinned::trim(device_);
   Flight f = flight_of(messages);
   {
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
-    f.gate = gates_.take();
+    if (stream) f.gate = gates_.take();
   }
-  gates_.put(f.gate, stream);
+  if (stream) gates_.put(f.gate, *stream);
   f.handle = handle;
   if (!captured) {
     const std::lock_guard lock(core_.mutex);
@@ -147,7 +148,7 @@ bool DeviceMessages::take_arrivals() {
   const bool all = given_up();
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const auto f = it++;
-    if (f->gate.arrived->exchange(0, std::memory_order_acquire) != 0 || all)
+    if (!f->gate.arrived || f->gate.arrived->exchange(0, std::memory_order_acquire) != 0 || all)
       flights_.splice(flights_.end(), waiting_, f);
   }
   for (const Captured& c : captured_) {
@@ -197,76 +198,79 @@ void DeviceMessages::set_out(Flight& f) {
   if (!f.status.ok()) return;
   try {
     for (Leg& leg : f.legs) {
-      if (leg.message.sends)
-        copy_down(leg);
-      else if (leg.gpu >= 0 && !leg.own)
-        leg.room = Pinned(device_, leg.bytes());
+      leg.slices = core_.slices_of(leg.bytes());
+      if (leg.message.sends) {
+        take_down(leg);
+      } else if (!leg.own) {
+        if (leg.gpu >= 0) leg.room = Pinned(device_, leg.bytes());
+        leg.ready = leg.slices;
+      }
     }
   } catch (const std::exception& e) {
     fail(f, e.what());
   }
 }
 
-void DeviceMessages::copy_down(Leg& leg) {
+void DeviceMessages::take_down(Leg& leg) {
   const std::size_t bytes = leg.bytes();
   if (bytes) leg.room = Pinned(device_, bytes);
+  auto* const from = static_cast<const std::byte*>(leg.message.data);
   if (leg.gpu < 0) {
-    if (bytes) std::memcpy(leg.room.get(), leg.message.data, bytes);
-    leg.state = leg.own ? State::kOver : State::kReady;
+    if (bytes) std::memcpy(leg.room.get(), from, bytes);
+    leg.ready = leg.slices;
     return;
   }
-  const Device::Stream down = stream(leg.gpu, 0);
-  leg.event = device_.make_event(leg.gpu);
-  device_.copy(leg.room.get(), leg.message.data, bytes, leg.gpu, down);
-  device_.record(leg.event, down);
-  leg.state = State::kDown;
+  for (std::uint32_t k = 0; k < leg.slices; ++k) copy(leg, k, 0, leg.room.get(), from);
 }
 
-void DeviceMessages::copy_up(Leg& leg, const std::byte* from) {
-  const std::size_t bytes = leg.bytes();
-  leg.state = State::kOver;
-  if (leg.gpu < 0) {
-    if (bytes) std::memcpy(leg.message.data, from, bytes);
-    return;
-  }
-  const Device::Stream up = stream(leg.gpu, 1);
-  leg.event = device_.make_event(leg.gpu);
-  device_.copy(leg.message.data, from, bytes, leg.gpu, up);
-  device_.record(leg.event, up);
-  leg.state = State::kUp;
+void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
+  const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
+  auto* const to = static_cast<std::byte*>(leg.message.data);
+  if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
+  const std::size_t at = slice * core_.message_slice, bytes = leg.bytes();
+  if (bytes) std::memcpy(to + at, from + at, std::min(bytes - at, core_.message_slice));
+  ++leg.taken;
 }
 
-// Whether the leg's copy is over. Of a GPU that does not answer at the end of the World, it counts
-// as over, and its memory is left to it.
-bool DeviceMessages::reached(Leg& leg) {
-  if (!device_.reached(leg.event)) {
-    if (!stop_ || Clock::now() < leave_at_) return false;
-    leg.room.abandon();
-    return true;
+// Puts the copy of a slice on the thread's stream down (0) or up (1).
+void DeviceMessages::copy(Leg& leg, std::uint32_t slice, std::size_t which, std::byte* to,
+                          const std::byte* from) {
+  const std::size_t at = slice * core_.message_slice;
+  const Device::Stream s = stream(leg.gpu, which);
+  device_.copy(to + at, from + at, std::min(leg.bytes() - at, core_.message_slice), leg.gpu, s);
+  leg.copies.push_back(device_.make_event(leg.gpu));
+  device_.record(leg.copies.back(), s);
+}
+
+// Whether any copy of the leg ended. Of a GPU that does not answer at the end of the World, they
+// count as over, and their memory is left to it.
+bool DeviceMessages::end_copies(Leg& leg) {
+  bool any = false;
+  for (; !leg.copies.empty(); any = true) {
+    if (!device_.reached(leg.copies.front())) {
+      if (!stop_ || Clock::now() < leave_at_) break;
+      (leg.source ? leg.source->room : leg.room).abandon();
+    }
+    device_.free_event(leg.copies.front());
+    leg.copies.pop_front();
+    ++(leg.message.sends ? leg.ready : leg.taken);
   }
-  device_.free_event(std::exchange(leg.event, nullptr));
-  return true;
+  return any;
 }
 
 bool DeviceMessages::look_at_device(Flight& f) {
   bool moved = false;
   for (Leg& leg : f.legs) {
-    const State before = leg.state;
     try {
-      if (leg.state == State::kDown && reached(leg))
-        leg.state = leg.own ? State::kOver : State::kReady;
-      else if (leg.state == State::kUp && reached(leg))
-        leg.state = State::kOver;
-      else if (leg.state == State::kArrived)
-        copy_up(leg, leg.room.get());
-      else if (leg.source && leg.state == State::kReady && leg.source->state == State::kOver &&
-               f.status.ok())
-        copy_up(leg, leg.source->room.get());
+      moved = end_copies(leg) || moved;
+      if (!f.status.ok()) continue;
+      if (leg.source)
+        for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
+      moved = moved || !leg.arrived.empty();
+      for (const std::uint32_t slice : std::exchange(leg.arrived, {})) take_up(leg, slice);
     } catch (const std::exception& e) {
-      leg.state = leg.message.sends && !leg.own ? State::kReady : State::kOver;
       fail(f, e.what());
     }
-    moved = moved || leg.state != before;
   }
   return moved;
 }
@@ -274,27 +278,24 @@ bool DeviceMessages::look_at_device(Flight& f) {
 bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
   bool moved = false;
   for (Leg& leg : f.legs) {
-    const State before = leg.state;
     if (given_up() && f.status.ok()) f.status = why_given_up();
-    if (leg.state == State::kReady && !f.status.ok()) {
-      if (leg.op) {
-        core_.finish(leg.op, f.status);
-        core_.give_back(std::exchange(leg.op, nullptr));
-      }
-      leg.state = State::kOver;
-    } else if (leg.state == State::kReady && !leg.own) {
-      core_.post_message(leg.op, leg.room ? leg.room.get() : leg.message.data);
-      leg.state = State::kPosted;
-    } else if (leg.state == State::kPosted) {
-      if (clock) core_.check_deadline(leg.op, Clock::now());
-      if (!leg.op->over) continue;
-      if (f.status.ok()) f.status = leg.op->status;
-      core_.give_back(std::exchange(leg.op, nullptr));
-      const bool lands = !leg.message.sends && leg.room && f.status.ok();
-      leg.state = lands ? State::kArrived : State::kOver;
-      if (!lands) leg.room.give_back();
+    Operation* const op = leg.op;
+    if (!op) continue;
+    if (!f.status.ok() && op->slices_posted == 0) {
+      core_.finish(op, f.status);
+    } else if (f.status.ok() && op->slices_ready < leg.ready) {
+      core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+      moved = true;
     }
-    moved = moved || leg.state != before;
+    if (clock && op->slices_posted > 0 && !op->over) core_.check_deadline(op, Clock::now());
+    moved = moved || !leg.landed.empty();
+    leg.arrived.insert(leg.arrived.end(), leg.landed.begin(), leg.landed.end());
+    leg.landed.clear();
+    if (!op->over) continue;
+    moved = true;
+    if (f.status.ok()) f.status = op->status;
+    core_.give_back(std::exchange(leg.op, nullptr));
+    if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
   }
   return moved;
 }
@@ -315,10 +316,21 @@ Status DeviceMessages::why_given_up() const {
   return {Code::kAborted, "the World of this Communicator has ended"};
 }
 
+bool DeviceMessages::Flight::over(const Leg& leg) const {
+  if (!set_out || leg.op || !leg.copies.empty()) return false;
+  if (!status.ok()) return true;
+  if (leg.message.sends) return leg.ready == leg.slices;
+  return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed where it belongs
+}
+
+bool DeviceMessages::Flight::passed(const Leg& leg) const {
+  return over(leg) || (set_out && leg.message.sends && leg.ready == leg.slices);
+}
+
 std::size_t DeviceMessages::Flight::held() const {
   std::size_t bytes = 0;
   for (const Leg& leg : legs)
-    if (leg.message.sends && !leg.own && leg.state != State::kOver) bytes += leg.bytes();
+    if (leg.message.sends && !leg.own && !over(leg)) bytes += leg.bytes();
   return bytes;
 }
 
@@ -327,15 +339,14 @@ void DeviceMessages::open_gates() {
   std::size_t held = 0;
   for (const Flight& f : flights_) held += f.open ? f.held() : 0;
   for (Flight& f : flights_) {
-    const bool ready = std::ranges::all_of(f.legs, [](const Leg& leg) {
-      return leg.state == State::kOver || (leg.message.sends && leg.state != State::kDown);
-    });
+    const bool ready = std::ranges::all_of(f.legs, [&](const Leg& leg) { return f.passed(leg); });
     const std::size_t own = f.open ? 0 : f.held();
     if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
     held += own;
     const std::lock_guard lock(mutex_);
     f.open = true;
     --closed_;
+    if (!f.gate.done) continue;
     if (!f.captured) gates_.give_back(f.gate);
     f.gate.done->store(1, std::memory_order_release);
   }
@@ -348,16 +359,12 @@ void DeviceMessages::let_go() {
     const std::lock_guard lock(mutex_);
     for (auto it = flights_.begin(); it != flights_.end();) {
       const auto f = it++;
-      if (f->open &&
-          std::ranges::all_of(f->legs, [](const Leg& leg) { return leg.state == State::kOver; }))
+      if (f->open && std::ranges::all_of(f->legs, [&](const Leg& leg) { return f->over(leg); }))
         over.splice(over.end(), flights_, f);
     }
   }
   if (over.empty()) return;
   changed_.notify_all();
-  for (Flight& f : over)
-    for (Leg& leg : f.legs)  // left by a copy that failed, or that a GPU does not end
-      if (leg.event) device_.free_event(leg.event);
   std::unique_lock lock(core_.mutex);
   for (Flight& f : over)
     if (f.handle) core_.finish(f.handle, f.status);

@@ -4,17 +4,20 @@
 // soon as its own stream has come: no message waits for another one's stream or peer. What is sent
 // is copied to pinned host memory first, and then its stream goes on: two ranks that both send and
 // then receive do not wait for each other. What is received in device memory lands in host memory
-// and is copied up. Messages take their number among those of their pair when they are called, so
-// they meet messages outside of any stream too; those of a captured graph take it at each replay,
-// among what is replayed. Not installed.
+// and is copied up. All in slices: while one is copied, others are on their way. Messages take
+// their number among those of their pair when they are called, so they meet messages of host memory
+// and of no stream too; those of a captured graph take it at each replay, among what is replayed.
+// Device memory outside of streams comes here as well, and waits for no stream. Not installed.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,9 +43,10 @@ class DeviceMessages {
   DeviceMessages(const DeviceMessages&) = delete;
   DeviceMessages& operator=(const DeviceMessages&) = delete;
 
-  // Checked messages that go together. `handle` is told when all are over, and may be null; what is
-  // captured has none. Throws Error when the device refuses. Not with the core's mutex held.
-  void add(std::span<const Message> messages, Device::Stream stream, bool captured,
+  // Checked messages that go together, in the order of a stream or of none. `handle` is told when
+  // all are over, and may be null; what is captured has none. Throws Error when the device refuses.
+  // Not with the core's mutex held.
+  void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
            Operation* handle);
 
   // Waits until what was sent has been taken, or has failed, unless a stream has yet to go on.
@@ -52,24 +56,21 @@ class DeviceMessages {
   void stop() noexcept;
 
  private:
-  enum class State : std::uint8_t {
-    kDown,     // a send, until its bytes are in `room`
-    kReady,    // for a transport; a receive from this rank itself: until the other end is over
-    kPosted,   // under way in a transport
-    kArrived,  // received, to be copied up
-    kUp,       // until that is done
-    kOver,
-  };
-  // A message, and how far it is.
+  // A message, and how far its slices are: a send's are copied to `room`, then posted; a receive's
+  // are posted, and as each is over it is taken from `room`.
   struct Leg {
     Message message;
     int gpu = -1;  // of device memory; -1: the host may touch it
     Operation* op = nullptr;
-    State state = State::kReady;
     Pinned room = {};
-    Device::Event event = nullptr;
-    Leg* source = nullptr;  // of a receive from this rank itself: the send
-    bool own = false;       // to or from this rank itself
+    std::uint32_t slices = 1;
+    std::uint32_t ready = 0;  // these, from the first one, may be posted (own: taken)
+    std::uint32_t taken = 0;  // of a receive: so many are in their place
+    std::vector<std::uint32_t> landed = {};   // of a receive; with the core's mutex held
+    std::vector<std::uint32_t> arrived = {};  // those that the thread is to take
+    std::deque<Device::Event> copies = {};    // under way, in the order of their stream
+    Leg* source = nullptr;                    // of a receive from this rank itself: the send
+    bool own = false;                         // to or from this rank itself
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
   // Messages that go together.
@@ -81,7 +82,9 @@ class DeviceMessages {
     bool set_out = false;
     bool open = false;  // its stream goes on
     Status status;
-    std::size_t held() const;  // bytes that are sent from rooms
+    bool over(const Leg& leg) const;
+    bool passed(const Leg& leg) const;  // what is on the stream later may touch its memory
+    std::size_t held() const;           // bytes that are sent from rooms
   };
   struct Captured {
     std::vector<Message> messages;
@@ -97,9 +100,11 @@ class DeviceMessages {
   void set_out(Flight& f);
   bool look_at_device(Flight& f);
   bool look_at_transports(Flight& f, bool clock);  // with the core's mutex held
-  void copy_down(Leg& leg);
-  void copy_up(Leg& leg, const std::byte* from);
-  bool reached(Leg& leg);
+  void take_down(Leg& leg);
+  void take_up(Leg& leg, std::uint32_t slice);
+  void copy(Leg& leg, std::uint32_t slice, std::size_t stream, std::byte* to,
+            const std::byte* from);
+  bool end_copies(Leg& leg);
   void fail(Flight& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }

@@ -13,6 +13,10 @@
 
 namespace weft {
 
+// What is copied between a GPU and host memory at a time, while the slice before it is on its way
+// through a transport: long enough for the bus, short enough to overlap.
+inline constexpr std::size_t kStagedSlice = std::size_t{2} << 20;
+
 class Pinned {
  public:
   Pinned() = default;

@@ -21,8 +21,6 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kSlots = 3;
-// Of the larger buffer of a slice: long enough for the bus, short enough to overlap.
-constexpr std::size_t kSliceBytes = std::size_t{2} << 20;
 
 class Staging {
  public:
@@ -42,7 +40,8 @@ class Staging {
       const DeviceShape s = device_shape(op.collective, r, op.root, n_);
       widest = std::max({widest, s.in, s.out});
     }
-    slice_ = std::min(longest, std::max<std::size_t>(1, kSliceBytes / (widest * element_)));
+    // Of the larger buffer.
+    slice_ = std::min(longest, std::max<std::size_t>(1, kStagedSlice / (widest * element_)));
     // Both buffers of a slot begin at cache lines.
     in_bytes_ = (packed(in_) + 63) / 64 * 64;
     slot_bytes_ = in_bytes_ + (packed(out_) + 63) / 64 * 64;

@@ -18,6 +18,8 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
   const int n = static_cast<int>(g->ranks.size());
   g->sends.assign(g->ranks.size(), 0);
   g->recvs.assign(g->ranks.size(), 0);
+  g->sent_slices.assign(g->ranks.size(), 0);
+  g->received_slices.assign(g->ranks.size(), 0);
   std::map<int, std::vector<Rank>> hosts;
   g->one_machine = true;
   for (Rank r = 0; r < n; ++r) {

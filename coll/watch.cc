@@ -392,7 +392,8 @@ void Watch::survey() {
       PeerProgress p;
       p.peer = op->group->ranks[static_cast<std::size_t>(op->root)];
       p.link = core_.link_of(core_.job->rank(), p.peer);
-      (op->sends ? p.sends_posted : p.recvs_posted) = 1;
+      (op->sends ? p.sends_posted : p.recvs_posted) = op->slices_posted;
+      (op->sends ? p.sends_done : p.recvs_done) = op->slices - op->slices_left;
       s.peers.push_back(p);
     }
     stalled.push_back(std::move(s));

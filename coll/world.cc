@@ -116,13 +116,17 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
-  const auto integrity = job->all_gather(options.integrity ? "1" : "0");
-  for (Rank r = 0; r < n; ++r)
-    if (integrity[static_cast<std::size_t>(r)] != integrity[0])
+  const std::string my_modes{options.integrity ? '1' : '0', device() ? '1' : '0'};
+  const auto modes = job->all_gather(my_modes);
+  for (Rank r = 0; r < n; ++r) {
+    const std::string& mode = modes[static_cast<std::size_t>(r)];
+    if (mode.at(0) != modes[0][0])
       throw Error(
           fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
                       "WorldOptions::integrity must be the same on all ranks",
-                      integrity[0] == "1" ? "on" : "off", integrity[0] == "1" ? "off" : "on", r));
+                      modes[0][0] == '1' ? "on" : "off", mode[0] == '1' ? "on" : "off", r));
+    if (mode.at(1) == '1') message_slice = kStagedSlice;
+  }
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!options.fault.empty())
       t = make_faulty_transport(std::move(t), fault_from(options.fault), me, rail);

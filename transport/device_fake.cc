@@ -329,7 +329,11 @@ void FakeDevice::wait_event(Stream stream, Event event) {
   });
 }
 
-void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int, Stream stream) {
+void FakeDevice::let_copy(int gpu, int copies) {
+  copies_let_[static_cast<std::size_t>(gpu)] = copies;
+}
+
+void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) {
   check_injected("copy");
   if (bytes == 0) return;
   {
@@ -343,7 +347,14 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int, Stream
     };
     pageable_copies_ += pageable(to) || pageable(from);
   }
-  put(stream, [this, to, from, bytes] { std::memmove(local(to), local(from), bytes); });
+  put(stream, [=, this, g = static_cast<std::size_t>(gpu)] {
+    for (int left = copies_let_[g]; left >= 0; left = copies_let_[g]) {
+      if (left > 0 && copies_let_[g].compare_exchange_strong(left, left - 1)) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    std::memmove(local(to), local(from), bytes);
+    ++copies_done_[g];
+  });
 }
 
 void FakeDevice::pin(void* memory, std::size_t bytes) {

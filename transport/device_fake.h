@@ -6,6 +6,8 @@
 // memfd. Select it with WEFT_DEVICE=fake, or use_fake_device() in a test.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -80,6 +82,10 @@ class FakeDevice final : public Device {
   // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
   // error would.
   void fail_next(const char* call);
+  // From now on streams of this GPU do so many copies (of bytes) and then stand still; -1: no
+  // limit.
+  void let_copy(int gpu, int copies);
+  int copies_done(int gpu) const { return copies_done_[static_cast<std::size_t>(gpu)]; }
   std::size_t allocations() const;      // own ones and opened ones, at present
   std::size_t late_writes() const;      // of streams to words that were freed
   std::size_t pageable_copies() const;  // to or from host memory that is not pinned
@@ -108,6 +114,7 @@ class FakeDevice final : public Device {
   std::size_t pageable_copies_ = 0;
   std::uint64_t next_id_ = 1;
   std::string failing_;
+  std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
   std::atomic<bool> separate_{false};
   std::atomic<bool> nics_{false};
   std::atomic<int> hidden_{-1};
