@@ -105,6 +105,7 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"validate -n 0", "0", "1 to"},
       {"perf all_reduce x --algoo", "not expected: x --algoo", "did you mean --algo?"},
       {"perf all_reduce --root=1 --trnsport=shm", "--trnsport=shm", "did you mean --transport?"},
+      {"train --stpes 3", "--stpes", "did you mean --steps?"},
       {"perf all_reduce -n 2 -f -2", "--factor -2", "negative"},
       {"perf all_reduce -f 1.5", "--factor 1.5", "not a number of the kind"},
       {"sim all_reduce --rail-gbps 0", "--rail-gbps 0", "above 0"},
