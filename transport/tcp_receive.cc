@@ -140,16 +140,29 @@ void TcpTransport::begin(Peer& peer) {
       erase(peer.receives, w);
     }
   } else if (f.kind == Kind::kEager) {
-    ++unexpected_;
-    Unexpected& u = peer.unexpected.emplace_back();
-    u.tag = f.tag;
-    u.bytes = f.bytes;
-    u.headed = head != nullptr;
-    if (head) u.head = *head;
-    u.data.resize(f.bytes);
-    peer.into = u.data.data();
-    peer.to_unexpected = &u;
+    if (Unexpected* u = keep(peer, f, head)) {
+      peer.into = u->data.data();
+      peer.to_unexpected = u;
+    }
   }  // else the rest of a message whose receive was given up
+}
+
+// A message, or the announcement of one, that nobody has asked for. Null: it is one too many.
+TcpTransport::Unexpected* TcpTransport::keep(Peer& peer, const tcp::Frame& f, const Head* head) {
+  Unexpected u;
+  u.tag = f.tag;
+  u.bytes = f.bytes;
+  u.announced = f.kind == tcp::FrameKind::kAnnounce;
+  u.headed = head != nullptr;
+  if (head) u.head = *head;
+  if (!u.announced) u.data.resize(f.bytes);
+  if (peer.unexpected_bytes + u.cost() > unexpected_most_) {
+    fail(peer, Code::kTransport, too_far_ahead(unexpected_most_));
+    return nullptr;
+  }
+  ++unexpected_;
+  peer.unexpected_bytes += u.cost();
+  return &peer.unexpected.emplace_back(std::move(u));
 }
 
 // The bytes of a frame are here.
@@ -174,13 +187,7 @@ void TcpTransport::announced(Peer& peer, const tcp::Frame& f, const Head* head) 
     erase(peer.receives, w);
     return;
   }
-  ++unexpected_;
-  Unexpected& u = peer.unexpected.emplace_back();
-  u.tag = f.tag;
-  u.bytes = f.bytes;
-  u.announced = true;
-  u.headed = head != nullptr;
-  if (head) u.head = *head;
+  keep(peer, f, head);
 }
 
 void TcpTransport::withdrawn(Peer& peer, std::uint64_t tag) {

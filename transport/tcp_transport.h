@@ -13,6 +13,7 @@
 #include "transport/rendezvous.h"
 #include "transport/tcp_wire.h"
 #include "transport/transport.h"
+#include "transport/unclaimed.h"
 
 namespace weft {
 
@@ -117,6 +118,7 @@ class TcpTransport final : public Transport {
     bool here = false;
     bool wanted = false;  // by `want`; the rest is coming
     Waiting want{};
+    std::size_t cost() const { return sizeof *this + data.capacity(); }
   };
   enum class State : std::uint8_t {
     kNone,
@@ -137,6 +139,7 @@ class TcpTransport final : public Transport {
     std::vector<Waiting> sends, receives;
     std::vector<Ready> ready;
     std::list<Unexpected> unexpected;
+    std::size_t unexpected_bytes = 0;  // of memory, see unclaimed_limit()
     // What is coming: a front, then `left` bytes for `into` (nullptr: nobody wants them).
     tcp::Front front;
     std::size_t left = 0;
@@ -199,6 +202,7 @@ class TcpTransport final : public Transport {
   void consume(Peer& peer, std::span<const std::byte> bytes);
   void begin(Peer& peer);
   void end(Peer& peer);
+  Unexpected* keep(Peer& peer, const tcp::Frame& f, const Head* head);
   void announced(Peer& peer, const tcp::Frame& f, const Head* head);
   void withdrawn(Peer& peer, std::uint64_t tag);
   void hand_over(Peer& peer, Unexpected& u, const Waiting& w);
@@ -210,7 +214,11 @@ class TcpTransport final : public Transport {
   }
   template <typename Which>
   void erase_unexpected(Peer& peer, Which which) {
-    unexpected_ -= std::erase_if(peer.unexpected, which);
+    unexpected_ -= std::erase_if(peer.unexpected, [&](const Unexpected& u) {
+      if (!which(u)) return false;
+      peer.unexpected_bytes -= u.cost();
+      return true;
+    });
   }
   void erase(Peer& peer, Unexpected* one) {
     erase_unexpected(peer, [one](const Unexpected& u) { return &u == one; });
@@ -225,8 +233,9 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // those that have a connection that is up
   std::list<Stranger> strangers_;
-  int unsettled_ = 0;           // connections that are being made
-  std::size_t unexpected_ = 0;  // of all peers
+  int unsettled_ = 0;                                      // connections that are being made
+  std::size_t unexpected_ = 0;                             // of all peers
+  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
   unsigned turns_ = 0;
   std::vector<std::byte> inbox_;
   Completions done_;

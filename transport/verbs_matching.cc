@@ -13,6 +13,7 @@
 
 #include "topo/log.h"
 #include "transport/copy.h"
+#include "transport/unclaimed.h"
 #include "transport/verbs_transport.h"
 
 namespace weft {
@@ -112,10 +113,7 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
 
 void VerbsTransport::keep(Peer& peer, Unclaimed message) {
   if (peer.unclaimed_bytes + message.cost() > settings_.unclaimed_bytes) {
-    fail(peer, Code::kTransport,
-         fmt::format("messages of it that no receive has asked for yet take more than {} bytes; "
-                     "raise WEFT_VERBS_UNCLAIMED_BYTES, or let it run less far ahead",
-                     settings_.unclaimed_bytes));
+    fail(peer, Code::kTransport, too_far_ahead(settings_.unclaimed_bytes));
     return;
   }
   peer.unclaimed_bytes += message.cost();

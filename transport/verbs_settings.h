@@ -29,8 +29,7 @@ struct VerbsSettings {
   // WEFT_VERBS_SLOT_BYTES: longer messages go by zero copy. 0: slot_bytes_for() the port's rate
   std::size_t slot_bytes = 0;
   int windows = 16;         // WEFT_VERBS_WINDOWS: zero-copy receives granted to a peer at once
-  // WEFT_VERBS_UNCLAIMED_BYTES: of a peer's messages that come before their receives, kept for them
-  std::size_t unclaimed_bytes = std::size_t{1} << 30;
+  std::size_t unclaimed_bytes = std::size_t{1} << 30;  // unclaimed_limit()
   int inline_bytes = 220;   // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
   // --- registered memory --------------------------------------------------------------------
   std::size_t cache_entries = 1024;               // WEFT_VERBS_CACHE_ENTRIES

@@ -182,6 +182,47 @@ TEST(TcpStrangers, APeerCannotWritePastAReceive) {
   close(peer);
 }
 
+// What nobody asks for is kept up to a limit: then the peer loses its connection, and not this
+// process its memory. What is taken again does not count.
+TEST(TcpStrangers, APeerIsNotEndlesslyAhead) {
+  for (const auto kind : {tcp::FrameKind::kEager, tcp::FrameKind::kAnnounce}) {
+    setenv("WEFT_UNCLAIMED_BYTES", "8192", 1);
+    RawPeer raw;
+    unsetenv("WEFT_UNCLAIMED_BYTES");
+    const int peer = raw.connect_as_peer();
+    raw.poll(10000);  // a receive would connect to the peer, were this one not taken yet
+    char word = 0;
+    Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .tag = 999, .data = &word, .bytes = 1};
+    raw.transport->post({&t, 1});
+    const tcp::Frame first{.length = 1, .tag = 999, .bytes = 1};
+    RawPeer::say(peer, &first, sizeof first);
+    RawPeer::say(peer, "x", 1);
+    ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.completions.empty(); }));
+    const bool whole = kind == tcp::FrameKind::kEager;
+    const std::vector<unsigned char> bytes(1000, 1);
+    const auto send = [&](std::uint64_t tag) {
+      const tcp::Frame frame{.kind = kind,
+                             .length = whole ? 1000u : 0u,
+                             .tag = tag,
+                             .bytes = whole ? 1000u : tcp::kMostEager + 1};
+      RawPeer::say(peer, &frame, sizeof frame);
+      if (whole) RawPeer::say(peer, bytes.data(), bytes.size());
+      raw.poll();
+    };
+    for (std::uint64_t tag = 0; tag < 200; ++tag) {
+      send(tag);
+      raw.transport->forget(0, 0);
+    }
+    ASSERT_TRUE(raw.transport->cause(1).ok()) << raw.transport->cause(1).to_string();
+    for (std::uint64_t tag = 0; tag < 200; ++tag) send(tag);
+    ASSERT_TRUE(SharedBoard::wait([&] { return raw.poll(), !raw.transport->cause(1).ok(); }));
+    const std::string why = raw.transport->cause(1).message();
+    EXPECT_NE(why.find("more than 8192 bytes"), std::string::npos) << why;
+    EXPECT_NE(why.find("WEFT_UNCLAIMED_BYTES"), std::string::npos) << why;
+    close(peer);
+  }
+}
+
 // Both connect at the same time, again and again: one connection is kept, and nothing is lost.
 TEST(TcpConnect, ConnectionsThatCrossBecomeOne) {
   for (int round = 0; round < 100; ++round) {

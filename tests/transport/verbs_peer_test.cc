@@ -170,9 +170,9 @@ TEST_F(VerbsPeer, FillsWindowsThatItWasGranted) {
 }
 
 TEST(VerbsPeers, AreNotEndlesslyAhead) {
-  setenv("WEFT_VERBS_UNCLAIMED_BYTES", "8192", 1);
+  setenv("WEFT_UNCLAIMED_BYTES", "8192", 1);
   VerbsPeers net(2);
-  unsetenv("WEFT_VERBS_UNCLAIMED_BYTES");
+  unsetenv("WEFT_UNCLAIMED_BYTES");
   Completion out[1];
   VerbsMessageFront front;
   front.bytes = 8;
@@ -193,7 +193,7 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
   }
   EXPECT_LT(sent, 1200);
   EXPECT_THAT(net.transport->cause(1).to_string(), AllOf(HasSubstr("host1"), HasSubstr("8192"),
-                                                         HasSubstr("WEFT_VERBS_UNCLAIMED_BYTES")));
+                                                         HasSubstr("WEFT_UNCLAIMED_BYTES")));
 }
 
 TEST(VerbsPeers, GreetInFull) {
