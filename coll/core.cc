@@ -192,7 +192,8 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
                  (slices & ((std::uint64_t{1} << kMessageBit) - 1));
   op->kind = Operation::Kind::kMessage;
-  op->slices = op->slices_left = slices_of(bytes);
+  op->slice_bytes = shm_peer[static_cast<std::size_t>(peer)] ? SIZE_MAX : message_slice;
+  op->slices = op->slices_left = slices_of(bytes, op->slice_bytes);
   op->slices_posted = op->slices_ready = 0;
   op->slices_over = nullptr;
   slices += op->slices;
@@ -227,9 +228,9 @@ void Core::post_slices(Operation* op) {
   const auto link = static_cast<std::size_t>(link_of(job->rank(), t.peer));
   use_link(link);
   for (std::uint32_t& k = op->slices_posted; k < end; ++k) {
-    const std::size_t at = k * message_slice;
+    const std::size_t at = k * op->slice_bytes;
     t.data = op->data + at;
-    t.bytes = std::min(op->bytes - at, message_slice);
+    t.bytes = std::min(op->bytes - at, op->slice_bytes);
     t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + k) & kNumbers);
     t.id = static_cast<std::uint64_t>(op->id) << 32 | k;
     links[link]->post({&t, 1});

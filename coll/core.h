@@ -75,6 +75,7 @@ struct Operation {
   // kMessage: it travels in slices, each a transfer. Those below `slices_ready` may be posted.
   std::byte* data = nullptr;
   bool on_device = false;
+  std::size_t slice_bytes = SIZE_MAX;
   std::uint32_t slices = 1, slices_ready = 0, slices_posted = 0, slices_left = 1;
   std::vector<std::uint32_t>* slices_over = nullptr;  // where a slice's number goes as it ends
   const Plan* plan = nullptr;                         // kPlan
@@ -94,6 +95,10 @@ struct Operation {
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };
+
+inline std::uint32_t slices_of(std::size_t bytes, std::size_t slice) {
+  return bytes ? static_cast<std::uint32_t>((bytes - 1) / slice + 1) : 1;
+}
 
 struct PlanKey {
   const Algorithm* algorithm;
@@ -236,9 +241,6 @@ struct Core : std::enable_shared_from_this<Core> {
   void enter_message(Operation* op, bool send, std::size_t bytes);
   void let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device = false);
   void post_slices(Operation* op);
-  std::uint32_t slices_of(std::size_t bytes) const {
-    return bytes ? static_cast<std::uint32_t>((bytes - 1) / message_slice + 1) : 1;
-  }
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -332,8 +334,9 @@ struct Core : std::enable_shared_from_this<Core> {
     polled.insert(std::ranges::upper_bound(polled, link), link);
   }
   int shm_link = -1, first_rail_link = -1;
-  // Longer messages travel in slices of this size, so that those of device memory overlap with
-  // their copies; both ends must slice, also where only one has a GPU: all ranks do, or none.
+  // Between hosts longer messages travel in slices of this size, so that those of device memory
+  // overlap with their copies; both ends must slice, also where only one has a GPU: all ranks do,
+  // or none.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;

@@ -198,7 +198,8 @@ void DeviceMessages::set_out(Flight& f) {
   if (!f.status.ok()) return;
   try {
     for (Leg& leg : f.legs) {
-      leg.slices = core_.slices_of(leg.bytes());
+      if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
+      leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
       if (leg.message.sends) {
         take_down(leg);
       } else if (!leg.own) {
@@ -227,17 +228,17 @@ void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
   const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
   auto* const to = static_cast<std::byte*>(leg.message.data);
   if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
-  const std::size_t at = slice * core_.message_slice, bytes = leg.bytes();
-  if (bytes) std::memcpy(to + at, from + at, std::min(bytes - at, core_.message_slice));
+  const std::size_t at = slice * leg.slice_bytes, bytes = leg.bytes();
+  if (bytes) std::memcpy(to + at, from + at, std::min(bytes - at, leg.slice_bytes));
   ++leg.taken;
 }
 
 // Puts the copy of a slice on the thread's stream down (0) or up (1).
 void DeviceMessages::copy(Leg& leg, std::uint32_t slice, std::size_t which, std::byte* to,
                           const std::byte* from) {
-  const std::size_t at = slice * core_.message_slice;
+  const std::size_t at = slice * leg.slice_bytes;
   const Device::Stream s = stream(leg.gpu, which);
-  device_.copy(to + at, from + at, std::min(leg.bytes() - at, core_.message_slice), leg.gpu, s);
+  device_.copy(to + at, from + at, std::min(leg.bytes() - at, leg.slice_bytes), leg.gpu, s);
   leg.copies.push_back(device_.make_event(leg.gpu));
   device_.record(leg.copies.back(), s);
 }

@@ -4,10 +4,11 @@
 // soon as its own stream has come: no message waits for another one's stream or peer. What is sent
 // is copied to pinned host memory first, and then its stream goes on: two ranks that both send and
 // then receive do not wait for each other. What is received in device memory lands in host memory
-// and is copied up. All in slices: while one is copied, others are on their way. Messages take
-// their number among those of their pair when they are called, so they meet messages of host memory
-// and of no stream too; those of a captured graph take it at each replay, among what is replayed.
-// Device memory outside of streams comes here as well, and waits for no stream. Not installed.
+// and is copied up. Between hosts in slices: while one is copied, others are on their way. Messages
+// take their number among those of their pair when they are called, so they meet messages of host
+// memory and of no stream too; those of a captured graph take it at each replay, among what is
+// replayed. Device memory outside of streams comes here as well, and waits for no stream. Not
+// installed.
 #pragma once
 
 #include <atomic>
@@ -63,6 +64,7 @@ class DeviceMessages {
     int gpu = -1;  // of device memory; -1: the host may touch it
     Operation* op = nullptr;
     Pinned room = {};
+    std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
     std::uint32_t ready = 0;  // these, from the first one, may be posted (own: taken)
     std::uint32_t taken = 0;  // of a receive: so many are in their place

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Long messages of device memory travel in slices, which overlap with their copies; in the order of
-// a stream and without one, to and from any memory. On the fake device.
+// Long messages of device memory travel between hosts in slices, which overlap with their copies;
+// in the order of a stream and without one, to and from any memory. On the fake device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,33 +66,32 @@ constexpr std::size_t kLong = 5 * kStagedSlice + 13;
 
 // A sender whose GPU stands still after two slices: these reach the other GPU all the same.
 TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
-  for (const std::vector<int>& hosts : {std::vector<int>{2}, std::vector<int>{1, 1}})
-    for (const bool on_stream : {false, true})
-      run_ranks(places(hosts), patient(), [&](World& world) {
-        const Rank me = world.rank();
-        TestStream work(*device(), me);
-        Communicator comm = on_stream ? world.world().on(work.get()) : world.world();
-        const Bytes mine = bytes_of(0, 1, kLong);
-        DeviceBuffer data(work, kLong);
-        if (me == 0) {
-          data.put(mine);
-          fake_device()->let_copy(0, 2);
-        }
-        ASSERT_EQ(world.job().all_gather("").size(), 2u);
-        Handle h;
-        if (me == 0) {
-          h = comm.send_async(data.data(), kLong, kByte, 1);
-        } else {
-          const int before = fake_device()->copies_done(1);
-          h = comm.recv_async(data.data(), kLong, kByte, 0);
-          EXPECT_TRUE(copied(1, before + 2));
-          EXPECT_FALSE(h.test());
-          fake_device()->let_copy(0, -1);
-        }
-        EXPECT_TRUE(h.wait().ok());
-        EXPECT_EQ(data.get(), mine);
-        EXPECT_TRUE(data.intact_around());
-      });
+  for (const bool on_stream : {false, true})
+    run_ranks(places({1, 1}), patient(), [&](World& world) {
+      const Rank me = world.rank();
+      TestStream work(*device(), me);
+      Communicator comm = on_stream ? world.world().on(work.get()) : world.world();
+      const Bytes mine = bytes_of(0, 1, kLong);
+      DeviceBuffer data(work, kLong);
+      if (me == 0) {
+        data.put(mine);
+        fake_device()->let_copy(0, 2);
+      }
+      ASSERT_EQ(world.job().all_gather("").size(), 2u);
+      Handle h;
+      if (me == 0) {
+        h = comm.send_async(data.data(), kLong, kByte, 1);
+      } else {
+        const int before = fake_device()->copies_done(1);
+        h = comm.recv_async(data.data(), kLong, kByte, 0);
+        EXPECT_TRUE(copied(1, before + 2));
+        EXPECT_FALSE(h.test());
+        fake_device()->let_copy(0, -1);
+      }
+      EXPECT_TRUE(h.wait().ok());
+      EXPECT_EQ(data.get(), mine);
+      EXPECT_TRUE(data.intact_around());
+    });
 }
 
 // A buffer of either kind, unaligned.
@@ -175,7 +174,7 @@ TEST_F(DeviceSlices, KeepTheOrderOfTheirCalls) {
 TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
   for (const std::size_t other : {kLong - 1, 2 * kStagedSlice}) {
     std::atomic<int> told{0};
-    run_ranks(places({2}), patient(), [&](World& world) {
+    run_ranks(places({1, 1}), patient(), [&](World& world) {
       TestStream work(*device(), world.rank());
       DeviceBuffer data(work, kLong);
       Handle h = world.rank() == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
@@ -194,7 +193,7 @@ TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
 TEST_F(DeviceSlices, AnEndInTheMiddleReachesBothEnds) {
   const std::size_t before = fake_->allocations();
   for (int let = 0; let < 4; ++let)
-    run_ranks(places({2}), patient(), [&](World& world) {
+    run_ranks(places({1, 1}), patient(), [&](World& world) {
       const Rank me = world.rank();
       TestStream work(*device(), me);
       DeviceBuffer data(work, kLong);
