@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // with its descriptor
 constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a time
-constexpr std::size_t kDirect = 2;  // connections that are read without asking which
+constexpr std::size_t kDirect = 2;  // connections that every turn reads
 constexpr unsigned kAskEvery = 32;  // turns, for what else there may be
 
 }  // namespace
@@ -36,8 +36,6 @@ bool TcpTransport::connect(Peer& peer) {
     return false;
   }
   set_state(peer, State::kConnecting);
-  epoll_event event{.events = EPOLLOUT, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
-  epoll_ctl(events_.get(), EPOLL_CTL_ADD, peer.fd.get(), &event);
   return true;
 }
 
@@ -58,7 +56,6 @@ void TcpTransport::connected(Peer& peer) {
     return;
   }
   set_state(peer, State::kGreeting);
-  watch(peer, false);
   if (live(peer)) flush(peer);
 }
 
@@ -119,6 +116,7 @@ bool TcpTransport::hear(Stranger& s) {
 
 void TcpTransport::adopt(Peer& peer, Fd fd) {
   drop(peer);
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);  // it was a stranger's
   peer.fd = std::move(fd);
   tcp::tune(peer.fd);
   const auto welcome = tcp::Answer::kWelcome;
@@ -127,16 +125,16 @@ void TcpTransport::adopt(Peer& peer, Fd fd) {
     return;
   }
   set_state(peer, State::kUp);
-  watch(peer, false);
   flush(peer);
 }
 
 // The connection; what was to go over it stays.
 void TcpTransport::drop(Peer& peer) {
-  if (peer.fd) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.fd.get(), nullptr);
+  if (peer.watched) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.fd.get(), nullptr);
+  peer.watched = 0;
   peer.fd.reset();
-  set_state(peer, State::kNone);
   peer.full = false;
+  set_state(peer, State::kNone);
   peer.front.clear();
   peer.left = 0;
   peer.into = nullptr;
@@ -150,28 +148,38 @@ void TcpTransport::set_state(Peer& peer, State state) {
   peer.state = state;
   std::erase(live_, &peer);
   if (live(peer)) live_.push_back(&peer);
+  watch(peer);
+  if (const bool direct = live_.size() <= kDirect; direct != direct_) {
+    direct_ = direct;
+    for (Peer* p : live_) watch(*p);
+  }
 }
 
-// What epoll tells of the connection: bytes, and room for more where the socket was full.
-void TcpTransport::watch(Peer& peer, bool room) {
-  peer.full = room;
-  epoll_event event{.events = EPOLLIN | (room ? EPOLLOUT : 0U),
-                    .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
-  epoll_ctl(events_.get(), EPOLL_CTL_MOD, peer.fd.get(), &event);
+// What epoll tells of the connection: that it is made, bytes, and room where the socket was full.
+// No bytes where every turn reads it: each packet to a socket that is watched takes longer.
+void TcpTransport::watch(Peer& peer) {
+  std::uint32_t events = peer.full ? EPOLLOUT : 0U;
+  if (peer.state == State::kConnecting)
+    events = EPOLLOUT;
+  else if (!direct_ || !live(peer))
+    events |= EPOLLIN;
+  if (!peer.fd || events == peer.watched) return;
+  const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+  epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
+  epoll_ctl(events_.get(), change, peer.fd.get(), &event);
+  peer.watched = events;
 }
 
-// One turn over all that has happened. With few connections they are read without asking epoll
-// first.
+// One turn over all that has happened. Few connections are read without asking epoll first.
 void TcpTransport::progress() noexcept {
-  if (unsettled_ == 0 && strangers_.empty() && live_.size() <= kDirect &&
-      ++turns_ % kAskEvery != 0) {
+  if (direct_) {
     for (std::size_t i = live_.size(); i-- > 0;) {
       if (i >= live_.size()) continue;  // more than one has gone
       Peer& peer = *live_[i];
       read(peer);
       if (peer.fd && !peer.out.empty()) flush(peer);
     }
-    return;
+    if (unsettled_ == 0 && strangers_.empty() && ++turns_ % kAskEvery != 0) return;
   }
   epoll_event events[32];
   const int n = epoll_wait(events_.get(), events, 32, 0);
@@ -204,6 +212,8 @@ std::size_t TcpTransport::poll(std::span<Completion> out) noexcept {
 bool TcpTransport::arm(std::vector<int>& fds) noexcept {
   if (!done_.empty()) return false;
   fds.push_back(events_.get());
+  if (direct_)
+    for (const Peer* peer : live_) fds.push_back(peer->fd.get());
   return true;
 }
 

@@ -196,7 +196,9 @@ void TcpTransport::flush(Peer& peer) {
     total += sent > 0 ? static_cast<std::size_t>(sent) : 0;
     if (sent < static_cast<ssize_t>(want) || total > kMostAtOnce) break;
   }
-  if (peer.fd && live(peer) && peer.full == peer.out.empty()) watch(peer, !peer.out.empty());
+  if (!live(peer) || peer.full != peer.out.empty()) return;
+  peer.full = !peer.out.empty();
+  watch(peer);
 }
 
 // The peer is gone. What it sent before is still to be read, and reading ends with the error.

@@ -129,7 +129,8 @@ class TcpTransport final : public Transport {
   };
   struct Peer : PeerRecord {
     State state = State::kNone;
-    bool full = false;  // the socket was: epoll tells when it has room
+    bool full = false;          // the socket was: epoll tells when it has room
+    std::uint32_t watched = 0;  // events that epoll tells of
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
@@ -179,7 +180,7 @@ class TcpTransport final : public Transport {
   void adopt(Peer& peer, Fd fd);
   void drop(Peer& peer);
   void set_state(Peer& peer, State state);
-  void watch(Peer& peer, bool room);
+  void watch(Peer& peer);
   void progress() noexcept;
 
   // tcp_send.cc
@@ -236,6 +237,7 @@ class TcpTransport final : public Transport {
   int unsettled_ = 0;                                      // connections that are being made
   std::size_t unexpected_ = 0;                             // of all peers
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
+  bool direct_ = true;       // every turn reads all of `live_`
   unsigned turns_ = 0;
   std::vector<std::byte> inbox_;
   Completions done_;
