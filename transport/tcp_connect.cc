@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // with its descriptor
 constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a time
-constexpr std::size_t kDirect = 2;  // connections that every turn reads
+constexpr std::size_t kDirect = 2;                           // connections that every turn reads
 constexpr unsigned kAskEvery = 32;  // turns, for what else there may be
 
 }  // namespace

@@ -237,7 +237,7 @@ class TcpTransport final : public Transport {
   int unsettled_ = 0;                                      // connections that are being made
   std::size_t unexpected_ = 0;                             // of all peers
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
-  bool direct_ = true;       // every turn reads all of `live_`
+  bool direct_ = true;                                     // every turn reads all of `live_`
   unsigned turns_ = 0;
   std::vector<std::byte> inbox_;
   Completions done_;
