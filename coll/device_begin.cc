@@ -156,7 +156,17 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   return detached ? nullptr : handle;
 }
 
-// Blocks of different sizes: without a stream a detour of the caller's, else a lane's.
+// Whether a call without a stream goes to the lane, where slices overlap with their copies,
+// wherever its memory is: a rank that has no blocks cannot know where those of others are, so all
+// decide by what all know. Of an all_to_all_v no rank knows all sizes.
+bool worth_slicing(const GroupState& g, Collective c, const Call& call) {
+  const std::size_t n = g.ranks.size();
+  if (!g.core->all_have_devices || c == Collective::kAllToAll || n == 1) return false;
+  const std::size_t longest = std::ranges::max(call.counts);
+  return longest > 4 * kStagedSlice / n / size_of(call.type);
+}
+
+// Blocks of different sizes: a lane's, or a detour of the caller's.
 Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call, Rank root,
                         bool& in_place, bool blocking, Status& status, bool& taken,
                         std::unique_ptr<Detour>& detour) {
@@ -165,13 +175,14 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
                   call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
                   call.out != nullptr};
   const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
-  taken = call.ordered;
-  if (!call.ordered && !in_on && !out_on) return nullptr;
+  const bool laned = call.ordered || worth_slicing(g, c, call);
+  taken = laned;
+  if (!laned && !in_on && !out_on) return nullptr;
   try {
     status = check_kinds(c, b);
     taken = taken || !status.ok();
     if (!status.ok()) return nullptr;
-    if (!call.ordered) {
+    if (!laned) {
       detour = detour_of_blocks(device, std::max(b.in.gpu, b.out.gpu), c, call, g.me, root, n,
                                 g.core->options.timeout);
       in_place = false;

@@ -267,8 +267,17 @@ void DeviceLane::wait(Device::Event event) {
   Patience patience;
   while (!device_.reached(event)) {
     if (given_up()) throw Error("given up while the GPU was at work");
+    move_transfers();
     patience.pause();
   }
+}
+
+// What the lane has started and does not wait for yet: nobody else may be at work on it.
+void DeviceLane::move_transfers() {
+  std::unique_lock lock(core_.mutex, std::try_to_lock);
+  if (!lock || core_.broken || core_.active.empty()) return;
+  core_.progress();
+  core_.run_callbacks(lock);
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {

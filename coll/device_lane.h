@@ -73,7 +73,8 @@ class DeviceLane {
   // Streams of the lane on a GPU, that wait for nothing else.
   static constexpr int kStreams = 2;
   Device::Stream stream(int gpu, int which);
-  // Waits until an event of a stream is reached; throws when the job fails meanwhile.
+  // Waits until an event of a stream is reached, while transfers go on; throws when the job fails
+  // meanwhile.
   void wait(Device::Event event);
   // An event to record; taken back when the lane ends.
   Device::Event event(int gpu, std::size_t which);
@@ -95,6 +96,7 @@ class DeviceLane {
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
+  void move_transfers();
 
   Device& device_;
   GroupState& group_;  // the user's

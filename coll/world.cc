@@ -126,6 +126,7 @@ void Core::set_up(const Place& place) {
                       "WorldOptions::integrity must be the same on all ranks",
                       modes[0][0] == '1' ? "on" : "off", mode[0] == '1' ? "on" : "off", r));
     if (mode.at(1) == '1') message_slice = kStagedSlice;
+    all_have_devices = all_have_devices && mode.at(1) == '1';
   }
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!options.fault.empty())

@@ -94,6 +94,37 @@ TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
     });
 }
 
+// Of a collective, too: the first slice reaches the other GPU while the owner's stands still after
+// it, and nobody but the GPU is waited for.
+TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
+  for (const bool on_stream : {false, true})
+    run_ranks(places({1, 1}), patient(), [&](World& world) {
+      const Rank me = world.rank();
+      TestStream work(*device(), me);
+      Communicator comm = on_stream ? world.world().on(work.get()) : world.world();
+      const std::vector<std::size_t> counts = {kLong, kLong - 1};
+      const std::size_t own = counts[static_cast<std::size_t>(me)];
+      Bytes want = bytes_of(0, 0, counts[0]);
+      const Bytes second = bytes_of(1, 1, counts[1]);
+      want.insert(want.end(), second.begin(), second.end());
+      DeviceBuffer block(work, own), all(work, counts[0] + counts[1]);
+      block.put(bytes_of(me, me, own));
+      work.wait();
+      if (me == 0) fake_device()->let_copy(0, 1);
+      const int before = fake_device()->copies_done(1);
+      ASSERT_EQ(world.job().all_gather("").size(), 2u);
+      Handle h = comm.all_gather_v_async(block.data(), all.data(), counts, kByte);
+      if (me == 1) {
+        EXPECT_TRUE(copied(1, before + 3 + 2));  // three slices down, both blocks of the first up
+        EXPECT_FALSE(h.test());
+        fake_device()->let_copy(0, -1);
+      }
+      EXPECT_TRUE(h.wait().ok());
+      EXPECT_EQ(all.get(), want);
+      EXPECT_TRUE(all.intact_around());
+    });
+}
+
 // A buffer of either kind, unaligned.
 class AnyBuffer {
  public:
