@@ -338,7 +338,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // overlap with their copies; both ends must slice, also where only one has a GPU: all ranks do,
   // or none.
   std::size_t message_slice = SIZE_MAX;
-  bool all_have_devices = true;
+  bool all_have_devices = true;  // all ranks, GPUs
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;

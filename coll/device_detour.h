@@ -1,5 +1,5 @@
-// Calls that know host memory only (blocks of different sizes), made with device memory:
-// what they read is brought to host memory before, what they write is taken up after.
+// Calls with blocks of different sizes that no lane takes (device_begin.cc says which), made with
+// device memory: what they read is brought to host memory before, what they write taken up after.
 //
 // Correct for every kind of memory and every transport, also where only some ranks have memory of a
 // GPU; the copies do not overlap with the transfer.
