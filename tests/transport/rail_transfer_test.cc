@@ -164,11 +164,12 @@ TEST_P(RailTransfer, SleepsUntilAMessageComes) {
       while (!end.done(4)) {
         fds.clear();
         if (end.rail().arm(fds)) {
-          ASSERT_EQ(fds.size(), 1u);
+          ASSERT_FALSE(fds.empty());
           board.flag(0) = 1;  // the peer sends only to one who sleeps, or is about to
           slept = true;
-          pollfd p{fds[0], POLLIN, 0};
-          ASSERT_EQ(::poll(&p, 1, 30000), 1) << "no wake-up";
+          std::vector<pollfd> news;
+          for (const int fd : fds) news.push_back({fd, POLLIN, 0});
+          ASSERT_GT(::poll(news.data(), news.size(), 30000), 0) << "no wake-up";
         }
         end.poll();
       }
