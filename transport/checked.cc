@@ -14,12 +14,12 @@ constexpr std::size_t kWorthStaging = 1024;  // of shorter ones two passes cost 
 
 }  // namespace
 
-// The sum of a message to send, and a copy made in the same pass: also of memory that the receiver
-// could read where it is, since a pass that sums up alone takes as long and leaves nothing in cache.
+// The sum of a message to send. Where the transport below would copy it, that is done here, in the
+// same pass.
 std::uint32_t CheckedTransport::sum_of(Transfer& t) {
   if (t.summed) return t.crc;
   const bool same = t.data == last_.data && t.bytes == last_.bytes;
-  const bool copied = !staged_.contains(t.data);
+  const bool copied = (t.buffered || !inner_->mapped(t.data, t.bytes)) && !staged_.contains(t.data);
   if (!same) {
     unstage_copy();
     last_ = t;

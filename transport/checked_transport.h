@@ -48,8 +48,9 @@ class CheckedTransport final : public Transport {
     s.ended = true;
     drop_staged(staged, s);
   }
-  // What is sent is copied, see sum_of().
-  bool mapped(const void*, std::size_t) const noexcept override { return false; }
+  bool mapped(const void* data, std::size_t bytes) const noexcept override {
+    return inner_->mapped(data, bytes);
+  }
   Caps caps() const override { return caps_; }
   Status cause(Rank peer) const override {
     if (peer >= 0 && static_cast<std::size_t>(peer) < peers_.size()) {
