@@ -236,17 +236,21 @@ void Rails::State::handle(int rail, const Completion& c) {
         report(slot);
       }
       break;
-    case Use::kRecv:
-      l.untold.push_back(slot.t.tag);
-      if (!copied(slot.t) && !std::exchange(l.urgent, true)) urgent.emplace_back(rank, rail);
+    case Use::kRecv: {
+      const Receipt::Stream stream = copied(slot.t) ? Receipt::kShort : Receipt::kLong;
+      auto& untold = l.receipts[stream].untold;
+      untold.push_back(slot.t.tag);
+      if (stream == Receipt::kLong && !std::exchange(l.urgent, true))
+        urgent.emplace_back(rank, rail);
       complete(slot, Code::kOk);
       unplace(slot);
       free(s);
-      if (l.untold.size() >= Receipt::kTags) {
-        send_receipt(rank, rail);
+      if (untold.size() >= Receipt::most(stream)) {
+        send_receipt(rank, rail, stream);
         flush_posts();
       }
       break;
+    }
     case Use::kReceiptOut:
       std::erase(unsent, slot.number);
       slot.rail = -1;

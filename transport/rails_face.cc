@@ -90,7 +90,9 @@ bool Rails::receipts_sent(std::uint64_t first) const noexcept {
 void Rails::settle() noexcept {
   for (const Rank rank : state_->known)
     for (int r = 0; r < state_->nrails(); ++r)
-      if (!state_->lane(rank, r).untold.empty()) state_->send_receipt(rank, r);
+      for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
+        if (!state_->lane(rank, r).receipts[stream].untold.empty())
+          state_->send_receipt(rank, r, stream);
   state_->flush_posts();
 }
 

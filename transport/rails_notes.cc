@@ -155,8 +155,8 @@ void Rails::State::say_lane(Rank rank, char kind, int rail, std::string_view tex
 
 void Rails::State::say_down(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
-  std::vector<std::uint64_t> tags = l.untold;
-  for (const auto& some : l.told) tags.insert(tags.end(), some.begin(), some.end());
+  std::vector<std::uint64_t> tags;
+  l.for_each_kept([&](std::uint64_t tag) { tags.push_back(tag); });
   if (tags.size() > kMostTags) tags.resize(kMostTags);
   std::string text;
   put(text, static_cast<std::uint16_t>(std::min<std::size_t>(l.cause.size(), 300)));
@@ -259,11 +259,8 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
   if (!last) return;
   p.in = std::move(tables);
   p.elsewhere = std::exchange(p.elsewhere_next, {});
-  for (const Lane& l : p.lanes) {
-    for (const std::uint64_t have : l.untold) p.elsewhere.erase(have);
-    for (const auto& some : l.told)
-      for (const std::uint64_t have : some) p.elsewhere.erase(have);
-  }
+  for (const Lane& l : p.lanes)
+    l.for_each_kept([&](std::uint64_t have) { p.elsewhere.erase(have); });
   for (std::uint32_t s = 0; s < slots.size(); ++s) {
     Slot& slot = *slots[s];
     if (slot.use != Use::kRecv || slot.t.peer != rank) continue;

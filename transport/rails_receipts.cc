@@ -13,79 +13,89 @@ using Lane = Rails::State::Lane;
 
 void Rails::State::start(Rank rank, int rail) {
   lane(rank, rail).started = true;
-  for (std::uint32_t i = 0; i < kWindow; ++i) post_receipt_receive(rank, rail);
+  for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
+    for (std::uint32_t i = 0; i < kWindow; ++i) post_receipt_receive(rank, rail, stream);
 }
 
-void Rails::State::post_receipt_receive(Rank rank, int rail) {
-  Lane& l = lane(rank, rail);
+std::uint64_t Rails::State::receipt_tag(Receipt::Stream stream, std::uint32_t number) const {
+  return own_bit | std::uint64_t{number} << 1 | stream;
+}
+
+void Rails::State::post_receipt_receive(Rank rank, int rail, Receipt::Stream stream) {
+  Lane::Receipts& r = lane(rank, rail).receipts[stream];
   const std::uint32_t s = take(Use::kReceiptIn);
   Slot& slot = *slots[s];
-  slot.number = l.posted_below++;
-  slot.copy.resize(sizeof(Receipt));
+  slot.stream = stream;
+  slot.number = r.posted_below;
+  slot.copy.resize(Receipt::bytes(stream));
   slot.t = {};
   slot.t.kind = Transfer::Kind::kRecv;
   slot.t.peer = rank;
-  slot.t.tag = own_bit | slot.number;
+  slot.t.tag = receipt_tag(stream, r.posted_below++);
   slot.t.data = slot.copy.data();
-  slot.t.bytes = sizeof(Receipt);
+  slot.t.bytes = slot.copy.size();
   place(s, rail);
 }
 
-void Rails::State::send_receipt(Rank rank, int rail) {
+void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   Lane& l = lane(rank, rail);
-  l.urgent = false;
+  if (stream == Receipt::kLong) l.urgent = false;
   if (l.is != Lane::Is::kUp) return;
+  Lane::Receipts& r = l.receipts[stream];
   do {
     const std::uint32_t s = take(Use::kReceiptOut);
     Slot& slot = *slots[s];
     Receipt receipt;
-    receipt.count = static_cast<std::uint32_t>(std::min(l.untold.size(), Receipt::kTags));
+    receipt.count = static_cast<std::uint32_t>(std::min(r.untold.size(), Receipt::most(stream)));
     // While a move is on its way the peer must not forget what it has received: see say_move().
-    if (peer(rank).moves_out == 0) l.confirmed = l.heard_all_below;
-    receipt.confirmed = l.confirmed;
-    std::copy_n(l.untold.begin(), receipt.count, receipt.tags.begin());
-    l.told.emplace_back(l.untold.begin(), l.untold.begin() + receipt.count);
-    l.untold.erase(l.untold.begin(), l.untold.begin() + receipt.count);
-    slot.copy.resize(sizeof receipt);
-    std::memcpy(slot.copy.data(), &receipt, sizeof receipt);
+    if (peer(rank).moves_out == 0) r.confirmed = r.heard_all_below;
+    receipt.confirmed = r.confirmed;
+    std::copy_n(r.untold.begin(), receipt.count, receipt.tags.begin());
+    r.told.emplace_back(r.untold.begin(), r.untold.begin() + receipt.count);
+    r.untold.erase(r.untold.begin(), r.untold.begin() + receipt.count);
+    slot.copy.resize(Receipt::bytes(stream));
+    std::memcpy(slot.copy.data(), &receipt, slot.copy.size());
     slot.t = {};
     slot.t.peer = rank;
-    slot.t.tag = own_bit | l.told_to++;
+    slot.t.tag = receipt_tag(stream, r.told_to++);
     slot.t.data = slot.copy.data();
-    slot.t.bytes = sizeof receipt;
+    slot.t.bytes = slot.copy.size();
+    slot.stream = stream;
     slot.number = counters.receipts++;
     unsent.push_back(slot.number);
     place(s, rail);
-  } while (!l.untold.empty());
+  } while (!r.untold.empty());
 }
 
 void Rails::State::send_urgent_receipts() {
   for (const auto& [rank, rail] : urgent)
-    if (lane(rank, rail).urgent) send_receipt(rank, rail);
+    if (lane(rank, rail).urgent) send_receipt(rank, rail, Receipt::kLong);
   urgent.clear();
   flush_posts();
 }
 
 void Rails::State::receipt_came(const Slot& slot) {
   Receipt receipt;
-  std::memcpy(&receipt, slot.copy.data(), sizeof receipt);
+  const Receipt::Stream stream = slot.stream;
+  std::memcpy(&receipt, slot.copy.data(), Receipt::bytes(stream));
   const Rank rank = slot.t.peer;
   const int rail = slot.rail;
   Lane& l = lane(rank, rail);
+  Lane::Receipts& r = l.receipts[stream];
   l.moved = true;
-  const auto ahead = static_cast<std::uint32_t>(slot.number) - l.heard_all_below;
-  if (ahead < 64) l.heard |= std::uint64_t{1} << ahead;
-  for (; l.heard & 1; l.heard >>= 1) ++l.heard_all_below;
-  while (l.posted_below - l.heard_all_below < kWindow) post_receipt_receive(rank, rail);
-  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(receipt.count, Receipt::kTags); ++i)
-    acknowledged(rank, receipt.tags[i]);
-  while (!l.told.empty() && static_cast<std::int32_t>(receipt.confirmed - l.told_from) > 0) {
-    l.told.pop_front();
-    ++l.told_from;
+  const auto ahead = static_cast<std::uint32_t>(slot.number) - r.heard_all_below;
+  if (ahead < 64) r.heard |= std::uint64_t{1} << ahead;
+  for (; r.heard & 1; r.heard >>= 1) ++r.heard_all_below;
+  while (r.posted_below - r.heard_all_below < kWindow) post_receipt_receive(rank, rail, stream);
+  const std::size_t count = std::min<std::size_t>(receipt.count, Receipt::most(stream));
+  for (std::size_t i = 0; i < count; ++i) acknowledged(rank, receipt.tags[i]);
+  while (!r.told.empty() && static_cast<std::int32_t>(receipt.confirmed - r.told_from) > 0) {
+    r.told.pop_front();
+    ++r.told_from;
   }
   // So that the peer may forget, too, where nothing goes the other way.
-  if (l.heard_all_below - l.confirmed >= 2 * kWindow && peer(rank).moves_out == 0)
-    send_receipt(rank, rail);
+  if (r.heard_all_below - r.confirmed >= 2 * kWindow && peer(rank).moves_out == 0)
+    send_receipt(rank, rail, stream);
 }
 
 void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {

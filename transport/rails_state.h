@@ -20,20 +20,25 @@
 
 namespace weft {
 
-// What is sent over a lane of its own accord: the tags of messages that have arrived.
+// What is sent over a lane of its own accord: the tags of messages that have arrived. There are two
+// streams of them: those of short messages wait until there are many; one of a long message leaves
+// at once, mostly alone, and takes room on the wire for each slice. A receive knows how long it is.
 struct Receipt {
+  enum Stream : std::uint8_t { kShort, kLong, kStreams };
   static constexpr std::size_t kTags = 30;
+  static constexpr std::size_t most(Stream stream) { return stream == kShort ? kTags : 2; }
+  static constexpr std::size_t bytes(Stream stream) { return 8 + 8 * most(stream); }
   std::uint32_t count = 0;
-  std::uint32_t confirmed = 0;  // receipts of the other direction that are known here, modulo 2^32
+  std::uint32_t confirmed = 0;  // of the other direction, same stream: those known here, modulo 2^32
   std::array<std::uint64_t, kTags> tags{};
 };
-static_assert(sizeof(Receipt) == 248);
+static_assert(sizeof(Receipt) == Receipt::bytes(Receipt::kShort));
 
 struct Rails::State {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr int kIndexBits = 20;        // of a slot in the upper half of an id below
   static constexpr int kBuckets = 32;          // messages are spread by these
-  static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane
+  static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane and stream
 
   using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
 
@@ -51,7 +56,8 @@ struct Rails::State {
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
     std::uint16_t nonce = 0;   // rises with every use below: tells old completions from new ones
-    std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its lane; kReceiptOut, in `unsent`
+    Receipt::Stream stream = Receipt::kShort;  // of a receipt
+    std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its stream; kReceiptOut, in `unsent`
     Transfer t;                // as the caller gave it; `data` may point to `copy`
     Head head;
     std::vector<std::byte> copy;
@@ -76,14 +82,26 @@ struct Rails::State {
     std::string cause;
     std::vector<std::uint64_t> theirs;  // tags that the peer had received when it severed
 
-    // Of what came here: not yet told, and told but perhaps not heard.
-    std::vector<std::uint64_t> untold;
-    bool urgent = false;  // somebody waits for an untold one
-    std::deque<std::vector<std::uint64_t>> told;
-    std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
-    // Receipts of the peer.
-    std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
-    std::uint64_t heard = 0;  // bit i: number heard_all_below + i
+    struct Receipts {
+      // Of what came here: not yet told, and told but perhaps not heard.
+      std::vector<std::uint64_t> untold;
+      std::deque<std::vector<std::uint64_t>> told;
+      std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
+      // Receipts of the peer.
+      std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
+      std::uint64_t heard = 0;  // bit i: number heard_all_below + i
+    };
+    std::array<Receipts, Receipt::kStreams> receipts;
+    bool urgent = false;  // somebody waits for an untold long one
+    // f(tag), of all that came here and that the peer may not know of.
+    template <class F>
+    void for_each_kept(F f) const {
+      for (const Receipts& stream : receipts) {
+        for (const std::uint64_t tag : stream.untold) f(tag);
+        for (const auto& some : stream.told)
+          for (const std::uint64_t tag : some) f(tag);
+      }
+    }
 
     // The time that large messages took: `open_large` at once, since `busy_since`.
     std::uint32_t open_large = 0;
@@ -176,9 +194,10 @@ struct Rails::State {
 
   // ---- rails_receipts.cc: receipts
   void start(Rank rank, int rail);
-  void post_receipt_receive(Rank rank, int rail);
+  std::uint64_t receipt_tag(Receipt::Stream stream, std::uint32_t number) const;
+  void post_receipt_receive(Rank rank, int rail, Receipt::Stream stream);
   void receipt_came(const Slot& slot);
-  void send_receipt(Rank rank, int rail);
+  void send_receipt(Rank rank, int rail, Receipt::Stream stream);
   void send_urgent_receipts();
   void acknowledged(Rank rank, std::uint64_t tag);
   void report(Slot& slot);

@@ -254,6 +254,19 @@ TEST(Rails, CarriesMessagesOverTheirOwnRail) {
   EXPECT_EQ(job.of(0).counters().taken_out, 0u);
 }
 
+// One at a time, so that each has a receipt of its own.
+TEST(Rails, ReceiptsOfLongMessagesTakeLittleOfTheWire) {
+  constexpr int kMessages = 400, kBytes = 16 << 10;
+  Setting s;
+  Job job(s);
+  for (int i = 0; i < kMessages; ++i) job.message(0, 1, 0, kBytes, i * 100, i * 100);
+  ASSERT_TRUE(job.run(1e6));
+  job.check();
+  const auto bytes = job.rails().fabric().statistics().rail_bytes;
+  EXPECT_GE(job.of(1).counters().receipts, kMessages);
+  EXPECT_LT(bytes[0] - kMessages * kBytes, kMessages * kBytes / 400);
+}
+
 TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   Setting s;
   s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
