@@ -29,7 +29,7 @@ struct Receipt {
   static constexpr std::size_t most(Stream stream) { return stream == kShort ? kTags : 2; }
   static constexpr std::size_t bytes(Stream stream) { return 8 + 8 * most(stream); }
   std::uint32_t count = 0;
-  std::uint32_t confirmed = 0;  // of the other direction, same stream: those known here, modulo 2^32
+  std::uint32_t confirmed = 0;  // of the other direction: those known here, modulo 2^32
   std::array<std::uint64_t, kTags> tags{};
 };
 static_assert(sizeof(Receipt) == Receipt::bytes(Receipt::kShort));
