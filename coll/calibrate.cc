@@ -1,5 +1,7 @@
 #include "coll/calibrate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -63,16 +65,22 @@ double median_of(std::vector<double> v, double otherwise) {
 
 }  // namespace
 
-double declared_rail_gbps(const WorldOptions& options) {
-  if (options.rail_gbps > 0) return options.rail_gbps;
+double declared_rail_gbps(double asked) {
+  if (asked > 0) return asked;
   const char* text = std::getenv("WEFT_RAIL_GBPS");
-  return text ? std::max(0.0, std::strtod(text, nullptr)) : 0;
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !(value > 0) || value > 1e6)
+    throw Error(
+        fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400", text));
+  return value;
 }
 
 Status calibrate(Core& core, GroupState& world) {
   const Topology& t = *core.topology;
   const Rank me = core.job->rank();
-  const double declared = declared_rail_gbps(core.options);
+  const double declared = declared_rail_gbps(core.options.rail_gbps);
   std::vector<std::byte> data(kLongBytes);
 
   // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how crowded it is.

@@ -7,7 +7,6 @@ namespace weft {
 
 struct Core;
 struct GroupState;
-struct WorldOptions;
 
 // Every rank calls it at the same point, with the group of all ranks. Short messages and a few
 // long ones between neighbours of a host, and between hosts along each rail; the medians over
@@ -15,7 +14,8 @@ struct WorldOptions;
 // measured.
 Status calibrate(Core& core, GroupState& world);
 
-// WorldOptions::rail_gbps, else WEFT_RAIL_GBPS, else 0.
-double declared_rail_gbps(const WorldOptions& options);
+// `asked` (a flag, WorldOptions::rail_gbps), else WEFT_RAIL_GBPS; 0 where there is neither. Throws
+// Error where the variable is no rate.
+double declared_rail_gbps(double asked);
 
 }  // namespace weft

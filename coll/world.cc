@@ -255,7 +255,7 @@ void Core::share_profile() {
       "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}{}; transport {}{}; {:.2g} ranks per "
       "core; "
       "{}",
-      n, topology->nhosts(), rails, declared_rail_gbps(options),
+      n, topology->nhosts(), rails, declared_rail_gbps(options.rail_gbps),
       options.spread ? "" : ", not spread", options.transport,
       options.integrity ? " with integrity" : "", crowding, cores);
   std::string text;
@@ -297,6 +297,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   o.deterministic = environment_flag("WEFT_DETERMINISTIC", o.deterministic);
   for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
   check_named_profile();
+  (void)declared_rail_gbps(o.rail_gbps);  // throws before there is a job to wait for
   const JobSpec spec = job_from_environment();
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.
@@ -348,6 +349,7 @@ std::unique_ptr<World> World::shrink() {
       former = std::move(left);
     }
   next->costs = old.costs;
+  next->profile = old.profile;  // and whether it is off
   if (old.options.progress_thread) next->start_serving();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);

@@ -224,7 +224,8 @@ void add_doctor(CLI::App& app, int& exit_code) {
   command->add_flag("--json", a->json, "An array of reports (schema weft.doctor/1)");
   command
       ->add_option("--after", a->after_s,
-                   "Waiting for so many seconds is a hang; a dead or stopped rank always is")
+                   "Waiting for so many seconds is a hang; a dead rank always is, and "
+                   "a stopped one that others wait for")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->callback([a, &exit_code] { exit_code = doctor(*a); });

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 
+#include "coll/calibrate.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/explain.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/calibrate.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"

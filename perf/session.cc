@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "coll/calibrate.h"
 #include "perf/commands.h"
 #include "perf/local_job.h"
 #include "transport/rendezvous.h"
@@ -28,7 +29,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   command
       .add_option("--transport", flags.transport,
                   "shm, tcp, ucx, verbs, or auto: shm inside a host; between hosts verbs where all "
-                  "rails are RDMA devices, else tcp")
+                  "rails are RDMA devices, ucx where verbs cannot use them, else tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "ucx", "verbs"}))
       ->capture_default_str();
   flags.timeout =
@@ -40,18 +41,6 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       .add_option("--rail-gbps", flags.rail_gbps,
                   "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
       ->check(CLI::PositiveNumber);
-}
-
-double declared_rail_gbps(double flag) {
-  if (flag != 0) return flag;
-  const char* text = std::getenv("WEFT_RAIL_GBPS");
-  if (text == nullptr || *text == '\0') return 0;
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  if (*end != '\0' || !(value > 0) || value > 1e6)
-    throw Error(
-        fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400", text));
-  return value;
 }
 
 int local_ranks(const JobFlags& flags, int cores) {

@@ -54,9 +54,6 @@ inline void require(Status status) {
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
 
-// WEFT_RAIL_GBPS unless the flag is given; 0 when neither is. Throws Error on nonsense.
-double declared_rail_gbps(double flag);
-
 // Ranks of a local job: what -n says, else a default that fits `hosts` and the machine's cores.
 // Throws Error when -n, --hosts and --rails cannot be.
 int local_ranks(const JobFlags& flags, int cores);

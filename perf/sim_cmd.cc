@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/calibrate.h"
 #include "coll/cost.h"
 #include "coll/simulate.h"
 #include "perf/bound.h"

@@ -107,6 +107,19 @@ TEST_P(Correction, OffTriesNothing) {
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
+TEST_P(Correction, OffStaysOffInTheWorldThatAShrinkMakes) {
+  setenv("WEFT_PROFILE", "off", 1);
+  run([&](World& world) {
+    if (world.rank() == 1) world.abort("once more");
+    while (world.world().barrier().ok()) {
+    }
+    const std::unique_ptr<World> next = world.shrink();
+    calls(*next, 200);
+  });
+  ASSERT_EQ(ran.size(), static_cast<std::size_t>(ranks_of(GetParam())));
+  EXPECT_EQ(kinds(ran[0]).size(), 1u) << ::testing::PrintToString(kinds(ran[0]));
+}
+
 class LongCorrection : public Correction {};  // 1,500 calls: one setting is enough
 
 TEST_P(LongCorrection, AProfileThatIsWrongIsLearntAnew) {

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "coll/calibrate.h"
+#include "coll/communicator.h"
 #include "support/temporary_folder.h"
 #include "topo/status.h"
 
@@ -193,6 +195,26 @@ TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {
   p.add(kAll, ranks(4), 64, "ring", 10, 5);
   save_profile(folder / "file/p.json", p);  // says so in the log
   EXPECT_FALSE(std::filesystem::exists(folder / "file/p.json"));
+}
+
+// A program of the user's, which no command line guards.
+TEST(RailRate, OneThatIsNoneIsRefusedBeforeThereIsAJob) {
+  for (const char* text : {"fast", "0", "-3", "4OO", "nan"}) {
+    setenv("WEFT_RAIL_GBPS", text, 1);
+    try {
+      (void)World::from_environment();
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(std::string("WEFT_RAIL_GBPS=") + text),
+                std::string::npos)
+          << e.what();
+    }
+  }
+  setenv("WEFT_RAIL_GBPS", "2.5", 1);
+  EXPECT_EQ(declared_rail_gbps(0), 2.5);
+  EXPECT_EQ(declared_rail_gbps(400), 400);
+  unsetenv("WEFT_RAIL_GBPS");
+  EXPECT_EQ(declared_rail_gbps(0), 0);
 }
 
 }  // namespace

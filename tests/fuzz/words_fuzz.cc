@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "coll/calibrate.h"
 #include "coll/types.h"
 #include "perf/bytes.h"
 #include "perf/names.h"
