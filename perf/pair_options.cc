@@ -114,8 +114,8 @@ void add_pair_flags(CLI::App& command, PairOptions& o) {
   command
       .add_option("--pairs", o.pairs,
                   "of a launched job: all (in rounds), ring (neighbours), rail (same rail on two "
-                  "hosts), random; the pairs of a round run at the same time, on the client's rail "
-                  "at both ends")
+                  "hosts), random; the pairs of a round run at the same time, RDMA on "
+                  "the client's rail at both ends")
       ->check(CLI::IsMember({"all", "ring", "rail", "random"}))
       ->capture_default_str();
   command.add_option("--seed", o.seed, "of --pairs random")->capture_default_str();

@@ -53,7 +53,6 @@ inline void require(Status status) {
 // Which rank speaks when `culprit` (or nobody in particular) failed: 0, or 1 when 0 is the one.
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
-
 // Ranks of a local job: what -n says, else a default that fits `hosts` and the machine's cores.
 // Throws Error when -n, --hosts and --rails cannot be.
 int local_ranks(const JobFlags& flags, int cores);
