@@ -60,7 +60,6 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
     slot.t.tag = receipt_tag(stream, r.told_to++);
     slot.t.data = slot.copy.data();
     slot.t.bytes = slot.copy.size();
-    slot.stream = stream;
     slot.number = counters.receipts++;
     unsent.push_back(slot.number);
     place(s, rail);

@@ -56,7 +56,7 @@ struct Rails::State {
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
     std::uint16_t nonce = 0;   // rises with every use below: tells old completions from new ones
-    Receipt::Stream stream = Receipt::kShort;  // of a receipt
+    Receipt::Stream stream = Receipt::kShort;  // kReceiptIn
     std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its stream; kReceiptOut, in `unsent`
     Transfer t;                // as the caller gave it; `data` may point to `copy`
     Head head;
