@@ -1,5 +1,9 @@
 // The `weft` command: command line and exit codes. Each command lives in a file of its own.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +13,29 @@
 #include "topo/status.h"
 #include "train/commands.h"
 
+namespace {
+
+// Started without one of the three streams, a program would hand out its number to the next file or
+// socket, and print into that.
+void open_missing_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
+  }
+}
+
+// A report that a full disk cut off must not pass for a whole one.
+int after_output(int exit_code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "weft: standard output cannot be written%s%s: what it got is not complete\n",
+               errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
+  return weft::kExitError;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
   app.require_subcommand(1);
   app.set_version_flag("--version", "weft " WEFT_VERSION, "Print the version and exit");
@@ -56,12 +82,12 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) return after_output(app.exit(e));  // --help, --version
     std::fprintf(stderr, "%s\n", weft::explain_parse_error(app, e).c_str());
     return weft::kExitError;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "weft: %s\n", e.what());
     return weft::kExitError;
   }
-  return exit_code;
+  return after_output(exit_code);
 }

@@ -35,6 +35,24 @@ Outcome weft(const std::string& arguments, const std::string& redirect = "2>&1")
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
 }
 
+TEST(PerfCommand, AReportThatAFullDiskCutsOffIsAnError) {
+  for (const char* command : {"perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000 --json -",
+                              "topo --json", "explain all_reduce --ranks 4 --bytes 1M", "--help"}) {
+    const Outcome run = weft(command, "2>&1 > /dev/full");
+    EXPECT_EQ(run.code, 4) << command;
+    EXPECT_THAT(run.output, HasSubstr("standard output cannot be written: No space left"))
+        << command;
+  }
+}
+
+// The number of a stream that is not there would be a socket's, which the report would be sent to.
+TEST(PerfCommand, RunsWithoutStreams) {
+  const Outcome run =
+      weft("perf all_reduce -n 2 --hosts 2 -b 8 -e 1M -i 3 --timeout-ms 20000", "<&- 2>&1 >&-");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_EQ(weft("perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000", ">&- 2>&-").code, 0);
+}
+
 TEST(PerfCommand, WritesItsSchema) {
   const Outcome run =
       weft("perf all_reduce -n 2 -b 8 -e 2K -f 16 -i 3 --timeout-ms 20000 --json -", "");
