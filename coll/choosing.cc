@@ -23,7 +23,7 @@ Shape shape_of(const GroupState& g) {
 
 // What the cost model and the profile say of messages of that size.
 const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, Rank root) {
-  std::vector<Candidate>& all = g.cache->candidates[key];
+  std::vector<Candidate>& all = g.cache->candidates[{key, root}];
   if (!all.empty()) return all;
   Shape shape = shape_of(g);
   shape.root = root;
@@ -172,7 +172,9 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
                             algorithm, algorithm_names(collective)));
   for (Profile* p : {&g.core->profile, &g.core->news})
     p->add(collective, shape_of(g), total_bytes, found->name, us, Trial::kSamples);
-  g.cache->candidates.clear();
+  // All of them: which communicators still keep theirs is each rank's own affair.
+  for (const auto& [ranks, cache] : g.core->caches)
+    if (const auto kept = cache.lock()) kept->candidates.clear();
   g.trials.clear();
   g.settled = {};
   g.due = nullptr;

@@ -124,7 +124,8 @@ struct PickKey {
 // What communicators of the same ranks, in the same order, have in common.
 struct GroupCache {
   std::map<PlanKey, std::unique_ptr<Plan>> plans;
-  std::map<PickKey, std::vector<Candidate>> candidates;
+  // By root, too: what is found first must not depend on which communicator called first here.
+  std::map<std::pair<PickKey, Rank>, std::vector<Candidate>> candidates;
   // Why an algorithm leaves its rails; empty where it does not.
   std::map<std::tuple<const Algorithm*, Rank, bool>, std::string> breaches;
   bool proved = false;  // Core::prove_rails()
