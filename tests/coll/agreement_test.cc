@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <random>
 #include <regex>
+#include <thread>
 
 #include "coll/communicator.h"
 #include "support/ranks.h"
@@ -288,6 +291,34 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Agreement,
                                            Setting{"mixed2x2", {2, 2}, "auto"},
                                            Setting{"ucx3", {1, 1, 1}, "ucx"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Who only sends does not wait for the others: of two rounds of the numbers in tags, the messages of
+// the second one are no part of the first.
+TEST(FarAhead, IsNoDisagreement) {
+  constexpr int kCalls = 9000;
+  std::atomic<bool> ahead = false;
+  WorldOptions options;
+  options.transport = "tcp";
+  run_ranks(places({3}), options, [&](World& world) {
+    Communicator comm = world.world();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    if (comm.rank() == 2) {
+      while (!ahead && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      // The root waits and looks at what is there.
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    for (std::int32_t i = 0; i < kCalls; ++i) {
+      std::int32_t sum = 0;
+      const Status s = comm.reduce(&i, &sum, 1, DType::kInt32, RedOp::kSum, 0);
+      ASSERT_TRUE(s.ok()) << "call " << i << ", rank " << comm.rank() << ": " << s.to_string();
+      if (comm.rank() == 0) {
+        ASSERT_EQ(sum, 3 * i);
+      }
+    }
+    if (comm.rank() == 1) ahead = true;
+  });
+}
 
 }  // namespace
 }  // namespace weft
