@@ -157,6 +157,32 @@ TEST_P(UnevenAgreement, APairOfAnAllToAll) {
     }
 }
 
+// Of what a rank sends to itself it knows both sides.
+TEST(UnevenAllToAll, TheOwnBlockHasOneSize) {
+  for (const int ranks : {1, 2})
+    for (const char* transport : {"auto", "tcp"}) {
+      WorldOptions options;
+      options.transport = transport;
+      testing::run_ranks(testing::places({ranks}), options, [&](World& world) {
+        Communicator comm = world.world();
+        const auto n = static_cast<std::size_t>(comm.size());
+        const auto me = static_cast<std::size_t>(comm.rank());
+        Counts to(n, 1), from(n, 1);
+        to[me] = 4;
+        from[me] = 2;
+        std::vector<std::int32_t> in(n + 3, 7), out(n + 3, -1);
+        const Status s = comm.all_to_all_v(in.data(), to, out.data(), from, DType::kInt32);
+        EXPECT_EQ(s.code(), Code::kInvalidArgument) << s.to_string();
+        EXPECT_NE(s.message().find(fmt::format("send_counts[{0}] is 4, recv_counts[{0}] is 2", me)),
+                  std::string::npos)
+            << s.message();
+        EXPECT_EQ(out, std::vector<std::int32_t>(n + 3, -1)) << "nothing beyond the block either";
+        from[me] = 4;
+        EXPECT_TRUE(comm.all_to_all_v(in.data(), to, out.data(), from, DType::kInt32).ok());
+      });
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, UnevenAgreement,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm4", {4}, "auto"},
