@@ -144,7 +144,7 @@ class Making {
       if (w.kind != mine_.kind)
         throw Error(fmt::format("rank {} called {} where rank {} called {}", r, kKindName[w.kind],
                                 me_, kKindName[mine_.kind]));
-      if (w.color == kWrong && r != me_)
+      if (w.color == kWrong && mine_.color != kWrong)
         throw Error(
             fmt::format("{}: rank {} passed wrong arguments and was told", kKindName[w.kind], r));
       if (w.color == mine_.color) members_.push_back(r);

@@ -235,6 +235,7 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
       }
     };
     told(me == 1 ? "color -5" : "rank 1 passed wrong", [&] { (void)all.split(me == 1 ? -5 : 0); });
+    told("color -5", [&] { (void)all.split(-5); });  // each hears of its own
     told(me == 0 ? "rank 1 called duplicate where rank 0 called split" : "rank 0 called split",
          [&] { (void)(me == 0 ? all.split(0) : all.duplicate()); });
     const std::vector<Rank> beyond{0, 1, n}, twice{0, 1, 1}, some{0, 1}, others{1, 0};
