@@ -49,7 +49,9 @@ bool Handle::wait_for(std::chrono::nanoseconds time) {
   if (!op_) return true;
   Core& core = *group_->core;
   std::unique_lock lock(core.mutex);
-  return core.wait_until(op_, std::chrono::steady_clock::now() + time, lock);
+  constexpr auto kNever = std::chrono::steady_clock::time_point::max();
+  const auto now = std::chrono::steady_clock::now();
+  return core.wait_until(op_, time < kNever - now ? now + time : kNever, lock);
 }
 
 Status Handle::wait() {

@@ -89,6 +89,21 @@ TEST_P(Handles, ATimeThatIsUpIsNoFailure) {
   });
 }
 
+TEST_P(Handles, ForEverIsLong) {
+  options.timeout = milliseconds::max();
+  run([](World& world) {
+    Communicator comm = world.world();
+    for (const std::size_t count : {kSmall, kLarge}) {
+      Sum sum(comm, count);
+      if (comm.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
+      Handle h = sum.start();
+      EXPECT_TRUE(h.wait_for(std::chrono::nanoseconds::max()));
+      EXPECT_TRUE(h.wait().ok());
+      EXPECT_TRUE(sum.right());
+    }
+  });
+}
+
 TEST_P(Handles, CallbacksComeOnceAndInOrder) {
   run([](World& world) {
     Communicator comm = world.world();
