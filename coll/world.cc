@@ -202,7 +202,6 @@ void Core::close() noexcept {
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
-  stop_serving();
   {
     std::unique_lock lock(mutex);
     if (!job) return;
@@ -225,6 +224,8 @@ void Core::close() noexcept {
     leaving = std::move(job);
     run_callbacks(lock);
   }
+  // Only now: a callback that one of them is in may have waited for what has ended here.
+  stop_serving();
   save_profile(profile_file, news);
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.

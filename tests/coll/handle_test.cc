@@ -240,6 +240,40 @@ TEST_P(Handles, TheDeadlineHoldsInTestToo) {
   }
 }
 
+// The end of a World is that of what a callback waits for.
+TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
+  options.progress_thread = true;
+  const auto where = places(GetParam().hosts);
+  auto jobs = local_jobs(static_cast<int>(where.size()));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < where.size(); ++r)
+    threads.emplace_back([&, r] {
+      auto mine = std::make_unique<World>(std::move(jobs[r]), where[r], options);
+      Communicator comm = mine->world();
+      if (r != 0) {
+        EXPECT_TRUE(comm.barrier().ok());
+        const auto end = Clock::now() + milliseconds(10000);
+        while (!mine->job().failed() && Clock::now() < end)
+          std::this_thread::sleep_for(milliseconds(1));
+        EXPECT_EQ(mine->job().failure().code(), Code::kAborted);
+        return;
+      }
+      std::atomic<bool> called = false;
+      Status nested;
+      Handle h = comm.barrier_async();
+      h.on_done([&](const Status&) {
+        called = true;
+        nested = comm.barrier();  // the others do not come
+      });
+      h.detach();
+      while (!called) std::this_thread::sleep_for(milliseconds(1));
+      std::this_thread::sleep_for(milliseconds(50));
+      mine.reset();
+      EXPECT_EQ(nested.code(), Code::kAborted) << nested.to_string();
+    });
+  for (auto& t : threads) t.join();
+}
+
 TEST_P(Handles, TheWorldMayGoFirst) {
   for (const bool progress : {false, true}) {
     options.progress_thread = progress;
