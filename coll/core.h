@@ -307,6 +307,10 @@ struct Core : std::enable_shared_from_this<Core> {
   void start_serving();
   void stop_serving() noexcept;
   void serve();
+  // The thread of callbacks, where there are lanes: these do not call them, as a callback may wait
+  // for what only its lane can do. start: with the mutex held.
+  void start_calling();
+  void stop_calling() noexcept;
 
   // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the
   // rail contract; where one has not, says so with the path, or throws Error (cross_rail "never").
@@ -370,8 +374,9 @@ struct Core : std::enable_shared_from_this<Core> {
   };
   std::vector<Ended> ended;         // for run_callbacks()
   std::atomic<bool> served{false};  // there is a progress thread
-  std::condition_variable_any to_serve;
-  std::thread server;
+  std::condition_variable_any to_serve, to_call;
+  std::thread server, caller;
+  bool calls = false;  // there is a thread of callbacks
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;          // under way, kPlan and kMessage

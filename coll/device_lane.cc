@@ -16,6 +16,7 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
     const std::lock_guard lock(core_.mutex);
+    core_.start_calling();
     companion_ =
         core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
     core_.groups[companion_->id] = companion_.get();

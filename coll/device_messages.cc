@@ -20,6 +20,7 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
     : device_(device), group_(group), core_(*group.core), gates_(device) {
   {
     const std::lock_guard lock(core_.mutex);
+    core_.start_calling();
     replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
     core_.groups[replays_->id] = replays_.get();
   }

@@ -182,7 +182,12 @@ class Making {
                 core->orphans.emplace_back(g);
                 return;
               }
-              g->device.reset();  // what it has under way still needs the id
+              std::shared_ptr<DeviceLanes> lanes;
+              {
+                const std::lock_guard guard(core->mutex);
+                lanes = std::move(g->device);
+              }
+              lanes.reset();  // what they have under way still needs the id
               {
                 const std::lock_guard guard(core->mutex);
                 core->forget_group(*g);

@@ -175,6 +175,7 @@ Status Core::wait(Operation* op, std::unique_lock<FairMutex>& lock) {
 // ---- the end of operations that nobody waits for ---------------------------------------------
 
 void Core::call_ended(std::unique_lock<FairMutex>& lock) {
+  if (lane_thread) return to_call.notify_one();
   while (!ended.empty()) {
     std::vector<Ended> now = std::exchange(ended, {});
     lock.unlock();
@@ -206,14 +207,24 @@ void Core::serve() {
   }
 }
 
-void Core::start_serving() {
-  served = true;
-  // Signals are for the program's own threads.
+namespace {
+
+// Signals are for the program's own threads.
+template <class F>
+std::thread thread_without_signals(F body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  server = std::thread([this] { serve(); });
+  std::thread thread(std::move(body));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+void Core::start_serving() {
+  served = true;
+  server = thread_without_signals([this] { serve(); });
 }
 
 void Core::stop_serving() noexcept {
@@ -223,6 +234,27 @@ void Core::stop_serving() noexcept {
     to_serve.notify_one();
   }
   server.join();
+}
+
+void Core::start_calling() {
+  if (calls) return;
+  caller = thread_without_signals([this] {
+    std::unique_lock guard(mutex);
+    while (calls) {
+      to_call.wait(guard, [this] { return !ended.empty() || !calls; });
+      run_callbacks(guard);
+    }
+  });
+  calls = true;
+}
+
+void Core::stop_calling() noexcept {
+  {
+    const std::lock_guard lock(mutex);
+    if (!std::exchange(calls, false)) return;
+    to_call.notify_one();
+  }
+  caller.join();
 }
 
 }  // namespace weft
