@@ -131,6 +131,12 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
     batch.handles_.push_back(std::move(handle));
     return batch;
   }
+  {
+    Core& core = *state().core;
+    const std::lock_guard lock(core.mutex);
+    if (core.broken) batch.status_ = core.failure;
+  }
+  if (!batch.status_.ok()) return batch;
   // What a rank sends to itself is copied at once: both ends are here.
   for (const auto& [sent, received] : own) try {
       move_bytes(messages[received].data, messages[sent].data,

@@ -302,6 +302,11 @@ TEST_P(Handles, TheWorldMayGoFirst) {
         EXPECT_EQ(called, r == 0 ? 0 : 2);
         const Status s = comm.barrier();
         EXPECT_EQ(s.code(), Code::kAborted);
+        int sent = 1, received = 2;  // by this rank to itself
+        const Message own[] = {Message::to(comm.rank(), &sent, 1, DType::kInt32),
+                               Message::from(comm.rank(), &received, 1, DType::kInt32)};
+        EXPECT_EQ(comm.exchange(own).code(), Code::kAborted);
+        EXPECT_EQ(comm.exchange({}).code(), Code::kAborted);
         EXPECT_NE(s.message().find("World"), std::string::npos) << s.message();
         EXPECT_THROW((void)other.duplicate(), Error);
         EXPECT_GE(comm.size(), 1);
