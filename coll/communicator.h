@@ -59,7 +59,7 @@ struct WorldOptions {
   // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
   std::string fault = {};  // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
-  double rail_gbps = 0;    // declared rate of a rail; 0: measured
+  double rail_gbps = 0;    // declared rate of a rail, the same on every rank; 0: measured
   // Results of reductions are the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1 sets it.
   bool deterministic = false;

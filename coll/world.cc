@@ -121,7 +121,9 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
-  const std::string my_modes{options.integrity ? '1' : '0', device() ? '1' : '0'};
+  const std::string my_modes =
+      fmt::format("{:d}{:d}{}", options.integrity, device() != nullptr,
+                  declared_rail_gbps(options.rail_gbps));
   const auto modes = job->all_gather(my_modes);
   for (Rank r = 0; r < n; ++r) {
     const std::string& mode = modes[static_cast<std::size_t>(r)];
@@ -130,6 +132,12 @@ void Core::set_up(const Place& place) {
           fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
                       "WorldOptions::integrity must be the same on all ranks",
                       modes[0][0] == '1' ? "on" : "off", mode[0] == '1' ? "on" : "off", r));
+    if (mode.substr(2) != modes[0].substr(2))  // who is told a rate does not measure it
+      throw Error(
+          fmt::format("the declared rate of a rail is {} Gb/s on rank 0 and {} on rank {} (0: "
+                      "none); WEFT_RAIL_GBPS and WorldOptions::rail_gbps must be the same on all "
+                      "ranks",
+                      modes[0].substr(2), mode.substr(2), r));
     if (mode.at(1) == '1') message_slice = kStagedSlice;
     all_have_devices = all_have_devices && mode.at(1) == '1';
   }

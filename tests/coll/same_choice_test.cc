@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coll/choice.h"
@@ -69,6 +71,28 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
     }
   });
   setenv("WEFT_PROFILE", "off", 1);
+}
+
+// Who is told a rate does not measure it, and all must choose by the same one.
+TEST(SameChoice, ADeclaredRateIsThatOfAllRanks) {
+  const auto where = places({1, 1});
+  auto jobs = local_jobs(2);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < where.size(); ++r)
+    threads.emplace_back([&, r] {
+      WorldOptions options;
+      options.timeout = std::chrono::seconds(5);
+      options.rail_gbps = r == 0 ? 10 : 0;
+      try {
+        const World world(std::move(jobs[r]), where[r], options);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find("rate of a rail is 10 Gb/s on rank 0 and 0 on rank 1"),
+                  std::string::npos)
+            << e.what();
+      }
+    });
+  for (auto& t : threads) t.join();
 }
 
 }  // namespace
