@@ -16,6 +16,9 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
+// Who waits for a lane looks this often whether something else is under way.
+constexpr std::chrono::milliseconds kLookAround{1};
+
 // ---- giving way ----------------------------------------------------------------------------
 
 Polling::Polling(Core& core)
@@ -133,13 +136,26 @@ bool Core::check_deadline(Operation* op, Clock::time_point now) {
   return op->over;
 }
 
+namespace {
+
+// Whether there is something under way that moves in waits only, and not by a lane.
+bool others_move_here(const Core& core) {
+  const auto by_caller = [](const GroupState* g) { return g->part_of.record == 0; };
+  return std::ranges::any_of(core.active, by_caller, &Operation::group) ||
+         std::ranges::any_of(core.boards_busy, by_caller);
+}
+
+}  // namespace
+
 bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<FairMutex>& lock) {
   if (op->kind == Operation::Kind::kDevice) {  // its lane does the work
-    const auto over = [&] { return op->over; };
-    if (end == Clock::time_point::max())
-      device_done.wait(lock, over);
-    else
-      device_done.wait_until(lock, end, over);
+    Polling polling(*this);
+    for (auto now = Clock::now(); !op->over && now < end; now = Clock::now()) {
+      if (!served && others_move_here(*this))
+        polling.turn(lock);
+      else
+        device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return op->over; });
+    }
     run_callbacks(lock);
     return op->over;
   }

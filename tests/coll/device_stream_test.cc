@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "support/device_ranks.h"
@@ -194,6 +196,49 @@ TEST_F(DeviceStreams, GraphsReplay) {
       EXPECT_EQ(tripled, replay * 18);
     }
   });
+}
+
+// A wait for an operation on a stream is one like any other for what else is under way here.
+TEST_F(DeviceStreams, WhatElseIsUnderWayMovesMeanwhile) {
+  for (const char* transport : {"auto", "tcp"}) {
+    std::atomic<bool> moved = false;
+    WorldOptions options;
+    options.transport = transport;
+    options.timeout = std::chrono::seconds(5);
+    run_ranks(places({2}), options, [&](World& world) {
+      TestStream work(*fake_device(), world.rank());
+      testing::Brake brake(work.get());
+      Communicator comm = world.world(), other = comm.duplicate();
+      std::vector<std::int32_t> in(100000, 1), out(in.size()), few(100, 1);
+      const auto sum = [&] {
+        return other.all_reduce_async(in.data(), out.data(), in.size(), DType::kInt32,
+                                      RedOp::kSum);
+      };
+      Handle h;
+      if (world.rank() == 0) h = sum();
+      Handle on_stream = comm.on(work.get()).all_reduce_async(few.data(), few.data(), few.size(),
+                                                              DType::kInt32, RedOp::kSum);
+      std::thread releases;
+      if (world.rank() == 0) {
+        releases = std::thread([&] {
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+          while (!moved && std::chrono::steady_clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          brake.release();
+        });
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the lanes wait by now
+        h = sum();
+        EXPECT_TRUE(h.wait().ok()) << h.wait().to_string();
+        moved = true;
+        brake.release();
+      }
+      EXPECT_TRUE(on_stream.wait().ok()) << on_stream.wait().to_string();
+      if (releases.joinable()) releases.join();
+      EXPECT_TRUE(h.wait().ok());
+      EXPECT_EQ(out, std::vector<std::int32_t>(out.size(), 2));
+    });
+  }
 }
 
 TEST_F(DeviceStreams, SeveralCommunicatorsAtOnce) {
