@@ -242,10 +242,11 @@ void Rails::State::handle(int rail, const Completion& c) {
       untold.push_back(slot.t.tag);
       if (stream == Receipt::kLong && !std::exchange(l.urgent, true))
         urgent.emplace_back(rank, rail);
+      const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
       complete(slot, Code::kOk);
       unplace(slot);
       free(s);
-      if (untold.size() >= Receipt::most(stream)) {
+      if (late || untold.size() >= Receipt::most(stream)) {
         send_receipt(rank, rail, stream);
         flush_posts();
       }

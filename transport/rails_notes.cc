@@ -274,6 +274,11 @@ void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
     }
     place(s, to);
   }
+  // Too few to be sent by themselves, and where short messages go now nothing may add to them: the
+  // peer would keep these messages for ever, and send them again when others have their tags.
+  for (int r = 0; r < nrails(); ++r)
+    if (!lane(rank, r).receipts[Receipt::kShort].untold.empty())
+      send_receipt(rank, r, Receipt::kShort);
   flush_posts();
 }
 

@@ -1,0 +1,49 @@
+// Tags come again: every so many operations, and long after a message with the same one was over.
+// labels: sim
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "rails_job.h"
+
+namespace weft {
+namespace {
+
+using testing::rails::Job;
+using testing::rails::Setting;
+
+// Short messages go over another rail while theirs is away, and their receipts, too few to be sent
+// by themselves, must not stay there: the sender would send the messages again one day, when others
+// have their tags.
+TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
+  for (const int few : {1, 5, 12, 29}) {
+    SCOPED_TRACE(::testing::Message() << few << " messages on the other rail");
+    Setting s;
+    s.tags = 512;
+    s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
+    Job job(s);
+    const auto some = [&](int n, std::size_t bytes, double from_us) {
+      for (int i = 0; i < n; ++i)
+        job.message(0, 1, 0, bytes, from_us + i * 1000, from_us + i * 1000);
+    };
+    some(20, 30'000, 1000);
+    job.at_time(100'000, [&] { job.rails().fabric().cut(1, 0); });
+    some(20, 30'000, 110'000);
+    some(few, 100, 2'000'000);  // over rail 1
+    job.at_time(2'500'000, [&] { job.rails().fabric().mend(1, 0); });
+    some(600, 100, 5'000'000);  // over rail 0
+    job.at_time(6'000'000, [&] { job.rails().fabric().cut(1, 1); });
+    some(20, 30'000, 6'000'000);
+    some(600, 100, 8'000'000);
+    const bool over = job.run(60e6);
+    if (HasFailure()) return;
+    if (!over) job.print();
+    ASSERT_TRUE(over);
+    job.check();
+    EXPECT_EQ(job.of(0).counters().taken_out, 2u);
+    EXPECT_EQ(job.of(0).counters().taken_back, 1u);
+  }
+}
+
+}  // namespace
+}  // namespace weft
