@@ -68,9 +68,15 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept 
     return true;
   }
   if (t.kind == Transfer::Kind::kView) {
-    const int index = static_cast<int>(bounces_.size());
-    bounces_.push_back({std::move(early.spilled), early.bytes});
-    complete(t.id, bounces_.back().memory.get(), kBounceToken | static_cast<unsigned>(index));
+    if (free_bounces_.empty()) {
+      free_bounces_.push_back(static_cast<int>(bounces_.size()));
+      bounces_.emplace_back();
+    }
+    const int index = free_bounces_.back();
+    free_bounces_.pop_back();
+    Bounce& bounce = bounces_[static_cast<std::size_t>(index)];
+    bounce = {std::move(early.spilled), early.bytes};
+    complete(t.id, bounce.memory.get(), kBounceToken | static_cast<unsigned>(index));
     return true;
   }
   std::memcpy(static_cast<std::byte*>(t.data) + posted.received, early.spilled.get(), early.bytes);

@@ -6,7 +6,9 @@
 
 #if __has_include("transport/shm.h")
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
+#include <vector>
 
 #include "transport/conformance.h"
 #include "transport/shm.h"
@@ -46,6 +48,40 @@ TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
     if (given_up) net[0].cancel(1);
     EXPECT_EQ(net[1].transport().release(net[1].result(got).token), !given_up);
   }
+}
+
+// Messages that came before anybody asked for them, and were lent as views then.
+TEST(ShmViews, MemoryOfWhatCameEarlyIsUsedAgain) {
+  setenv("WEFT_SHM_COPY", "auto", 1);
+  Net net(maker("", "auto").make(2));
+  const auto resident = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::size_t all = 0, pages = 0;
+    statm >> all >> pages;
+    return pages * 4096;
+  };
+  constexpr std::uint64_t kMessages = 16;
+  constexpr std::size_t kBytes = 64 << 10;
+  Buffer from(kBytes);
+  std::size_t before = 0;
+  for (std::uint64_t round = 0; round < 550; ++round) {
+    if (round == 50) before = resident();
+    std::vector<std::uint64_t> sent, got;
+    for (std::uint64_t m = 0; m < kMessages; ++m) {
+      from.fill(m);
+      sent.push_back(net[0].send(1, m, from));
+      ASSERT_TRUE(net.until([&] { return net[0].done(sent.back()); }));
+    }
+    net[1].poll();
+    for (std::uint64_t m = 0; m < kMessages; ++m)
+      got.push_back(net[1].post(Transfer::Kind::kView, 0, m, nullptr, kBytes));
+    for (std::uint64_t m = 0; m < kMessages; ++m) {
+      ASSERT_TRUE(net.until([&] { return net[1].done(got[m]); }));
+      ASSERT_TRUE(has_pattern(net[1].result(got[m]).view, kBytes, m));
+    }
+    for (const std::uint64_t id : got) net[1].transport().release(net[1].result(id).token);
+  }
+  EXPECT_LT(resident(), before + (32 << 20));
 }
 
 }  // namespace
