@@ -90,12 +90,18 @@ void VerbsTransport::pump(Lane& lane) {
     return lane.send_credits.available() && room(lane) &&
            lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
   };
-  while (lane.qp && !lane.queue.empty() && ready()) {
+  // A full chain goes out between two messages: where the device refuses it, nothing is left of the
+  // queues.
+  const auto goes_on = [&] {
+    if (lane.chained == kChain) ring_doorbell(lane);
+    return lane.qp != nullptr;
+  };
+  while (goes_on() && !lane.queue.empty() && ready()) {
     const Queued message = lane.queue.front();
     lane.queue.pop_front();
     fill(lane, message);
   }
-  while (lane.qp && !lane.writing.empty() && room(lane)) write_on(lane);
+  while (goes_on() && !lane.writing.empty() && room(lane)) write_on(lane);
 }
 
 void VerbsTransport::fill(Lane& lane, const Queued& message) {

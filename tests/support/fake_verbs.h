@@ -126,6 +126,8 @@ class FakeVerbs {
 
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;
+  // Sends are not taken at all.
+  bool refuse_sends = false;
   std::list<Pair> pairs;
   std::list<Region> regions;
 
@@ -163,6 +165,7 @@ class FakeVerbs {
     p.receives.clear();
   }
   int post(Pair& p, const ibv_send_wr* wr) {
+    if (refuse_sends) return EIO;
     for (; wr; wr = wr->next) {
       demand(p.qp.state == IBV_QPS_RTS, "sends over a queue pair that is not connected");
       demand(p.posted - p.freed < p.cap.max_send_wr, "more sends than a queue pair has room for");

@@ -35,13 +35,13 @@ struct VerbsPeers {
   };
 
   // Throws what the transport throws.
-  explicit VerbsPeers(int ranks, const Forge& forge = {}) {
+  explicit VerbsPeers(int ranks, const Forge& forge = {}, int send_depth = 16) {
     for (const auto& [variable, value] :
          {std::pair("WEFT_VERBS_QPS", kQps), std::pair("WEFT_VERBS_SLOTS", kSlots),
           std::pair("WEFT_VERBS_SLOT_BYTES", kSlotBytes), std::pair("WEFT_VERBS_WINDOWS", kWindows),
-          std::pair("WEFT_VERBS_SEND_DEPTH", 16)})
+          std::pair("WEFT_VERBS_SEND_DEPTH", send_depth)})
       setenv(variable, std::to_string(value).c_str(), 1);
-    fake.prompt = false;
+    fake.prompt = fake.refuse_sends = false;
     Nic rail;
     rail.name = "fake";
     rail.rdma = rail.up = true;

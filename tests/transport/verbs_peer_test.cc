@@ -196,6 +196,57 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
                                                          HasSubstr("WEFT_UNCLAIMED_BYTES")));
 }
 
+// A long message is so many requests that they go to the device in two parts, and the first one is
+// refused when the second one begins.
+TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
+  VerbsPeers net(2, {}, 64);
+  std::map<std::uint64_t, int> ended;
+  Code code = Code::kOk;
+  const auto poll = [&] {
+    Completion out[8];
+    for (int i = 0; i < 4; ++i)
+      for (std::size_t n = net.transport->poll(out), k = 0; k < n; ++k)
+        ++ended[out[k].id], code = out[k].code;
+  };
+  std::vector<std::byte> bytes(17'000);
+  Transfer t;
+  t.peer = 1;
+  t.data = bytes.data();
+  const auto send = [&](std::uint64_t tag, std::size_t size) {
+    t.tag = tag;
+    t.bytes = size;
+    t.id = (tag + 1) << 32;
+    net.transport->post({&t, 1});
+    poll();
+  };
+  send(5, bytes.size());
+  VerbsMessageFront front;
+  for (int k = 0; k < VerbsPeers::kQps; ++k)
+    for (const FakeVerbs::Request& r : net.take(1, k))
+      if (r.bytes.size() >= sizeof front) std::memcpy(&front, r.bytes.data(), sizeof front);
+  ASSERT_EQ(front.what, VerbsMessage::kAnnounce);
+  front.what = VerbsMessage::kGrant;
+  ASSERT_TRUE(net.message(1, 0, front, VerbsGrant{0x1000, kTheirKey, 0}));
+  net.fake.refuse_sends = true;
+  poll();
+  EXPECT_EQ(ended, (std::map<std::uint64_t, int>{{t.id, 1}}));
+  EXPECT_EQ(code, Code::kTransport);
+  EXPECT_THAT(net.transport->cause(1).to_string(), HasSubstr("ibv_post_send"));
+  // And it can begin anew.
+  net.fake.refuse_sends = false;
+  net.transport->sever(1);
+  const std::string invitation = net.transport->reopen(1);
+  net.reopened(1, invitation);
+  ASSERT_TRUE(net.transport->meet(1, invitation));
+  for (std::uint64_t tag = 6; tag < 10; ++tag) {
+    send(tag, 8);
+    for (int k = 0; k < VerbsPeers::kQps; ++k) net.take(1, k);
+    poll();
+    EXPECT_EQ(ended[t.id], 1);
+    EXPECT_EQ(code, Code::kOk);
+  }
+}
+
 TEST(VerbsPeers, GreetInFull) {
   for (const std::size_t bytes : {0, 1, 20, 40, 100}) {
     try {
