@@ -81,7 +81,10 @@ void TcpTransport::accept_all() {
     int error = 0;
     Fd fd = accept_from(listener_.get(), error);
     if (!fd) return;
-    if (strangers_.size() >= peers_.size() + kMoreStrangers) strangers_.pop_front();
+    if (strangers_.size() >= peers_.size() + kMoreStrangers) {
+      hear(strangers_.front());  // a peer may have been there before all the others
+      strangers_.pop_front();
+    }
     epoll_event event{.events = EPOLLIN,
                       .data = {.u64 = kStranger | static_cast<unsigned>(fd.get())}};
     epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd.get(), &event);

@@ -133,6 +133,20 @@ TEST(TcpStrangers, AreTurnedAway) {
   close(peer);
 }
 
+// While this rank computes, a peer comes, and then a scanner.
+TEST(TcpStrangers, DoNotDrivePeersOut) {
+  RawPeer raw;
+  const int peer = raw.connect_as_peer();
+  std::vector<int> fds;
+  for (int i = 0; i < 100; ++i) fds.push_back(raw.connect());
+  raw.poll();
+  char answer = 0;
+  ASSERT_EQ(recv(peer, &answer, 1, 0), 1);
+  EXPECT_EQ(answer, static_cast<char>(tcp::Answer::kWelcome));
+  for (const int fd : fds) close(fd);
+  close(peer);
+}
+
 // A peer that sends what is no frame is named, and so is why.
 TEST(TcpStrangers, APeerThatSendsGarbageIsNamed) {
   RawPeer raw;
