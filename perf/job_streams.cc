@@ -38,11 +38,13 @@ bool pass_lines(Stream& s) {
   char bytes[16384];
   const ssize_t got = read(s.from.get(), bytes, sizeof bytes);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+  std::size_t looked = s.line.size();  // there no line ends
   if (got > 0) s.line.append(bytes, static_cast<std::size_t>(got));
   std::string out;
   std::size_t from = 0;
-  for (std::size_t end; (end = s.line.find('\n', from)) != std::string::npos; from = end + 1) {
+  for (std::size_t end; (end = s.line.find('\n', looked)) != std::string::npos;) {
     out.append(s.tag).append(s.line, from, end + 1 - from);
+    from = looked = end + 1;
   }
   s.line.erase(0, from);
   if (got <= 0 && !s.line.empty()) out.append(s.tag).append(std::exchange(s.line, {})).append("\n");

@@ -180,6 +180,14 @@ TEST(Launch, TagsLines) {
   EXPECT_THAT(r.err, AllOf(HasSubstr("[0] err\n"), HasSubstr("[1] err\n")));
 }
 
+// A line that does not end is not searched from its beginning each time that some of it comes.
+TEST(Launch, TagsALongLineInTime) {
+  const auto start = std::chrono::steady_clock::now();
+  const Result r = shell({"-n", "1", "--tag"}, "head -c 150000000 /dev/zero");
+  EXPECT_EQ(r.out.size(), 4u + 150'000'000 + 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
 TEST(Launch, UnknownProgram) {
   Result r = launch({"-n", "2", "--", "no-such-program-of-weft"});
   EXPECT_EQ(r.code, 127);
