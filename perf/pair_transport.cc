@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
 #include <vector>
 
+#include "perf/bytes.h"
 #include "perf/pair_link.h"
 #include "perf/payload.h"
+#include "perf/session.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -241,7 +244,14 @@ class TransportPair final : public PairLink {
 
 std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transport& transport,
                                               Rank me, Rank peer, std::size_t most_bytes) {
-  return std::make_unique<TransportPair>(options, transport, me, peer, most_bytes);
+  constexpr std::size_t kMost = std::size_t{1} << 48;  // what a process can address
+  try {
+    if (most_bytes > kMost) throw std::bad_alloc();
+    return std::make_unique<TransportPair>(options, transport, me, peer, most_bytes);
+  } catch (const std::bad_alloc&) {
+    throw UsageError(
+        fmt::format("-s {}: no memory for messages of this size", format_bytes(most_bytes)));
+  }
 }
 
 void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key) {

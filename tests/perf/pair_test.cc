@@ -277,6 +277,12 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
   EXPECT_EQ(run(kPerf + "bw --op fly").exit_code, 4);
   EXPECT_EQ(run(kPerf).exit_code, 4);
   EXPECT_EQ(run("WEFT_RAILS=lo " + kPerf + "bw").exit_code, 4) << "no RDMA device";
+  for (const std::string size : {"18446744073709551615", "4194304T", "16T"}) {
+    const Output large = run(fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s {}",
+                                         WEFT_BINARY, kPerf, size));
+    EXPECT_EQ(large.exit_code, 4) << large.text;
+    EXPECT_THAT(large.text, HasSubstr("no memory for messages of this size"));
+  }
 }
 
 }  // namespace
