@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -128,6 +130,9 @@ class PairSession {
     rail_number_ = launched_ && o_.device.empty() ? topology_->rail(me_) : 0;
     rail_ = rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
     make_transport();
+    if (writes() && !o_.json.empty() && o_.json != "-" && !std::ofstream(o_.json, std::ios::app))
+      throw UsageError(
+          fmt::format("--json {}: cannot be written: {}", o_.json, std::strerror(errno)));
     const Rounds rounds =
         launched_ ? choose_pairs(o_.pairs, o_.seed, *topology_) : Rounds{{{1, 0}}};
     named_ = launched_;

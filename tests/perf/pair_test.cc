@@ -277,6 +277,11 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
   EXPECT_EQ(run(kPerf + "bw --op fly").exit_code, 4);
   EXPECT_EQ(run(kPerf).exit_code, 4);
   EXPECT_EQ(run("WEFT_RAILS=lo " + kPerf + "bw").exit_code, 4) << "no RDMA device";
+  const Output report = run(
+      fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s 64 -D 30 --json /nowhere/report",
+                  WEFT_BINARY, kPerf));
+  EXPECT_EQ(report.exit_code, 4) << report.text;
+  EXPECT_THAT(report.text, AllOf(HasSubstr("/nowhere/report"), Not(HasSubstr("#pair"))));
   for (const std::string size : {"18446744073709551615", "4194304T", "16T"}) {
     const Output large = run(fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s {}",
                                          WEFT_BINARY, kPerf, size));
