@@ -161,6 +161,15 @@ void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) 
     complete(t.id, Code::kTransport);
     return;
   }
+  // The message may come over any queue pair, and takes a receive there; the doorbell of the grant
+  // sees to its own only.
+  Lane& way = lane_of(peer, t.tag);
+  for (Lane* lane : peer.lanes)
+    if (lane != &way) give_receives_back(*lane);
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+    return;
+  }
   const auto free = std::find_if(peer.windows.begin(), peer.windows.end(),
                                  [](const Window& window) { return !window.used; });
   Queued message;
@@ -173,7 +182,7 @@ void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) 
   message.grant.window = static_cast<std::uint32_t>(free - peer.windows.begin());
   *free = {true, t, number, std::move(memory)};
   ++peer.windows_used;
-  push(lane_of(peer, t.tag), message);
+  push(way, message);
 }
 
 // The bytes of a slot to where they belong.

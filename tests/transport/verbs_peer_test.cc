@@ -247,6 +247,55 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   }
 }
 
+// With several queue pairs a long message is granted over one and may come over another, which then
+// has nothing else to say.
+TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
+  VerbsPeers net(2);
+  std::vector<std::byte> bytes(2500);
+  const auto poll = [&] {
+    Completion out[8];
+    for (int i = 0; i < 4; ++i) net.transport->poll(out);
+    std::uint32_t window = VerbsPeers::kWindows;  // that was granted
+    for (int k = 0; k < VerbsPeers::kQps; ++k)
+      for (const FakeVerbs::Request& r : net.take(1, k)) {
+        VerbsMessageFront front;
+        VerbsGrant grant;
+        if (r.bytes.size() < sizeof front + sizeof grant) continue;
+        std::memcpy(&front, r.bytes.data(), sizeof front);
+        std::memcpy(&grant, r.bytes.data() + sizeof front, sizeof grant);
+        if (front.what == VerbsMessage::kGrant) window = grant.window;
+        EXPECT_EQ(k, 0) << "granted over the first queue pair";
+      }
+    return window;
+  };
+  VerbsMessageFront front;
+  front.what = VerbsMessage::kAnnounce;
+  front.bytes = bytes.size();
+  for (std::uint32_t n = 1; n < 8; ++n) {
+    front.number = n;
+    while ((front.tag + 1) * 0x9e3779b97f4a7c15u >> 32 & 1) ++front.tag;
+    Transfer t{.kind = Transfer::Kind::kRecv,
+               .peer = 1,
+               .tag = front.tag++,
+               .data = bytes.data(),
+               .bytes = bytes.size(),
+               .id = std::uint64_t{n} << 32};
+    net.transport->post({&t, 1});
+    front.tag = t.tag;
+    ASSERT_TRUE(net.message(1, 0, front, std::uint64_t{0}));
+    ++front.tag;
+    const std::uint32_t window = poll();
+    ASSERT_LT(window, std::uint32_t{VerbsPeers::kWindows});
+    ASSERT_TRUE(net.arrive(1, 1, VerbsImmediate::Kind::kWindow, window));
+    poll();
+  }
+  front.what = VerbsMessage::kData;
+  front.bytes = 8;
+  for (int i = 0; i < VerbsPeers::kSlots; ++i, ++front.tag)
+    EXPECT_TRUE(net.message(1, 1, front, std::uint64_t{7})) << "message " << i;
+  EXPECT_TRUE(net.transport->cause(1).ok()) << net.transport->cause(1).to_string();
+}
+
 TEST(VerbsPeers, GreetInFull) {
   for (const std::size_t bytes : {0, 1, 20, 40, 100}) {
     try {
