@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace weft {
@@ -19,7 +20,8 @@ struct Free {
 // auto data = weft::alloc_array<float>(count);
 template <class T>
 std::unique_ptr<T[], Free> alloc_array(std::size_t count) {
-  return std::unique_ptr<T[], Free>(static_cast<T*>(alloc(count * sizeof(T))));
+  const std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+  return std::unique_ptr<T[], Free>(static_cast<T*>(alloc(bytes)));
 }
 
 }  // namespace weft
