@@ -272,7 +272,7 @@ void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
     --p.kept.slots[kept - 1];
     kept = 0;
   }
-  p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_relaxed);
+  p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_release);
   p.acks_out->total.store(++p.released, std::memory_order_release);
 }
 

@@ -109,7 +109,7 @@ void ShmTransport::collect_acks(Peer& p) noexcept {
   p.acks_seen = total;
   for (std::uint32_t c = p.done; c != p.sent; ++c) {
     Sent& s = p.log[c % kRing];
-    if (!s.open || p.acks_in->done[c % kRing].load(std::memory_order_relaxed) != round_of(c))
+    if (!s.open || p.acks_in->done[c % kRing].load(std::memory_order_acquire) != round_of(c))
       continue;
     s.open = false;
     if (s.slot >= 0) drop_slot(s.slot);
