@@ -157,9 +157,10 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
       why = why_refused(call.recv_counts, call.recv_offsets, n, most, true, "recv_");
     const auto me = static_cast<std::size_t>(rank);
     if (why.empty() && exchange && call.counts[me] != call.recv_counts[me])
-      why = fmt::format("send_counts[{0}] is {1}, recv_counts[{0}] is {2}: what a rank sends to "
-                        "itself is what it receives from itself",
-                        rank, call.counts[me], call.recv_counts[me]);
+      why = fmt::format(
+          "send_counts[{0}] is {1}, recv_counts[{0}] is {2}: what a rank sends to "
+          "itself is what it receives from itself",
+          rank, call.counts[me], call.recv_counts[me]);
     if (!why.empty()) return fail(std::move(why));
   } else if (std::size_t all = 0; __builtin_mul_overflow(call.count, n, &all) || all > most) {
     return fail(

@@ -174,8 +174,12 @@ void Watch::mark_ports() {
 void Watch::slow(const Operation& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
-  log().warn("weft: rank {}: {} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
-             op.kind == Operation::Kind::kMessage ? op.bytes : op.call.total_bytes,
+  const auto& counts = op.call.counts;
+  std::size_t bytes = op.kind == Operation::Kind::kMessage ? op.bytes : op.call.total_bytes;
+  if (by_pairs(op.call.head))  // whose size no rank knows: what this one sends
+    bytes = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(op.call.type);
+  log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
+             op.call.uneven ? "_v" : "", bytes,
              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
 }
 

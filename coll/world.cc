@@ -121,9 +121,8 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
-  const std::string my_modes =
-      fmt::format("{:d}{:d}{}", options.integrity, device() != nullptr,
-                  declared_rail_gbps(options.rail_gbps));
+  const std::string my_modes = fmt::format("{:d}{:d}{}", options.integrity, device() != nullptr,
+                                           declared_rail_gbps(options.rail_gbps));
   const auto modes = job->all_gather(my_modes);
   for (Rank r = 0; r < n; ++r) {
     const std::string& mode = modes[static_cast<std::size_t>(r)];

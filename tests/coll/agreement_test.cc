@@ -292,8 +292,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Agreement,
                                            Setting{"ucx3", {1, 1, 1}, "ucx"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Who only sends does not wait for the others: of two rounds of the numbers in tags, the messages of
-// the second one are no part of the first.
+// Who only sends does not wait for the others: of two rounds of the numbers in tags, the messages
+// of the second one are no part of the first.
 TEST(FarAhead, IsNoDisagreement) {
   constexpr int kCalls = 9000;
   std::atomic<bool> ahead = false;

@@ -25,14 +25,14 @@ using testing::run_ranks;
 using testing::TestStream;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kElements = 100;
+constexpr std::size_t kSummed = 100;
 
 class DeviceCallbacks : public testing::OnFakeDevice {
  protected:
   // Nobody waits for it: one of weft's own threads calls.
   static void sum_and_call(Communicator comm, DeviceBuffer& data,
                            std::function<void(const Status&)> call) {
-    Handle h = comm.all_reduce_async(data.data(), data.data(), kElements, DType::kInt64, RedOp::kSum);
+    Handle h = comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
     h.on_done(std::move(call));
     h.detach();
   }
@@ -46,24 +46,24 @@ class DeviceCallbacks : public testing::OnFakeDevice {
 TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*fake_device(), world.rank());
-    DeviceBuffer data(work, kElements * 8), more(work, kElements * 8);
+    DeviceBuffer data(work, kSummed * 8), more(work, kSummed * 8);
     Communicator comm = world.world();
     std::atomic<bool> sums = false, messages = false;
     sum_and_call(comm, data, [&](const Status& s) {
       const Status then =
-          comm.all_reduce(more.data(), more.data(), kElements, DType::kInt64, RedOp::kSum);
+          comm.all_reduce(more.data(), more.data(), kSummed, DType::kInt64, RedOp::kSum);
       sums = s.ok() && then.ok();
     });
     ASSERT_TRUE(comes(sums));
     const Rank peer = 1 - comm.rank();
-    Handle h = comm.send_async(data.data(), kElements, DType::kInt64, peer);
+    Handle h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
     h.on_done([&](const Status& s) {
-      const Status then = comm.send(data.data(), kElements, DType::kInt64, peer);
+      const Status then = comm.send(data.data(), kSummed, DType::kInt64, peer);
       messages = s.ok() && then.ok();
     });
     h.detach();
     for (int i = 0; i < 2; ++i) {
-      Handle came = comm.recv_async(more.data(), kElements, DType::kInt64, peer);
+      Handle came = comm.recv_async(more.data(), kSummed, DType::kInt64, peer);
       const auto end = Clock::now() + milliseconds(20000);
       while (!came.test() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
       ASSERT_TRUE(came.test());
@@ -75,7 +75,7 @@ TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
 TEST_F(DeviceCallbacks, TheStreamMayBeWaitedFor) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*fake_device(), world.rank());
-    DeviceBuffer data(work, kElements * 8);
+    DeviceBuffer data(work, kSummed * 8);
     std::atomic<bool> called = false;
     sum_and_call(world.world().on(work.get()), data, [&](const Status& s) {
       work.wait();
@@ -89,16 +89,15 @@ TEST_F(DeviceCallbacks, TheWorldMayEndMeanwhile) {
   auto jobs = local_jobs(1);
   auto world = std::make_unique<World>(std::move(jobs[0]), places({1})[0], patient());
   TestStream work(*fake_device());
-  DeviceBuffer data(work, kElements * 8), more(work, kElements * 8);
+  DeviceBuffer data(work, kSummed * 8), more(work, kSummed * 8);
   Communicator comm = world->world();
   std::atomic<bool> called = false, over = false;
   sum_and_call(comm, data, [&](const Status& s) {
     called = s.ok();
     const auto end = Clock::now() + milliseconds(5000);
-    while (comm.barrier().ok() && Clock::now() < end)
-      std::this_thread::sleep_for(milliseconds(1));
+    while (comm.barrier().ok() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
     const Status then =
-        comm.all_reduce(more.data(), more.data(), kElements, DType::kInt64, RedOp::kSum);
+        comm.all_reduce(more.data(), more.data(), kSummed, DType::kInt64, RedOp::kSum);
     EXPECT_EQ(then.code(), Code::kAborted) << then.to_string();
     over = true;
   });

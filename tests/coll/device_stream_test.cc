@@ -211,13 +211,13 @@ TEST_F(DeviceStreams, WhatElseIsUnderWayMovesMeanwhile) {
       Communicator comm = world.world(), other = comm.duplicate();
       std::vector<std::int32_t> in(100000, 1), out(in.size()), few(100, 1);
       const auto sum = [&] {
-        return other.all_reduce_async(in.data(), out.data(), in.size(), DType::kInt32,
-                                      RedOp::kSum);
+        return other.all_reduce_async(in.data(), out.data(), in.size(), DType::kInt32, RedOp::kSum);
       };
       Handle h;
       if (world.rank() == 0) h = sum();
-      Handle on_stream = comm.on(work.get()).all_reduce_async(few.data(), few.data(), few.size(),
-                                                              DType::kInt32, RedOp::kSum);
+      Handle on_stream =
+          comm.on(work.get())
+              .all_reduce_async(few.data(), few.data(), few.size(), DType::kInt32, RedOp::kSum);
       std::thread releases;
       if (world.rank() == 0) {
         releases = std::thread([&] {

@@ -29,10 +29,10 @@ TEST(SameChoice, WhicheverCommunicatorCallsFirst) {
     for (std::size_t count = 16; count <= a.size(); count *= 2) {
       std::vector<Handle> handles;
       for (const bool first : {true, false})
-        handles.push_back((one.rank() == 0) == first
-                              ? one.broadcast_async(a.data(), a.data(), count, DType::kFloat32, 0)
-                              : other.broadcast_async(b.data(), b.data(), count, DType::kFloat32,
-                                                      last));
+        handles.push_back(
+            (one.rank() == 0) == first
+                ? one.broadcast_async(a.data(), a.data(), count, DType::kFloat32, 0)
+                : other.broadcast_async(b.data(), b.data(), count, DType::kFloat32, last));
       for (Handle& h : handles) {
         const Status s = h.wait();
         ASSERT_TRUE(s.ok()) << count << ": " << s.to_string();
@@ -52,8 +52,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
     constexpr std::size_t kCount = 40000;  // more than a board takes
     std::vector<std::int32_t> in(kCount, 1), out(kCount);
     const auto sum = [&](Communicator comm) {
-      const Status s =
-          comm.all_reduce(in.data(), out.data(), kCount, DType::kInt32, RedOp::kSum);
+      const Status s = comm.all_reduce(in.data(), out.data(), kCount, DType::kInt32, RedOp::kSum);
       EXPECT_TRUE(s.ok()) << s.to_string();
       return s.ok();
     };
