@@ -213,7 +213,7 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
 
 struct Core : std::enable_shared_from_this<Core> {
   // Throws Error; the job is then given back.
-  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options);
+  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0);
   void set_up(const Place& place);
   ~Core();
   // The end of the World, after which every call fails. Takes the mutex itself.
@@ -326,6 +326,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   std::unique_ptr<Job> job;  // null once closed
   WorldOptions options;
+  const int shrunk;  // how often shrink() made another World, until this one
   std::unique_ptr<Topology> topology;
   std::unique_ptr<Rails> rails;  // where rails can stand in for each other; then `transports` has
                                  // their faces

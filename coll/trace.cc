@@ -225,11 +225,23 @@ void Trace::write() const {
   std::fclose(file);
 }
 
-std::string file_of_rank(const std::string& path, Rank rank) {
+namespace {
+
+std::string with_suffix(const std::string& path, const std::string& suffix) {
   std::filesystem::path name(path);
   const std::string extension = name.extension();
-  name.replace_extension(fmt::format(".rank{}{}", rank, extension));
+  name.replace_extension(suffix + extension);
   return name;
+}
+
+}  // namespace
+
+std::string file_of_rank(const std::string& path, Rank rank) {
+  return with_suffix(path, fmt::format(".rank{}", rank));
+}
+
+std::string file_after_shrink(const std::string& path, int times) {
+  return with_suffix(path, fmt::format(".shrunk{}", times));
 }
 
 }  // namespace weft

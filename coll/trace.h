@@ -70,5 +70,8 @@ class Trace {
 
 // "trace.json" of rank 3: "trace.rank3.json"
 std::string file_of_rank(const std::string& path, Rank rank);
+// Of the World that the `times`-th shrink() made, whose ranks have other numbers: what led to the
+// failure is in the files before. "trace.json": "trace.shrunk1.json"
+std::string file_after_shrink(const std::string& path, int times);
 
 }  // namespace weft

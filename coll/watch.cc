@@ -51,9 +51,10 @@ std::vector<std::string> link_names(const Core& core) {
 }
 
 // The file of this rank that the variable asks for; empty where it does not.
-std::string own_file(const char* variable, Rank me) {
+std::string own_file(const char* variable, Rank me, int shrunk = 0) {
   const char* path = std::getenv(variable);
-  return path && *path ? file_of_rank(path, me) : std::string{};
+  if (!path || !*path) return {};
+  return file_of_rank(shrunk > 0 ? file_after_shrink(path, shrunk) : path, me);
 }
 
 book::Record record_of(const GroupState& g) {
@@ -79,7 +80,7 @@ Watch::Watch(Core& core)
   if (!recorder_.any_traces()) return;
   const Rank me = job_->rank();
   // A rank whose environment has no file for it takes part in aligning the clocks all the same.
-  const std::string file = own_file("WEFT_TRACE", me);
+  const std::string file = own_file("WEFT_TRACE", me, core.shrunk);
   const Topology& t = *core.topology;
   trace_ = std::make_unique<Trace>(file, me, t.host_name(t.host(me)), counters_.links);
   for (std::size_t l = 0; !file.empty() && l < core.transports.size(); ++l) {
@@ -153,7 +154,9 @@ std::size_t Watch::group_size(const GroupState& g) { return g.ranks.size(); }
 void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   op.size_class = size_class_of(total_bytes);
-  op.algorithm = op.kind == Operation::Kind::kPlan ? op.group->last : nullptr;
+  // Where no rank knows how much all send, times of a size say nothing.
+  const bool sized = op.kind == Operation::Kind::kPlan && !by_pairs(op.call.head);
+  op.algorithm = sized ? op.group->last : nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;

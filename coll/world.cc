@@ -70,8 +70,9 @@ void check_folder_of(const char* name) {
 
 }  // namespace
 
-Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts)
-    : job(std::move(job_in)), options(opts) {
+Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts,
+           int shrunk_before)
+    : job(std::move(job_in)), options(opts), shrunk(shrunk_before) {
   options.timeout = std::min(options.timeout, kLongest);
   options.slow = std::min(options.slow, kLongest);
   try {
@@ -354,7 +355,7 @@ std::unique_ptr<World> World::shrink() {
   old.close();
   std::shared_ptr<Core> next;
   while (!next) try {
-      next = std::make_shared<Core>(std::move(job), place, old.options);
+      next = std::make_shared<Core>(std::move(job), place, old.options, old.shrunk + 1);
     } catch (const Error&) {
       if (!job || !job->failed()) throw;
       job = job->shrink();  // one more has gone meanwhile

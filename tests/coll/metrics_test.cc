@@ -155,6 +155,24 @@ TEST(Metrics, BlocksOfDifferentSizesToTheByte) {
   }
 }
 
+// No rank knows how much all of them send.
+TEST(Metrics, AnAllToAllVHasTimesOfNoSize) {
+  run_ranks(places({kRanks}), {.transport = "tcp"}, [&](World& world) {
+    Communicator comm = world.world();
+    std::vector<float> in(kRanks, 1), out(kRanks);
+    const std::vector<std::size_t> ones(kRanks, 1);
+    for (int i = 0; i < 3; ++i)
+      comm.all_to_all_v(in.data(), {ones}, out.data(), {ones}, DType::kFloat32).check();
+    comm.all_to_all(in.data(), out.data(), 1, DType::kFloat32).check();
+    bool sized = false;
+    for (const Metrics::Pick& p : world.metrics().picks) {
+      sized |= p.collective == Collective::kAllToAll && p.bytes == kRanks * sizeof(float);
+      EXPECT_LE(p.bytes, kRanks * sizeof(float)) << name(p.collective) << " " << p.algorithm;
+    }
+    EXPECT_TRUE(sized);
+  });
+}
+
 TEST(Metrics, ThePrometheusTextSaysTheSame) {
   run_ranks(places({kRanks}), {}, [&](World& world) {
     Communicator comm = world.world();

@@ -15,7 +15,9 @@
 #include "coll/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/read_file.h"
 #include "support/setting.h"
+#include "support/temporary_folder.h"
 #include "transport/ucx.h"
 
 namespace weft {
@@ -352,6 +354,34 @@ TEST(ShrinkMisuse, TheOldWorldSaysWhatHappened) {
     EXPECT_THROW((void)world.shrink(), Error);
     EXPECT_THROW((void)old.duplicate(), Error);
   });
+}
+
+// Ranks have other numbers afterwards, and would write over each other's files.
+TEST(ShrinkTraces, ThoseUpToTheFailureStay) {
+  const testing::TemporaryFolder folder;
+  setenv("WEFT_TRACE", (folder / "t.json").c_str(), 1);
+  testing::run_ranks(testing::places({3}), {}, [](World& world) {
+    Communicator comm = world.world();
+    EXPECT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) world.abort("on purpose");
+    Status s;
+    while (s.ok()) s = comm.barrier();
+    if (comm.rank() == 0) return;
+    std::unique_ptr<World> next = world.shrink();
+    int out = 0;
+    const int in = 1;
+    EXPECT_TRUE(next->world().all_reduce(&in, &out, 1, DType::kInt32, RedOp::kSum).ok());
+  });
+  unsetenv("WEFT_TRACE");
+  for (int r = 0; r < 3; ++r) {
+    const std::string text = read_file(folder / fmt::format("t.rank{}.json", r));
+    EXPECT_NE(text.find("barrier"), std::string::npos) << r;
+    EXPECT_EQ(text.find("all_reduce"), std::string::npos) << r;
+  }
+  for (int r = 0; r < 2; ++r)
+    EXPECT_NE(read_file(folder / fmt::format("t.shrunk1.rank{}.json", r)).find("all_reduce"),
+              std::string::npos)
+        << r;
 }
 
 }  // namespace
