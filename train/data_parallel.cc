@@ -14,6 +14,9 @@ DataParallel<T>::DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallel
                               const OptimizerOptions& optimizer)
     : stage_(stage),
       mesh_(mesh),
+      between_groups_(options.stages > 1 && mesh.shard.size() > 1 && mesh.replica.size() > 1
+                          ? mesh.replica_again()
+                          : mesh.replica),
       options_(options),
       optimizer_(optimizer),
       state_(stage.units().size()) {

@@ -45,6 +45,7 @@ struct DataParallelOptions {
   bool sequence_parallel = false;
   std::string offload;  // folder where the optimizer's state waits for the next step; empty: memory
   bool server = false;  // the first replica is a parameter server (data_parallel_server.cc); ZeRO 0
+  int stages = 1;  // of this rank, each with a DataParallel
 };
 
 template <class T>
@@ -146,6 +147,9 @@ class DataParallel : public WeightStore {
 
   GptStage<T>& stage_;
   Mesh& mesh_;
+  // The replica axis for second halves, which go when the first are over: in the order of this stage,
+  // while another of this rank is at one place here and at another place there.
+  Axis between_groups_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
   std::vector<Bucket> buckets_;        // from the end of the flat buffer

@@ -173,7 +173,7 @@ void DataParallel<T>::join_replicas(Travel& t) {
   t.scattered = true;
   const std::size_t n = part(t.bucket->count());
   T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
-  t.handle = mesh_.replica.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+  t.handle = between_groups_.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
 }
 
 // True when it is there.

@@ -54,6 +54,16 @@ const MeshShape& checked(const MeshShape& shape, const World& world) {
   return shape;
 }
 
+// Of all-reduces, and of the other collectives where they have one of that name.
+void choose_algorithm(Axis& axis, const std::string& name) {
+  if (name == "auto" || axis.size() == 1) return;
+  axis.comm().set_algorithm(Collective::kAllReduce, name);
+  for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
+      axis.comm().set_algorithm(c, name);
+    } catch (const Error&) {  // it has none of that name
+    }
+}
+
 }  // namespace
 
 Mesh::Mesh(World& world, const MeshShape& s)
@@ -68,15 +78,14 @@ Mesh::Mesh(World& world, const MeshShape& s)
   replica = Axis(data.comm().split(at.data % group, at.data));
   const bool is_end = shape.pipeline > 1 && (first_stage() || last_stage());
   ends = Axis(pipeline.comm().split(is_end ? 0 : Communicator::kNoColor, at.pipeline));
-  if (shape.algorithm == "auto") return;
-  for (Axis* axis : {&data, &tensor, &shard, &replica, &ends}) {
-    if (axis->size() == 1) continue;
-    axis->comm().set_algorithm(Collective::kAllReduce, shape.algorithm);
-    for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
-        axis->comm().set_algorithm(c, shape.algorithm);
-      } catch (const Error&) {  // it has none of that name
-      }
-  }
+  for (Axis* axis : {&data, &tensor, &shard, &replica, &ends})
+    choose_algorithm(*axis, shape.algorithm);
+}
+
+Axis Mesh::replica_again() {
+  Axis again(replica.comm().duplicate());
+  choose_algorithm(again, shape.algorithm);
+  return again;
 }
 
 AxisBytes bytes_sent(const World& world, const MeshShape& shape) {

@@ -44,6 +44,9 @@ class Mesh {
   Axis shard, replica;  // the data axis in two: those that share a state, those with the same part
   Axis ends;            // first and last stage of this pipeline; alone on the others
 
+  // The ranks of `replica` once more, for calls in an order of their own. Like a collective.
+  Axis replica_again();
+
   bool first_stage() const { return at.pipeline == 0; }
   bool last_stage() const { return at.pipeline + 1 == shape.pipeline; }
 };

@@ -134,7 +134,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                              options.seed_style, options.vocab_parallel};
   const DataParallelOptions data{options.zero,          options.bucket_bytes, options.overlap,
                                  options.deterministic, micro_batches_,       parallel.sequence,
-                                 options.offload,       options.parameter_server};
+                                 options.offload,       options.parameter_server,
+                                 options.chunks};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,

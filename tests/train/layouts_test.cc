@@ -123,6 +123,20 @@ TEST(Layouts, EveryZeroStageInGroups) {
     }
 }
 
+// Two stages of a rank: gradients of each go on between the groups when those of the group are
+// there, which is not in one order on all ranks.
+TEST(Layouts, EveryZeroStageInGroupsWithTwoStagesOfARank) {
+  for (int zero = 1; zero <= 3; ++zero) {
+    TrainOptions o = narrow({4, 1, 2});
+    o.schedule = "interleaved";
+    o.chunks = 2;
+    o.zero = zero;
+    o.mesh.shard = 2;
+    o.bucket_bytes = 1000;
+    expect_narrow_curve(o);
+  }
+}
+
 TEST(Layouts, EveryOrderOfTheAxes) {
   for (const char* order :
        {"tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp", "pp,dp,tp"}) {
