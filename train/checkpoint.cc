@@ -105,10 +105,11 @@ std::string new_folder(const std::string& folder, int step) {
 // The commit goes first: a checkpoint that is removed by half is none.
 void remove_old(const std::string& folder, const std::string& newest, int keep) {
   auto all = step_folders(folder);
-  int kept = 0;
+  // The newest is not the one with the highest step where a run went on after an older one.
+  int kept = 1;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
-    const bool good = it->second == newest || committed(it->second);
-    if (good && kept < std::max(1, keep)) {
+    if (it->second == newest) continue;
+    if (kept < keep && committed(it->second)) {
       ++kept;
       continue;
     }

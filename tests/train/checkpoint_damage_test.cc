@@ -101,6 +101,21 @@ TEST(CheckpointDamage, TheOneBeforeIsTaken) {
   }
 }
 
+// A run that goes on after an older one saves steps that are lower than that of the damaged one.
+TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
+  Folder folder;
+  save<double>(kLayouts[1], folder, 2);
+  save<double>(kLayouts[1], folder, 6);
+  change_a_byte(committed_checkpoints(folder).at(1) + "/rank-00000.shard", 17);
+  EXPECT_EQ(load<double>(kLayouts[1], folder), std::pair(2, std::string()));
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Part<double> part(kLayouts[1], world.rank());
+    part.set(4);
+    save_checkpoint(world.world(), folder, 4, part.pieces, {}, {.keep = 1});
+  });
+  EXPECT_EQ(load<double>(kLayouts[1], folder), std::pair(4, std::string()));
+}
+
 // ---- death
 
 // Saves step 1, then dies while it saves step 2; what loads afterwards.
