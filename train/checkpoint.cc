@@ -214,6 +214,12 @@ std::vector<std::string> committed_checkpoints(const std::string& folder) {
   return all;
 }
 
+bool checkpoint_there(Communicator comm, const std::string& folder) {
+  std::uint8_t there = comm.rank() == 0 && !committed_checkpoints(folder).empty() ? 1 : 0;
+  comm.broadcast(&there, &there, 1, DType::kUInt8, 0).check();
+  return there != 0;
+}
+
 template <class T>
 Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
                            const std::vector<Piece<T>>& pieces, const json& extra,

@@ -55,4 +55,8 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
 // Folders of committed checkpoints, oldest first. One that is not intact does not count.
 std::vector<std::string> committed_checkpoints(const std::string& folder);
 
+// Whether there is one to load, as rank 0 sees the folder: the same on every rank, also where one
+// sees another folder. A collective call.
+bool checkpoint_there(Communicator comm, const std::string& folder);
+
 }  // namespace weft::train

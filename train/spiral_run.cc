@@ -116,7 +116,7 @@ class Run {
   SpiralNet& net() { return worker_.net; }
 
   void resume() {
-    if (committed_checkpoints(o_.save).empty()) return;
+    if (!checkpoint_there(checkpoint_, o_.save)) return;
     const Checkpoint loaded = load_checkpoint(checkpoint_, o_.save, pieces(net()));
     result_.first = loaded.step;
     result_.path = loaded.path;

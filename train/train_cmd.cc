@@ -141,7 +141,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
   TrainLog log(speaks ? flags.log : "");
   Communicator checkpoint = trainer.mesh().all.comm().duplicate();
   if (flags.resume || restarted()) {
-    if (train::committed_checkpoints(flags.save).empty()) {
+    if (!train::checkpoint_there(checkpoint, flags.save)) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);
     } else {
       const auto loaded = train::load_run(checkpoint, flags.save, trainer.pieces(), options);

@@ -112,6 +112,25 @@ TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
   expect_named("--type double", "rank 1 has --type double, rank 0 has float");
 }
 
+// As where a folder is not on a file system that all hosts share.
+TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
+  const testing::TemporaryFolder folder;
+  for (const std::string& rest : {std::string("--model gpt --dp 2"), std::string("--model spiral")}) {
+    fs::remove_all(folder / "0");
+    for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
+    const std::string train = fmt::format("{} train {} ", WEFT_BINARY, rest) +
+                              (rest.ends_with("2") ? kSmall : "");
+    ASSERT_EQ(run(train + "-n 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
+    const Output o = run(testing::in_torchrun_environment(
+        2, fmt::format("sh -c 'cd {}/$RANK; exec {} --steps 4 --resume --save save'", folder / "",
+                       train)));
+    EXPECT_NE(o.exit_code, 0) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("/commit: No such file or directory"));
+    EXPECT_THAT(o.text, HasSubstr("(rank 1)"));
+    EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  }
+}
+
 // Every rank looks, not only those of a pipeline's ends: nobody waits.
 TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
   const testing::TemporaryFolder folder;
