@@ -131,6 +131,10 @@ class LocalJob {
           fmt::format("--host-ids names {} hosts, but there are {} ranks: name one per rank",
                       o.host_ids.size(), o.ranks));
     }
+    if (const auto empty = std::ranges::find(o.host_ids, ""); empty != o.host_ids.end()) {
+      throw Error(fmt::format("--host-ids names no host for rank {}: as in a,a,b,b",
+                              empty - o.host_ids.begin()));
+    }
     if (o.hosts < 1 || o.hosts > o.ranks) {
       throw Error(fmt::format("--hosts {}: {} rank{} can be spread over 1 to {} hosts", o.hosts,
                               o.ranks, o.ranks == 1 ? "" : "s", o.ranks));

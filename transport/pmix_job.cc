@@ -109,6 +109,8 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
     std::condition_variable done;
     bool over = false;
     pmix_status_t status = PMIX_SUCCESS;
+    pmix_proc_t job;  // these two are PMIx's until then
+    pmix_info_t info;
   };
   // Shared with the callback, which may come after we have given up.
   const auto wait = std::make_shared<Wait>();
@@ -120,12 +122,11 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
     (*w)->over = true;
     (*w)->done.notify_all();
   };
-  const pmix_proc_t job = proc(client, PMIX_RANK_WILDCARD);
-  pmix_info_t info;
+  wait->job = proc(client, PMIX_RANK_WILDCARD);
   bool collect = true;
-  PMIX_INFO_CONSTRUCT(&info);
-  PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-  const pmix_status_t posted = PMIx_Fence_nb(&job, 1, &info, 1, callback, theirs.get());
+  PMIX_INFO_CONSTRUCT(&wait->info);
+  PMIX_INFO_LOAD(&wait->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+  const pmix_status_t posted = PMIx_Fence_nb(&wait->job, 1, &wait->info, 1, callback, theirs.get());
   if (posted == PMIX_OPERATION_SUCCEEDED) return;
   check(posted, "PMIx_Fence");
   (void)theirs.release();  // the callback's now

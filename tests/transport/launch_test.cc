@@ -158,6 +158,7 @@ TEST(Launch, RefusesWhatCannotWork) {
         {{"-n", "2", "--hosts", "3"}, "--hosts 3"},
         {{"-n", "2", "--rails", "0"}, "--rails 0"},
         {{"-n", "3", "--host-ids", "a,b"}, "--host-ids names 2 hosts, but there are 3 ranks"},
+        {{"-n", "3", "--host-ids", "a,,b"}, "--host-ids names no host for rank 1"},
         {{"-n", "x"}, "x"}}) {
     const Result r = shell(options, "echo ran");
     EXPECT_EQ(r.code, 4) << expected;
