@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <iomanip>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <thread>
@@ -124,11 +125,17 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   if (kOnDevice<T> && options.parameter_server)
     throw UsageError("--sync ps with --backend cuda: its server is on the processor; leave one out");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
-  const Index together = options.micro_batch * static_cast<Index>(options.mesh.data);
-  if (options.batch % together != 0)
+  const Index replicas = static_cast<Index>(options.mesh.data);
+  const Index all = options.batch / options.micro_batch;  // micro-batches, of all replicas
+  if (options.batch % options.micro_batch != 0 || all % replicas != 0)
     throw UsageError(fmt::format("--batch {} is no multiple of --micro-batch {} x --dp {} = {}",
-                                 options.batch, options.micro_batch, options.mesh.data, together));
-  micro_batches_ = static_cast<int>(options.batch / together);
+                                 options.batch, options.micro_batch, options.mesh.data,
+                                 options.micro_batch * replicas));
+  if (all > static_cast<Index>(std::numeric_limits<int>::max()))
+    throw UsageError(fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
+                                 "can be counted; take a larger --micro-batch",
+                                 options.batch, options.micro_batch, all));
+  micro_batches_ = static_cast<int>(all / replicas);
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
                              options.seed_style, options.vocab_parallel};

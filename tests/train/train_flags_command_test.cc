@@ -83,7 +83,10 @@ TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
                   {"--sample 1 --temperature nan", "--temperature: nan"},
                   {"--warm-up -4", "--warm-up -4: it cannot be negative"},
                   {"--clip -1", "--clip -1: it cannot be negative"},
-                  {"--clip nan", "--clip: nan"}},
+                  {"--clip nan", "--clip: nan"},
+                  {"-n 1 --batch 4294967297", "4294967297 micro-batches are more than can be"},
+                  {"-n 2 --dp 2 --micro-batch 9223372036854775808",
+                   "--batch 8 is no multiple of --micro-batch 9223372036854775808"}},
                  "--steps 1 --sample 0 ");
   const Output o = run(train_small("-n 1 --steps 1 --warm-up 0 --clip 0 --loss-scale 0 --lr 1e-3"));
   EXPECT_EQ(o.exit_code, 0) << o.text;
