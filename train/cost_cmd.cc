@@ -1,6 +1,7 @@
 // weft cost: the energy and the price of a run, and of having to repeat a part of it.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ struct Arguments {
 
 int cost(const Arguments& a) {
   const auto want = [](bool right, const char* flag, double value, const char* what) {
-    if (!right) throw Error(fmt::format("{} {:g}: {}", flag, value, what));
+    if (!right || !std::isfinite(value)) throw Error(fmt::format("{} {:g}: {}", flag, value, what));
   };
   want(a.gpus >= 1, "--gpus", static_cast<double>(a.gpus), "at least 1 is needed");
   want(a.watts > 0, "--watts", a.watts, "it must be above 0");
@@ -46,7 +47,8 @@ int cost(const Arguments& a) {
     return 0;
   }
   const auto whole = [](double v) {
-    return train::with_commas(static_cast<std::int64_t>(v + 0.5));
+    return v < 1e18 ? train::with_commas(static_cast<std::int64_t>(v + 0.5))
+                    : fmt::format("{:.4g}", v);
   };
   fmt::print("power     {:.4g} MW ({} GPUs x {:.4g} W{})\n", megawatt, train::with_commas(a.gpus),
              a.watts, a.overhead > 1 ? fmt::format(" x {:.3g} for the building", a.overhead) : "");

@@ -61,8 +61,11 @@ ModelShape known_model(std::string_view name) {
 }
 
 ModelShape model_of_size(double parameters, int layers, int hidden, int heads, int sequence) {
-  if (!(parameters >= 1e5))
-    throw Error(fmt::format("--params {}: at least 100000 (1e5)", parameters));
+  if (!(parameters >= 1e5 && parameters <= 1e18))
+    throw Error(fmt::format("--params {}: at least 100000 (1e5) and at most 1e18", parameters));
+  if (layers == 0 && hidden > 0 && parameters / (12.0 * hidden * hidden) > 1e9)
+    throw Error(fmt::format("--params {} with --hidden {}: more layers than can be counted",
+                            parameters, hidden));
   ModelShape m;
   m.sequence = sequence;
   m.asked = parameters;
@@ -83,6 +86,10 @@ ModelShape model_of_size(double parameters, int layers, int hidden, int heads, i
   if (m.hidden % m.heads != 0)
     throw Error(fmt::format("hidden {} is no multiple of {} heads: say another --heads", m.hidden,
                             m.heads));
+  // Also with a vocabulary and a sequence of any size.
+  if (12.0 * m.layers * m.hidden * m.hidden + 0x1p32 * m.hidden > 9e18)
+    throw Error(fmt::format("{} layers of hidden size {} are more parameters than can be counted",
+                            m.layers, m.hidden));
   m.name = fmt::format("{} layers, hidden {}, {} heads", m.layers, m.hidden, m.heads);
   return m;
 }

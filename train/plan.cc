@@ -152,10 +152,10 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
       if (w.pp == 0 && model.layers % p != 0) continue;
       const int d = c.gpus / t / p;
       if (!allowed(w.dp, d)) continue;
-      for (int b = 1; b <= w.batch; b *= 2) {
+      for (int b = 1; b <= std::min(w.batch, 16); b *= 2) {
         const int size = w.microbatch > 0 ? w.microbatch : b;
         if (w.microbatch > 0 && b > 1) break;
-        if (w.batch % (d * size) != 0 || (size > 16 && w.microbatch == 0)) continue;
+        if (w.batch % (std::int64_t{d} * size) != 0) continue;
         Layout l;
         l.tp = t;
         l.pp = p;
@@ -235,6 +235,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
   Plan plan{model, cluster, wanted, {}, {}, 0, 0, {}, {}};
   const auto tried = candidates(model, cluster, wanted);
   plan.considered = static_cast<int>(tried.size());
+  const std::int64_t together = std::int64_t{wanted.dp} * std::max(1, wanted.microbatch);
   if (tried.empty())
     throw Error(fmt::format(
         "no layout of {} GPUs (tp {}, pp {}, dp {}; 0: any), {} layers, {} heads and {} sequences "
@@ -243,9 +244,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
         cluster.gpus, wanted.tp, wanted.pp, wanted.dp, model.layers, model.heads, wanted.batch,
         wanted.microbatch,
         wanted.dp > 0
-            ? fmt::format(" (e.g. {})",
-                          (wanted.batch / (wanted.dp * std::max(1, wanted.microbatch)) + 1) *
-                              wanted.dp * std::max(1, wanted.microbatch))
+            ? fmt::format(" (e.g. {})", (wanted.batch / together + 1) * together)
             : ""));
   for (const Layout& l : tried) {
     Layout predicted = predict(model, cluster, l);

@@ -75,7 +75,7 @@ std::string to_text(const Plan& plan, int rows) {
   for (std::size_t i = 0; i < shown.size() && i < static_cast<std::size_t>(rows); ++i) {
     const Layout& l = shown[i];
     text += fmt::format(
-        "{:>4}{:>4}{:>5}{:>5} {:<12}{:>3} x{:>4}{:>3} {:>6.1f} {:>7.1f} {:>6.1f} {:>6.1f} "
+        "{:>4}{:>4} {:>4}{:>5} {:<12}{:>3} x{:>4}{:>3} {:>6.1f} {:>7.1f} {:>6.1f} {:>6.1f} "
         "{:>10.1f} {:>5.1f}% {:>4.1f}% {:>4.1f}% {:>8.4g} {:>6.2f} {:>6.2f} {:>6.2f} {:>6.2f}\n",
         l.tp, l.pp, l.dp, l.zero,
         l.pp == 1      ? "-"

@@ -135,6 +135,35 @@ TEST(CostCommand, TwoMonthsOfFiftyThousandGpus) {
   EXPECT_EQ(weft("cost --gpus 0").exit_code, 4);
 }
 
+TEST(CostCommand, LargeNumbersAreNotOthers) {
+  EXPECT_EQ(weft("cost --watts inf").exit_code, 4);
+  const Output o = weft("cost --days 1e30");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.text, HasSubstr("time      1e+30 days = 2.4e+31 hours"));
+}
+
+// Products of these numbers are more than an int has, or are counted in 64 bits no more.
+TEST(PlanCommand, LargeNumbersAreNotOthers) {
+  const Output many = weft("plan --model gpt2 --gpus 65536 --batch 65536");
+  EXPECT_EQ(many.exit_code, 0);
+  EXPECT_THAT(many.text, HasSubstr("   2   1 32768    0 "));
+  EXPECT_EQ(weft("plan --model gpt2 --gpus 8 --batch 1073741824").exit_code, 0);
+  const Output dp = weft("plan --model gpt2 --gpus 8 --dp 65536 --microbatch 65536");
+  EXPECT_EQ(dp.exit_code, 4);
+  EXPECT_THAT(dp.text, HasSubstr("(e.g. 4294967296)"));
+  EXPECT_THAT(weft("plan --params 1e30").text, HasSubstr("--params 1e+30: at least"));
+  for (const char* shape : {"--params 1e11 --hidden 2000000000",
+                            "--params 1e18 --layers 1 --hidden 900000000 --heads 1"})
+    EXPECT_THAT(weft(std::string("plan --gpus 8 ") + shape).text,
+                HasSubstr("more parameters than can be counted"))
+        << shape;
+  EXPECT_THAT(weft("plan --params 1e18 --hidden 1").text, HasSubstr("more layers than can be"));
+  for (const char* flag : {"--rail-gbytes nan", "--gpu-tflops nan", "--rail-us nan"})
+    EXPECT_THAT(weft(std::string("plan --model gpt2 ") + flag).text,
+                HasSubstr(": not a finite number"))
+        << flag;
+}
+
 TEST(ModelFacts, ParametersAreExact) {
   const ModelShape gpt3 = known_model("gpt3");
   EXPECT_EQ(gpt3.attention_parameters(), 604028928);
