@@ -36,7 +36,7 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         "would be {:.1f} ms",
         l.tp, c.gpus_per_host, l.tp_bytes / 1e9, c.rail_GBps, 1e3 * l.tp_s, 1e3 * l.step_s,
         c.domain_GBps, 1e3 * l.tp_bytes / (c.domain_GBps * 1e9)));
-  const double waits = (l.pp - 1.0) / (l.chunks * l.microbatches + l.pp - 1.0);
+  const double waits = l.bubble;
   if (waits > 0.2) {
     const int enough = 4 * l.pp;
     const double then = (l.pp - 1.0) / (enough + l.pp - 1.0);

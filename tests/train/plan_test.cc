@@ -1,6 +1,7 @@
 // The planner and the price: golden numbers through the commands, and the formulas behind them.
 #include "train/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -294,6 +295,11 @@ TEST(Mistakes, EachIsNamedWithItsPrice) {
   w.microbatch = 8;
   EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
               HasSubstr("4 micro-batches for 8 stages: ranks wait"));
+  w.schedule = "zero-bubble";  // not as long as with 1f1b
+  const Plan plan = make_plan(known_model("gpt3"), c, w);
+  const Layout& l = plan.layouts.empty() ? plan.closest.front() : plan.layouts.front();
+  EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
+              HasSubstr(fmt::format("ranks wait {:.0f} % of the time", 100 * l.bubble)));
   w = {};
   w.tp = w.pp = 1;
   w.zero = 0;
