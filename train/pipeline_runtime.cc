@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "train/pipeline_checker.h"
 
@@ -232,12 +233,16 @@ const PipelineRun& PipelineRuntime<T>::run() {
 }
 
 double measured_bubble(const PipelineRun& run, Communicator comm) {
-  std::int64_t ends[2] = {-run.begin_ns, run.end_ns};
+  std::int64_t most[] = {-run.begin_ns, run.end_ns, run.begin_ns, -run.end_ns,
+                         run.end_ns - run.begin_ns};
   std::int64_t busy = run.compute_ns;
-  comm.all_reduce(ends, ends, 2, DType::kInt64, RedOp::kMax).check();
+  comm.all_reduce(most, most, std::size(most), DType::kInt64, RedOp::kMax).check();
   comm.all_reduce(&busy, &busy, 1, DType::kInt64, RedOp::kSum).check();
+  // No rank ends before all have begun, as it needs their messages.
+  const bool one_clock = most[2] <= -most[3];
+  const std::int64_t time = one_clock ? most[0] + most[1] : most[4];
   return 1 - static_cast<double>(busy) /
-                 (static_cast<double>(comm.size()) * static_cast<double>(ends[0] + ends[1]));
+                 (static_cast<double>(comm.size()) * static_cast<double>(time));
 }
 
 template class PipelineRuntime<float>;

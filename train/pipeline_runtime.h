@@ -87,8 +87,9 @@ class PipelineRuntime {
 };
 
 // The share of time in which the ranks of this pipeline computed nothing in the last run; the same
-// on every rank. Time is from the first rank's begin to the last one's end, by this machine's
-// clock. A collective call.
+// on every rank. Time is from the first rank's begin to the last one's end; where ranks are on
+// machines whose clocks have nothing in common, that of the rank which took longest. A collective
+// call.
 double measured_bubble(const PipelineRun& run, Communicator comm);
 
 }  // namespace weft::train

@@ -154,5 +154,21 @@ TEST(PipelineBubble, OfAnOperatorThatSleeps) {
   });
 }
 
+// A machine's clock counts from when it was started.
+TEST(MeasuredBubble, DoesNotDependOnTheClocksOfMachines) {
+  for (const std::int64_t ahead : {0L, 3'600'000'000'000L, -3'600'000'000'000L}) {
+    double bubbles[2] = {};
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      const bool second = world.rank() == 1;
+      PipelineRun run;
+      run.begin_ns = 5'000'000'000'000 + (second ? ahead + 100 : 0);
+      run.end_ns = 5'000'000'000'000 + (second ? ahead + 900 : 1000);
+      run.compute_ns = second ? 700 : 500;
+      bubbles[world.rank()] = measured_bubble(run, world.world());
+    });
+    for (const double b : bubbles) EXPECT_DOUBLE_EQ(b, 1 - 1200.0 / 2000) << ahead;
+  }
+}
+
 }  // namespace
 }  // namespace weft::train
