@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "perf/session.h"
 #include "topo/log.h"
 #include "train/checkpoint_files.h"
 #include "train/checkpoint_index.h"
@@ -218,6 +219,14 @@ bool checkpoint_there(Communicator comm, const std::string& folder) {
   std::uint8_t there = comm.rank() == 0 && !committed_checkpoints(folder).empty() ? 1 : 0;
   comm.broadcast(&there, &there, 1, DType::kUInt8, 0).check();
   return there != 0;
+}
+
+void require_no_checkpoint(Communicator comm, const std::string& folder) {
+  if (checkpoint_there(std::move(comm), folder))
+    throw UsageError(fmt::format(
+        "--save {}: there are checkpoints of another run; say --resume to go on with it, or name "
+        "another folder",
+        folder));
 }
 
 template <class T>

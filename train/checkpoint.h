@@ -58,5 +58,8 @@ std::vector<std::string> committed_checkpoints(const std::string& folder);
 // Whether there is one to load, as rank 0 sees the folder: the same on every rank, also where one
 // sees another folder. A collective call.
 bool checkpoint_there(Communicator comm, const std::string& folder);
+// For a run that starts from the beginning: throws UsageError on every rank where there is one. It
+// would be taken for a later one of this run. A collective call.
+void require_no_checkpoint(Communicator comm, const std::string& folder);
 
 }  // namespace weft::train

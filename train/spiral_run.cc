@@ -86,7 +86,10 @@ class Run {
     result_.workers = workers_;
     if (!serves_) comm_.set_algorithm(Collective::kAllReduce, o.algorithm);
     if (!o.save.empty()) checkpoint_ = comm.duplicate();
-    if (o.resume) resume();
+    if (o.resume)
+      resume();
+    else if (!o.save.empty())
+      require_no_checkpoint(checkpoint_, o.save);
   }
 
   SpiralResult all() {

@@ -154,6 +154,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
         if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
+  } else if (!flags.save.empty()) {
+    train::require_no_checkpoint(checkpoint, flags.save);
   }
   double shown = 0, best = 0;
   const auto show = [&](const train::StepReport& r) {

@@ -115,6 +115,23 @@ TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
   expect_named("--type double", "rank 1 has --type double, rank 0 has float");
 }
 
+// A run that is started again would go on from what the other one has saved.
+TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
+  const testing::TemporaryFolder folder;
+  for (const std::string model : {"gpt ", "spiral "}) {
+    const std::string save = " --save " + folder / model;
+    const auto train = [&](const std::string& flags) {
+      return run(fmt::format("{} train -n 2 --model {} {}{}", WEFT_BINARY, model,
+                             model == "gpt " ? kSmall : "", flags + save));
+    };
+    ASSERT_EQ(train("--steps 6 --save-every 6").exit_code, 0);
+    const Output o = train("--steps 6 --save-every 2 --seed 9 --restart 1 --kill 1:5");
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("there are checkpoints of another run; say --resume"));
+    EXPECT_EQ(train("--steps 8 --resume").exit_code, 0);
+  }
+}
+
 // As where a folder is not on a file system that all hosts share.
 TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   const testing::TemporaryFolder folder;
