@@ -75,13 +75,20 @@ json read_committed(const std::string& path) {
   return manifest;
 }
 
+std::string folder_name(long step, long again) {
+  return fmt::format("step-{:08}{}", step, again != 0 ? fmt::format(".{}", again) : "");
+}
+
 // Folders named step-N or step-N.K, by (N, K).
 std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const std::string& folder) {
   std::vector<std::pair<std::pair<long, long>, std::string>> all;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     long step = 0, again = 0;
-    if (std::sscanf(entry.path().filename().c_str(), "step-%ld.%ld", &step, &again) >= 1)
+    const std::string name = entry.path().filename();
+    // As new_folder() names them: "step-00000100.best" is a user's own.
+    if (std::sscanf(name.c_str(), "step-%ld.%ld", &step, &again) >= 1 &&
+        name == folder_name(step, again))
       all.push_back({{step, again}, entry.path()});
   }
   std::sort(all.begin(), all.end());
@@ -97,9 +104,10 @@ bool committed(const std::string& path) {
 std::string new_folder(const std::string& folder, int step) {
   fs::create_directories(folder);
   for (int again = 0;; ++again) {
-    const std::string path =
-        fmt::format("{}/step-{:08}{}", folder, step, again ? fmt::format(".{}", again) : "");
-    if (fs::create_directory(path)) return path;
+    const std::string path = folder + "/" + folder_name(step, again);
+    if (!fs::create_directory(path)) continue;
+    sync_folder(folder);
+    return path;
   }
 }
 

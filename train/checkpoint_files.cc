@@ -60,8 +60,10 @@ void write_whole(const std::string& path, std::span<const std::span<const std::b
   if (std::rename(beside.c_str(), path.c_str()) != 0)
     throw Error(
         fmt::format("checkpoint: cannot rename {} to {}: {}", beside, path, std::strerror(errno)));
-  File(std::filesystem::path(path).parent_path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
+  sync_folder(std::filesystem::path(path).parent_path());
 }
+
+void sync_folder(const std::string& path) { File(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync(); }
 
 void write_whole(const std::string& path, const std::string& text) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));

@@ -20,6 +20,8 @@ struct Damaged : Error {
 // Writes path.tmp, syncs it, renames it to path and syncs the folder.
 void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_whole(const std::string& path, const std::string& text);
+// Afterwards what was made in it is there also when the power fails.
+void sync_folder(const std::string& path);
 // Reading throws Damaged where the file is missing, shorter than that, or cannot be read.
 std::string read_whole(const std::string& path);
 // `bytes` bytes at `offset`.

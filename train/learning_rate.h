@@ -36,16 +36,19 @@ class LossScaler {
       : scale_(scale), growth_steps_(growth_steps) {}
   double scale() const { return scale_; }
   int good_steps() const { return good_; }  // since it last changed its mind, or began
+  int skipped() const { return skipped_; }  // steps that were not taken: no updates of an optimizer
   // Goes on where another one was.
-  void restore(double scale, int good_steps) {
+  void restore(double scale, int good_steps, int skipped) {
     scale_ = scale;
     good_ = good_steps;
+    skipped_ = skipped;
   }
   // norm: of the scaled gradients, of all ranks. True: take the step.
   bool step(double norm) {
     if (!std::isfinite(norm)) {
       scale_ = std::max(1.0, scale_ / 2);
       good_ = 0;
+      ++skipped_;
       return false;
     }
     if (++good_ % growth_steps_ == 0) scale_ *= 2;
@@ -54,7 +57,7 @@ class LossScaler {
 
  private:
   double scale_;
-  int growth_steps_, good_ = 0;
+  int growth_steps_, good_ = 0, skipped_ = 0;
 };
 
 }  // namespace weft::train

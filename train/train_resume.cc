@@ -47,7 +47,9 @@ nlohmann::json describe_run(const TrainOptions& options, const Text& text,
   nlohmann::json run = {{"options", describe(options)},
                         {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}}};
   if (options.loss_scale > 0)
-    run["loss_scale"] = {{"scale", scaler.scale()}, {"good_steps", scaler.good_steps()}};
+    run["loss_scale"] = {{"scale", scaler.scale()},
+                         {"good_steps", scaler.good_steps()},
+                         {"skipped_steps", scaler.skipped()}};
   return run;
 }
 
@@ -69,7 +71,7 @@ Checkpoint load_run(Communicator comm, const std::string& folder,
 void restore(const Checkpoint& from, LossScaler& scaler) {
   if (!from.extra.is_object() || !from.extra.contains("loss_scale")) return;
   const auto& state = from.extra.at("loss_scale");
-  scaler.restore(state.at("scale"), state.at("good_steps"));
+  scaler.restore(state.at("scale"), state.at("good_steps"), state.value("skipped_steps", 0));
 }
 
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,

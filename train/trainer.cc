@@ -286,8 +286,8 @@ StepReport Trainer<T>::step() {
   for (auto& store : stores_) {
     if (report.skipped)
       store->forget_gradients();
-    else
-      store->update(step_, report.rate, scale / scaled);
+    else  // AdamW counts updates: one that thinks it is the twentieth is too small for a first
+      store->update(step_ - scaler_.skipped(), report.rate, scale / scaled);
   }
   report.sent = plus(minus(reduced, begin), minus(bytes_sent(world_, mesh_->shape), agreed));
   report.sent_forward = forward_bytes_;

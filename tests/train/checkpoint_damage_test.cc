@@ -116,6 +116,26 @@ TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
   EXPECT_EQ(load<double>(kLayouts[1], folder), std::pair(4, std::string()));
 }
 
+// "step-00000002.best" and the like are the user's own.
+TEST(CheckpointDamage, CopiesUnderOtherNamesAreLeftAlone) {
+  Folder folder;
+  save<double>(kLayouts[1], folder, 2);
+  const std::string saved = committed_checkpoints(folder).at(0);
+  for (const char* suffix : {".best", "-mine", ".1x"})
+    std::filesystem::copy(saved, saved + suffix, std::filesystem::copy_options::recursive);
+  for (const int step : {4, 6}) {
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      Part<double> part(kLayouts[1], world.rank());
+      part.set(step);
+      save_checkpoint(world.world(), folder, step, part.pieces, {}, {.keep = 1});
+    });
+  }
+  EXPECT_EQ(committed_checkpoints(folder).size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(saved));
+  for (const char* suffix : {".best", "-mine", ".1x"})
+    EXPECT_TRUE(std::filesystem::exists(saved + suffix + "/commit")) << suffix;
+}
+
 // ---- death
 
 // Saves step 1, then dies while it saves step 2; what loads afterwards.

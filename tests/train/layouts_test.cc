@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>
@@ -225,6 +226,24 @@ TEST(Layouts, LossScaling) {
     while (trainer.step().skipped) ASSERT_LT(++skipped, 60);
     EXPECT_GT(skipped, 1);
   });
+  // The first update is AdamW's first, however many steps were skipped: by about the rate.
+  o.optimizer.decay = 0;
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const auto before = trainer.collect();
+    StepReport r;
+    for (int i = 0; i < 60 && (i == 0 || r.skipped); ++i) r = trainer.step();
+    ASSERT_FALSE(r.skipped);
+    const auto after = trainer.collect();
+    double most = 0;
+    for (const auto& [name, values] : before)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        most = std::max(most, std::abs(double{after.at(name)[i]} - values[i]));
+    if (world.rank() == 0) {
+      EXPECT_NEAR(most, r.rate, 0.01 * r.rate);
+    }
+  });
+  o.optimizer.decay = TrainOptions().optimizer.decay;
   o.loss_scale = 0x1p10;
   const Result scaled = train<float>(o, 5);
   EXPECT_EQ(one.losses, scaled.losses);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace weft::train {
 namespace {
 
@@ -16,7 +18,8 @@ Checkpoint saved_by(const TrainOptions& options, const Text& text,
 }
 
 TEST(TrainResume, TheLossScaleGoesOn) {
-  LossScaler scaler(1024, 3);
+  LossScaler scaler(2048, 3);
+  scaler.step(std::numeric_limits<double>::infinity());
   scaler.step(1);
   scaler.step(1);
   TrainOptions o;
@@ -25,6 +28,7 @@ TEST(TrainResume, TheLossScaleGoesOn) {
   LossScaler next(4096, 3);
   restore(c, next);
   EXPECT_EQ(next.scale(), 1024);
+  EXPECT_EQ(next.skipped(), 1);
   EXPECT_TRUE(next.step(1));
   EXPECT_EQ(next.scale(), 2048);  // the third good step
 }

@@ -235,7 +235,7 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {
   const Result r =
-      shell({"-n", "2"}, "test $WEFT_RANK = 1 && exit 3; sleep 0.5; echo my last words; exit 5");
+      shell({"-n", "2"}, "test $WEFT_RANK = 1 && exit 3; sleep 2; echo my last words; exit 5");
   EXPECT_EQ(r.code, 3);
   EXPECT_THAT(r.out, HasSubstr("my last words"));
 }
