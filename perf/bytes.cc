@@ -11,6 +11,8 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kUnits = "KMGT";
+// What a process can address; times ranks, or with what surrounds a buffer, it is still below 2^64.
+constexpr std::uint64_t kMost = std::uint64_t{128} << 40;
 
 }  // namespace
 
@@ -38,6 +40,7 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
     }
   }
   if (value == 0) refuse("a size is at least 1");
+  if (value > kMost) refuse("too large");
   return value;
 }
 
