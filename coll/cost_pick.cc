@@ -18,10 +18,10 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
                       const CostModel& model) {
   const int n = shape.nranks;
   if (n < 2 || collective == Collective::kBarrier) return 0;
-  // Of `members` (hosts or ranks), the smallest of which has `smallest` of the n ranks.
-  const auto share = [&](int members, int smallest) {
+  // Of `members` (hosts or ranks), where the blocks of `staying` of the n ranks need not move.
+  const auto share = [&](int members, int staying) {
     if (collective == Collective::kAllReduce) return 2.0 * (members - 1) / members;
-    if (by_blocks(collective)) return static_cast<double>(n - smallest) / n;
+    if (by_blocks(collective)) return static_cast<double>(n - staying) / n;
     return 1.0;
   };
   const auto size = static_cast<double>(bytes);
@@ -33,9 +33,14 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   for (const auto& ranks : shape.hosts)
     smallest = std::min(smallest, static_cast<int>(ranks.size()));
   const int rails = model.rails_per_host > 0 ? model.rails_per_host : smallest;
+  // All that a gather or scatter moves passes the root's host, but for the blocks that are there.
+  int staying = smallest;
+  if (collective == Collective::kGather || collective == Collective::kScatter)
+    for (const auto& ranks : shape.hosts)
+      if (std::ranges::count(ranks, shape.root) > 0) staying = static_cast<int>(ranks.size());
   // A host's ranks have their own blocks in an all_to_all.
   const double ranks = collective == Collective::kAllToAll ? smallest : 1;
-  return share(static_cast<int>(shape.hosts.size()), smallest) * ranks * size *
+  return share(static_cast<int>(shape.hosts.size()), staying) * ranks * size *
          model.rail.us_per_byte / rails;
 }
 

@@ -1,19 +1,17 @@
 #include "perf/bound.h"
 
-#include "perf/stats.h"
+#include "coll/cost.h"
 
 namespace weft {
 
-double rail_share(Collective collective, int hosts) {
-  return hosts < 2 ? 0 : busbw_factor(collective, hosts);  // of hosts as of ranks
-}
-
-double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,
+double rail_bound_us(Collective collective, const Shape& shape, std::uint64_t bytes, int rails,
                      RailRate rate) {
-  if (rate.gbps <= 0 || rails < 1) return 0;
+  if (rate.gbps <= 0 || rails < 1 || shape.hosts.size() < 2) return 0;
   const double payload_gbps = rate.gbps * (rate.declared ? rate.payload_share : 1.0);
-  const double bits = rail_share(collective, hosts) * static_cast<double>(bytes) * 8;
-  return bits / (rails * payload_gbps * 1e3);
+  CostModel model;
+  model.rail.us_per_byte = 8 / (payload_gbps * 1e3);
+  model.rails_per_host = rails;
+  return lower_bound_us(collective, shape, bytes, model);
 }
 
 int writing_ranks(Collective collective, int nranks, bool in_place) {

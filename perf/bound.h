@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "coll/algorithm.h"
 #include "coll/types.h"
 
 namespace weft {
@@ -27,10 +28,9 @@ struct RailRate {
 // What moving bytes over the rails costs at least: share * bytes / (rails * payload rate), where
 // share is the part of the message that must leave a host: 2(H-1)/H for all_reduce, (H-1)/H for
 // all_gather, reduce_scatter, gather, scatter and all_to_all (whose message is then that of all
-// ranks of a host), 1 for broadcast, reduce and sendrecv. 0 where nothing must cross (one
-// host, barrier) or the rate is unknown.
-double rail_share(Collective collective, int hosts);
-double rail_bound_us(Collective collective, std::uint64_t bytes, int hosts, int rails,
+// ranks of a host), 1 for broadcast, reduce and sendrecv; of unequal hosts as lower_bound_us()
+// (coll/cost.h) has it. 0 where nothing must cross (one host, barrier) or the rate is unknown.
+double rail_bound_us(Collective collective, const Shape& shape, std::uint64_t bytes, int rails,
                      RailRate rate);
 
 // Bandwidth of this machine's memory in GB/s of result bytes per rank, with writing_ranks() of them

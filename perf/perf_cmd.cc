@@ -214,12 +214,9 @@ std::vector<double> PerfRun::time(Exercise& exercise, const std::string& label, 
 
 double PerfRun::bound_us(const Case& what) {
   if (what.collective == Collective::kBarrier) return 0;
-  if (report_.hosts > 1) {
-    const bool own = what.collective == Collective::kAllToAll;  // each rank has a message
-    const auto messages = static_cast<std::uint64_t>(own ? report_.ranks / report_.hosts : 1);
-    return rail_bound_us(what.collective, what.bytes * messages, report_.hosts, report_.rails,
-                         report_.rail);
-  }
+  if (report_.hosts > 1)
+    return rail_bound_us(what.collective, shape_of(world_.topology(), world_.rank(), what.root),
+                         what.bytes, report_.rails, report_.rail);
   if (flags_.buffers == "cuda")
     return device_bound_us(what.collective, ranks_per_gpu(world_), report_.ranks,
                            measure_device_copy_us(world_, what.bytes));

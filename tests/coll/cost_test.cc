@@ -177,6 +177,14 @@ TEST(Cost, LowerBounds) {
               1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kBroadcast, uniform(4, 2), kBytes, m), unit / 2, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, on_one_host(4), kBytes, m), 1.5 * unit, 1e-6);
+  // Hosts of 2 ranks and of 1, a rail each: the root's host has its own blocks already.
+  for (Collective c : {Collective::kGather, Collective::kScatter})
+    for (Rank root : {0, 2}) {
+      Shape shape = testing::uneven({2, 1});
+      shape.root = root;
+      const double bound = lower_bound_us(c, shape, kBytes, m);
+      EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
+    }
   EXPECT_EQ(lower_bound_us(Collective::kBarrier, uniform(4, 2), 0, m), 0);
   EXPECT_EQ(lower_bound_us(Collective::kAllReduce, on_one_host(1), kBytes, m), 0);
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
