@@ -19,10 +19,17 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDeepest = 100;  // levels of brackets; a trace has 5
+
 json read_trace(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error(fmt::format("cannot read the trace {}", path));
-  json trace = json::parse(file, nullptr, false);
+  // What is written in the end is written by a function that calls itself for every level.
+  const auto flat = [&](int depth, json::parse_event_t, json&) {
+    if (depth > kDeepest) throw Error(fmt::format("{} is no trace: nested too deeply", path));
+    return true;
+  };
+  json trace = json::parse(file, flat, false);
   const bool known = trace.is_object() && trace.contains("traceEvents") &&
                      trace["traceEvents"].is_array() && trace.contains("otherData") &&
                      trace["otherData"].value("schema", "") == "weft.trace/1";

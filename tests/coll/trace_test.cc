@@ -132,6 +132,17 @@ TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 
+// What is nested deeply enough to end the stack of whoever walks through it is refused before.
+TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
+  const std::string open(200000, '['), close(200000, ']');
+  std::ofstream(file("x.json")) << R"({"otherData":{"schema":"weft.trace/1","rank":0},)"
+                                << R"("traceEvents":[)" << open << close << "]}";
+  const Output output =
+      run(fmt::format("{} trace merge {} -o {}", WEFT_BINARY, file("x.json"), file("y.json")));
+  EXPECT_EQ(output.exit_code, 4) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("x.json is no trace: nested too deeply"));
+}
+
 // Of several files the damaged one is named.
 TEST_F(Observed, MergingNamesTheDamagedFile) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
