@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   weft::add_train(app, exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);
+  weft::refuse_what_is_not_finite(app);
   app.footer("weft COMMAND --help tells what a command takes.");  // last: commands would inherit it
   std::vector<char*> arguments(argv, argv + argc);
   std::string help = "--help";

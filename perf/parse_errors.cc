@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <regex>
 #include <string_view>
@@ -105,6 +106,18 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
     what = fmt::format("say which: {}", fmt::join(names, ", "));
   }
   return fmt::format("{}: {} ({} --help tells all)", name, what, name);
+}
+
+void refuse_what_is_not_finite(CLI::App& app) {
+  const auto finite = [](const std::string& text) {
+    double value = 0;
+    const bool bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+    return bad ? fmt::format("{} is not a finite number", text) : std::string();
+  };
+  for (CLI::Option* option : app.get_options())
+    if (option->get_type_name().starts_with("FLOAT")) option->check(CLI::Validator(finite, ""));
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+    refuse_what_is_not_finite(*command);
 }
 
 }  // namespace weft

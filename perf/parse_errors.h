@@ -10,4 +10,8 @@ namespace weft {
 // command line, parsed as far as it went.
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
+// Every option of every command that takes a fraction refuses nan and inf: checks of a range let
+// nan pass.
+void refuse_what_is_not_finite(CLI::App& app);
+
 }  // namespace weft

@@ -138,6 +138,11 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"plan --model gpt2 --gpu-tflops 0", "--gpu-tflops 0", "above 0"},
       {"plan --model gpt2 --layers 4", "--layers", "--params"},
       {"cost --days -1", "--days -1", "above 0"},
+      {"validate -n 1 --budget-s nan", "--budget-s: nan", "not a finite number"},
+      {"doctor --after nan", "--after: nan", "not a finite number"},
+      {"perf all_reduce --rail-gbps nan", "--rail-gbps: nan", "not a finite number"},
+      {"explain all_reduce --host-us nan", "--host-us: nan", "not a finite number"},
+      {"cost --watts inf", "--watts: inf", "not a finite number"},
   };
   for (const auto& [arguments, value, allowed] : cases) {
     const Outcome run = weft(arguments);
