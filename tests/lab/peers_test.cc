@@ -74,6 +74,22 @@ TEST_F(Peers, ReportsTheMedianOfTheRounds) {
   EXPECT_EQ(weft["rounds"].size(), 3U);
 }
 
+// 1 would say that a target was missed.
+TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
+  const std::string weft = WEFT_BINARY;
+  const std::string peers = weft + " bench peers --only weft_malloc";
+  const std::string choice = weft + " bench choice -n 2 --layouts '' -e 8 --rounds 1";
+  for (const std::string& command :
+       {peers + " --sizes 12Q", peers + " -n x", peers + " -n 0", peers + " --frobnicate",
+        peers + " --scenario netlab --layouts 2x2", peers + " -n 2 --sizes 8 --json /nowhere/x",
+        weft + " bench peers --only nobody", choice + " --json /nowhere/x",
+        choice + " --frobnicate"}) {
+    const Output result = run(command);
+    EXPECT_EQ(result.exit_code, 4) << command << "\n" << result.text;
+    EXPECT_THAT(result.text, ::testing::Not(HasSubstr("Traceback"))) << command;
+  }
+}
+
 TEST_F(Peers, AWrongResultIsNoTime) {
   const Output result =
       bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(5));
