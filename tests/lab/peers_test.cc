@@ -90,6 +90,18 @@ TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   }
 }
 
+// A `weft lab` that is killed leaves its lab behind; asked to end, it takes the lab down.
+TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
+  std::ofstream(file("weft")) << "#!/bin/bash\ntrap 'touch " << file("asked")
+                              << "; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
+  fs::permissions(file("weft"), fs::perms::owner_all);
+  const Output result = run(std::string(WEFT_BINARY) + " bench choice -n 2 --layouts '' --timeout 3" +
+                            " --weft " + file("weft"));
+  EXPECT_EQ(result.exit_code, 4) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("the time is up"));
+  EXPECT_TRUE(fs::exists(file("asked")));
+}
+
 TEST_F(Peers, AWrongResultIsNoTime) {
   const Output result =
       bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(5));
