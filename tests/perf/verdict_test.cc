@@ -81,6 +81,18 @@ TEST(Pairs, ASlowDirectionIsNamedByItsRanks) {
   EXPECT_EQ(items.back().fault, "pair-slow-latency");
 }
 
+// As on a rail between two hosts with a rank each.
+TEST(Pairs, OfTwoDirectionsTheSlowOneIsNamed) {
+  for (const int slow : {0, 1}) {
+    std::vector<PairResult> results = {{0, 1, "tcp rail 0", 10, 10}, {1, 0, "tcp rail 0", 10, 10}};
+    results[slow].bandwidth_GBps = 0.5;
+    const auto items = judge_pairs(results, 2, kRealLimits);
+    EXPECT_EQ(overall(items), Verdict::kFail);
+    EXPECT_EQ(items.back().subject, slow == 0 ? "rank 0 -> rank 1" : "rank 1 -> rank 0");
+    EXPECT_THAT(out_of_line(results, kRealLimits), ElementsAre(std::pair(0, 1)));
+  }
+}
+
 TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
   auto results = alike(4);
   EXPECT_THAT(out_of_line(results, kRealLimits), IsEmpty());
