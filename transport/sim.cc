@@ -137,7 +137,7 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
   const auto wire = [&](double per_byte) {
     SimPort port;
     port.ps_per_byte = per_byte / opt.payload_share;
-    port.header_ps = std::llround(static_cast<double>(opt.header_bytes) * per_byte);
+    port.header_ps = sim_ps(static_cast<double>(opt.header_bytes) * per_byte);
     return port;
   };
   spine_model = wire(ps_per_byte(opt.spine, "spine"));

@@ -17,12 +17,6 @@
 
 namespace weft {
 
-namespace {
-
-std::int64_t round_ps(double ps) { return static_cast<std::int64_t>(ps + 0.5); }
-
-}  // namespace
-
 using M = SimMessage;
 using Kind = SimEvent::Kind;
 
@@ -82,7 +76,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     return fail(m, Code::kMismatch);
   }
   if (sending) {
-    const std::int64_t cost = post_ps + round_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
+    const std::int64_t cost = post_ps + sim_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
     if (cost > 0) {
       const std::int64_t start = cpu[cpu_of_rank[rank]].serve(now_ps, cost, t.bytes);
       ++msg.events;
@@ -136,7 +130,7 @@ void SimFabric::State::depart(std::uint32_t m) {
     if (!opt.reorder) {
       std::int64_t& last = pair_tails[sim_key(msg.src, msg.dst)];
       head = std::max(head, last);
-      last = head + ps;
+      last = std::min(head + ps, 2 * kSimEndPs);
     }
   }
   msg.tail_ps = head + ps;
@@ -192,7 +186,7 @@ void SimFabric::State::arrived(std::uint32_t m) {
   M& msg = messages[m];
   if (!msg.has(M::kRecvOpen)) return;
   const double per_byte = msg.has(M::kAsView) ? reduce_ps_per_byte : copy_ps_per_byte;
-  const std::int64_t cost = complete_ps + round_ps(static_cast<double>(msg.bytes) * per_byte);
+  const std::int64_t cost = complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte);
   if (cost == 0) return deliver(m);
   const std::int64_t start = cpu[cpu_of_rank[msg.dst]].serve(now_ps, cost, msg.bytes);
   ++msg.events;
@@ -328,6 +322,12 @@ void SimFabric::State::schedule(Kind kind, std::int64_t at_ps, std::uint32_t sub
 
 bool SimFabric::State::advance() {
   if (events.empty()) return false;
+  if (events.top().at_ps >= kSimEndPs) {
+    throw Error(
+        fmt::format("simulated fabric: it takes longer than {:.2g} us of virtual time: give faster "
+                    "links, shorter latencies or fewer bytes",
+                    static_cast<double>(kSimEndPs) / kPsPerUs));
+  }
   now_ps = events.top().at_ps;
   while (!events.empty() && events.top().at_ps == now_ps) {
     const SimEvent event = events.top();

@@ -3,6 +3,7 @@
 // carries them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +17,13 @@
 namespace weft {
 
 inline constexpr double kPsPerUs = 1e6;
+// Virtual time ends here, after two weeks. Nothing is counted as longer than that, and no port as
+// taken for more than twice that, so that no sum of times overflows.
+inline constexpr std::int64_t kSimEndPs = std::int64_t{1} << 60;
+
+inline std::int64_t sim_ps(double ps) {
+  return static_cast<std::int64_t>(std::min(static_cast<double>(kSimEndPs), ps + 0.5));
+}
 
 inline std::uint64_t sim_mix(std::uint64_t x) {  // the finaliser of splitmix64
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -37,13 +45,13 @@ struct SimPort {
   std::uint64_t bytes = 0;
 
   std::int64_t duration_ps(std::size_t n) const {
-    return header_ps + static_cast<std::int64_t>(static_cast<double>(n) * ps_per_byte + 0.5);
+    return header_ps + sim_ps(static_cast<double>(n) * ps_per_byte);
   }
   // Serves n bytes for `ps` after all that came before; returns when it starts.
   std::int64_t serve(std::int64_t now_ps, std::int64_t ps, std::size_t n) {
     const std::int64_t start = free_ps > now_ps ? free_ps : now_ps;
-    free_ps = start + ps;
-    busy_ps += ps;
+    free_ps = std::min(start + ps, 2 * kSimEndPs);
+    busy_ps = std::min(busy_ps + ps, 2 * kSimEndPs);
     bytes += n;
     return start;
   }

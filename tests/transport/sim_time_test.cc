@@ -100,6 +100,15 @@ TEST(SimTime, ASlowRailIsSlowByItsScale) {
   EXPECT_EQ((b.at[{3, 2}]), kRail + 4 * 10000 * kRailByte);
 }
 
+// Picoseconds that do not fit 64 bits came out as a time that was too short.
+TEST(SimTime, EndsBeforeItOverflows) {
+  SimFabricOptions o = fabric_of(2, 1);
+  o.rail.gbps = 1e-9;
+  Bench b(o);
+  for (int i = 1; i <= 20; ++i) b.message(0, 1, i, 64 << 20);
+  EXPECT_THROW(b.run(), Error);
+}
+
 TEST(SimTime, HeadersAndPayloadShareCountOnTheWireOnly) {
   SimFabricOptions o = fabric_of(2, 2);
   o.payload_share = 0.5;
