@@ -26,6 +26,9 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   };
   const auto size = static_cast<double>(bytes);
   if (shape.hosts.size() < 2) {
+    // Each rank reads its own block where that lies, all at once.
+    if (collective == Collective::kScatter)
+      return size / n * std::max(model.host.us_per_byte, (n - 1) * model.memory_us_per_byte);
     const double per_byte = std::max(model.host.us_per_byte, n * model.memory_us_per_byte);
     return share(n, 1) * size * per_byte;
   }

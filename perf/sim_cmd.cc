@@ -114,7 +114,10 @@ SimJob job_of(const SimFlags& flags) {
 
   job.model =
       model_of(rail_gbps * speed / rails, flags.rail_us, flags.host_gbps, flags.host_us, rails);
-  job.bound_us = lower_bound_us(job.collective, job.shape, job.bytes, job.model);
+  // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
+  const Collective as = job.collective == Collective::kScatter ? Collective::kGather
+                                                               : job.collective;
+  job.bound_us = lower_bound_us(as, job.shape, job.bytes, job.model);
   return job;
 }
 

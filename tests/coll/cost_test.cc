@@ -185,11 +185,15 @@ TEST(Cost, LowerBounds) {
       const double bound = lower_bound_us(c, shape, kBytes, m);
       EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
     }
+  // Inside a host a scatter is what each rank reads, a gather all that the root reads.
+  EXPECT_NEAR(lower_bound_us(Collective::kScatter, on_one_host(8), kBytes, m), unit / 8, 1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kGather, on_one_host(8), kBytes, m), .875 * unit, 1e-6);
   EXPECT_EQ(lower_bound_us(Collective::kBarrier, uniform(4, 2), 0, m), 0);
   EXPECT_EQ(lower_bound_us(Collective::kAllReduce, on_one_host(1), kBytes, m), 0);
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-                       Collective::kBroadcast})
-    for (const Shape& shape : {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5)})
+                       Collective::kBroadcast, Collective::kGather, Collective::kScatter})
+    for (const Shape& shape : {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5),
+                               testing::uneven({2, 1})})
       for (const Algorithm& a : algorithms())
         if (a.collective == c && a.applies(shape)) {
           EXPECT_GE(predict(a, shape, kBytes, 4, m).time_us * 1.000001,
