@@ -9,25 +9,25 @@ namespace weft::cuda {
 // Throws an Error that names the call, the GPU and a remedy.
 [[noreturn]] void fail(const char* call, int gpu, cudaError_t error);
 
-// Makes a GPU current for a while; the user's choice comes back at the end.
+// Makes a GPU current for a while; what was current comes back at the end. The context is pushed: to
+// go back by cudaSetDevice() would make one on GPU 0 in every process that never used it, and calls
+// of the driver find none in a thread that has made no call of the runtime.
 class OnGpu {
  public:
-  explicit OnGpu(int gpu) {
-    cudaGetDevice(&before_);
-    if (before_ == gpu) return;
-    if (const cudaError_t e = cudaSetDevice(gpu); e != cudaSuccess) fail("cudaSetDevice", gpu, e);
-    moved_ = true;
-  }
-  ~OnGpu() {
-    if (moved_) cudaSetDevice(before_);
-  }
+  explicit OnGpu(int gpu);
+  ~OnGpu();
   OnGpu(const OnGpu&) = delete;
   OnGpu& operator=(const OnGpu&) = delete;
 
  private:
-  int before_ = 0;
-  bool moved_ = false;
+  bool pushed_ = false;
 };
+
+// For calls that do for any GPU: the current one if it is in use, else one that is. -1: this process
+// has used none.
+int gpu_in_use() noexcept;
+// The same, but the current one where none is.
+int any_gpu() noexcept;
 
 // Calls that would end a capture of the user's are fine here: they touch nothing of it.
 class Relaxed {

@@ -16,6 +16,7 @@
 namespace weft {
 namespace {
 
+using cuda::any_gpu;
 using cuda::driver_function;
 using cuda::fail;
 using cuda::OnGpu;
@@ -84,10 +85,12 @@ class CudaDevice final : public Device {
   }
   void free(void* memory) override {
     const Relaxed relaxed;
+    const OnGpu on(any_gpu());
     if (const cudaError_t e = cudaFree(memory); e != cudaSuccess) fail("cudaFree", -1, e);
   }
   void pin(void* memory, std::size_t bytes) override {
     const Relaxed relaxed;
+    const OnGpu on(any_gpu());
     if (const cudaError_t e = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
         e != cudaSuccess)
       fail(fmt::format("cudaHostRegister of {} bytes", bytes).c_str(), 0, e);
@@ -156,6 +159,7 @@ class CudaDevice final : public Device {
 
   std::atomic<std::uint32_t>* words(std::size_t count) override {
     const Relaxed relaxed;
+    const OnGpu on(any_gpu());
     void* memory = nullptr;
     if (const cudaError_t e = cudaHostAlloc(&memory, count * sizeof(std::uint32_t),
                                             cudaHostAllocPortable | cudaHostAllocMapped);
@@ -290,15 +294,17 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
       attributes_ ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
                   : CUDA_ERROR_NOT_INITIALIZED;
   if (asked != CUDA_SUCCESS) {
-    // The driver wants a context of this thread; the runtime makes it.
-    cudaPointerAttributes plain{};
-    if (cudaPointerGetAttributes(&plain, pointer) != cudaSuccess ||
-        plain.type == cudaMemoryTypeUnregistered || !attributes_) {
-      cudaGetLastError();
+    // The driver wants a context of this thread. Where no GPU is in use nothing can be of one, and to
+    // ask the runtime would make a context, hundreds of megabytes of GPU 0, for host memory.
+    const int gpu = attributes_ ? cuda::gpu_in_use() : -1;
+    if (gpu < 0) return {};
+    try {
+      const OnGpu on(gpu);
+      if (attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS)
+        return {};
+    } catch (const Error&) {
       return {};
     }
-    if (attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS)
-      return {};
   }
   if (type == 0) return {};
   if (managed) {
