@@ -69,19 +69,20 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
   const std::lock_guard lock(mutex_);
   Mapping& m = mappings_[{address.process, address.id, gpu}];
   if (!m.opened) {
+    m.base = address.base;
+    m.bytes = address.exported.bytes;
+    // What was there before is gone. As long as that is mapped CUDA may refuse what is there now
+    // (cudaErrorAlreadyMapped), so it is closed also when this fails: the next call gets further.
+    for (auto& [key, other] : mappings_)
+      if (&other != &m && std::get<0>(key) == address.process && other.base < m.base + m.bytes &&
+          m.base < other.base + other.bytes && std::get<1>(key) != address.id)
+        any_stale_ = other.stale = true;
     try {
       m.opened = device.open(address.exported, address.pid, gpu);
     } catch (...) {
       mappings_.erase({address.process, address.id, gpu});
       throw;
     }
-    m.base = address.base;
-    m.bytes = address.exported.bytes;
-    // What was there before is gone.
-    for (auto& [key, other] : mappings_)
-      if (&other != &m && std::get<0>(key) == address.process && other.base < m.base + m.bytes &&
-          m.base < other.base + other.bytes && std::get<1>(key) != address.id)
-        any_stale_ = other.stale = true;
   }
   ++m.users;
   m.used = ++clock_;
