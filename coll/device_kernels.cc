@@ -1,7 +1,12 @@
 // The reduction kernel on the processor, for the fake device.
 #include "coll/device_kernels.h"
 
+#include <mutex>
+#include <set>
+
 #include "coll/device_arithmetic.h"
+#include "topo/log.h"
+#include "topo/status.h"
 
 namespace weft {
 namespace {
@@ -32,12 +37,27 @@ DeviceWork device_work(const DeviceReduce& reduce) {
   DeviceWork work;
 #ifdef WEFT_HAVE_CUDA
   work.launch = detail::launch_device_reduce;
+  work.load = detail::load_device_reduce;
 #endif
   work.run = run_here;
   work.args = &reduce;
   work.bytes = sizeof reduce;
   work.title = "weft_reduce";
   return work;
+}
+
+void load_device_kernels(Device& device, int gpu) {
+  static std::mutex mutex;
+  static std::set<int> loaded;
+  const std::lock_guard lock(mutex);  // others wait until they are there
+  if (loaded.contains(gpu)) return;
+  loaded.insert(gpu);
+  const DeviceReduce any{};
+  try {
+    device.load(device_work(any), gpu);
+  } catch (const Error& e) {  // what only copies needs none; launching says it again
+    log().info("weft: {}", e.what());
+  }
 }
 
 }  // namespace weft

@@ -38,6 +38,18 @@ struct Launch {
   }
 };
 
+// Asking for a kernel's attributes loads it.
+struct Load {
+  int& error;
+  template <class E, class Fn>
+  void operator()() const {
+    cudaFuncAttributes found;
+    if (error == 0)
+      error = static_cast<int>(cudaFuncGetAttributes(
+          &found, reinterpret_cast<const void*>(&reduce_kernel<E, Fn>)));
+  }
+};
+
 }  // namespace
 
 namespace detail {
@@ -47,6 +59,14 @@ int launch_device_reduce(const void* args, void* stream) {
   device_arithmetic::with_kernel(reduce.type, reduce.op,
                                  Launch{reduce, static_cast<cudaStream_t>(stream)});
   return static_cast<int>(cudaGetLastError());
+}
+
+int load_device_reduce() {
+  int error = 0;
+  for (const DType type : kAllDTypes)
+    for (int op = 0; op < kRedOps; ++op)
+      device_arithmetic::with_kernel(type, static_cast<RedOp>(op), Load{error});
+  return error;
 }
 
 }  // namespace detail

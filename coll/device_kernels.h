@@ -31,9 +31,12 @@ struct DeviceReduce {
 
 // `reduce` must live as long as what is returned; launching copies it.
 DeviceWork device_work(const DeviceReduce& reduce);
+// Loads the kernels onto a GPU, once in a process: before any stream of it waits for weft.
+void load_device_kernels(Device& device, int gpu);
 
 namespace detail {
 int launch_device_reduce(const void* args, void* stream);  // device_kernels.cu
+int load_device_reduce();
 }
 
 }  // namespace weft

@@ -71,6 +71,7 @@ bool DeviceLane::given_up() {
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   device_peers().trim(device_);
   Pinned::trim(device_);
+  if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
   {
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");

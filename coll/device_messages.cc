@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "coll/device_kernels.h"
+
 namespace weft {
 namespace {
 
@@ -93,6 +95,7 @@ void DeviceMessages::enter(Flight& f) {
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
   Pinned::trim(device_);
+  if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {
     const std::lock_guard lock(mutex_);

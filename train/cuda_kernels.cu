@@ -30,6 +30,16 @@ __global__ void __launch_bounds__(kThreads) run_teams(const __grid_constant__ K 
     k.team(team, i);
 }
 
+// Asking for a kernel's attributes loads it.
+template <class K>
+cudaError_t load() {
+  cudaFuncAttributes found;
+  if constexpr (HasTeams<K>)
+    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_teams<K>));
+  else
+    return cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(&run_items<K>));
+}
+
 }  // namespace
 
 template <class K>
@@ -53,5 +63,15 @@ int launch_on_gpu(const void* args, void* stream) {
 #define WEFT_LAUNCH(Kernel, Element) template int launch_on_gpu<Kernel<Element>>(const void*, void*);
 #define WEFT_ALL(Element) WEFT_DEVICE_KERNELS(WEFT_LAUNCH, Element)
 WEFT_DEVICE_ELEMENTS(WEFT_ALL)
+
+#define WEFT_LOAD(Kernel, Element) \
+  if (error == cudaSuccess) error = load<Kernel<Element>>();
+#define WEFT_LOAD_ALL(Element) WEFT_DEVICE_KERNELS(WEFT_LOAD, Element)
+
+int load_on_gpu() {
+  cudaError_t error = cudaSuccess;
+  WEFT_DEVICE_ELEMENTS(WEFT_LOAD_ALL)
+  return static_cast<int>(error);
+}
 
 }  // namespace weft::train::kernels

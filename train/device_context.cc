@@ -11,6 +11,7 @@
 
 #include "topo/log.h"
 #include "topo/status.h"
+#include "train/device_kernel.h"
 
 namespace weft::train {
 namespace {
@@ -44,6 +45,13 @@ DeviceContext& DeviceContext::make(int gpu) {
 DeviceContext& DeviceContext::of_this_rank() { return mine ? *mine : make(0); }
 
 DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gpu) {
+  // All kernels: what is loaded with the first launch may wait for the stream of a collective.
+  DeviceWork all;
+  all.title = "of the trainer";
+#ifdef WEFT_HAVE_CUDA
+  all.load = &kernels::load_on_gpu;
+#endif
+  device.load(all, gpu);
   compute_ = device.make_stream(gpu);
   communication_ = device.make_stream(gpu);
   done_ = device.make_event(gpu);

@@ -237,6 +237,7 @@ void run_on_host(const K& k) {
 // Defined and instantiated in cuda_kernels.cu.
 template <class K>
 int launch_on_gpu(const void* args, void* stream);
+int load_on_gpu();  // all of them
 
 // `kernel` must live as long as what is returned; launching copies it.
 template <class K>

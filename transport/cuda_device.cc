@@ -156,6 +156,14 @@ class CudaDevice final : public Device {
       fail(fmt::format("launch of kernel {}", work.title).c_str(), gpu,
            static_cast<cudaError_t>(e));
   }
+  void load(const DeviceWork& work, int gpu) override {
+    if (!work.load) return;
+    const Relaxed relaxed;
+    const OnGpu on(gpu);
+    if (const int e = work.load(); e != 0)
+      fail(fmt::format("loading of kernel {}", work.title).c_str(), gpu,
+           static_cast<cudaError_t>(e));
+  }
 
   std::atomic<std::uint32_t>* words(std::size_t count) override {
     const Relaxed relaxed;

@@ -44,6 +44,9 @@ struct DeviceWork {
   // Launches it on a stream of the current GPU; nullptr where this build has no CUDA. Returns 0 or
   // what cudaGetLastError() said.
   int (*launch)(const void* args, void* stream) = nullptr;
+  // Loads what `launch` may launch, also with other `args`, onto the current GPU; nullptr: nothing to
+  // load. Returns what launch() does.
+  int (*load)() = nullptr;
   // Does it on this processor. local(p) is where the processor finds what a GPU finds at p.
   void (*run)(const void* args, void* (*local)(const void* p)) = nullptr;
   const void* args = nullptr;
@@ -87,6 +90,9 @@ class Device {
   // Any kinds of memory; bytes may be 0. `gpu` is the stream's.
   virtual void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) = 0;
   virtual void launch(const DeviceWork& work, int gpu, Stream stream) = 0;
+  // Loads the work's code, so that launching it does not: that may wait for all streams of the GPU
+  // ("lazy loading"), also for one that waits for a word, so it is done before the first of those.
+  virtual void load(const DeviceWork& work, int gpu) = 0;
 
   // Words of pinned memory that order a user's stream against the host: the stream writes one when
   // it gets there (after all its earlier work is visible to everybody), or waits until it has a

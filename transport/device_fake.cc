@@ -367,8 +367,15 @@ void FakeDevice::unpin(void* memory) noexcept {
   pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
 }
 
-void FakeDevice::launch(const DeviceWork& work, int, Stream stream) {
+void FakeDevice::load(const DeviceWork& work, int gpu) {
+  const std::lock_guard lock(mutex_);
+  if (loaded_.emplace(work.title, gpu).second)
+    late_loads_ += streams_waiting_.at(static_cast<std::size_t>(gpu)) > 0;
+}
+
+void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
   check_injected("launch");
+  load(work, gpu);
   // Aligned like any argument of a kernel.
   std::vector<std::max_align_t> args((work.bytes + sizeof(std::max_align_t) - 1) /
                                      sizeof(std::max_align_t));
@@ -412,9 +419,12 @@ void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std
   put(stream, [word, value] { word->store(value, std::memory_order_release); });
 }
 void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
-  put(stream, [word, value] {
+  const auto gpu = static_cast<std::size_t>(gpu_of(stream));
+  put(stream, [word, value, &waiting = streams_waiting_.at(gpu)] {
+    ++waiting;
     while (word->load(std::memory_order_acquire) != value)
       std::this_thread::sleep_for(std::chrono::microseconds(5));
+    --waiting;
   });
 }
 

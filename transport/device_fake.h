@@ -13,9 +13,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/device.h"
@@ -44,6 +46,7 @@ class FakeDevice final : public Device {
   void wait_event(Stream stream, Event event) override;
   void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override;
   void launch(const DeviceWork& work, int gpu, Stream stream) override;
+  void load(const DeviceWork& work, int gpu) override;
   std::atomic<std::uint32_t>* words(std::size_t count) override;
   void free_words(std::atomic<std::uint32_t>* words) noexcept override;
   void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
@@ -89,6 +92,8 @@ class FakeDevice final : public Device {
   std::size_t allocations() const;      // own ones and opened ones, at present
   std::size_t late_writes() const;      // of streams to words that were freed
   std::size_t pageable_copies() const;  // to or from host memory that is not pinned
+  // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
+  std::size_t late_loads() const { return late_loads_; }
 
  private:
   struct Block;
@@ -123,6 +128,9 @@ class FakeDevice final : public Device {
     std::vector<std::byte> bytes;
   };
   std::vector<RemoteWrite> remote_writes_;  // not flushed
+  std::array<std::atomic<int>, kGpus> streams_waiting_{};  // for words
+  std::set<std::pair<std::string, int>> loaded_;           // kernels, on GPUs
+  std::atomic<std::size_t> late_loads_{0};
 };
 
 // The one of this process, made when first asked for and never destroyed.

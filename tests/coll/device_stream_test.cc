@@ -26,6 +26,21 @@ using testing::TestStream;
 
 class DeviceStreams : public testing::OnFakeDevice {};
 
+// A GPU that loads a kernel may wait for all its streams, so for one that waits for that kernel. The
+// first test here that uses this GPU.
+TEST_F(DeviceStreams, KernelsAreLoadedBeforeAStreamWaits) {
+  const std::size_t before = fake_device()->late_loads();
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*fake_device(), FakeDevice::kGpus - 1);
+    Communicator comm = world.world().on(work.get());
+    DeviceBuffer data(work, 4096);
+    ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1024, DType::kInt32, RedOp::kSum).ok());
+    work.wait();
+    EXPECT_EQ(comm.last_algorithm(), "device");
+  });
+  EXPECT_EQ(fake_device()->late_loads(), before);
+}
+
 TEST_F(DeviceStreams, ManyOperationsOfOneStreamKeepTheirOrder) {
   run_ranks(places({3}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
