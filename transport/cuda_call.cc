@@ -106,10 +106,16 @@ int gpu_in_use() noexcept {
     if (used(gpu)) return gpu;
   return -1;
 }
-int any_gpu() noexcept {
-  int gpu = gpu_in_use();
-  if (gpu < 0 && cudaGetDevice(&gpu) != cudaSuccess) gpu = 0;
-  return gpu;
+
+OnAnyGpu::OnAnyGpu() noexcept {
+  if (current_gpu() >= 0) return;
+  const int gpu = gpu_in_use();
+  const CUcontext context = gpu >= 0 ? context_of(gpu) : nullptr;
+  pushed_ = context && contexts().push(context) == CUDA_SUCCESS;
+}
+OnAnyGpu::~OnAnyGpu() {
+  CUcontext popped = nullptr;
+  if (pushed_) contexts().pop(&popped);
 }
 
 void fail(const char* call, int gpu, cudaError_t error) {

@@ -23,11 +23,21 @@ class OnGpu {
   bool pushed_ = false;
 };
 
-// For calls that do for any GPU: the current one if it is in use, else one that is. -1: this process
-// has used none.
+// The current GPU if it is in use, else one that is. -1: this process has used none.
 int gpu_in_use() noexcept;
-// The same, but the current one where none is.
-int any_gpu() noexcept;
+
+// For calls that do on any GPU, or know theirs by what they are given. The runtime makes a context for
+// them in a thread that has none, on GPU 0: here one that is in use is current meanwhile.
+class OnAnyGpu {
+ public:
+  OnAnyGpu() noexcept;
+  ~OnAnyGpu();
+  OnAnyGpu(const OnAnyGpu&) = delete;
+  OnAnyGpu& operator=(const OnAnyGpu&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
 
 // Calls that would end a capture of the user's are fine here: they touch nothing of it.
 class Relaxed {

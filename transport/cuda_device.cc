@@ -16,9 +16,9 @@
 namespace weft {
 namespace {
 
-using cuda::any_gpu;
 using cuda::driver_function;
 using cuda::fail;
+using cuda::OnAnyGpu;
 using cuda::OnGpu;
 using cuda::Relaxed;
 
@@ -85,18 +85,19 @@ class CudaDevice final : public Device {
   }
   void free(void* memory) override {
     const Relaxed relaxed;
-    const OnGpu on(any_gpu());
+    const OnAnyGpu on;
     if (const cudaError_t e = cudaFree(memory); e != cudaSuccess) fail("cudaFree", -1, e);
   }
   void pin(void* memory, std::size_t bytes) override {
     const Relaxed relaxed;
-    const OnGpu on(any_gpu());
+    const OnAnyGpu on;
     if (const cudaError_t e = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
         e != cudaSuccess)
       fail(fmt::format("cudaHostRegister of {} bytes", bytes).c_str(), 0, e);
   }
   void unpin(void* memory) noexcept override {
     const Relaxed relaxed;
+    const OnAnyGpu on;
     cudaHostUnregister(memory);
     cudaGetLastError();
   }
@@ -110,7 +111,11 @@ class CudaDevice final : public Device {
       fail("cudaStreamCreateWithFlags", gpu, e);
     return stream;
   }
-  void free_stream(Stream stream) noexcept override { cudaStreamDestroy(native(stream)); }
+  void free_stream(Stream stream) noexcept override {
+    const OnAnyGpu on;
+    cudaStreamDestroy(native(stream));
+    cudaGetLastError();
+  }
   Event make_event(int gpu) override {
     const Relaxed relaxed;
     const OnGpu on(gpu);
@@ -120,13 +125,20 @@ class CudaDevice final : public Device {
       fail("cudaEventCreateWithFlags", gpu, e);
     return event;
   }
-  void free_event(Event event) noexcept override { cudaEventDestroy(native_event(event)); }
+  void free_event(Event event) noexcept override {
+    const OnAnyGpu on;
+    cudaEventDestroy(native_event(event));
+    cudaGetLastError();
+  }
   void record(Event event, Stream stream) override {
+    const OnAnyGpu on;
     if (const cudaError_t e = cudaEventRecord(native_event(event), native(stream));
         e != cudaSuccess)
       fail("cudaEventRecord", gpu_of(stream), e);
   }
   bool reached(Event event) override {
+    const Relaxed relaxed;  // a query ends captures of other threads
+    const OnAnyGpu on;
     const cudaError_t e = cudaEventQuery(native_event(event));
     if (e == cudaSuccess) return true;
     if (e != cudaErrorNotReady) fail("cudaEventQuery", -1, e);
@@ -135,6 +147,7 @@ class CudaDevice final : public Device {
   }
 
   void wait_event(Stream stream, Event event) override {
+    const OnAnyGpu on;
     if (const cudaError_t e = cudaStreamWaitEvent(native(stream), native_event(event), 0);
         e != cudaSuccess)
       fail("cudaStreamWaitEvent", gpu_of(stream), e);
@@ -167,7 +180,7 @@ class CudaDevice final : public Device {
 
   std::atomic<std::uint32_t>* words(std::size_t count) override {
     const Relaxed relaxed;
-    const OnGpu on(any_gpu());
+    const OnAnyGpu on;
     void* memory = nullptr;
     if (const cudaError_t e = cudaHostAlloc(&memory, count * sizeof(std::uint32_t),
                                             cudaHostAllocPortable | cudaHostAllocMapped);
@@ -178,6 +191,7 @@ class CudaDevice final : public Device {
   }
   void free_words(std::atomic<std::uint32_t>* words) noexcept override {
     const Relaxed relaxed;
+    const OnAnyGpu on;
     cudaFreeHost(words);
     cudaGetLastError();
   }
