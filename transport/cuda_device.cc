@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "topo/log.h"
 #include "topo/status.h"
 #include "transport/cuda_call.h"
 #include "transport/cuda_words.h"
@@ -244,12 +246,27 @@ class CudaDevice final : public Device {
             cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
         e != cudaSuccess)
       fail("cudaIpcOpenMemHandle", gpu, e);
+    const std::lock_guard lock(mutex_);
+    opened_[opened] = gpu;
     return opened;
   }
   void close(void* opened) noexcept override {
-    const Relaxed relaxed;
-    cudaIpcCloseMemHandle(opened);
-    cudaGetLastError();
+    int gpu = -1;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = opened_.find(opened); found != opened_.end()) {
+        gpu = found->second;
+        opened_.erase(found);
+      }
+    }
+    try {
+      const Relaxed relaxed;
+      const OnGpu on(gpu);  // as it was opened
+      cudaIpcCloseMemHandle(opened);
+      cudaGetLastError();
+    } catch (const Error& e) {
+      log().debug("weft: {}", e.what());
+    }
   }
 
   // The runtime's cudaDeviceFlushGPUDirectRDMAWrites() is the driver's cuFlushGPUDirectRDMAWrites():
@@ -291,6 +308,7 @@ class CudaDevice final : public Device {
   std::vector<std::string> names_, uuids_, addresses_;
   mutable std::mutex mutex_;
   mutable std::vector<bool> enabled_;  // peer access, [gpu][other]
+  std::map<void*, int> opened_;        // memory of other processes: the GPU that it is mapped for
   cuda::CudaWords words_;
   CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
   CUresult (*stream_context_)(CUstream, CUcontext*) = nullptr;
