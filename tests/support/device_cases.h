@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "support/device_memory.h"
@@ -62,10 +63,14 @@ inline void run_device_cases(Device& device) {
   {
     DeviceBuffer a(stream, 64);
     const auto sent = counting(64);
+    // CUDA may wait for the stream to copy what is not pinned, and this thread lets it go later.
+    auto pinned = alloc_array<std::byte>(64);
+    std::ranges::copy(sent, pinned.get());
+    device.pin(pinned.get(), 64);
     Device::Event passed = device.make_event(0);
     EXPECT_TRUE(device.reached(passed));
     device.wait_word(stream.get(), &words[0], 1);
-    device.copy(a.data(), sent.data(), sent.size(), 0, stream.get());
+    device.copy(a.data(), pinned.get(), sent.size(), 0, stream.get());
     device.write_word(stream.get(), &words[1], 7);
     device.record(passed, stream.get());
     other.wait();  // another stream is not held up
@@ -77,6 +82,7 @@ inline void run_device_cases(Device& device) {
     EXPECT_TRUE(device.reached(passed));
     EXPECT_EQ(a.get(), sent);
     device.free_event(passed);
+    device.unpin(pinned.get());
   }
   device.free_words(words);
 
