@@ -1,7 +1,6 @@
 // weft cost: the energy and the price of a run, and of having to repeat a part of it.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,7 +20,7 @@ struct Arguments {
 
 int cost(const Arguments& a) {
   const auto want = [](bool right, const char* flag, double value, const char* what) {
-    if (!right || !std::isfinite(value)) throw Error(fmt::format("{} {:g}: {}", flag, value, what));
+    if (!right) throw Error(fmt::format("{} {:g}: {}", flag, value, what));
   };
   want(a.gpus >= 1, "--gpus", static_cast<double>(a.gpus), "at least 1 is needed");
   want(a.watts > 0, "--watts", a.watts, "it must be above 0");

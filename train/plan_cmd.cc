@@ -1,10 +1,6 @@
 // weft plan: layouts for a model and a cluster, ranked.
-#include <fmt/format.h>
-
-#include <cmath>
 #include <cstdio>
 #include <memory>
-#include <utility>
 
 #include "topo/status.h"
 #include "train/commands.h"
@@ -41,15 +37,6 @@ int plan(PlanArguments a, bool sequence_given) {
                 "G?");
   if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
     throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
-  const std::pair<const char*, double> rates[] = {{"--gpu-memory", a.cluster.gpu_memory},
-                                                  {"--gpu-tflops", a.cluster.gpu_tflops},
-                                                  {"--efficiency", a.cluster.efficiency},
-                                                  {"--domain-gbytes", a.cluster.domain_GBps},
-                                                  {"--rail-gbytes", a.cluster.rail_GBps},
-                                                  {"--domain-us", a.cluster.domain_us},
-                                                  {"--rail-us", a.cluster.rail_us}};
-  for (const auto& [flag, value] : rates)
-    if (!std::isfinite(value)) throw Error(fmt::format("{} {}: not a finite number", flag, value));
   if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
   const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
   std::fputs((a.json ? train::to_json(plan, a.rows) : train::to_text(plan, a.rows)).c_str(),
