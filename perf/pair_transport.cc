@@ -244,9 +244,7 @@ class TransportPair final : public PairLink {
 
 std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transport& transport,
                                               Rank me, Rank peer, std::size_t most_bytes) {
-  constexpr std::size_t kMost = std::size_t{1} << 48;  // what a process can address
   try {
-    if (most_bytes > kMost) throw std::bad_alloc();
     return std::make_unique<TransportPair>(options, transport, me, peer, most_bytes);
   } catch (const std::bad_alloc&) {
     throw UsageError(
