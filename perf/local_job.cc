@@ -297,7 +297,7 @@ class LocalJob {
       text += fmt::format("; {} still running {} {} ms to end", running_,
                           running_ == 1 ? "gets" : "get", options_.grace.count());
     }
-    say(text);
+    if (WIFSIGNALED(status) || !options_.ranks_say_why) say(text);
     if (next_signal_ == 0) {
       next_signal_ = SIGTERM;
       next_step_ = Clock::now() + options_.grace;

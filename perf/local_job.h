@@ -22,6 +22,7 @@ struct LaunchOptions {
   // shares a core with the one it waits for doubles every latency.
   bool bind = true;
   bool tag = false;                       // put "[rank] " before each line of output
+  bool ranks_say_why = false;             // of an exit code: only ranks that were killed are named
   std::string name = "weft";              // in front of our own messages
 };
 
@@ -32,10 +33,10 @@ inline constexpr int kExitNotExecutable = 126;
 // Runs `argv` once per rank with WEFT_RANK, WEFT_SIZE, WEFT_LOCAL_RANK, WEFT_ROOT, WEFT_SECRET
 // (and WEFT_ROOT_FD on rank 0) set, and waits for all of them. Output passes through; input goes
 // to rank 0. Returns 0, or what the first failing rank returned (128 + signal if one killed it),
-// after saying on stderr which rank that was; or 130 and the like after Ctrl-C. The other ranks
-// then have options.grace to end by themselves before SIGTERM, and 2 s more before SIGKILL.
-// Nothing stays behind, even when this process is killed. Throws Error for options that cannot
-// work. Call it while the process has one thread.
+// after saying on stderr which rank that was (but see ranks_say_why); or 130 and the like after
+// Ctrl-C. The other ranks then have options.grace to end by themselves before SIGTERM, and 2 s more
+// before SIGKILL. Nothing stays behind, even when this process is killed. Throws Error for options
+// that cannot work. Call it while the process has one thread.
 int run_local_job(const std::vector<std::string>& argv, const LaunchOptions& options);
 
 // The same with a function that returns the exit code, called in a forked child.

@@ -120,6 +120,7 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   options.ranks = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
   options.hosts = std::max(flags.hosts, 1);
   options.rails = std::max(flags.rails, 1);
+  options.ranks_say_why = true;
   if (timeout_given(flags) || std::getenv("WEFT_TIMEOUT_MS") == nullptr)
     options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   std::fflush(nullptr);

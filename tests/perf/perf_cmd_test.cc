@@ -255,7 +255,7 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
-  const Outcome run = weft("validate -n 2 --budget-s 0.001 --json -", "");
+  const Outcome run = weft("validate -n 2 --budget-s 0.001 --json -");  // and no word on stderr
   EXPECT_EQ(run.code, 3) << run.output;
   const auto json = nlohmann::json::parse(run.output);
   EXPECT_EQ(json["schema"], "weft.validate/1");
