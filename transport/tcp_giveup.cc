@@ -13,6 +13,9 @@ void TcpTransport::cancel(std::uint32_t id_high) noexcept {
     for (const Waiting& w : peer.sends)
       if (given_up(w)) add_frame(peer, tcp::FrameKind::kWithdraw, w.tag, 0, nullptr);
     std::erase_if(peer.sends, given_up);
+    for (const Waiting& w : peer.receives)
+      if (given_up(w) && w.bytes > tcp::kMostEager && w.here == 0)
+        add_frame(peer, tcp::FrameKind::kUnready, w.tag, 0, nullptr);
     std::erase_if(peer.receives, given_up);
     if (peer.to_receive && !find(peer.receives, peer.receiving)) {
       peer.to_receive = false;

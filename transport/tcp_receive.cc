@@ -124,6 +124,7 @@ void TcpTransport::begin(Peer& peer) {
   if (f.kind == Kind::kRefuse) return refused(peer, f, head);
   if (f.kind == Kind::kAnnounce) return announced(peer, f, head);
   if (f.kind == Kind::kWithdraw) return withdrawn(peer, f.tag);
+  if (f.kind == Kind::kUnready) return unready(peer, f.tag);
 
   peer.left = f.length;
   peer.into = nullptr;

@@ -124,6 +124,11 @@ void TcpTransport::ready(Peer& peer, const tcp::Frame& f, const Head* head) {
     complete(w.id, Code::kMismatch);  // the peer has the announcement
 }
 
+// Where this rank has begun to send, the peer throws the bytes away.
+void TcpTransport::unready(Peer& peer, std::uint64_t tag) {
+  std::erase_if(peer.ready, [tag](const Ready& ready) { return ready.tag == tag; });
+}
+
 void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
   Waiting* send = find(peer.sends, f.tag);
   if (!send) return;

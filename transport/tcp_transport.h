@@ -195,6 +195,7 @@ class TcpTransport final : public Transport {
   void advance(Peer& peer, std::size_t n);
   void lost(Peer& peer, int error);
   void ready(Peer& peer, const tcp::Frame& f, const Head* head);
+  static void unready(Peer& peer, std::uint64_t tag);
   void refused(Peer& peer, const tcp::Frame& f, const Head* head);
 
   // tcp_receive.cc

@@ -47,7 +47,8 @@ enum class FrameKind : std::uint8_t {
   kReady,
   kRefuse,    // of what was announced: the receive means another message
   kWithdraw,  // of what was announced or begun: its sender gave it up
-  kLast = kWithdraw,
+  kUnready,   // of what was ready: the receive was given up
+  kLast = kUnready,
 };
 
 struct Frame {

@@ -53,6 +53,29 @@ TEST_P(Conformance, ACancelledReceiveIsForgotten) {
   }
 }
 
+// Rails do so whenever a message comes another way than its receive was posted for; and tags come
+// again.
+TEST_P(Conformance, ATagMayBeUsedAgainWhenItsReceiveWasGivenUp) {
+  for (const std::size_t bytes : {8, 3000, 300000}) {
+    SCOPED_TRACE(::testing::Message() << bytes << " bytes");
+    Buffer given_up(bytes), from(bytes), to(bytes);
+    Net net = make(2);
+    net[1].recv(0, 1, given_up, 7);
+    net.settle();
+    net[1].cancel(7);
+    net.settle();
+    from.fill(1);
+    net[0].send(1, 1, from, 8);
+    net.settle();
+    net[1].recv(0, 1, to, 8);
+    ASSERT_TRUE(net.finish());
+    EXPECT_TRUE(given_up.clean());
+    if (!net.phantom()) {
+      EXPECT_TRUE(has_pattern(to.data(), bytes, 1));
+    }
+  }
+}
+
 // What is on its way or has arrived, but has not been polled, is forgotten, too; End::poll fails on
 // its completion.
 TEST_P(Conformance, ACancelledCompletionIsNotReported) {

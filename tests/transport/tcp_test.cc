@@ -25,7 +25,7 @@ TEST(TcpWire, FramesThatNoRankSendsAreToldApart) {
   };
   EXPECT_TRUE(with([](auto& f) { f.magic = 1; }));
   EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{0}; }));
-  EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{7}; }));
+  EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{8}; }));
   EXPECT_TRUE(with([](auto& f) { f.headed = 2; }));
   EXPECT_TRUE(with([](auto& f) { f.bytes = 9; }));
   EXPECT_TRUE(with([](auto& f) { f.bytes = f.length = tcp::kMostEager + 1; }));
