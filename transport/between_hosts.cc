@@ -1,5 +1,6 @@
 #include "transport/between_hosts.h"
 
+#include "transport/control_socket.h"
 #include "transport/tcp.h"
 #include "transport/ucx.h"
 #include "transport/verbs.h"
@@ -25,6 +26,8 @@ std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job
                                                const Topology& topology, const Nic& rail,
                                                bool replaceable) {
   if (name == "verbs") return make_verbs_transport(job, topology, rail, replaceable);
+  // A socket for each peer and rail. It may do with fewer: not everybody talks to everybody.
+  (void)allow_files(job.size() * topology.nrails());
   if (name == "ucx") return make_ucx_transport(job, topology, rail);
   return make_tcp_transport(job, topology, rail);
 }

@@ -274,22 +274,29 @@ void drain(const Fd& wake) noexcept {
   [[maybe_unused]] const ssize_t got = ::read(wake.get(), &count, sizeof count);
 }
 
-void need_files(int more) {
+namespace {
+
+rlim_t files_with(int more) { return static_cast<rlim_t>(more) + 256; }  // and what else is open
+
+}  // namespace
+
+bool allow_files(int more) noexcept {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const auto need = static_cast<rlim_t>(more) + 256;  // and what else the process has open
-  if (limit.rlim_cur >= need) return;
-  if (limit.rlim_max < need) {
-    throw Error(
-        fmt::format("rank 0 needs {} open files and may have {}: raise it with `ulimit -n "
-                    "{}` or LimitNOFILE=",
-                    need, limit.rlim_max, need));
-  }
-  limit.rlim_cur = need;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    throw Error(
-        fmt::format("cannot raise the limit of open files to {}: {}", need, std::strerror(errno)));
-  }
+  const rlim_t need = files_with(more);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return true;
+  limit.rlim_cur = std::min(need, limit.rlim_max);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= need;
+}
+
+void need_files(int more) {
+  if (allow_files(more)) return;
+  rlimit limit{};
+  (void)getrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t need = files_with(more);
+  throw Error(
+      fmt::format("rank 0 needs {} open files and may have {}: raise it with `ulimit -n "
+                  "{}` or LimitNOFILE=",
+                  need, limit.rlim_max, need));
 }
 
 int poll_ms(Clock::time_point when, Clock::time_point now) noexcept {

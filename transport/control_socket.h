@@ -83,7 +83,9 @@ Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Makes sure that this process may open `more` further files. Throws Error with the limit.
+// Lets this process open `more` further files, as far as it may. True: all of them.
+bool allow_files(int more) noexcept;
+// Makes sure that it may. Throws Error with the limit.
 void need_files(int more);
 
 // Milliseconds until `when` for poll(): rounded up, 0 when it has passed, at most one minute.

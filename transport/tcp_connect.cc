@@ -32,7 +32,8 @@ bool TcpTransport::connect(Peer& peer) {
       peer.fd ? (tcp::tune(peer.fd), tcp::start(peer.fd, peer.address, peer.port)) : errno;
   if (error) {
     fail(peer, Code::kPeerFailed,
-         fmt::format("no connection to {}: {}", peer.address, std::strerror(error)));
+         fmt::format("no connection to {}: {}{}", peer.address, std::strerror(error),
+                     error == EMFILE ? "; raise the limit with `ulimit -n` or LimitNOFILE=" : ""));
     return false;
   }
   set_state(peer, State::kConnecting);

@@ -2,6 +2,7 @@
 // messages of peers that are gone, its frames.
 // labels: multiproc
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <thread>
@@ -309,6 +310,29 @@ TEST(TcpConnect, SeveredAndOpenedAnew) {
 }
 
 // What came whole can be received though its sender has been killed; nothing else can.
+// One for each peer: in a large job more than the limit that most shells set.
+TEST(TcpConnect, ThereAreFilesForAllPeers) {
+  constexpr int kPeers = 500, kFiles = 256;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 2 * kPeers + kFiles)
+    GTEST_SKIP() << "missing capability: " << 2 * kPeers + kFiles << " open files";
+  const rlimit low{kFiles, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  {
+    std::byte to[8];
+    ForgedJob job(1 + kPeers, nullptr);  // all ranks are where rank 0 is
+    const auto transport =
+        make_rail_transport("tcp", job, separate_hosts(1 + kPeers, loopback()), loopback());
+    for (Rank r = 1; r <= kPeers; ++r) {
+      const Transfer t{.kind = Transfer::Kind::kRecv, .peer = r, .data = to, .bytes = sizeof to};
+      transport->post({&t, 1});
+      ASSERT_TRUE(transport->cause(r).ok()) << transport->cause(r).message();
+    }
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
