@@ -53,6 +53,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
       probing = probing || (l.is == Lane::Is::kDown && me < rank);
       continue;
     }
+    send_late_receipts(rank, r, now);
     if (l.open == 0) {
       l.still_since = 0;
       l.suspect = false;
@@ -67,6 +68,7 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
     }
     suspicion = suspicion || l.suspect;
   }
+  flush_posts();
   // A peer that does not answer on any path is busy with something else, as far as rails know.
   const std::int64_t patience = 1 + std::min(p.deaf / 4, 9);
   if (suspicion || probing) {

@@ -42,13 +42,17 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   if (stream == Receipt::kLong) l.urgent = false;
   if (l.is != Lane::Is::kUp) return;
   Lane::Receipts& r = l.receipts[stream];
+  r.waits_since = 0;
   do {
     const std::uint32_t s = take(Use::kReceiptOut);
     Slot& slot = *slots[s];
     Receipt receipt;
     receipt.count = static_cast<std::uint32_t>(std::min(r.untold.size(), Receipt::most(stream)));
     // While a move is on its way the peer must not forget what it has received: see say_move().
-    if (peer(rank).moves_out == 0) r.confirmed = r.heard_all_below;
+    if (peer(rank).moves_out == 0) {
+      r.confirmed = r.heard_all_below;
+      r.owes = false;
+    }
     receipt.confirmed = r.confirmed;
     std::copy_n(r.untold.begin(), receipt.count, receipt.tags.begin());
     r.told.emplace_back(r.untold.begin(), r.untold.begin() + receipt.count);
@@ -73,6 +77,22 @@ void Rails::State::send_urgent_receipts() {
   flush_posts();
 }
 
+void Rails::State::send_late_receipts(Rank rank, int rail, std::int64_t now) {
+  for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong}) {
+    Lane::Receipts& r = lane(rank, rail).receipts[stream];
+    const bool confirms = r.owes && peer(rank).moves_out == 0;
+    if (r.untold.empty() && !confirms) {
+      r.waits_since = 0;
+      continue;
+    }
+    if (r.waits_since == 0) r.waits_since = now;
+    if (const std::int64_t waited = now - r.waits_since; waited < options.tell_us)
+      paths->wake_in(options.tell_us - waited);
+    else
+      send_receipt(rank, rail, stream);
+  }
+}
+
 void Rails::State::receipt_came(const Slot& slot) {
   Receipt receipt;
   const Receipt::Stream stream = slot.stream;
@@ -88,6 +108,7 @@ void Rails::State::receipt_came(const Slot& slot) {
   while (r.posted_below - r.heard_all_below < kWindow) post_receipt_receive(rank, rail, stream);
   const std::size_t count = std::min<std::size_t>(receipt.count, Receipt::most(stream));
   for (std::size_t i = 0; i < count; ++i) acknowledged(rank, receipt.tags[i]);
+  r.owes = r.owes || count > 0;
   while (!r.told.empty() && static_cast<std::int32_t>(receipt.confirmed - r.told_from) > 0) {
     r.told.pop_front();
     ++r.told_from;

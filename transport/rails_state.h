@@ -90,6 +90,8 @@ struct Rails::State {
       // Receipts of the peer.
       std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
       std::uint64_t heard = 0;  // bit i: number heard_all_below + i
+      bool owes = false;        // the peer keeps tags until those that came are confirmed
+      std::int64_t waits_since = 0;  // with something to tell or to confirm; 0: with nothing
     };
     std::array<Receipts, Receipt::kStreams> receipts;
     bool urgent = false;  // somebody waits for an untold long one
@@ -199,6 +201,7 @@ struct Rails::State {
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail, Receipt::Stream stream);
   void send_urgent_receipts();
+  void send_late_receipts(Rank rank, int rail, std::int64_t now);
   void acknowledged(Rank rank, std::uint64_t tag);
   void report(Slot& slot);
   void finish_send(std::uint32_t s);

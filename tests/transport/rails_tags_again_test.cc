@@ -45,5 +45,51 @@ TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
   }
 }
 
+void some(Job& job, int n, std::size_t bytes, double from_us) {
+  for (int i = 0; i < n; ++i) job.message(0, 1, 0, bytes, from_us + i * 1000, from_us + i * 1000);
+}
+
+// Few short messages among many long ones: their receipts must not wait until there are many.
+TEST(RailsTagsAgain, AFewShortMessagesAreNotSentAgainMuchLater) {
+  for (const int few : {1, 5, 29}) {
+    SCOPED_TRACE(::testing::Message() << few << " short messages");
+    Setting s;
+    s.tags = 512;
+    Job job(s);
+    some(job, few, 100, 1000);
+    some(job, 600, 30'000, 1'000'000);
+    job.at_time(1'900'000, [&] { EXPECT_TRUE(job.of(0).settled()) << "its copies are kept"; });
+    job.at_time(2'000'000, [&] { job.rails().fabric().cut(1, 0); });
+    some(job, 20, 30'000, 2'100'000);
+    some(job, 600, 100, 3'000'000);
+    const bool over = job.run(60e6);
+    if (HasFailure()) return;
+    if (!over) job.print();
+    ASSERT_TRUE(over);
+    job.check();
+    EXPECT_EQ(job.of(0).counters().taken_out, 1u);
+  }
+}
+
+// Messages that go one way only: the receiver must be told that its receipts were heard, or it says
+// of later messages, when a rail fails, that it has them.
+TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
+  for (int lost = 0; lost < 10; ++lost) {
+    SCOPED_TRACE(::testing::Message() << "message " << lost);
+    Setting s;
+    s.tags = 512;
+    Job job(s);
+    some(job, 300, 100, 1000);
+    some(job, 400, 30'000, 1'000'000);  // from the 213th on with tags of the first ones
+    job.at_time(1'300'010 + lost * 1000, [&] { job.rails().fabric().cut(1, 0); });
+    const bool over = job.run(60e6);
+    if (HasFailure()) return;
+    if (!over) job.print();
+    ASSERT_TRUE(over);
+    job.check();
+    EXPECT_EQ(job.of(0).counters().taken_out, 1u);
+  }
+}
+
 }  // namespace
 }  // namespace weft
