@@ -71,6 +71,7 @@ std::uint32_t Rails::State::take(Use use) {
   slot.use = use;
   slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
   slot.rail = slot.hold = slot.want = -1;
+  slot.younger = kNone;
   return s;
 }
 
@@ -108,11 +109,36 @@ void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept 
         slot.t.head = &slot.head;
       }
     }
-    p.sends.set(t.tag, s);
-    ++retained;
+    keep_send(p, s);
     place(s, out_rail(p, slot));
   }
   flush_posts();
+}
+
+void Rails::State::keep_send(Peer& p, std::uint32_t s) {
+  const std::uint64_t tag = slots[s]->t.tag;
+  std::uint32_t last = kNone;
+  for_each_send(p.sends.find(tag), [&](std::uint32_t one) { last = one; });
+  if (last == kNone)
+    p.sends.set(tag, s);
+  else
+    slots[last]->younger = s;
+  ++retained;
+}
+
+void Rails::State::forget_send(std::uint32_t s) {
+  const Slot& slot = *slots[s];
+  TagTable& sends = peer(slot.t.peer).sends;
+  const std::uint32_t oldest = sends.find(slot.t.tag);
+  if (oldest != s)
+    for_each_send(oldest, [&](std::uint32_t one) {
+      if (slots[one]->younger == s) slots[one]->younger = slot.younger;
+    });
+  else if (slot.younger != kNone)
+    sends.set(slot.t.tag, slot.younger);
+  else
+    sends.erase(slot.t.tag);
+  --retained;
 }
 
 // Hands a message to a lane, where that is up; else it waits.
@@ -183,9 +209,13 @@ void Rails::State::place_waiting(Rank rank) {
     Slot& slot = *slots[s];
     if (slot.t.peer != rank || slot.rail >= 0 || slot.hold >= 0) continue;
     if (slot.use == Use::kSend && !slot.acked) {
-      ++counters.replayed;
-      counters.replayed_bytes += slot.t.bytes;
-      place(s, out_rail(p, slot));
+      for_each_send(p.sends.find(slot.t.tag), [&](std::uint32_t one) {
+        Slot& send = *slots[one];
+        if (send.rail >= 0 || send.hold >= 0 || send.acked) return;
+        ++counters.replayed;
+        counters.replayed_bytes += send.t.bytes;
+        place(one, out_rail(p, send));
+      });
     } else if (slot.use == Use::kRecv) {
       place(s, in_rail(p, slot));
     }
@@ -323,10 +353,7 @@ void Rails::State::cancel(std::uint32_t id_high) noexcept {
       inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
                                                                  << kIndexBits);
     unplace(slot);
-    if (slot.use == Use::kSend) {
-      peer(slot.t.peer).sends.erase(slot.t.tag);
-      --retained;
-    }
+    if (slot.use == Use::kSend) forget_send(s);
     free(s);
   }
   for (Face& face : faces) {

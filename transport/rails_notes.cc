@@ -172,12 +172,14 @@ void Rails::State::say_move(Rank rank) {
   Peer& p = peer(rank);
   std::string body(1, 'E');
   std::size_t tags = 0;
-  p.sends.for_each([&](std::uint64_t tag, std::uint32_t s) {
-    const Slot& slot = *slots[s];
-    if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
-    put(body, tag);
-    put(body, static_cast<std::uint8_t>(slot.rail));
-    if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
+  p.sends.for_each([&](std::uint64_t tag, std::uint32_t oldest) {
+    for_each_send(oldest, [&](std::uint32_t s) {
+      const Slot& slot = *slots[s];
+      if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
+      put(body, tag);
+      put(body, static_cast<std::uint8_t>(slot.rail));
+      if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
+    });
   });
   std::string head(1, 'M');
   for (const Table& table : p.out) put(head, table);

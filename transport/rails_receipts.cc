@@ -119,11 +119,10 @@ void Rails::State::receipt_came(const Slot& slot) {
 }
 
 void Rails::State::acknowledged(Rank rank, std::uint64_t tag) {
-  Peer& p = peer(rank);
-  const std::uint32_t s = p.sends.find(tag);
-  if (s == TagTable::kNone) return;  // given up
+  std::uint32_t s = peer(rank).sends.find(tag);
+  while (s != kNone && slots[s]->acked) s = slots[s]->younger;
+  if (s == kNone) return;  // given up
   Slot& slot = *slots[s];
-  if (slot.acked) return;
   slot.acked = true;
   if (!slot.busy) finish_send(s);
 }
@@ -143,8 +142,7 @@ void Rails::State::finish_send(std::uint32_t s) {
   Peer& p = peer(rank);
   unplace(slot);
   if (!slot.reported) complete(slot, Code::kOk);
-  p.sends.erase(slot.t.tag);
-  --retained;
+  forget_send(s);
   const bool counts = large(slot.t);
   free(s);
   if (counts && ++p.large % options.balance_every == 0) spread(rank, Why::kRates);

@@ -55,6 +55,7 @@ struct Rails::State {
     std::int8_t hold = -1;  // kSend: it was on this lane, whose fate is not settled
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
+    std::uint32_t younger = kNone;  // kSend: the next one with the same tag
     std::uint16_t nonce = 0;   // rises with every use below: tells old completions from new ones
     Receipt::Stream stream = Receipt::kShort;  // kReceiptIn
     std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its stream; kReceiptOut, in `unsent`
@@ -134,7 +135,7 @@ struct Rails::State {
   struct Peer {
     std::vector<Lane> lanes;
     std::vector<Path> paths;
-    TagTable sends;                                                             // slot by tag
+    TagTable sends;  // slot by tag; the oldest, where a sender is so far ahead that tags come again
     std::vector<Table> out, in;                                                 // by home
     std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
     std::uint64_t large = 0;  // large messages sent so far
@@ -173,6 +174,13 @@ struct Rails::State {
   void free(std::uint32_t s);
   void place(std::uint32_t s, int rail);
   void place_waiting(Rank rank);
+  void keep_send(Peer& p, std::uint32_t s);
+  void forget_send(std::uint32_t s);
+  // f(slot), of the messages of that tag, the oldest first. It may not end any of them.
+  template <class F>
+  void for_each_send(std::uint32_t oldest, F f) {
+    for (; oldest != kNone; oldest = slots[oldest]->younger) f(oldest);
+  }
   void flush_posts();
   void unplace(Slot& slot);
   void expect_no_more(Slot& slot) {

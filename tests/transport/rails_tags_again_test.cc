@@ -91,5 +91,43 @@ TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
   }
 }
 
+// A rank that only sends may be ahead by so many collectives that several messages of one tag are
+// under way. Each has its own receipt.
+TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
+  Setting s;
+  s.tags = 16;
+  Job job(s);
+  for (int i = 0; i < 64; ++i) job.message(0, 1, 0, 100, 1000 + i * 10, 100'000 + i * 100);
+  job.at_time(900'000, [&] { EXPECT_TRUE(job.of(0).settled()) << "copies are kept"; });
+  job.at_time(1'000'000, [&] { job.rails().fabric().cut(1, 0); });
+  some(job, 64, 30'000, 1'000'000);
+  some(job, 64, 100, 2'000'000);
+  const bool over = job.run(60e6);
+  if (HasFailure()) return;
+  if (!over) job.print();
+  ASSERT_TRUE(over);
+  job.check();
+}
+
+// And when their rail fails, they go again in their order.
+TEST(RailsTagsAgain, SeveralMessagesOfATagGoAgainInTheirOrder) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Setting s;
+    s.seed = seed;
+    s.tags = 16;
+    Job job(s);
+    for (int i = 0; i < 60; ++i) job.message(0, 1, 0, 100, i, i);  // so slots are free in any order
+    for (int i = 0; i < 64; ++i) job.message(0, 1, 0, 100, 100'000 + i * 1000, 300'000 + i * 100);
+    job.at_time(130'000, [&] { job.rails().fabric().cut(1, 0); });
+    const bool over = job.run(60e6);
+    if (HasFailure()) return;
+    if (!over) job.print();
+    ASSERT_TRUE(over);
+    job.check();
+    EXPECT_EQ(job.of(0).counters().taken_out, 1u);
+  }
+}
+
 }  // namespace
 }  // namespace weft
