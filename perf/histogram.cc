@@ -52,8 +52,10 @@ double Histogram::deviation() const {
 
 std::int64_t Histogram::percentile(double p) const {
   if (count_ == 0) return 0;
-  const double wanted = std::ceil(p / 100 * static_cast<double>(count_));
-  const auto rank = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(wanted), 1, count_);
+  // In integers: 99.9 / 100 * 1000 is a little more than 999.
+  const auto thousandths = static_cast<std::uint64_t>(std::llround(p * 1000));
+  const std::uint64_t wanted = (thousandths * count_ + 99999) / 100000;
+  const std::uint64_t rank = std::clamp<std::uint64_t>(wanted, 1, count_);
   std::uint64_t seen = 0;
   for (std::size_t b = 0; b < kBuckets; ++b) {
     seen += buckets_[b];

@@ -19,7 +19,7 @@ class Histogram {
   double mean() const;
   double deviation() const;  // of the whole: sqrt(mean of squares of differences to the mean)
   // The smallest value that p percent of all do not exceed, rounded up to the end of its bucket,
-  // but never beyond max(). 0 < p <= 100.
+  // but never beyond max(). 0 < p <= 100, to a thousandth.
   std::int64_t percentile(double p) const;
 
  private:

@@ -56,6 +56,16 @@ TEST(Histogram, PercentilesAreWithinOneIn256) {
   }
 }
 
+// 99.9 / 100 * 1000 rounds to more than 999: the one worst value of a thousand is not among them.
+TEST(Histogram, PercentilesThatFallOnAValueAreThatValue) {
+  for (const std::int64_t whole : {1000, 5000, 10000, 100000}) {
+    Histogram h;
+    for (std::int64_t i = 0; i < whole; ++i) h.add(i < whole / 1000 * 999 ? 100 : 400);
+    EXPECT_EQ(h.percentile(99.9), 100) << whole;
+    EXPECT_EQ(h.percentile(99.99), 400) << whole;
+  }
+}
+
 TEST(Histogram, ADeviationBelowAMicrosecondSurvivesLargeTimes) {
   Histogram h;
   for (int i = 0; i < 1000; ++i) h.add(1'000'000'000 + (i % 2 == 0 ? 100 : -100));
