@@ -5,9 +5,10 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "topo/status.h"
@@ -30,17 +31,24 @@ std::int64_t most_sent_by_a_host(const std::vector<LabPort>& ports) {
 }  // namespace
 
 double lab_gbps_of(const std::string& rate) {
-  static const std::regex pattern("([0-9]+\\.?[0-9]*)([kmg]?)bit", std::regex::icase);
-  std::smatch match;
-  if (!std::regex_match(rate, match, pattern) || std::stod(match[1]) <= 0) {
-    throw Error(fmt::format("--rate {}: write it like 400mbit, 1gbit or 400mbit,100mbit", rate));
+  constexpr double kLargestGbps = 10000;
+  double number = 0;
+  const char* const end = rate.data() + rate.size();
+  const auto [rest, error] =
+      std::from_chars(rate.data(), end, number, std::chars_format::fixed);
+  std::string unit(rest, end);
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const double gbps = number * (unit == "bit"    ? 1e-9
+                                : unit == "kbit" ? 1e-6
+                                : unit == "mbit" ? 1e-3
+                                : unit == "gbit" ? 1.0
+                                                 : 0.0);
+  if (error != std::errc() || !(gbps > 0 && gbps <= kLargestGbps)) {
+    throw Error(fmt::format(
+        "--rate {}: write it like 400mbit, 1gbit or 400mbit,100mbit, at most {} gbit", rate,
+        kLargestGbps));
   }
-  const std::string unit = match[2];
-  const double scale = unit.empty()                 ? 1e-9
-                       : unit == "k" || unit == "K" ? 1e-6
-                       : unit == "m" || unit == "M" ? 1e-3
-                                                    : 1.0;
-  return std::stod(match[1]) * scale;
+  return gbps;
 }
 
 std::vector<std::string> split_list(const std::string& list) {

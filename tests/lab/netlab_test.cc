@@ -164,9 +164,13 @@ TEST_F(Netlab, RefusesWhatMakesNoSense) {
   EXPECT_EQ(run(kNetlab + "--rails 2 --rate 1gbit,2gbit,3gbit -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--use nosuchlab -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--counters /no/such/folder/x.json -- true").exit_code, 4);
-  const Output rate = run(kNetlab + "--rate fast -- true");
-  EXPECT_EQ(rate.exit_code, 4);
-  EXPECT_THAT(rate.text, HasSubstr("--rate fast"));
+  const std::string digits(50000, '4');
+  for (const std::string& bad : {std::string("fast"), std::string("400"), std::string("-1mbit"),
+                                 std::string("0mbit"), std::string("infbit"), digits + "mbit"}) {
+    const Output rate = run(kNetlab + "--rate " + bad + " -- true");
+    EXPECT_EQ(rate.exit_code, 4) << bad.substr(0, 20);
+    EXPECT_THAT(rate.text, HasSubstr("--rate " + bad + ": write it like"));
+  }
 }
 
 TEST_F(Netlab, RanksAreToldWhoTheyAre) {
