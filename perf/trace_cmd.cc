@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <limits>
@@ -41,13 +42,24 @@ json read_trace(const std::string& path) {
   return trace;
 }
 
+// Of a number that is too large for its type anything might come out.
+std::int64_t integer(const json& about, const char* key, std::int64_t most,
+                     const std::string& path) {
+  const json& value = about.at(key);
+  if (!value.is_number_integer() || value < 0 || value > most)
+    throw Error(fmt::format("{} is a damaged trace: {} {}: no number from 0 to {}", path, key,
+                            value.dump(-1, ' ', false, json::error_handler_t::replace), most));
+  return value;
+}
+
 // Its events and what it is about, into all; throws json::exception where a field is not as a trace
 // has it.
 void merge_one(const std::string& path, json& all, std::set<int>& ranks, double& first,
                double& uncertain) {
   json trace = read_trace(path);
   const json& about = trace["otherData"];
-  const int rank = about.value("rank", -1);
+  const auto rank = static_cast<int>(
+      integer(about, "rank", std::numeric_limits<int>::max(), path));
   if (!ranks.insert(rank).second)
     throw Error(
         fmt::format("{} is another trace of rank {}: give one file of each rank of one "
@@ -59,8 +71,10 @@ void merge_one(const std::string& path, json& all, std::set<int>& ranks, double&
     std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
                  rank);
   uncertain = std::max(uncertain, unsure);
-  if (const auto dropped = about.value("dropped", 0); dropped > 0)
-    std::fprintf(stderr, "weft trace: rank %d left out its last %d events\n", rank, dropped);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto dropped = about.contains("dropped") ? integer(about, "dropped", kMost, path) : 0;
+  if (dropped > 0)
+    fmt::print(stderr, "weft trace: rank {} left out its last {} events\n", rank, dropped);
   for (json& event : trace["traceEvents"]) {
     if (event.contains("ts")) {
       const double ts = event["ts"].get<double>() - ahead;

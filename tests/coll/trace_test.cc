@@ -148,7 +148,9 @@ TEST_F(Observed, MergingNamesTheDamagedFile) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
   std::ofstream(file("good.json")) << good << R"("rank":0}})";
   for (const char* const about : {R"("rank":"one"}})", R"("rank":1,"clock_ahead_us":[]}})",
-                                  R"("rank":1,"dropped":{}}})"}) {
+                                  R"("rank":1,"dropped":{}}})", R"("rank":1e30}})",
+                                  R"("rank":-5}})", R"("rank":99999999999}})", R"("none":1}})",
+                                  R"("rank":1,"dropped":1e30}})"}) {
     std::ofstream(file("bad.json")) << good << about;
     const Output output = run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY,
                                           file("good.json"), file("bad.json"), file("y.json")));
