@@ -166,7 +166,7 @@ int Tune::run() {
     }
     progress_.clear();
     comm_.set_algorithm(c, "auto");
-    if (world_.rank() == 0) show(c, rows);
+    if (world_.rank() == 0 && flags_.json != "-") show(c, rows);
     for (const Comparison& r : rows)
       json_.push_back({{"collective", text},
                        {"bytes", r.bytes},
@@ -178,14 +178,17 @@ int Tune::run() {
                        {"fixed_us", r.fixed_us}});
   }
   if (world_.rank() != 0 || flags_.json.empty()) return kExitOk;
-  std::ofstream out(flags_.json);
   const nlohmann::ordered_json all = {{"schema", "weft.tune/1"},
                                       {"ranks", n},
                                       {"hosts", world_.topology().nhosts()},
                                       {"rails", world_.topology().nrails()},
                                       {"transport", flags_.job.transport},
                                       {"rows", json_}};
-  if (!(out << all.dump(1) << '\n').flush())
+  if (flags_.json == "-") {
+    fmt::print("{}\n", all.dump(1));
+    return kExitOk;
+  }
+  if (std::ofstream out(flags_.json); !(out << all.dump(1) << '\n').flush())
     throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));
   return kExitOk;
 }
@@ -217,7 +220,7 @@ int tune(const TuneFlags& flags) {
   std::string folder;
   if (!launched() || job_from_environment().rank == 0) {  // who writes
     check_named_profile();
-    if (!flags.json.empty() && !std::ofstream(flags.json, std::ios::app))
+    if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
       throw Error(
           fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
     folder = folder_of_profiles();
@@ -225,7 +228,7 @@ int tune(const TuneFlags& flags) {
   return run_job("tune", flags.job, [&](World& world) {
     const int code = Tune(world, flags).run();
     const char* file = std::getenv("WEFT_PROFILE");
-    if (world.rank() == 0 && code == kExitOk)
+    if (world.rank() == 0 && code == kExitOk && flags.json != "-")
       fmt::print("the times are kept in {}\n", file && *file ? file : folder);
     return code;
   });
@@ -254,7 +257,7 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
       ->check(CLI::IsMember({"malloc", "weft"}))
       ->capture_default_str();
-  command->add_option("--json", flags->json, "also write the table to this file");
+  command->add_option("--json", flags->json, "also write the table to this file; - for stdout only");
   command->callback([flags, &exit_code] { exit_code = tune(*flags); });
 }
 

@@ -219,6 +219,18 @@ TEST(TuneCommand, LeavesOutWhatLeavesItsRail) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(TuneCommand, WritesItsReportToStandardOutput) {
+  const std::string folder = ::testing::TempDir() + fmt::format("tune_stdout_{}", getpid());
+  std::filesystem::create_directory(folder);
+  setenv("WEFT_PROFILE", (folder + "/profile.json").c_str(), 1);
+  const Outcome run =
+      weft("tune -n 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000 --json -", "");
+  setenv("WEFT_PROFILE", "off", 1);
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(run.output)["schema"], "weft.tune/1");  // and nothing else
+  std::filesystem::remove_all(folder);
+}
+
 TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
   std::string folder = ::testing::TempDir() + "tuneXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
