@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "perf/exercise.h"
 #include "perf/session.h"
@@ -110,24 +112,29 @@ namespace {
 
 using Round = std::vector<std::pair<Rank, Rank>>;
 
-// The median; of an even number the faster one of the middle. Of a link's two directions the slow
-// one is not what is usual.
-double usual_bandwidth(std::vector<double> values) {
-  for (double& v : values) v = -v;
-  return -median(values);
+// Of one link, both directions of its pairs. Usual is the slowest of the faster half, but of few
+// ranks of the share without a given one: of n ranks one takes part in 2 / n of all directions, and
+// were it bad, the median of three would be a bad one.
+PairResult typical(const std::vector<PairResult>& pairs) {
+  std::vector<double> bandwidth, latency;
+  std::set<Rank> ranks;
+  for (const PairResult& p : pairs) {
+    bandwidth.push_back(p.bandwidth_GBps);
+    latency.push_back(p.latency_us);
+    ranks.insert({p.from, p.to});
+  }
+  const std::size_t n = ranks.size(), directions = pairs.size();
+  const std::size_t share = n < 4 ? directions * (n - 2) / n : (directions + 1) / 2;
+  const std::size_t at = std::max<std::size_t>(share, 1) - 1;
+  std::sort(bandwidth.begin(), bandwidth.end(), std::greater());
+  std::sort(latency.begin(), latency.end());
+  return {kNoRank, kNoRank, pairs[0].link, latency[at], bandwidth[at]};
 }
 
-// Of the results in both directions; empty for links that have none.
-std::map<std::string, PairResult> typical(const std::vector<PairResult>& results) {
-  std::map<std::string, std::vector<double>> bandwidth, latency;
-  for (const PairResult& r : results) {
-    bandwidth[r.link].push_back(r.bandwidth_GBps);
-    latency[r.link].push_back(r.latency_us);
-  }
-  std::map<std::string, PairResult> all;
-  for (const auto& [link, values] : bandwidth)
-    all[link] = {kNoRank, kNoRank, link, median(latency[link]), usual_bandwidth(values)};
-  return all;
+std::map<std::string, std::vector<PairResult>> by_link(const std::vector<PairResult>& results) {
+  std::map<std::string, std::vector<PairResult>> links;
+  for (const PairResult& r : results) links[r.link].push_back(r);
+  return links;
 }
 
 // Both directions of each pair of the round; every rank gets all. Who has no pair waits without
@@ -164,13 +171,14 @@ std::vector<PairResult> measure_round(World& world, const std::string& transport
 }  // namespace
 
 Round out_of_line(const std::vector<PairResult>& results, const PairLimits& limits) {
-  const auto medians = typical(results);
+  std::map<std::string, PairResult> usual;
+  for (const auto& [link, all] : by_link(results)) usual[link] = typical(all);
   Round pairs;
   for (const PairResult& r : results) {
-    const PairResult& usual = medians.at(r.link);
+    const PairResult& u = usual.at(r.link);
     const std::pair pair(std::min(r.from, r.to), std::max(r.from, r.to));
-    if ((r.latency_us > limits.warn_latency * usual.latency_us ||
-         r.bandwidth_GBps < limits.warn_bandwidth * usual.bandwidth_GBps) &&
+    if ((r.latency_us > limits.warn_latency * u.latency_us ||
+         r.bandwidth_GBps < limits.warn_bandwidth * u.bandwidth_GBps) &&
         std::ranges::find(pairs, pair) == pairs.end())
       pairs.push_back(pair);
   }
@@ -215,42 +223,37 @@ std::vector<PairResult> measure_pairs(World& world, const std::string& transport
 
 std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
                               const PairLimits& limits) {
-  std::map<std::string, std::vector<PairResult>> links;
-  for (const PairResult& r : results) links[r.link].push_back(r);
   std::vector<Item> items, outliers;
-  for (const auto& [link, pairs] : links) {
-    std::vector<double> bandwidth, latency;
-    for (const PairResult& p : pairs) {
-      bandwidth.push_back(p.bandwidth_GBps);
-      latency.push_back(p.latency_us);
-    }
-    std::sort(bandwidth.begin(), bandwidth.end());
-    std::sort(latency.begin(), latency.end());
-    const double typical_bandwidth = usual_bandwidth(bandwidth), typical_latency = median(latency);
+  for (const auto& [link, pairs] : by_link(results)) {
+    const PairResult usual = typical(pairs);
+    const auto [quickest, latest] = std::ranges::minmax_element(pairs, {}, &PairResult::latency_us);
+    const auto [least, most] = std::ranges::minmax_element(pairs, {}, &PairResult::bandwidth_GBps);
     items.push_back({"pairs", link, Verdict::kPass,
                      fmt::format("{:>3} directions   {} us ({} to {})   {} GB/s ({} to {})",
-                                 pairs.size(), format_us(typical_latency), format_us(latency[0]),
-                                 format_us(latency.back()), format_GBps(typical_bandwidth),
-                                 format_GBps(bandwidth[0]), format_GBps(bandwidth.back())),
+                                 pairs.size(), format_us(usual.latency_us),
+                                 format_us(quickest->latency_us), format_us(latest->latency_us),
+                                 format_GBps(usual.bandwidth_GBps),
+                                 format_GBps(least->bandwidth_GBps),
+                                 format_GBps(most->bandwidth_GBps)),
                      "", ""});
     for (const PairResult& p : pairs) {
       const std::string subject = fmt::format("rank {} -> rank {}", p.from, p.to);
-      const double share = p.bandwidth_GBps / typical_bandwidth;
+      const double share = p.bandwidth_GBps / usual.bandwidth_GBps;
       if (share < limits.warn_bandwidth)
         outliers.push_back(
             {"pairs", subject, share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn,
-             fmt::format("{}: {} GB/s, {:.0f} % of the median {}", link,
+             fmt::format("{}: {} GB/s, {:.0f} % of the usual {}", link,
                          format_GBps(p.bandwidth_GBps), share * 100,
-                         format_GBps(typical_bandwidth)),
+                         format_GBps(usual.bandwidth_GBps)),
              "pair-slow-bandwidth",
              "compare with the other pairs of these ranks: all slow points to a host or its NIC, "
              "one slow to the path between"});
-      const double times = p.latency_us / typical_latency;
+      const double times = p.latency_us / usual.latency_us;
       if (times > limits.warn_latency)
         outliers.push_back(
             {"pairs", subject, times > limits.fail_latency ? Verdict::kFail : Verdict::kWarn,
-             fmt::format("{}: {} us, {:.1f} times the median {}", link, format_us(p.latency_us),
-                         times, format_us(typical_latency)),
+             fmt::format("{}: {} us, {:.1f} times the usual {}", link, format_us(p.latency_us),
+                         times, format_us(usual.latency_us)),
              "pair-slow-latency",
              "look for other load on these hosts, power saving, and a detour in the network"});
     }

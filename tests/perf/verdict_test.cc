@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "perf/pairs.h"
@@ -66,7 +67,7 @@ TEST(Pairs, EqualPairsPass) {
 
 TEST(Pairs, ASlowDirectionIsNamedByItsRanks) {
   auto results = alike(4);
-  results[5].bandwidth_GBps = 4;  // 40 % of the median
+  results[5].bandwidth_GBps = 4;  // 40 % of the usual
   auto items = judge_pairs(results, 12, kRealLimits);
   EXPECT_EQ(overall(items), Verdict::kWarn);
   EXPECT_EQ(items.back().subject, "rank 1 -> rank 3");
@@ -90,6 +91,23 @@ TEST(Pairs, OfTwoDirectionsTheSlowOneIsNamed) {
     EXPECT_EQ(overall(items), Verdict::kFail);
     EXPECT_EQ(items.back().subject, slow == 0 ? "rank 0 -> rank 1" : "rank 1 -> rank 0");
     EXPECT_THAT(out_of_line(results, kRealLimits), ElementsAre(std::pair(0, 1)));
+  }
+}
+
+// Of three hosts with a rank each, four of six directions are those of the slow one.
+TEST(Pairs, OfThreeRanksTheSlowOneIsNamed) {
+  for (Rank slow = 0; slow < 3; ++slow) {
+    auto results = alike(3);
+    for (PairResult& r : results) {
+      if (r.from != slow && r.to != slow) continue;
+      r.bandwidth_GBps = 0.5;
+      r.latency_us = 50;
+    }
+    const auto items = judge_pairs(results, 6, kRealLimits);
+    EXPECT_EQ(overall(items), Verdict::kFail);
+    EXPECT_EQ(std::ranges::count(items, "pair-slow-bandwidth", &Item::fault), 4) << slow;
+    EXPECT_EQ(std::ranges::count(items, "pair-slow-latency", &Item::fault), 4) << slow;
+    EXPECT_EQ(out_of_line(results, kRealLimits).size(), 2u);
   }
 }
 
