@@ -59,10 +59,13 @@ class PairSession {
     if (spec.size < 2) throw UsageError("one rank has nobody to send to: start two or more");
     // The other end may be silent as long as a size takes.
     spec.timeout = std::chrono::seconds(o_.limit_s + o_.timeout_s);
+    const auto end = std::chrono::steady_clock::now() + spec.timeout;
     try {
       job_ = connect(spec);
     } catch (const Error& e) {
       if (launched_ || spec.rank != 0) throw;
+      if (std::chrono::steady_clock::now() < end)
+        throw Error(fmt::format("{}; for both ends of a pair, -p does", e.what()));
       throw Error(fmt::format(
           "no client within {} s (--timeout and --limit together): {}; start the same command with "
           "this host's name on the other one, or give both -p",

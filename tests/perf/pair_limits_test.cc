@@ -227,6 +227,19 @@ TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
   EXPECT_THAT(out.text, AllOf(HasSubstr("client"), HasSubstr("--timeout"))) << out.text;
 }
 
+// Nobody waited for a client then, and WEFT_ROOT says nothing to a pair.
+TEST_F(PairLimits, APortThatIsTakenIsNoMissingClient) {
+  const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -p {}", kPairTest, port());
+  auto first = std::async(std::launch::async, [&] { return run(both); });
+  const std::string second = fmt::format(
+      "until ss -Hltn sport = :{} | grep -q .; do sleep 0.05; done; {}", port(), both);
+  const Output out = run(second);
+  EXPECT_EQ(out.exit_code, 4) << out.text;
+  EXPECT_THAT(out.text, AllOf(HasSubstr("in use"), HasSubstr("-p"), Not(HasSubstr("no client"))));
+  EXPECT_EQ(run(both + " 127.0.0.1").exit_code, 0);
+  EXPECT_EQ(first.get().exit_code, 0);
+}
+
 // One bit is changed of what one end sends; who compares sees it, and who does not does not.
 TEST_F(PairLimits, WrongDataIsSeen) {
   for (const std::string op : {"shm", "tcp", "ucx"}) {
