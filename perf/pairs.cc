@@ -1,6 +1,7 @@
 #include "perf/pairs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -97,15 +98,34 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
   return rounds;
 }
 
-std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b) {
+PairResult link_of(const Topology& topology, const std::string& transport, Rank a, Rank b) {
   const bool local = topology.same_host(a, b);
   const std::string by = transport != "auto" ? transport
                          : local             ? "shm"
                                              : transport_between_hosts(topology);
-  if (by == "shm") return local ? by : by + " between hosts";
-  if (local) return by + " inside a host";
-  return topology.rail(a) == topology.rail(b) ? fmt::format("{} rail {}", by, topology.rail(a))
-                                              : by + " across rails";
+  PairResult link{.from = a, .to = b};
+  link.link = by == "shm" ? (local ? by : by + " between hosts")
+              : local     ? by + " inside a host"
+                          : by + " across rails";
+  if (by == "shm" || local || topology.rail(a) != topology.rail(b)) return link;
+  const Rank low = std::min(a, b);
+  const int n = topology.nrails();
+  const int here = static_cast<int>(topology.ranks_of(topology.host(low)).size());
+  std::vector<int> rails;
+  bool known = true;
+  for (int r = 0; r < n; ++r) {
+    if (r != topology.rail(low) && (here >= n || r * here / n != topology.local(low))) continue;
+    rails.push_back(r);
+    const auto i = static_cast<std::size_t>(r);
+    const double gbps =
+        std::min(topology.place(a).rails[i].rate_gbps, topology.place(b).rails[i].rate_gbps);
+    known = known && gbps > 0;
+    link.rail_gbps += gbps;
+  }
+  if (!known) link.rail_gbps = 0;
+  link.rails = static_cast<int>(rails.size());
+  link.link = fmt::format("{} rail{} {}", by, rails.size() == 1 ? "" : "s", fmt::join(rails, ","));
+  return link;
 }
 
 namespace {
@@ -128,7 +148,10 @@ PairResult typical(const std::vector<PairResult>& pairs) {
   const std::size_t at = std::max<std::size_t>(share, 1) - 1;
   std::sort(bandwidth.begin(), bandwidth.end(), std::greater());
   std::sort(latency.begin(), latency.end());
-  return {kNoRank, kNoRank, pairs[0].link, latency[at], bandwidth[at]};
+  PairResult usual = pairs[0];
+  usual.latency_us = latency[at];
+  usual.bandwidth_GBps = bandwidth[at];
+  return usual;
 }
 
 std::map<std::string, std::vector<PairResult>> by_link(const std::vector<PairResult>& results) {
@@ -161,9 +184,11 @@ std::vector<PairResult> measure_round(World& world, const std::string& transport
   for (Rank r = 0; r < world.size(); ++r) {
     const auto theirs = nlohmann::json::parse(all[static_cast<std::size_t>(r)]);
     if (r == 0) over = theirs["over"];
-    if (theirs.contains("to"))
-      results.push_back({r, theirs["to"], link_of(world.topology(), transport, r, theirs["to"]),
-                         theirs["latency"], theirs["bandwidth"]});
+    if (!theirs.contains("to")) continue;
+    PairResult& result =
+        results.emplace_back(link_of(world.topology(), transport, r, theirs["to"]));
+    result.latency_us = theirs["latency"];
+    result.bandwidth_GBps = theirs["bandwidth"];
   }
   return results;
 }
@@ -221,11 +246,47 @@ std::vector<PairResult> measure_pairs(World& world, const std::string& transport
   return results;
 }
 
+namespace {
+
+// A rail that is slow at every host is like itself everywhere: only the others tell.
+std::vector<Item> judge_rails(const std::vector<PairResult>& links, const PairLimits& limits) {
+  std::vector<Item> items;
+  for (const PairResult& link : links) {
+    if (link.rails == 0) continue;
+    const std::string by = link.link.substr(0, link.link.find(' '));
+    const auto alike = [&](const PairResult& o) {
+      return o.rails == link.rails && o.link.starts_with(by + " ");
+    };
+    const bool rates = std::ranges::all_of(
+        links, [&](const PairResult& o) { return !alike(o) || o.rail_gbps > 0; });
+    const auto of_rate = [&](const PairResult& o) {
+      return rates ? o.bandwidth_GBps / o.rail_gbps : o.bandwidth_GBps;
+    };
+    const PairResult* best = &link;
+    for (const PairResult& other : links)
+      if (alike(other) && of_rate(other) > of_rate(*best)) best = &other;
+    const double share = of_rate(link) / of_rate(*best);
+    if (share >= limits.warn_bandwidth) continue;
+    items.push_back(
+        {"pairs", link.link, share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn,
+         fmt::format("{} GB/s, {:.0f} % of {}'s {}{}", format_GBps(link.bandwidth_GBps),
+                     share * 100, best->link, format_GBps(best->bandwidth_GBps),
+                     rates ? ", each at its rate" : ""),
+         "rail-slow",
+         "look at the switch, cables and settings of this rail; one that is meant to be slower has "
+         "a rate of its own (WEFT_RAILS=NAME:GBPS,...)"});
+  }
+  return items;
+}
+
+}  // namespace
+
 std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
                               const PairLimits& limits) {
   std::vector<Item> items, outliers;
+  std::vector<PairResult> links;
   for (const auto& [link, pairs] : by_link(results)) {
-    const PairResult usual = typical(pairs);
+    const PairResult& usual = links.emplace_back(typical(pairs));
     const auto [quickest, latest] = std::ranges::minmax_element(pairs, {}, &PairResult::latency_us);
     const auto [least, most] = std::ranges::minmax_element(pairs, {}, &PairResult::bandwidth_GBps);
     items.push_back({"pairs", link, Verdict::kPass,
@@ -259,6 +320,7 @@ std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_
     }
   }
   items.insert(items.end(), outliers.begin(), outliers.end());
+  for (Item& item : judge_rails(links, limits)) items.push_back(std::move(item));
   if (results.size() < expected)
     items.push_back({"pairs", "all pairs", Verdict::kUnknown,
                      fmt::format("{} of {} directions measured before the time was up",

@@ -17,12 +17,17 @@ struct PairResult {
   std::string link;  // what the bytes went over: "shm", "tcp rail 0", "tcp across rails"
   double latency_us = 0;
   double bandwidth_GBps = 0;
+  int rails = 0;         // how many of them are `link`; 0: none, or not always the same
+  double rail_gbps = 0;  // the rate of them together; 0: not known
 };
 
 // Every pair of n ranks once, in rounds of pairs that share no rank (circle method).
 std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 
-std::string link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
+// The link of two ranks and what is known of it, nothing measured. Large messages keep to the rail
+// of the ranks and their share of those that no rank has (WorldOptions::spread is off): "tcp rails
+// 0,1" between hosts with two rails and a rank each.
+PairResult link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
 
 // A pair is judged against what is usual of its link: the median, but of few ranks what a single
 // bad one leaves alone (of three, a third). Where hosts are emulated all pairs share the same
@@ -45,8 +50,9 @@ std::vector<std::pair<Rank, Rank>> out_of_line(const std::vector<PairResult>& re
 std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s,
                                       const PairLimits& limits);
 
-// One item per link, and one per pair that is out of line; UNKNOWN for pairs not measured
-// (`expected` directions in all).
+// One item per link, one per pair that is out of line, and one per rail that is slow as a whole next
+// to the others, at their rates where these are known; UNKNOWN for pairs not measured (`expected`
+// directions in all).
 std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
                               const PairLimits& limits);
 

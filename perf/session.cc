@@ -78,8 +78,9 @@ int run_rank(std::string_view command, const JobFlags& flags,
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
   if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
-  // Pipelines and replicas keep to their rails, and leave the others' alone.
-  if (command == "train") options.spread = false;
+  // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
+  // must use the rail that it is called by.
+  if (command == "train" || command == "validate") options.spread = false;
   if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
   const std::string launcher = job_from_environment().launcher;
   const auto world = World::from_environment(options);

@@ -111,6 +111,54 @@ TEST(Pairs, OfThreeRanksTheSlowOneIsNamed) {
   }
 }
 
+std::vector<PairResult> two_rails(double first, double second, double gbps0 = 0, double gbps1 = 0) {
+  return {{0, 2, "tcp rail 0", 5, first, 1, gbps0},  {2, 0, "tcp rail 0", 5, first, 1, gbps0},
+          {1, 3, "tcp rail 1", 5, second, 1, gbps1}, {3, 1, "tcp rail 1", 5, second, 1, gbps1},
+          {0, 1, "shm", 1, 100},                     {1, 0, "shm", 1, 100}};
+}
+
+TEST(Pairs, ARailThatIsSlowEverywhereIsNamed) {
+  EXPECT_EQ(overall(judge_pairs(two_rails(10, 9), 6, kRealLimits)), Verdict::kPass);
+  auto items = judge_pairs(two_rails(10, 4), 6, kRealLimits);
+  EXPECT_EQ(overall(items), Verdict::kWarn);
+  EXPECT_EQ(items.back().subject, "tcp rail 1");
+  EXPECT_EQ(items.back().fault, "rail-slow");
+  EXPECT_THAT(items.back().detail, HasSubstr("40 % of tcp rail 0's 10.00"));
+  items = judge_pairs(two_rails(0.5, 10), 6, kRealLimits);
+  EXPECT_EQ(overall(items), Verdict::kFail);
+  EXPECT_EQ(items.back().subject, "tcp rail 0");
+  // Of rails of unequal rates each is measured by its own.
+  EXPECT_EQ(overall(judge_pairs(two_rails(10, 2.5, 100, 25), 6, kRealLimits)), Verdict::kPass);
+  EXPECT_EQ(overall(judge_pairs(two_rails(10, 10, 100, 400), 6, kRealLimits)), Verdict::kWarn);
+}
+
+// A pair is called by the rails that its large messages use.
+TEST(Pairs, LinksNameTheirRails) {
+  const auto topology = [](int ranks_per_host, double second) {
+    Nic a, b;
+    a.name = "eth0";
+    b.name = "eth1";
+    a.rate_gbps = 100;
+    b.rate_gbps = second;
+    std::vector<Place> places;
+    for (int r = 0; r < 2 * ranks_per_host; ++r) {
+      places.emplace_back();
+      places.back().host = r < ranks_per_host ? "a" : "b";
+      places.back().rails = {a, b};
+    }
+    return Topology(std::move(places));
+  };
+  EXPECT_EQ(link_of(topology(2, 100), "auto", 0, 1).link, "shm");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", 0, 3).link, "tcp across rails");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", 3, 1).link, "tcp rail 1");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", 3, 1).rail_gbps, 100);
+  const PairResult both = link_of(topology(1, 50), "auto", 1, 0);
+  EXPECT_EQ(both.link, "tcp rails 0,1");
+  EXPECT_EQ(both.rails, 2);
+  EXPECT_EQ(both.rail_gbps, 150);
+  EXPECT_EQ(link_of(topology(1, 0), "auto", 1, 0).rail_gbps, 0) << "one of them is not known";
+}
+
 TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
   auto results = alike(4);
   EXPECT_THAT(out_of_line(results, kRealLimits), IsEmpty());
