@@ -37,7 +37,8 @@ class Embedding : public Layer<T> {
     this->first = list.size();
     list.push_back(vocabulary_table<T>("wte", shape, parallel));
     list.push_back(
-        {.logical = {"wpe", {shape.positions, shape.width}, {}}, .deviation = 0.02, .decays = true});
+        {.logical = {"wpe", {shape.positions, shape.width}, {}}, .deviation = 0.02, .decays = true,
+         .early = true});
     this->last = list.size();
   }
 
@@ -85,8 +86,8 @@ class Head : public Layer<T> {
   Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list)
       : shape_(shape), regions_{parallel}, list_(list) {
     this->first = list.size();
-    list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true});
-    list.push_back({.logical = {"norm.bias", {shape.width}, {}}});
+    list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
+    list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
     table_ = static_cast<Index>(tied_to);
     if (tied_to < 0) {
       table_ = list.size();

@@ -1,6 +1,9 @@
 #include "train/gpt_stage.h"
 
 #include <numeric>
+#include <utility>
+
+#include "train/device_operators.h"
 
 namespace weft::train {
 
@@ -62,6 +65,7 @@ typename GptStage<T>::MicroBatch& GptStage<T>::at(int microbatch) {
     micro_batches_.back()->batch.samples = options_.samples;
     micro_batches_.back()->kept.resize(layers_.size());
     micro_batches_.back()->inputs.resize(layers_.size());
+    micro_batches_.back()->early.resize(layers_.size());
   }
   return *micro_batches_[m];
 }
@@ -143,8 +147,11 @@ void GptStage<T>::bring_back(int microbatch, int unit) {
   }
 }
 
+// Gradients of a micro-batch become part of the sums together, in its W: between B and W others may
+// come, more or fewer of them with other numbers of replicas.
 template <class T>
-Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad) {
+Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad,
+                                           bool with_weights) {
   const auto u = static_cast<std::size_t>(unit);
   const bool is_head = last() && u + 1 == layers_.size(), is_embedding = first() && unit == 0;
   if (!is_head && !is_embedding) store_->want_weights(unit);
@@ -152,7 +159,15 @@ Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> gr
   store_->want_gradients(unit);
   if (ties(unit)) store_->want_gradients(0);
   if (recomputes(unit)) layers_[u]->forward(std::move(m.inputs[u]), m.batch, m.kept[u]);
+  std::vector<std::pair<Parameter<T>*, T*>> sums;
+  for (std::size_t i = units_[u].first; i < units_[u].last; ++i) {
+    Parameter<T>& p = parameters_[i];
+    if (with_weights || !p.early) continue;
+    m.early[u].push_back(Tensor<T>::zeros(p.logical.count(), Use::kGradients));
+    sums.emplace_back(&p, std::exchange(p.gradient, m.early[u].back().data()));
+  }
   grad = layers_[u]->backward_input(std::move(grad), m.batch, m.kept[u]);
+  for (const auto& [p, sum] : sums) p->gradient = sum;
   if (!is_embedding) store_->release_weights(unit);
   if (ties(unit)) store_->release_weights(0);
   return grad;
@@ -164,6 +179,13 @@ void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
   store_->want_gradients(unit);
   if (ties(unit)) store_->want_gradients(0);
   layers_[u]->backward_weight(m.batch, m.kept[u]);
+  auto early = m.early[u].begin();
+  for (std::size_t i = units_[u].first; early != m.early[u].end(); ++i)
+    if (parameters_[i].early) {
+      add(parameters_[i].gradient, early->data(), early->count());
+      ++early;
+    }
+  m.early[u].clear();
   store_->gradients_done(unit);
 }
 
@@ -183,7 +205,7 @@ void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_i
   Tensor<T> grad = arrived(grad_output, output_count());
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
     bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad));
+    grad = unit_backward_input(unit, m, std::move(grad), false);
   }
   if (!first()) copy(grad_input, grad.data(), grad.count());
 }
@@ -201,7 +223,7 @@ void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) 
   Tensor<T> grad = arrived(grad_output, output_count());
   for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
     bring_back(microbatch, unit);
-    grad = unit_backward_input(unit, m, std::move(grad));
+    grad = unit_backward_input(unit, m, std::move(grad), true);
     unit_backward_weight(unit, m);
   }
   if (!first()) copy(grad_input, grad.data(), grad.count());

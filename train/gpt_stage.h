@@ -73,6 +73,7 @@ class GptStage : public Stage<T> {
     Batch batch;
     std::vector<Kept<T>> kept;      // by unit
     std::vector<Tensor<T>> inputs;  // by unit, where it is computed again
+    std::vector<Kept<T>> early;     // by unit, of Parameter::early, where W is not part of B
   };
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;
@@ -80,7 +81,7 @@ class GptStage : public Stage<T> {
   void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
-  Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad);
+  Tensor<T> unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad, bool with_weights);
   void unit_backward_weight(int unit, MicroBatch& m);
 
   const GptShape shape_;

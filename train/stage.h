@@ -50,6 +50,7 @@ struct Parameter {
   bool ones = false;
   bool decays = false;    // weight decay: matrices only
   bool tied_copy = false; // a second copy of a tensor that another stage owns
+  bool early = false;     // its gradient is made by backward_input(), not by backward_weight()
   std::size_t offset = 0; // in the stage's flat weights
   T* value = nullptr;     // logical.count() elements
   T* gradient = nullptr;

@@ -55,6 +55,28 @@ TEST(Deterministic, EveryAlgorithmAndTwoHosts) {
   }
 }
 
+// Where a micro-batch's gradients are made in two passes, with another one's between them, too.
+TEST(Deterministic, SchedulesThatReorder) {
+  for (const std::string schedule : {"interleaved", "zero-bubble"})
+    for (const bool tied : {true, false}) {
+      const auto of = [&](int dp, int zero) {
+        TrainOptions o = deterministic(dp, zero);
+        o.mesh.pipeline = 2;
+        o.schedule = schedule;
+        o.chunks = schedule == "interleaved" ? 2 : 1;
+        o.model.tied = tied;
+        return run(o);
+      };
+      const Result one = of(1, 0);
+      for (const int dp : {2, 4})
+        for (const int zero : {0, tied ? 1 : 2}) {
+          const Result r = of(dp, zero);
+          EXPECT_EQ(one.losses, r.losses) << schedule << " dp " << dp << " ZeRO " << zero;
+          EXPECT_EQ(one.weights, r.weights) << schedule << " dp " << dp << " ZeRO " << zero;
+        }
+    }
+}
+
 // Without the mode bits do differ: the test above can fail.
 TEST(Deterministic, OnlyInThatMode) {
   TrainOptions o = deterministic(8, 0, "ring");
