@@ -80,6 +80,12 @@ void check(const TrainOptions& o, Rank me) {
                         "would depend on --dp; use --untied or --zero 1",
                         o.zero, o.mesh.pipeline));
     }
+    // Nobody would add up the gradients of a tied embedding's two copies: see Mesh::ends.
+    if (o.chunks > 1 && o.mesh.pipeline == 1)
+      throw Error(
+          fmt::format("--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
+                      "stages; leave it out, or say --pp 2 or more",
+                      o.chunks));
   } catch (const Error& e) {
     throw UsageError(e.what());
   }

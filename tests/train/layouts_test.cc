@@ -208,6 +208,9 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
   o = small();
   o.deterministic = true, o.zero = 2, o.chunks = 2, o.schedule = "interleaved";
   refused(o, "use --untied or --zero 1");
+  o = small();
+  o.chunks = 2, o.schedule = "interleaved";
+  refused(o, "--chunks 2 with --pp 1");
 }
 
 // A scale that fp32 cannot hold: steps are skipped and the scale halves until they are not, then
