@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "train/pipeline_simulator.h"
 #include "train/plan.h"
@@ -69,14 +70,16 @@ std::vector<std::string> find_mistakes(const Plan& plan) {
         fmt::format("ZeRO 3 gathers the weights for every micro-batch: {:.2f} GB per step "
                     "and GPU, with one micro-batch {:.2f} GB",
                     l.dp_bytes / 1e9, l.dp_bytes / 1e9 * 3 / (2.0 * l.microbatches + 1)));
-  if (state < 0.5 * c.gpu_memory && std::max(plan.wanted.tp, 1) * std::max(plan.wanted.pp, 1) > 1) {
+  // As many sequences in as many steps: where they can be shared out at all.
+  if (state < 0.5 * c.gpu_memory && plan.wanted.batch % c.gpus == 0 &&
+      std::max(plan.wanted.tp, 1) * std::max(plan.wanted.pp, 1) > 1) {
     Layout simple = l;
-    simple.dp = l.tp * l.pp * l.dp;
+    simple.dp = c.gpus;
     simple.tp = simple.pp = simple.chunks = 1;
     simple.schedule = "1f1b";
-    const int per_rank = std::max(1, plan.wanted.batch / simple.dp);
-    simple.microbatch = std::min(l.microbatch, per_rank);
-    simple.microbatches = std::max(1, per_rank / simple.microbatch);
+    const int per_rank = plan.wanted.batch / simple.dp;
+    simple.microbatch = std::gcd(l.microbatch, per_rank);
+    simple.microbatches = per_rank / simple.microbatch;
     simple = predict(model, c, simple);
     all.push_back(
         fmt::format("the model fits one GPU ({:.1f} GB of state): data parallelism over {} "

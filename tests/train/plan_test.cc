@@ -309,6 +309,10 @@ TEST(Mistakes, EachIsNamedWithItsPrice) {
   w = {};
   w.tp = 4;
   EXPECT_THAT(mistakes(known_model("gpt2"), c, w), HasSubstr("the model fits one GPU"));
+  for (const int batch : {4, 12}) {  // nothing that 8 GPUs could share
+    w.batch = batch;
+    EXPECT_THAT(mistakes(known_model("gpt2"), c, w), Not(HasSubstr("the model fits one GPU")));
+  }
   w = {};
   w.pp = 8;
   w.tp = 1;
