@@ -50,6 +50,7 @@ struct SpiralResult {
   int first = 0;                      // iterations that were done when it began
   std::string path;                   // of the checkpoint that it went on from
   std::vector<std::string> left_out;  // newer ones that were damaged (on rank 0)
+  std::vector<std::string> differs;   // what its run had otherwise, where that counts
   double seconds = 0;
   double waited_s = 0;  // of this rank, in synchronisation
   ServerReport server;  // on rank 0, with a parameter server

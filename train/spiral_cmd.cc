@@ -101,6 +101,8 @@ int run_spiral_command(const JobFlags& job, const SpiralFlags& flags, const Rest
     if (me != 0) return kExitOk;
     for (const std::string& why : result.left_out)
       fmt::print(stderr, "weft train: warning: left out: {}\n", why);
+    for (const std::string& what : result.differs)
+      fmt::print(stderr, "weft train: warning: {}\n", what);
     if (result.first > 0) fmt::print("# went on after step {} of {}\n", result.first, result.path);
     fmt::print("{}", train::to_text(result, o));
     write(to_json(result, o));

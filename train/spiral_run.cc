@@ -124,6 +124,16 @@ class Run {
     result_.first = loaded.step;
     result_.path = loaded.path;
     result_.left_out = loaded.left_out;
+    if (!loaded.extra.is_object()) return;
+    const auto compare = [&](const char* flag, const char* name, auto mine) {
+      const auto theirs = loaded.extra.value(name, mine);
+      if (theirs != mine)
+        result_.differs.push_back(fmt::format(
+            "--{} is {}, but {} was written with {}: the curve is not that of one run", flag, mine,
+            loaded.path, theirs));
+    };
+    compare("seed", "seed", o_.seed);  // of the points, too
+    compare("lr", "rate", o_.rate);
   }
 
   void save(int iteration) {
@@ -131,7 +141,8 @@ class Run {
       comm_.broadcast(net().weights.data(), net().weights.data(), net().size(), DType::kFloat64, 0)
           .check();
     save_checkpoint(checkpoint_, o_.save, iteration, pieces(net()),
-                    {{"model", "spiral"}, {"seed", o_.seed}}, {.keep = o_.keep});
+                    {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}},
+                    {.keep = o_.keep});
   }
 
   void before(int iteration) {

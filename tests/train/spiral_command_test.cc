@@ -19,6 +19,7 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Output train(const std::string& arguments) {
   return run(std::string("timeout 60 ") + WEFT_BINARY + " train " + arguments);
@@ -146,6 +147,20 @@ TEST(SpiralCommand, GoesOnAfterARankWasKilled) {
   // Asynchronous: not the same, but it goes on.
   loss("--sync ps-async -n 3 --restart 1 --kill 2:250" + save());
   EXPECT_THAT(o.text, HasSubstr("went on after step 200 of"));
+}
+
+// Another seed is other points, too.
+TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
+  const testing::TemporaryFolder folder;
+  const std::string save = " --save " + folder / "save";
+  EXPECT_EQ(train("--model spiral -n 2 --steps 20" + save).exit_code, 0);
+  EXPECT_THAT(train("--model spiral -n 2 --steps 22 --resume" + save).text,
+              Not(HasSubstr("warning")));
+  const Output o = train("--model spiral -n 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("warning: --seed is 3, but " + folder / "save/step-000000"));
+  EXPECT_THAT(o.text, HasSubstr("was written with 24: the curve is not that of one run"));
+  EXPECT_THAT(o.text, HasSubstr("warning: --lr is 0.5, but "));
 }
 
 TEST(SpiralCommand, RefusesWhatCannotBe) {
