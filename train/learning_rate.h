@@ -43,12 +43,13 @@ class LossScaler {
     good_ = good_steps;
     skipped_ = skipped;
   }
+  void skip() { ++skipped_; }  // where nothing is scaled
   // norm: of the scaled gradients, of all ranks. True: take the step.
   bool step(double norm) {
     if (!std::isfinite(norm)) {
       scale_ = std::max(1.0, scale_ / 2);
       good_ = 0;
-      ++skipped_;
+      skip();
       return false;
     }
     if (++good_ % growth_steps_ == 0) scale_ *= 2;

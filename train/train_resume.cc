@@ -26,6 +26,14 @@ Settings settings_of(const Checkpoint& c) {
   return there ? settings_of(c.extra.at("options").get<std::string>()) : Settings();
 }
 
+// The learning rate that a run with these settings has at that step.
+double rate_at(const Settings& s, int step) {
+  const auto number = [&](const char* name) { return std::stod(s.at(name)); };
+  const RateSchedule rate{number("lr"), static_cast<int>(number("warm-up")), number("start"),
+                          static_cast<int>(number("steps")), number("floor")};
+  return rate.at(step);
+}
+
 std::string optimizer(const std::string& adam) { return adam == "true" ? "adamw" : "sgd"; }
 
 // Why this checkpoint is not for these options, or nothing.
@@ -46,10 +54,10 @@ nlohmann::json describe_run(const TrainOptions& options, const Text& text,
                             const LossScaler& scaler) {
   nlohmann::json run = {{"options", describe(options)},
                         {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}}};
-  if (options.loss_scale > 0)
-    run["loss_scale"] = {{"scale", scaler.scale()},
-                         {"good_steps", scaler.good_steps()},
-                         {"skipped_steps", scaler.skipped()}};
+  // Also where nothing is scaled: steps are skipped there too, and a later run may scale again.
+  run["loss_scale"] = {{"scale", scaler.scale()},
+                       {"good_steps", scaler.good_steps()},
+                       {"skipped_steps", scaler.skipped()}};
   return run;
 }
 
@@ -71,7 +79,9 @@ Checkpoint load_run(Communicator comm, const std::string& folder,
 void restore(const Checkpoint& from, LossScaler& scaler) {
   if (!from.extra.is_object() || !from.extra.contains("loss_scale")) return;
   const auto& state = from.extra.at("loss_scale");
-  scaler.restore(state.at("scale"), state.at("good_steps"), state.value("skipped_steps", 0));
+  const double scale = state.at("scale");  // 0: nothing was scaled
+  scaler.restore(scale > 0 ? scale : scaler.scale(), state.at("good_steps"),
+                 state.value("skipped_steps", 0));
 }
 
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
@@ -79,7 +89,7 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
   constexpr const char* kOtherCurve = "the curve is not that of one run";
   std::vector<std::string> all;
   const auto differ = [&](const char* flag, const std::string& mine, const std::string& theirs,
-                          const char* then) {
+                          const std::string& then) {
     all.push_back(fmt::format("--{} is {}, but {} was written with {}: {}", flag, mine, from.path,
                               theirs, then));
   };
@@ -89,6 +99,14 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
     if (it != theirs.end() && it->second != mine.at(name))
       differ(name, mine.at(name), it->second, kOtherCurve);
   }
+  // More steps are no other curve where the rate has not begun to fall.
+  const auto same = [&](const char* name) {
+    return theirs.contains(name) && theirs.at(name) == mine.at(name);
+  };
+  if (theirs.contains("steps") && !same("steps") && same("lr") && same("warm-up"))
+    if (const double was = rate_at(theirs, from.step), is = rate_at(mine, from.step); was != is)
+      differ("steps", mine.at("steps"), theirs.at("steps"),
+             fmt::format("the learning rate goes from {:.3g} to {:.3g}", was, is));
   const auto scale = theirs.find("loss-scale");
   if (options.loss_scale > 0 && scale != theirs.end() && scale->second != "0" &&
       scale->second != mine.at("loss-scale"))

@@ -21,7 +21,8 @@ template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
                     const std::vector<Piece<T>>& pieces, const TrainOptions& options);
 
-// Sets the scale to that of the checkpoint; one that says none leaves it.
+// Sets the scale to that of the checkpoint; one that says none leaves it. Steps that were skipped
+// count on.
 void restore(const Checkpoint& from, LossScaler& scaler);
 
 // What differs from the run that wrote it, as warnings: the run goes on, along another curve.

@@ -279,8 +279,10 @@ StepReport Trainer<T>::step() {
   const double scaled = report.loss_scale = loss_scale();
   if (options_.deterministic) numbers[total] = exact_squares();
   report.norm = std::sqrt(numbers[total]) / scaled;
-  report.skipped =
-      options_.loss_scale > 0 ? !scaler_.step(report.norm) : !std::isfinite(report.norm);
+  if (options_.loss_scale > 0)
+    report.skipped = !scaler_.step(report.norm);
+  else if ((report.skipped = !std::isfinite(report.norm)))
+    scaler_.skip();
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);

@@ -252,6 +252,39 @@ TEST(Layouts, LossScaling) {
   EXPECT_EQ(one.losses, scaled.losses);
 }
 
+// A step that is skipped where nothing is scaled is no update either.
+TEST(Layouts, TheFirstUpdateAfterASkippedStepIsAdamsFirst) {
+  TrainOptions o = layout(2, 1, 1);
+  o.optimizer.decay = 0;
+  o.rate.warm_up = 0;
+  set_operator_threads(1);
+  const Text data = text();
+  testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    const auto first_position = [&](float value) {
+      for (auto& piece : trainer.pieces())
+        if (piece.logical.name == "wpe" && piece.begin == 0)
+          std::swap(*piece.data, value);
+      trainer.restored();
+      return value;
+    };
+    const float before = first_position(INFINITY);
+    EXPECT_TRUE(trainer.step().skipped);
+    first_position(before);
+    const auto weights = trainer.collect();
+    const StepReport r = trainer.step();
+    ASSERT_FALSE(r.skipped);
+    const auto after = trainer.collect();
+    double most = 0;
+    for (const auto& [name, values] : weights)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        most = std::max(most, std::abs(double{after.at(name)[i]} - values[i]));
+    if (world.rank() == 0) {
+      EXPECT_NEAR(most, r.rate, 0.01 * r.rate);
+    }
+  });
+}
+
 // A rank with another value is named, on every rank, and nobody waits: not even for an update that
 // would be another one there.
 TEST(Layouts, RanksThatDifferAreNamed) {

@@ -33,6 +33,22 @@ TEST(TrainResume, TheLossScaleGoesOn) {
   EXPECT_EQ(next.scale(), 2048);  // the third good step
 }
 
+// A run in between that scales nothing keeps the scale, and says what it skipped itself.
+TEST(TrainResume, SkippedStepsCountOnWhereNothingIsScaled) {
+  const TrainOptions o;
+  const Text text("abc", "text");
+  LossScaler scaled(2048), plain(o.loss_scale), next(4096);
+  scaled.step(std::numeric_limits<double>::infinity());
+  restore(saved_by(o, text, scaled), plain);
+  plain.skip();
+  restore(saved_by(o, text, plain), next);
+  EXPECT_EQ(next.skipped(), 2);
+  EXPECT_EQ(next.scale(), 1024);
+  LossScaler never(o.loss_scale), other(4096);
+  restore(saved_by(o, text, never), other);
+  EXPECT_EQ(other.scale(), 4096);
+}
+
 TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
   const Text text("abc", "text");
   TrainOptions o;
@@ -45,6 +61,20 @@ TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
               ElementsAre("--seed is 7, but save/step-00000003 was written with 1: the curve is "
                           "not that of one run",
                           HasSubstr("--data is other (")));
+}
+
+// The rate has a curve of its own over all steps: who goes on with more is far from its end again.
+TEST(TrainResume, MoreStepsAreNamedWhereTheRateJumps) {
+  const Text text("abc", "text");
+  TrainOptions o;
+  o.rate = {.peak = 1e-3, .warm_up = 10, .steps = 100, .floor = 1e-4};
+  Checkpoint c = saved_by(o, text);
+  o.rate.steps = 200;
+  EXPECT_THAT(differences(c, o, text), IsEmpty());  // it is still rising
+  c.step = 100;
+  EXPECT_THAT(differences(c, o, text),
+              ElementsAre("--steps is 200, but save/step-00000003 was written with 100: the "
+                          "learning rate goes from 0.0001 to 0.000587"));
 }
 
 // Those of former versions say less, and others nothing.
