@@ -125,6 +125,7 @@ class DataParallel : public WeightStore {
   void add_sum(std::size_t stored, const T* from, std::size_t n);
   void take_sums();
   void sum_partial(int unit);
+  void add_twin();
   void fetch(int unit);
   void share_weights();
   void set_master();  // from the weights

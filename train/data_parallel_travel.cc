@@ -211,17 +211,25 @@ void DataParallel<T>::poll() {
   }
 }
 
+// Of a tied embedding, whose two copies are in the first and the last stage.
+template <class T>
+void DataParallel<T>::add_twin() {
+  if (stage_.shared_unit() < 0) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(stage_.shared_unit())];
+  for (std::size_t i = u.first; i < u.last; ++i) {
+    const Parameter<T>& p = stage_.parameters()[i];
+    if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
+  }
+}
+
 template <class T>
 void DataParallel<T>::finish() {
   if (reduces_in_order()) take_sums();
   const int shared = stage_.shared_unit();
-  if (shared >= 0) {
-    const Unit& u = stage_.units()[static_cast<std::size_t>(shared)];
-    for (std::size_t i = u.first; i < u.last; ++i) {
-      const Parameter<T>& p = stage_.parameters()[i];
-      if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
-    }
-  }
+  // Replicas may add in another order in the other stage: twins that are added last have the same
+  // bits. Of parts, which the stages cut in different places, they cannot be.
+  const bool twin_last = options_.zero == 0 && !reduces_in_order();
+  if (!twin_last) add_twin();
   double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
     if (reduces_in_order())
@@ -242,6 +250,7 @@ void DataParallel<T>::finish() {
     if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
   if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
+  if (twin_last) add_twin();
   if (mesh_.data.size() > 1) exposed_ += now_s() - start;
 }
 

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "support/train_runs.h"
 
@@ -168,6 +170,29 @@ TEST(Layouts, OtherWays) {
   expect_curve(o);
   o.micro_batch = 3;
   expect_curve(o);
+}
+
+// The copies of a tied embedding in the first and the last stage, whose replicas add up gradients
+// in another order for every chunk of a bucket, are one tensor for all that.
+TEST(Layouts, TiedCopiesHaveTheSameBits) {
+  TrainOptions o = layout(3, 1, 2);
+  o.mesh.algorithm = "ring";
+  set_operator_threads(1);
+  const Text data = text();
+  std::mutex mutex;
+  std::array<std::vector<float>, 2> copies;
+  testing::run_ranks(testing::places({6}), {}, [&](World& world) {
+    Trainer<float> trainer(world, o, data);
+    for (int i = 0; i < 5; ++i) trainer.step();
+    if (trainer.mesh().at.data != 0) return;
+    const std::lock_guard lock(mutex);
+    auto& copy = copies.at(static_cast<std::size_t>(trainer.mesh().at.pipeline));
+    copy.resize(o.model.vocabulary * o.model.width);
+    for (const auto& piece : trainer.pieces())
+      if (piece.logical.name == "wte")
+        std::copy_n(piece.data, piece.count, copy.begin() + static_cast<std::ptrdiff_t>(piece.begin));
+  });
+  EXPECT_EQ(copies[0], copies[1]);
 }
 
 TEST(Layouts, UntiedHead) {
