@@ -251,7 +251,7 @@ Status check_own_messages(const char* call, std::span<const Message> messages, R
   if (sent.size() != received.size())
     return {Code::kInvalidArgument,
             fmt::format("{}: {} messages are sent to this rank itself and {} received; give as "
-                        "many of both",
+                        "many of both, in one exchange",
                         call, sent.size(), received.size())};
   const auto bytes = [&](std::size_t i) { return messages[i].count * size_of(messages[i].type); };
   for (std::size_t i = 0; i < sent.size(); ++i) {

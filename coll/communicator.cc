@@ -290,9 +290,11 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   GroupState& g = *state_;
   Handle handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
+  const Message one{send, peer, data, count, type};
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  if (handle.status_.ok()) handle.status_ = check_own_messages(verb, {&one, 1}, g.me, own);
   if (!handle.status_.ok()) return handle;
   if (ordered_ || (count > 0 && on_device(data))) {
-    const Message one{send, peer, data, count, type};
     const auto stream = ordered_ ? std::optional(stream_) : std::nullopt;
     handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream, blocking, handle.status_);
     return handle;

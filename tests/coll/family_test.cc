@@ -213,5 +213,22 @@ TEST(FamilyErrors, NameTheValueAndTheRemedy) {
   });
 }
 
+// Over every transport alike, and the job goes on.
+TEST(FamilyErrors, ToItselfARankSendsInAnExchangeOnly) {
+  for (const char* transport : {"shm", "tcp"})
+    run_ranks(places({1, 1}), {.transport = transport}, [](World& world) {
+      Communicator comm = world.world();
+      const Rank me = comm.rank();
+      float f[2] = {};
+      const auto refused = [](const Status& s) {
+        EXPECT_EQ(s.code(), Code::kInvalidArgument);
+        EXPECT_THAT(s.to_string(), HasSubstr("as many of both, in one exchange"));
+      };
+      refused(comm.send_async(f, 1, DType::kFloat32, me).wait());
+      refused(comm.recv_async(f + 1, 1, DType::kFloat32, me).wait());
+      EXPECT_TRUE(comm.barrier().ok());
+    });
+}
+
 }  // namespace
 }  // namespace weft
