@@ -199,7 +199,15 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   Status status;
   std::unique_lock lock(state_->core->mutex, std::defer_lock);
   Operation* op = begin(*state_, c, call, root, status, true, lock);
-  if (!op) return status;
+  if (!op) {
+    // Who makes many calls that need not wait may make no others for long.
+    Core& core = *state_->core;
+    if (lock && !(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
+      core.progress();
+      core.run_callbacks(lock);
+    }
+    return status;
+  }
   status = state_->core->wait(op, lock);
   if (state_->due && status.ok()) [[unlikely]]
     agree(true);

@@ -140,6 +140,24 @@ TEST_P(Handles, CallbacksComeOnceAndInOrder) {
   });
 }
 
+// What is under way moves in every blocking call, also in those that need not wait for anybody.
+TEST_P(Handles, CallsThatEndAtOnceMoveTheOthers) {
+  run([](World& world) {
+    Communicator alone = world.world().split(world.rank());
+    std::atomic<bool> done{false};
+    Sum sum(world.world(), kLarge);
+    Handle h = sum.start();
+    h.on_done([&](const Status&) { done = true; });
+    for (int i = 0; i < 2'000'000 && !done; ++i) {
+      EXPECT_TRUE(alone.barrier().ok());
+      std::this_thread::yield();
+    }
+    EXPECT_TRUE(done);
+    ASSERT_TRUE(h.wait().ok());
+    EXPECT_TRUE(sum.right());
+  });
+}
+
 TEST_P(Handles, TheProgressThreadNeedsNobody) {
   options.progress_thread = true;
   run([](World& world) {
