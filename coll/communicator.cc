@@ -125,7 +125,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
                                    : choose(g, c, total, root, trial);
   if (trial && !blocking) trial->not_timed();
   const Plan* plan =
-      core.plan_for(g, c, *algorithm, call, root, in_place, forced != nullptr, status);
+      core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
   if (!plan) {
     core.watch->end_at_once(record);
     return nullptr;

@@ -146,6 +146,19 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
   }
 }
 
+// An all_to_all_v runs by pairs whatever was asked for: what was asked for keeps to its rails.
+TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) {
+  testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
+    Communicator c = world.world();
+    c.set_algorithm(Collective::kAllToAll, "hierarchical");
+    const std::vector<std::size_t> counts(4, 1);
+    std::vector<float> in(4, static_cast<float>(c.rank())), out(4);
+    const Status s = c.all_to_all_v(in.data(), counts, out.data(), counts, DType::kFloat32);
+    EXPECT_TRUE(s.ok()) << s.to_string();
+    EXPECT_EQ(out, (std::vector<float>{0, 1, 2, 3}));
+  });
+}
+
 // Proved when a communicator is made, before anything runs: of three ranks, the one that is alone on
 // its host is not on the rail of both others.
 TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
