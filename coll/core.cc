@@ -48,6 +48,7 @@ Operation* Core::take() {
   Operation* op = free_operations.back();
   free_operations.pop_back();
   op->over = false;
+  op->began_ns = 0;
   op->status = {};
   op->receipts.reset();
   op->moved = false;

@@ -132,7 +132,6 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     handle->group = &g;
     handle->call = op->call;
     handle->root = op->root;
-    handle->began_ns = 0;  // the engine's operations are timed
     op->tag = static_cast<std::uint64_t>(g.id) << kIdShift |
               (g.sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
@@ -282,7 +281,6 @@ Operation* begin_messages(Device& device, GroupState& g, const char* call,
       handle->collective = Collective::kSendRecv;
       handle->group = &g;
       handle->record = kNoRecord;  // each message has its own
-      handle->began_ns = 0;
     }
     lanes->messages->add(messages, stream, captured, handle);
   } catch (const Error& e) {
