@@ -139,6 +139,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->root = root;
   op->call = call;
   op->trial = blocking ? trial : nullptr;
+  op->algorithm = algorithm;
   op->blocks = std::move(blocks);  // which the call's spans point to
   op->detour = std::move(detour);
   core.start_plan(op, *plan);

@@ -155,8 +155,7 @@ void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   op.size_class = size_class_of(total_bytes);
   // Where no rank knows how much all send, times of a size say nothing.
-  const bool sized = op.kind == Operation::Kind::kPlan && !by_pairs(op.call.head);
-  op.algorithm = sized ? op.group->last : nullptr;
+  if (op.kind != Operation::Kind::kPlan || by_pairs(op.call.head)) op.algorithm = nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;

@@ -173,6 +173,30 @@ TEST(Metrics, AnAllToAllVHasTimesOfNoSize) {
   });
 }
 
+// A call that waits its turn, while others are made, is told by the algorithm that it runs.
+TEST(Metrics, ACallThatWaitsItsTurnKeepsItsAlgorithm) {
+  run_ranks(places({kRanks}), {.transport = "tcp"}, [&](World& world) {
+    constexpr std::size_t kAhead = 12;  // more than run at once
+    Communicator comm = world.world();
+    std::vector<std::vector<float>> data(kAhead + 2, std::vector<float>(200, 1));
+    std::vector<Handle> handles;
+    const auto start = [&](const char* algorithm, std::size_t count) {
+      comm.set_algorithm(Collective::kAllReduce, algorithm);
+      float* const d = data[handles.size()].data();
+      handles.push_back(comm.all_reduce_async(d, d, count, DType::kFloat32, RedOp::kSum));
+    };
+    for (std::size_t i = 0; i < kAhead; ++i) start("ring", 100);
+    start("ring", 200);
+    start("direct", 50);
+    for (Handle& h : handles) h.wait().check();
+    std::map<std::size_t, std::string> ran;
+    for (const Metrics::Pick& p : world.metrics().picks)
+      if (p.collective == Collective::kAllReduce && p.measured) ran[p.bytes] += p.algorithm + " ";
+    EXPECT_EQ(ran, (std::map<std::size_t, std::string>{
+                       {256, "direct "}, {512, "ring "}, {1024, "ring "}}));
+  });
+}
+
 TEST(Metrics, ThePrometheusTextSaysTheSame) {
   run_ranks(places({kRanks}), {}, [&](World& world) {
     Communicator comm = world.world();
