@@ -28,9 +28,8 @@ constexpr std::chrono::milliseconds kHeard{30};
 // The user's call that failed, "all_reduce #12".
 std::string call_title(const Operation& op) {
   const GroupState::PartOf& whole = op.group->part_of;
-  const bool part = whole.record != 0;
-  return fmt::format("{} #{}", name(part ? whole.collective : op.collective),
-                     part ? whole.head.about[1] & kSignatureSequenceMask : op.group->sequence);
+  return fmt::format("{} #{}", name(whole.record ? whole.collective : op.collective),
+                     op.call.head.about[1] & kSignatureSequenceMask);
 }
 
 }  // namespace

@@ -150,6 +150,28 @@ TEST(Integrity, ADamagedRailIsNamed) {
   });
 }
 
+// Not by that of the call that was made last.
+TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
+  WorldOptions o;
+  o.timeout = std::chrono::seconds(20);
+  o.integrity = true;
+  o.fault = "flip:rail=1,times=1000000,min=256";
+  o.transport = "tcp";
+  run_ranks(places({2, 2}, 2), o, [](World& world) {
+    Communicator comm = world.world().split(world.rank() % 2);  // each on its rail
+    std::vector<std::int32_t> data(1000);
+    EXPECT_TRUE(comm.barrier().ok());
+    EXPECT_EQ(world.job().all_gather("").size(), 4u);
+    Handle second = comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32,
+                                          RedOp::kSum);
+    Handle third = comm.barrier_async();
+    (void)second.wait();
+    const Status s = world.world().barrier();
+    EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();
+    EXPECT_NE(s.message().find("all_reduce #2"), std::string::npos) << s.message();
+  });
+}
+
 // A rank's long messages go over both rails, whatever rail its pair has: what each came over is
 // told, not that of the pair.
 TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
