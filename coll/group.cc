@@ -99,8 +99,9 @@ constexpr const char* kKindName[] = {"split", "duplicate", "subset"};
 // What a rank says when communicators are made.
 struct Wish {
   std::int64_t kind, color, key;
-  std::int64_t id;     // the next that is free here, not yet cut to id_bits
-  std::int64_t board;  // this rank's part of a board
+  std::int64_t list = 0;   // of a subset: a digest of it
+  std::int64_t id = 0;     // the next that is free here, not yet cut to id_bits
+  std::int64_t board = 0;  // this rank's part of a board
 };
 constexpr std::int64_t kWrong = -2;  // a color: the arguments of that rank make no sense
 constexpr std::size_t kWords = sizeof(Wish) / sizeof(std::int64_t);
@@ -159,6 +160,13 @@ class Making {
 
   // After agree(): the members, as ranks of the parent.
   const std::vector<std::size_t>& members() const { return members_; }
+
+  // One of them that passed another list; kNoRank: none did.
+  Rank other_list() const {
+    const auto it = std::ranges::find_if(
+        members_, [&](std::size_t r) { return wishes_[r].list != mine_.list; });
+    return it == members_.end() ? kNoRank : static_cast<Rank>(*it);
+  }
 
   std::shared_ptr<GroupState> make() {
     std::vector<Rank> ranks;
@@ -241,6 +249,11 @@ std::shared_ptr<GroupState> make_of(Communicator& parent, const std::shared_ptr<
     if (!problem.empty()) throw Error(problem);
     if (mine.color < 0) return nullptr;
     const auto& got = making.members();
+    if (const Rank other = making.other_list(); other != kNoRank)
+      throw Error(
+          fmt::format("subset: rank {} asked for ranks {}, and rank {} for others or in another "
+                      "order; all of a group pass the same list",
+                      state->me, fmt::join(*wanted, ", "), other));
     if (wanted && !std::equal(got.begin(), got.end(), wanted->begin(), wanted->end(),
                               [](std::size_t a, Rank b) { return static_cast<Rank>(a) == b; }))
       throw Error(
@@ -261,15 +274,14 @@ Communicator Communicator::split(int color, int key) {
   std::string problem;
   if (color < kNoColor)
     problem = fmt::format("split: color {} is neither >= 0 nor kNoColor (-1)", color);
-  return Communicator(make_of(*this, state_,
-                              {static_cast<std::int64_t>(Kind::kSplit), color, key, 0, 0}, problem,
-                              nullptr));
+  return Communicator(make_of(
+      *this, state_, {static_cast<std::int64_t>(Kind::kSplit), color, key}, problem, nullptr));
 }
 
 Communicator Communicator::duplicate() {
   (void)state();
-  return Communicator(make_of(
-      *this, state_, {static_cast<std::int64_t>(Kind::kDuplicate), 0, 0, 0, 0}, {}, nullptr));
+  return Communicator(
+      make_of(*this, state_, {static_cast<std::int64_t>(Kind::kDuplicate), 0, 0}, {}, nullptr));
 }
 
 Communicator Communicator::subset(std::span<const Rank> ranks) {
@@ -290,8 +302,12 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
   // The groups of a call have no rank in common, so the first of each names it.
   const std::int64_t color = ranks.empty() ? kNoColor : ranks[0];
   const std::int64_t key = me - ranks.begin();
+  std::int64_t list = 0;
+  for (const Rank r : ranks)
+    list = static_cast<std::int64_t>((static_cast<std::uint64_t>(list) + 1) * 0x9e3779b97f4a7c15u ^
+                                     static_cast<std::uint64_t>(r));
   return Communicator(make_of(*this, state_,
-                              {static_cast<std::int64_t>(Kind::kSubset), color, key, 0, 0}, problem,
+                              {static_cast<std::int64_t>(Kind::kSubset), color, key, list}, problem,
                               &ranks));
 }
 

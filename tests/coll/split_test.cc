@@ -248,6 +248,13 @@ TEST_P(Split, WrongArgumentsAreToldOnEveryRank) {
       told("asked for", [&] { (void)all.subset(me == 0 ? some : others); });
     else
       EXPECT_FALSE(all.subset(none));
+    if (n > 2) {  // the same ranks in another order, where the last one finds itself at its place
+      const std::vector<Rank> order{0, 1, 2}, other{0, 2, 1};
+      if (me < 3)
+        told("asked for", [&] { (void)all.subset(me == 2 ? other : order); });
+      else
+        EXPECT_FALSE(all.subset(none));
+    }
     EXPECT_TRUE(sums_up(all));  // and nothing is broken
     EXPECT_TRUE(sums_up(all.duplicate()));
   });
