@@ -193,6 +193,14 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
     for (std::size_t i = 0; i < n; ++i)
       in_place = in_place && call.counts[i] == call.recv_counts[i] &&
                  begin_of(call, false, i) == begin_of(call, true, i);
+  // The others are still sent when the own one is written.
+  const auto me = static_cast<std::size_t>(rank);
+  for (std::size_t i = 0; i < n && in_place && call.uneven && c == Collective::kReduceScatter; ++i)
+    if (i != me && overlap(to, out * element, from + begin_of(call, false, i) * element,
+                           call.counts[i] * element))
+      return fail(fmt::format("in place, and the blocks of ranks {} and {} overlap; give other "
+                              "offsets, or a separate out",
+                              std::min(i, me), std::max(i, me)));
   if (!in_place && overlap(from, in * element, to, out * element))
     return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
                             in_place_form(c, call.uneven)));
