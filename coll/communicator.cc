@@ -92,7 +92,8 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   if (board) {
     seal(call.head);
     g.last_on_board = true;
-    if (blocking && g.board_queue.empty()) {
+    // Where something else is under way, this thread moves that, too.
+    if (blocking && core.active.empty() && core.boards_busy.empty()) {
       run_on_board(g, c, call, root, sequence + 1, lock, status);
       return nullptr;
     }
@@ -138,8 +139,8 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->group = &g;
   op->root = root;
   op->call = call;
-  op->trial = blocking ? trial : nullptr;
   op->algorithm = algorithm;
+  op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
   op->detour = std::move(detour);
   core.start_plan(op, *plan);
@@ -160,7 +161,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
     }
     if (i > kEager) relax();
   }
-  if (core.crowded && core.active.empty()) {
+  if (core.crowded) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();

@@ -67,6 +67,22 @@ TEST_P(Handles, TestAloneFinishesAnOperation) {
   });
 }
 
+// Also those of small messages, which do not wait for long.
+TEST_P(Handles, BlockingCallsMoveWhatElseIsUnderWay) {
+  run([](World& world) {
+    Communicator comm = world.world(), other = comm.duplicate();
+    std::int32_t word = comm.rank();
+    std::atomic<bool> over = false;
+    Handle h;
+    if (comm.rank() == 0) h = comm.send_async(&word, 1, DType::kInt32, 1);
+    if (comm.rank() == 1) h = comm.recv_async(&word, 1, DType::kInt32, 0);
+    h.on_done([&](const Status& s) { over = s.ok(); });
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(other.barrier().ok());
+    EXPECT_TRUE(over || comm.rank() > 1);
+    (void)h.wait();
+  });
+}
+
 TEST_P(Handles, ATimeThatIsUpIsNoFailure) {
   run([](World& world) {
     Communicator comm = world.world();
