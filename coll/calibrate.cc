@@ -107,7 +107,7 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  core.settle_rails();  // nobody polls while it waits for the others here
+  core.settle_rails(*core.job);  // nobody polls while it waits for the others here
   std::array<std::vector<double>, 5> all;
   for (const std::string& text : core.job->all_gather(
            std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine))) {

@@ -319,7 +319,8 @@ struct Core : std::enable_shared_from_this<Core> {
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
   std::vector<int> stripes(Rank me, Rank peer, int home) const;
-  void settle_rails() noexcept;  // nobody needs what this rank has sent any more
+  // Until nobody of the job needs what this rank has sent any more.
+  void settle_rails(const Job& of) noexcept;
 
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent

@@ -147,7 +147,7 @@ std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
 
 // What this rank sent last may have been lost with a rail, and only this rank can send it again. A
 // receiver says what it has at the latest when it comes here itself.
-void Core::settle_rails() noexcept {
+void Core::settle_rails(const Job& of) noexcept {
   if (!rails) return;
   const auto until = Clock::now() + options.timeout / 2;
   {
@@ -160,7 +160,7 @@ void Core::settle_rails() noexcept {
       for (int i = 0; i < 64; ++i) rails->poll();
       if (rails->settled()) return;
     }
-    if (Clock::now() > until) return;
+    if (of.failed() || Clock::now() > until) return;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }

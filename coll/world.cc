@@ -239,7 +239,7 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
-    if (together) settle_rails();
+    if (together) settle_rails(*leaving);
     if (together) watch->align_clocks();
     if (together) leaving->all_gather("");
   } catch (const Error& e) {

@@ -7,10 +7,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "coll/communicator.h"
 #include "support/processes.h"
@@ -251,6 +254,28 @@ TEST(Divergence, DifferentCountsEndInAnError) {
             EXPECT_NE(note.blamed, kNoRank) << "rank " << r << ": " << note.message;
           });
   }
+}
+
+// Who leaves sees to it that what it sent has come, over another rail if need be; but not for ranks
+// of a job that has failed.
+TEST(FailureOfOthers, DoesNotKeepARankThatLeaves) {
+  WorldOptions options;
+  options.transport = "tcp";
+  options.timeout = std::chrono::hours(1);
+  std::atomic<bool> leaving = false;
+  testing::run_ranks(testing::places({1, 1}, 2), options, [&](World& world) {
+    Communicator comm = world.world();
+    std::int32_t word = 0;
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(comm.send(&word, 1, DType::kInt32, 1).ok());  // nobody takes it
+      leaving = true;
+    } else {
+      while (!leaving) std::this_thread::yield();
+      std::this_thread::sleep_for(milliseconds(200));
+      world.abort("the other one waits for this");
+      (void)comm.barrier();
+    }
+  });
 }
 
 }  // namespace
