@@ -199,7 +199,7 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   slices += op->slices;
   op->sends = send;
   op->bytes = bytes;
-  op->record = watch->begin_message(g, send, bytes, op->root, number);
+  op->record = watch->begin_message(g, send, bytes, op->root, number + 1);
 }
 
 void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device) {

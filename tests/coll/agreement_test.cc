@@ -243,6 +243,32 @@ TEST_P(Agreement, MessagesOfTwoSizesOrTypes) {
   }
 }
 
+// Counted from 1, as collectives are, and as in what is said of messages that disagree.
+TEST(MessageNumbers, AreTheSameInEveryVerdict) {
+  const auto first_of_a_pair = [](const auto& send) {
+    std::string told;
+    WorldOptions options;
+    options.timeout = std::chrono::milliseconds(500);
+    run_ranks(places({2}), options, [&](World& world) {
+      Communicator comm = world.world().duplicate();
+      float data[2] = {};
+      const Status s = comm.rank() == 0 ? comm.recv(data, 2, DType::kFloat32, 1) : send(comm);
+      if (comm.rank() == 0) told = s.message();
+    });
+    return told;
+  };
+  const std::string other = first_of_a_pair([](Communicator& comm) {
+    const float one = 0;
+    return comm.send(&one, 1, DType::kFloat32, 0);
+  });
+  EXPECT_NE(other.find("message #1 from rank 1 to rank 0"), std::string::npos) << other;
+  const std::string none = first_of_a_pair([](Communicator&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+    return Status();
+  });
+  EXPECT_NE(none.find("never called send #1 to rank 0"), std::string::npos) << none;
+}
+
 // One argument of one rank changed at random: nobody gets a wrong result without an error.
 TEST_P(Agreement, RandomMutations) {
   const char* text = std::getenv("WEFT_TEST_SEED");
