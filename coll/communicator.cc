@@ -92,8 +92,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   if (board) {
     seal(call.head);
     g.last_on_board = true;
-    // Where something else is under way, this thread moves that, too.
-    if (blocking && core.active.empty() && core.boards_busy.empty()) {
+    if (blocking && g.board_queue.empty()) {
       run_on_board(g, c, call, root, sequence + 1, lock, status);
       return nullptr;
     }
@@ -161,7 +160,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
     }
     if (i > kEager) relax();
   }
-  if (core.crowded) {
+  if (core.crowded && core.active.empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();
