@@ -13,6 +13,7 @@
 
 #include "coll/signature.h"
 #include "topo/log.h"
+#include "transport/checked.h"
 
 namespace weft {
 namespace {
@@ -84,7 +85,8 @@ void Core::enlist(Operation* op) {
     by_id.assign(by_id.size() * 2, nullptr);
     for (Operation* other : active) place_of(other->id) = other;
   }
-  while (place_of(next_id)) ++next_id;
+  while (next_id >= kCheckedIds || place_of(next_id))
+    next_id = next_id < kCheckedIds ? next_id + 1 : 1;
   op->id = next_id++;
   place_of(op->id) = op;
   active.push_back(op);

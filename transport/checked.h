@@ -14,6 +14,7 @@
 // Both ends must be checked. There are no boards.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -22,6 +23,10 @@
 namespace weft {
 
 inline constexpr int kIntegrityTries = 5;
+
+// Upper halves of ids from here on are those of its own messages: no transfer of the caller's has
+// one.
+inline constexpr std::uint32_t kCheckedIds = 0xffff0000;
 
 // rail: what to call it in errors, where messages do not say themselves which one they came over.
 // retried: called, in poll(), for every message that is asked for again.

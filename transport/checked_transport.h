@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/checked.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -74,8 +75,8 @@ class CheckedTransport final : public Transport {
   }
 
  private:
-  // Upper halves of ids that no caller uses: notes, and messages sent again (one each).
-  static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = 0xffff0000;
+  // Upper halves of ids: of notes, and of messages sent again (one each).
+  static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
   static constexpr std::uint32_t kWindow = 16;  // receives of notes posted per peer
 
   enum class Say : std::uint32_t { kCrc, kAck, kAgain };

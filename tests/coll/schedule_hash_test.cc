@@ -6,14 +6,10 @@
 #include <vector>
 
 #include "coll/core.h"
+#include "support/communicator_inside.h"
 #include "support/ranks.h"
 
 namespace weft {
-
-struct CommunicatorInside {
-  static GroupState& of(Communicator& comm) { return *comm.state_; }
-};
-
 namespace {
 
 using testing::places;

@@ -1,0 +1,12 @@
+// What is behind a Communicator, for tests.
+#pragma once
+
+#include "coll/core.h"
+
+namespace weft {
+
+struct CommunicatorInside {
+  static GroupState& of(Communicator& comm) { return *comm.state_; }
+};
+
+}  // namespace weft
