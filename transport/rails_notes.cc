@@ -3,6 +3,7 @@
 //   ping, pong   does this path work, and is the peer at home?
 //   note         numbered, one at a time, repeated on all paths until it is acknowledged:
 //     D  I have given up this lane; these tags had come over it     (both say it, then it is over)
+//     d  more of the tags of the D that follows
 //     O  let us open it again; this is my address     P  done; this is mine     R  ready
 //     M  from now on my messages go here and there; these tags went elsewhere before
 //     E  more of the tags of the M that follows
@@ -155,14 +156,14 @@ void Rails::State::say_lane(Rank rank, char kind, int rail, std::string_view tex
 
 void Rails::State::say_down(Rank rank, int rail) {
   Lane& l = lane(rank, rail);
-  std::vector<std::uint64_t> tags;
-  l.for_each_kept([&](std::uint64_t tag) { tags.push_back(tag); });
-  if (tags.size() > kMostTags) tags.resize(kMostTags);
-  std::string text;
+  std::string text, tags;
+  l.for_each_kept([&](std::uint64_t tag) {
+    put(tags, tag);
+    if (tags.size() == kMostTags * sizeof tag) say_lane(rank, 'd', rail, std::exchange(tags, {}));
+  });
   put(text, static_cast<std::uint16_t>(std::min<std::size_t>(l.cause.size(), 300)));
   text += l.cause.substr(0, 300);
-  for (const std::uint64_t tag : tags) put(text, tag);
-  say_lane(rank, 'D', rail, text);
+  say_lane(rank, 'D', rail, text + tags);
 }
 
 // The tags of messages that are under way where the new tables would not look for them. The peer
@@ -198,6 +199,10 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
   Lane& l = lane(rank, rail);
   Transport& t = *inner[rail];
   switch (kind) {
+    case 'd':
+      if (generation != l.generation) return;
+      for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
+      return;
     case 'D': {
       std::uint16_t length = 0;
       if (generation != l.generation || !get(in, length) || in.size() < length) return;
@@ -205,7 +210,6 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       in.remove_prefix(length);
       if (l.is != Lane::Is::kUp && l.is != Lane::Is::kMet && l.is != Lane::Is::kSevered) return;
       l.peer_severed = true;
-      l.theirs.clear();
       for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
       if (l.is == Lane::Is::kSevered)
         settle_lane(rank, rail);

@@ -109,6 +109,24 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
   job.check();
 }
 
+// More messages than one datagram can name had come, and their sender had not looked since.
+TEST(RailsTagsAgain, WhatHasComeIsNotSentAgainHoweverMuchItIs) {
+  constexpr int kMessages = 7000;
+  Setting s;
+  Job job(s);
+  for (int i = 0; i < kMessages; ++i) job.message(0, 1, 0, 8, 1000 + i, 100'000 + i);
+  job.rests(0, 50'000, 3'000'000);
+  job.at_time(1'000'000, [&] { job.rails().fabric().cut(1, 0); });
+  some(job, 20, 100, 4'000'000);
+  const bool over = job.run(60e6);
+  if (HasFailure()) return;
+  if (!over) job.print();
+  ASSERT_TRUE(over);
+  job.check();
+  EXPECT_EQ(job.of(0).counters().taken_out, 1u);
+  EXPECT_EQ(job.of(0).counters().replayed, 0u);
+}
+
 // And when their rail fails, they go again in their order.
 TEST(RailsTagsAgain, SeveralMessagesOfATagGoAgainInTheirOrder) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
