@@ -17,6 +17,18 @@ Counters::BoardTraffic& Counters::board(const std::vector<Rank>& ranks) {
   return boards_[ranks];
 }
 
+void Counters::rail_out(int rail, Rank peer, const std::string& cause) {
+  rails_taken_out.add();
+  const std::lock_guard lock(mutex_);
+  outages_[{rail, peer}] = {rail, peer, cause};
+}
+
+void Counters::rail_back(int rail, Rank peer) {
+  rails_taken_back.add();
+  const std::lock_guard lock(mutex_);
+  if (const auto it = outages_.find({rail, peer}); it != outages_.end()) it->second.back = true;
+}
+
 void Counters::picked(Collective c, int size_class, int ranks,
                       const std::vector<Candidate>& candidates) {
   const std::lock_guard lock(mutex_);
@@ -76,6 +88,7 @@ Metrics Counters::read() const {
   m.rails_taken_back = rails_taken_back.get();
   m.replayed = replayed.get();
   m.replayed_bytes = replayed_bytes.get();
+  for (const auto& [lane, outage] : outages_) m.outages.push_back(outage);
   for (const auto& [key, pick] : picks_) {
     const auto& [collective, size_class, ranks, algorithm] = key;
     Metrics::Pick p = pick;

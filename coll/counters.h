@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "coll/choice.h"
@@ -53,6 +54,8 @@ struct Counters {
   Count stalls, stalled_ns, naps, retries;
   Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;
 
+  void rail_out(int rail, Rank peer, const std::string& cause);
+  void rail_back(int rail, Rank peer);
   void picked(Collective c, int size_class, int ranks, const std::vector<Candidate>& candidates);
   void measured(Collective c, int size_class, int ranks, std::string_view algorithm, double us);
 
@@ -67,6 +70,7 @@ struct Counters {
   std::vector<Traffic> traffic_;
   mutable std::mutex mutex_;
   std::map<std::vector<Rank>, BoardTraffic> boards_;
+  std::map<std::pair<int, Rank>, Metrics::Outage> outages_;  // by rail and peer
   std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_;
 };
 

@@ -41,6 +41,13 @@ struct Metrics {
   // Rails that failed (transport/rails.h): lanes with a peer that were taken out and back, and the
   // messages that went over another one instead.
   std::uint64_t rails_taken_out = 0, rails_taken_back = 0, replayed = 0, replayed_bytes = 0;
+  struct Outage {
+    int rail;
+    Rank peer;
+    std::string cause;
+    bool back = false;  // taken back since
+  };
+  std::vector<Outage> outages;  // the last one of each lane that was taken out
   // What `auto` picked, and how long that really takes: a sample of the calls is timed.
   struct Pick {
     Collective collective;

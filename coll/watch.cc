@@ -321,9 +321,9 @@ void write_whole(const std::string& path, const std::string& text) {
 void Watch::rail_event(const RailEvent& e) noexcept {
   switch (e.kind) {
     case RailEvent::Kind::kOut:
-      return counters_.rails_taken_out.add();
+      return counters_.rail_out(e.rail, e.peer, e.cause);
     case RailEvent::Kind::kBack:
-      return counters_.rails_taken_back.add();
+      return counters_.rail_back(e.rail, e.peer);
     case RailEvent::Kind::kReplay:
       counters_.replayed.add(e.messages);
       counters_.replayed_bytes.add(e.bytes);

@@ -21,6 +21,7 @@
 #include "perf/table.h"
 #include "perf/validate_collectives.h"
 #include "perf/validate_host.h"
+#include "perf/validate_rails.h"
 #include "perf/verdict.h"
 #include "topo/clock.h"
 #include "transport/between_hosts.h"
@@ -120,6 +121,8 @@ int Validation::run(World& world) {
   add("collectives", std::move(collectives));
   counts_ = count_rails(world, ports);
   if (!counts_.empty()) add("ports", items_of(counts_));
+  if (auto outages = judge_outages(rail_outages(world)); !outages.empty())
+    add("rails", std::move(outages));
   return finish();
 }
 

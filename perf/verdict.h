@@ -11,7 +11,7 @@ enum class Verdict { kPass, kSkip, kWarn, kUnknown, kFail };  // ascending in we
 const char* name(Verdict verdict);                            // "PASS", ...
 
 struct Item {
-  std::string section;  // "host", "pairs", "collectives", "job"
+  std::string section;  // "host", "pairs", "collectives", "ports", "rails", "job"
   std::string subject;  // "all_reduce ring", "rank 1 -> rank 3"
   Verdict verdict = Verdict::kPass;
   std::string detail;

@@ -9,6 +9,7 @@
 
 #include "perf/pairs.h"
 #include "perf/validate_collectives.h"
+#include "perf/validate_rails.h"
 
 namespace weft {
 namespace {
@@ -173,6 +174,25 @@ TEST(Pairs, WhatWasNotMeasuredIsUnknown) {
   auto results = alike(4);
   results.resize(6);
   EXPECT_EQ(overall(judge_pairs(results, 12, kRealLimits)), Verdict::kUnknown);
+}
+
+TEST(Outages, NameTheRailAndTheHostThatAllHaveInCommon) {
+  EXPECT_THAT(judge_outages({}), IsEmpty());
+  std::vector<RailOutage> outages = {{1, "a", "b", false, "its link is down"},
+                                     {1, "b", "a", false, "no answer"},
+                                     {1, "b", "c", false, "no answer"}};
+  auto items = judge_outages(outages);
+  ASSERT_EQ(items.size(), 1u);
+  EXPECT_EQ(items[0].subject, "rail 1 host b");
+  EXPECT_EQ(items[0].verdict, Verdict::kFail);
+  EXPECT_THAT(items[0].detail, HasSubstr("between hosts a, b, c: its link is down"));
+  outages.push_back({1, "c", "a", false, "no answer"});
+  outages.push_back({0, "a", "b", true, "no answer"});
+  items = judge_outages(outages);
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_EQ(items[0].subject, "rail 0");
+  EXPECT_EQ(items[0].verdict, Verdict::kWarn) << "it came back";
+  EXPECT_EQ(items[1].subject, "rail 1") << "the whole rail, or more than one host";
 }
 
 TEST(ValidationCases, CoverTypesOperatorsAndBothPlaces) {
