@@ -42,6 +42,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanksMax = 4096;
+constexpr int kRailsMax = 64;
 constexpr auto kTermTime = 2000ms;   // between SIGTERM and SIGKILL
 constexpr auto kDyingTime = 1000ms;  // between the end of a process's sockets and its own
 
@@ -139,7 +140,8 @@ class LocalJob {
       throw Error(fmt::format("--hosts {}: {} rank{} can be spread over 1 to {} hosts", o.hosts,
                               o.ranks, o.ranks == 1 ? "" : "s", o.ranks));
     }
-    if (o.rails < 1) throw Error(fmt::format("--rails {}: a host has at least 1 rail", o.rails));
+    if (o.rails < 1 || o.rails > kRailsMax)
+      throw Error(fmt::format("--rails {}: a host has 1 to {} rails", o.rails, kRailsMax));
     return static_cast<std::size_t>(o.ranks);
   }
 

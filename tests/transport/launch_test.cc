@@ -157,6 +157,7 @@ TEST(Launch, RefusesWhatCannotWork) {
        {std::pair<std::vector<std::string>, std::string>{{"-n", "0"}, "-n 0"},
         {{"-n", "2", "--hosts", "3"}, "--hosts 3"},
         {{"-n", "2", "--rails", "0"}, "--rails 0"},
+        {{"-n", "2", "--rails", "1000000"}, "--rails 1000000"},
         {{"-n", "3", "--host-ids", "a,b"}, "--host-ids names 2 hosts, but there are 3 ranks"},
         {{"-n", "3", "--host-ids", "a,,b"}, "--host-ids names no host for rank 1"},
         {{"-n", "x"}, "x"}}) {
