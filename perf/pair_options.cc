@@ -31,6 +31,7 @@ std::vector<std::uint64_t> PairOptions::sizes() const {
     at = comma + 1;
   }
   std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
   return result;
 }
 

@@ -106,6 +106,8 @@ TEST(PairOptions, HavePerftestsDefaults) {
   o.all_sizes = false;
   o.size = "1M,64";
   EXPECT_THAT(o.sizes(), ElementsAre(64U, 1U << 20));
+  o.size = "4K,64,4096";
+  EXPECT_THAT(o.sizes(), ElementsAre(64U, 4096U)) << "a size is measured once";
 }
 
 TEST(RateMeter, WindowsOfAHundredMilliseconds) {
