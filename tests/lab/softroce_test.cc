@@ -146,6 +146,20 @@ TEST(LabArguments, AreChecked) {
   EXPECT_THAT(outside.text, HasSubstr("inside of the lab"));
 }
 
+// As far as an emulator that does nothing.
+TEST_F(Lab, AKernelsFolderMayHaveABlankInItsName) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string cache = "${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/weft/softroce/kernel";
+  const Output o = run(fmt::format(
+      "cd {} && mkdir bin tmp 'a b' && ln -s \"${{WEFT_SOFTROCE_KERNEL:-{}}}\" 'a b/kernel' && "
+      "ln -s /bin/true bin/qemu-system-x86_64 && PATH=$PWD/bin:$PATH TMPDIR=$PWD/tmp "
+      "XDG_CACHE_HOME=$PWD/cache WEFT_SOFTROCE_KERNEL=\"$PWD/a b/kernel\" {} run -- true; "
+      "echo code $?; ls tmp",
+      folder.path(), cache, kScript));
+  EXPECT_THAT(o.text, AllOf(HasSubstr("the guest ended"), Not(HasSubstr("No such file")))) << o.text;
+  EXPECT_TRUE(o.text.ends_with("code 4\n")) << o.text;
+}
+
 // ---- in the guest --------------------------------------------------------------------------
 
 TEST_F(Guest, HasAnActiveDeviceForEachPort) {
