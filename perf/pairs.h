@@ -30,14 +30,17 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 PairResult link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
 
 // A pair is judged against what is usual of its link: the median, but of few ranks what a single
-// bad one leaves alone (of three, a third). Where hosts are emulated all pairs share the same
-// cores, and only gross outliers mean something.
+// bad one leaves alone (of three, a third). Where hosts are emulated, or have fewer cores than
+// ranks, pairs share cores, and only gross outliers mean something.
 struct PairLimits {
   double warn_bandwidth, fail_bandwidth;  // fractions of what is usual, below
   double warn_latency, fail_latency;      // multiples of what is usual, above
 };
 inline constexpr PairLimits kRealLimits{0.5, 0.1, 3, 20};
 inline constexpr PairLimits kEmulatedLimits{0.1, 0.01, 50, 1000};
+inline const PairLimits& limits_for(bool emulated, bool crowded) {
+  return emulated || crowded ? kEmulatedLimits : kRealLimits;
+}
 
 // The pairs of which a direction is worse than the limits for a warning; the lower rank first.
 std::vector<std::pair<Rank, Rank>> out_of_line(const std::vector<PairResult>& results,

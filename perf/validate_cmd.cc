@@ -102,13 +102,13 @@ int Validation::run(World& world) {
 
   phase_ = "hosts";
   HostReport host = validate_hosts(world);
+  const PairLimits& limits = limits_for(emulated_, host.crowded);
   machines_ = std::move(host.hosts);
   add("host", std::move(host.items));
 
   phase_ = "pairs";
   if (ranks_ > 1) {
     show("all pairs");
-    const PairLimits& limits = emulated_ ? kEmulatedLimits : kRealLimits;
     pairs_ = measure_pairs(world, transport_, flags_.budget_s / 3, limits);
     const auto directions = static_cast<std::size_t>(ranks_) * (ranks_ - 1);
     progress.clear();

@@ -37,6 +37,10 @@ nlohmann::ordered_json describe_host(const HostDescription& host) {
   return json;
 }
 
+bool crowded(const nlohmann::ordered_json& host, int ranks) {
+  return ranks > host["cores"].get<int>();
+}
+
 std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vector<Nic>& rails,
                              int ranks) {
   const std::string hostname = host["hostname"];
@@ -70,7 +74,7 @@ std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vect
   if (rdma == 0)
     items.push_back({"host", hostname, Verdict::kSkip,
                      "missing capability: RDMA devices; the rails carry TCP", "", ""});
-  if (ranks > cores)
+  if (crowded(host, ranks))
     items.push_back({"host", hostname, Verdict::kSkip,
                      fmt::format("missing capability: a core per rank ({} ranks, {}); times are "
                                  "judged leniently",
@@ -92,8 +96,9 @@ HostReport validate_hosts(World& world) {
     if (all[r].empty()) continue;
     auto host = nlohmann::ordered_json::parse(all[r]);
     const auto& place = topology.place(r);
-    const auto items =
-        judge_host(host, place.rails, static_cast<int>(machines[place.machine].size()));
+    const int ranks = static_cast<int>(machines[place.machine].size());
+    const auto items = judge_host(host, place.rails, ranks);
+    report.crowded = report.crowded || crowded(host, ranks);
     report.items.insert(report.items.end(), items.begin(), items.end());
     report.hosts.push_back(std::move(host));
   }

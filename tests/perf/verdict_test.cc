@@ -9,6 +9,7 @@
 
 #include "perf/pairs.h"
 #include "perf/validate_collectives.h"
+#include "perf/validate_host.h"
 #include "perf/validate_rails.h"
 
 namespace weft {
@@ -168,6 +169,13 @@ TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
   results[11].bandwidth_GBps = 1;  // rank 3 -> rank 2
   EXPECT_THAT(out_of_line(results, kRealLimits), ElementsAre(std::pair(0, 1), std::pair(2, 3)));
   EXPECT_THAT(out_of_line(results, kEmulatedLimits), IsEmpty());
+}
+
+// As the report says of them: "times are judged leniently".
+TEST(Pairs, RanksThatTakeTurnsOnCoresAreJudgedLeniently) {
+  EXPECT_EQ(&limits_for(false, crowded({{"cores", 4}}, 4)), &kRealLimits);
+  EXPECT_EQ(&limits_for(false, crowded({{"cores", 4}}, 5)), &kEmulatedLimits);
+  EXPECT_EQ(&limits_for(true, crowded({{"cores", 4}}, 1)), &kEmulatedLimits);
 }
 
 TEST(Pairs, WhatWasNotMeasuredIsUnknown) {
