@@ -53,9 +53,9 @@ std::int64_t integer(const json& about, const char* key, std::int64_t most,
 }
 
 // Its events and what it is about, into all; throws json::exception where a field is not as a trace
-// has it.
-void merge_one(const std::string& path, json& all, std::set<int>& ranks, double& first,
-               double& uncertain) {
+// has it. `unknown`: the ranks whose clock is.
+void merge_one(const std::string& path, json& all, std::set<int>& ranks, std::set<int>& unknown,
+               double& first, double& uncertain) {
   json trace = read_trace(path);
   const json& about = trace["otherData"];
   const auto rank = static_cast<int>(
@@ -67,9 +67,11 @@ void merge_one(const std::string& path, json& all, std::set<int>& ranks, double&
                     path, rank));
   const double ahead = about.value("clock_ahead_us", 0.0);
   const double unsure = about.value("clock_uncertain_us", -1.0);
-  if (unsure < 0)
+  if (unsure < 0) {
+    unknown.insert(rank);
     std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
                  rank);
+  }
   uncertain = std::max(uncertain, unsure);
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto dropped = about.contains("dropped") ? integer(about, "dropped", kMost, path) : 0;
@@ -87,11 +89,11 @@ void merge_one(const std::string& path, json& all, std::set<int>& ranks, double&
 
 void merge(const std::vector<std::string>& paths, const std::string& to) {
   json all = json::array();
-  std::set<int> ranks;
+  std::set<int> ranks, unknown;
   double first = std::numeric_limits<double>::max(), uncertain = 0;
   for (const std::string& path : paths) {
     try {
-      merge_one(path, all, ranks, first, uncertain);
+      merge_one(path, all, ranks, unknown, first, uncertain);
     } catch (const json::exception& e) {
       throw Error(fmt::format("{} is a damaged trace: {}", path, e.what()));
     }
@@ -103,13 +105,16 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
       {"traceEvents", std::move(all)},
       {"displayTimeUnit", "ns"},
       {"otherData",
-       {{"schema", "weft.trace/1"}, {"ranks", ranks}, {"clock_uncertain_us", uncertain}}}};
+       {{"schema", "weft.trace/1"},
+        {"ranks", ranks},
+        {"clock_uncertain_us", unknown.empty() ? uncertain : -1.0}}}};  // -1: as in one trace
   std::ofstream file(to);
   file << merged.dump() << '\n';
   file.close();
   if (!file) throw Error(fmt::format("cannot write {}", to));
-  fmt::print("{}: {} events of {} ranks; clocks agree within {:.0f} us\n", to,
-             merged["traceEvents"].size(), ranks.size(), uncertain);
+  fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(), ranks.size(),
+             unknown.empty() ? fmt::format("clocks agree within {:.0f} us", uncertain)
+                             : fmt::format("the clocks of {} are not known", unknown.size()));
 }
 
 struct TraceArguments {

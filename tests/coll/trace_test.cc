@@ -160,6 +160,19 @@ TEST_F(Observed, MergingNamesTheDamagedFile) {
   }
 }
 
+// As of a job that failed before it ended: nothing says that these clocks agree.
+TEST_F(Observed, MergingSaysWhoseClockIsNotKnown) {
+  const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
+  std::ofstream(file("a.json")) << good << R"("rank":0,"clock_uncertain_us":3}})";
+  std::ofstream(file("b.json")) << good << R"("rank":1,"clock_uncertain_us":-1}})";
+  const Output output = run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY, file("a.json"),
+                                        file("b.json"), file("y.json")));
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("the clock of rank 1 is not known"));
+  EXPECT_THAT(output.text, Not(HasSubstr("agree within")));
+  EXPECT_EQ(json(file("y.json"))["otherData"]["clock_uncertain_us"], -1);
+}
+
 TEST_F(Observed, AFileOfEachRank) {
   EXPECT_EQ(file_of_rank("/a/t.json", 3), "/a/t.rank3.json");
   EXPECT_EQ(file_of_rank("metrics", 0), "metrics.rank0");
