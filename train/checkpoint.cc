@@ -132,7 +132,8 @@ void remove_old(const std::string& folder, const std::string& newest, int keep) 
 template <class T>
 std::vector<IndexEntry> index_of(const std::vector<Piece<T>>& pieces) {
   std::vector<IndexEntry> entries;
-  for (const Piece<T>& p : pieces) entries.push_back({p.logical, p.begin, p.count, "", 0, 0});
+  for (const Piece<T>& p : pieces)
+    entries.push_back({p.logical, p.begin, p.duplicate ? 0 : p.count, "", 0, 0});
   return entries;
 }
 

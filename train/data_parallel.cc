@@ -251,8 +251,6 @@ std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
   copies_.clear();
   std::vector<Piece<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-    const bool duplicate = p.tied_copy || mesh_.replica.rank() != 0 ||
-                           (p.logical.shard.of == 1 && mesh_.tensor.rank() != 0);
     const auto piece = [&]<class X>(const char* suffix, X* data) {
       HostOf<T>* here = nullptr;
       if constexpr (kOnDevice<T>) {
@@ -264,7 +262,7 @@ std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
       } else {
         here = data;
       }
-      Piece<HostOf<T>> x{p.logical, first, n, here, duplicate};
+      Piece<HostOf<T>> x{p.logical, first, n, here, p.tied_copy};
       x.logical.name += suffix;
       all.push_back(std::move(x));
     };

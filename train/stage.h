@@ -63,7 +63,9 @@ struct Piece {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
-  bool duplicate = false;  // another rank has the same: needs not be written, must be read
+  // Of a tensor that others have too, cut in other places: it is read, and they write it. Equal pieces
+  // of several ranks need no such mark.
+  bool duplicate = false;
 };
 
 template <class T>
