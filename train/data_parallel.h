@@ -121,6 +121,8 @@ class DataParallel : public WeightStore {
   void arrived(Travel& travel);
   void send_unit(int unit);
   bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
+  // After all micro-batches; not where they are added one after the other.
+  bool sends_last() const { return !options_.overlap && !options_.deterministic; }
   void reduce_in_order();
   void add_sum(std::size_t stored, const T* from, std::size_t n);
   void take_sums();

@@ -68,7 +68,7 @@ void DataParallel<T>::gradients_done(int unit) {
     if (unit == 0) reduce_in_order();
     return;
   }
-  if (unit == stage_.shared_unit() || !options_.overlap) return;  // finish() sends it
+  if (unit == stage_.shared_unit() || sends_last()) return;  // finish() sends it
   if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
 }
 
@@ -234,7 +234,7 @@ void DataParallel<T>::finish() {
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
     if (reduces_in_order())
       sum_partial(u);
-    else if (u == shared || !options_.overlap)
+    else if (u == shared || sends_last())
       send_unit(u);
     state_[static_cast<std::size_t>(u)].done = 0;
   }

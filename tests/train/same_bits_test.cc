@@ -55,6 +55,15 @@ TEST(Deterministic, EveryAlgorithmAndTwoHosts) {
   }
 }
 
+TEST(Deterministic, WithoutOverlap) {
+  for (const int zero : {0, 2, 3})
+    for (const int dp : {1, 4}) {
+      TrainOptions o = deterministic(dp, zero);
+      o.overlap = false;
+      expect_same_bits(run(o), fmt::format("dp {} ZeRO {} without overlap", dp, zero));
+    }
+}
+
 // Where a micro-batch's gradients are made in two passes, with another one's between them, too.
 TEST(Deterministic, SchedulesThatReorder) {
   for (const std::string schedule : {"interleaved", "zero-bubble"})
