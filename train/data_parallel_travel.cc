@@ -78,6 +78,7 @@ void DataParallel<T>::gradients_done(int unit) {
 // gradients are split, launch() does the same: all send their blocks to the rank that has the sum.
 template <class T>
 void DataParallel<T>::reduce_in_order() {
+  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) sum_partial(u);
   Tensor<Wide<T>> widened;
   Wide<T>* all = as_wide(gradients_.data());
   if constexpr (kHasMaster<T>) {
@@ -232,10 +233,7 @@ void DataParallel<T>::finish() {
   if (!twin_last) add_twin();
   double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
-    if (reduces_in_order())
-      sum_partial(u);
-    else if (u == shared || sends_last())
-      send_unit(u);
+    if (!reduces_in_order() && (u == shared || sends_last())) send_unit(u);
     state_[static_cast<std::size_t>(u)].done = 0;
   }
   start += mesh_.tensor.seconds();

@@ -64,6 +64,23 @@ TEST(Deterministic, WithoutOverlap) {
     }
 }
 
+// What tensor-parallel ranks add up of their rows is a part of each micro-batch's gradient.
+TEST(Deterministic, SequenceParallelInEveryZeroStage) {
+  const auto of = [](int dp, int zero) {
+    TrainOptions o = deterministic(dp, zero);
+    o.mesh.tensor = 2;
+    o.sequence_parallel = true;
+    return run(o);
+  };
+  const Result one = of(1, 0);
+  for (int zero = 0; zero <= 3; ++zero)
+    for (const int dp : {2, 4}) {
+      const Result r = of(dp, zero);
+      EXPECT_EQ(one.losses, r.losses) << "dp " << dp << " ZeRO " << zero;
+      EXPECT_EQ(one.weights, r.weights) << "dp " << dp << " ZeRO " << zero;
+    }
+}
+
 // Where a micro-batch's gradients are made in two passes, with another one's between them, too.
 TEST(Deterministic, SchedulesThatReorder) {
   for (const std::string schedule : {"interleaved", "zero-bubble"})
