@@ -122,10 +122,12 @@ std::vector<std::string> Plane::all_gather(std::string_view mine) {
 void Plane::report(const Status& failure) noexcept {
   if (failure.ok()) return;
   Lock lock(mutex_);
-  if (failed() || left_) return;
-  tell(failure);
-  ring(wake_);
-  await_verdict(lock);
+  if (left_) return;
+  if (!failed()) {
+    tell(failure);
+    ring(wake_);
+  }
+  await_verdict(lock);  // what this rank told, by abort() too, may not have been the first
 }
 
 void Plane::abort(const char* reason) noexcept {

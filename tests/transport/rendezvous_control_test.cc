@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+
 #include "tests/transport/rendezvous_helpers.h"
 
 namespace weft {
@@ -78,6 +80,23 @@ TEST_P(Control, AReportReachesAllAndTheFirstOneSticks) {
   }
   EXPECT_THAT(gather_error(*jobs[1].job), HasSubstr("seen by 2"));
   leave_all(jobs);
+}
+
+TEST_P(Control, OfSeveralAbortsOneSticksOnAllRanks) {
+  for (int turn = 0; turn < 10; ++turn) {
+    auto jobs = make(4);
+    std::barrier all_here(4);
+    std::vector<std::string> heard(4);
+    on_each(jobs, [&](Job& job) {
+      all_here.arrive_and_wait();
+      if (job.rank() > 0) job.abort("enough");
+      while (!job.failed()) std::this_thread::yield();
+      job.report(job.failure());  // as who ends its operations with it does
+      heard[static_cast<std::size_t>(job.rank())] = job.failure().to_string();
+    });
+    EXPECT_THAT(heard, ::testing::Each(heard[0]));
+    leave_all(jobs);
+  }
 }
 
 TEST_P(Control, AReportOfSuccessIsNone) {
