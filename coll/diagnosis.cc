@@ -13,6 +13,10 @@
 namespace weft {
 namespace {
 
+// Where somebody has waited for long, a call of a moment ago is no reason: another thread of its
+// rank makes one after the other.
+constexpr double kLongS = 1, kMomentS = 0.1;
+
 // What all ranks of a call must pass alike.
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
@@ -38,6 +42,14 @@ class Judge {
       const Testimony*& known = of_[t.rank];
       if (!known || (!known->own && t.own)) known = &t;
     }
+    double longest = 0;
+    std::vector<const OperationReport*> lasting;
+    for (const auto& [rank, t] : of_)
+      for (const OperationReport* o : stuck(*t)) {
+        longest = std::max(longest, o->started_s);
+        if (o->started_s >= kMomentS) lasting.push_back(o);
+      }
+    if (longest >= kLongS) lasting_ = std::move(lasting);
   }
 
   Diagnosis judge() {
@@ -76,14 +88,18 @@ class Judge {
   bool silent(Rank r) const { return std::ranges::count(evidence_.silent, r) != 0; }
 
   // The operations in which a rank waits for somebody.
-  static std::vector<const OperationReport*> stuck(const Testimony& t) {
+  std::vector<const OperationReport*> stuck(const Testimony& t) const {
     std::vector<const OperationReport*> ops;
     if (t.waits_s <= 0) return ops;
     for (const OperationReport& o : t.operations)
       if (o.state == OpState::kStarted && !o.peers.empty() &&
-          (o.peers.front().receives() || o.peers.front().sends()))
+          (o.peers.front().receives() || o.peers.front().sends()) && !passing(o))
         ops.push_back(&o);
     return ops;
+  }
+  bool passing(const OperationReport& o) const {
+    return !lasting_.empty() && o.started_s < kMomentS &&
+           std::ranges::none_of(lasting_, [&](const auto* l) { return l->same_call(o); });
   }
 
   // The same call on another rank; of a message, its other end.
@@ -296,6 +312,7 @@ class Judge {
 
   const Evidence& evidence_;
   std::map<Rank, const Testimony*> of_;
+  std::vector<const OperationReport*> lasting_;  // where somebody waits for long: the calls to tell
   std::set<Rank> visited_;
   std::vector<Step> path_, circle_;
   std::vector<Finding> findings_;

@@ -95,6 +95,17 @@ TEST_F(Diagnoses, TheRootIsFarFromTheOneWhoAsks) {
   EXPECT_THAT(d.edges, ::testing::Contains("rank 0 waits for rank 3 in all_reduce #124 (shm)"));
 }
 
+// One thread of rank 2 has gone; those of another communicator make one call after the other.
+TEST_F(Diagnoses, CallsOfAMomentAreNoReason) {
+  ring(call(124), 2);
+  OperationReport quick = call(4000);
+  quick.comm = 7;
+  quick.started_s = 0.004;
+  for (const Rank r : {1, 2, 3}) waits(r, quick, {recv(0)});
+  rank(2).waits_s = 0.004;
+  expect(Cause::kNotCalled, 2, "rank 2 never called all_reduce #124");
+}
+
 TEST_F(Diagnoses, ARankThatWasStoppedBeforeTheCall) {
   ring(call(124), 2);
   rank(2).state = 'T';
