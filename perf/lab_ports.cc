@@ -34,8 +34,7 @@ double lab_gbps_of(const std::string& rate) {
   constexpr double kLargestGbps = 10000;
   double number = 0;
   const char* const end = rate.data() + rate.size();
-  const auto [rest, error] =
-      std::from_chars(rate.data(), end, number, std::chars_format::fixed);
+  const auto [rest, error] = std::from_chars(rate.data(), end, number, std::chars_format::fixed);
   std::string unit(rest, end);
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const double gbps = number * (unit == "bit"    ? 1e-9

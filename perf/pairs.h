@@ -53,9 +53,9 @@ std::vector<std::pair<Rank, Rank>> out_of_line(const std::vector<PairResult>& re
 std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s,
                                       const PairLimits& limits);
 
-// One item per link, one per pair that is out of line, and one per rail that is slow as a whole next
-// to the others, at their rates where these are known; UNKNOWN for pairs not measured (`expected`
-// directions in all).
+// One item per link, one per pair that is out of line, and one per rail that is slow as a whole
+// next to the others, at their rates where these are known; UNKNOWN for pairs not measured
+// (`expected` directions in all).
 std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
                               const PairLimits& limits);
 

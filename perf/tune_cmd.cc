@@ -257,7 +257,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
       ->check(CLI::IsMember({"malloc", "weft"}))
       ->capture_default_str();
-  command->add_option("--json", flags->json, "also write the table to this file; - for stdout only");
+  command->add_option("--json", flags->json,
+                      "also write the table to this file; - for stdout only");
   command->callback([flags, &exit_code] { exit_code = tune(*flags); });
 }
 

@@ -38,7 +38,8 @@ class Script : public ::testing::Test {
   const testing::TemporaryFolder folder_;
 };
 
-// The reports of both lie in the same place. "first" goes on when "second" waits for it, or is over.
+// The reports of both lie in the same place. "first" goes on when "second" waits for it, or is
+// over.
 TEST_F(Script, TwoTestRunsKeepTheirResultsApart) {
   program("ctest",
           "while [ $# -gt 0 ]; do case $1 in --output-junit) xml=$2 ;; -R) name=$2 ;; esac; shift;"

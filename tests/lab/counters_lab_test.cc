@@ -142,8 +142,9 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
       run(fmt::format("{} up --lab {} --hosts 2 --rails 2 --rate 400mbit", kScript, lab_));
   ASSERT_EQ(up.exit_code, 0) << up.text;
   rail(1, "down");
-  const Output o = run(fmt::format("timeout 200 {} lab netlab --use {} -- weft validate --budget-s 0.01",
-                                   WEFT_BINARY, lab_));
+  const Output o =
+      run(fmt::format("timeout 200 {} lab netlab --use {} -- weft validate --budget-s 0.01",
+                      WEFT_BINARY, lab_));
   EXPECT_EQ(o.exit_code, 2) << o.text;
   EXPECT_THAT(o.text, ContainsRegex("FAIL +rail-out: rail 1: failed between hosts h1, h2: "));
 }

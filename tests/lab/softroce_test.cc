@@ -156,7 +156,7 @@ TEST_F(Lab, AKernelsFolderMayHaveABlankInItsName) {
       "XDG_CACHE_HOME=$PWD/cache WEFT_SOFTROCE_KERNEL=\"$PWD/a b/kernel\" {} run -- true; "
       "echo code $?; ls tmp",
       folder.path(), cache, kScript));
-  EXPECT_THAT(o.text, AllOf(HasSubstr("the guest ended"), Not(HasSubstr("No such file")))) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("the guest ended"), Not(HasSubstr("No such file"))));
   EXPECT_TRUE(o.text.ends_with("code 4\n")) << o.text;
 }
 
