@@ -41,7 +41,7 @@ struct RailsOptions {
   std::int64_t repeat_us = 20'000;   // a note without an answer is sent again
   // Receipts wait no longer to be sent, nor to be confirmed: tags come again, and what was received
   // long ago must not be taken for a later message when a rail fails.
-  std::int64_t tell_us = 10'000;
+  std::int64_t tell_us = 50'000;
   std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
   std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
   double alike = 1.25;      // rates that differ by less are those of equal rails on a busy machine
