@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "coll/metrics.h"
 #include "support/ranks.h"
 #include "support/setting.h"
 
@@ -280,28 +281,34 @@ TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
   const auto where = places(GetParam().hosts);
   auto jobs = local_jobs(static_cast<int>(where.size()));
   std::vector<std::thread> threads;
+  std::atomic<bool> given = false;  // before it is over, or this thread itself would call it
+  std::atomic<std::size_t> others = 1;
   for (std::size_t r = 0; r < where.size(); ++r)
     threads.emplace_back([&, r] {
       auto mine = std::make_unique<World>(std::move(jobs[r]), where[r], options);
       Communicator comm = mine->world();
       if (r != 0) {
+        while (!given) std::this_thread::yield();
         EXPECT_TRUE(comm.barrier().ok());
+        ++others;
         const auto end = Clock::now() + milliseconds(10000);
         while (!mine->job().failed() && Clock::now() < end)
           std::this_thread::sleep_for(milliseconds(1));
         EXPECT_EQ(mine->job().failure().code(), Code::kAborted);
         return;
       }
-      std::atomic<bool> called = false;
       Status nested;
       Handle h = comm.barrier_async();
-      h.on_done([&](const Status&) {
-        called = true;
-        nested = comm.barrier();  // the others do not come
-      });
+      h.on_done([&](const Status&) { nested = comm.barrier(); });  // the others do not come
+      given = true;
       h.detach();
-      while (!called) std::this_thread::sleep_for(milliseconds(1));
-      std::this_thread::sleep_for(milliseconds(50));
+      const auto barriers = [&] {
+        std::uint64_t begun = 0;
+        for (const Metrics::Calls& c : mine->metrics().calls)
+          if (c.collective == Collective::kBarrier) begun = c.calls;
+        return begun;
+      };
+      while (barriers() < 2 || others < where.size()) std::this_thread::sleep_for(milliseconds(1));
       mine.reset();
       EXPECT_EQ(nested.code(), Code::kAborted) << nested.to_string();
     });
