@@ -26,7 +26,7 @@ nlohmann::json to_json(const train::SpiralResult& r, const train::SpiralOptions&
           {"sync", o.sync},
           {"algorithm", o.algorithm},
           {"workers", r.workers},
-          {"iterations", o.iterations},
+          {"iterations", r.curve.back().iteration},
           {"seconds", r.seconds},
           {"curve", curve},
           {"server",
@@ -92,7 +92,7 @@ int run_spiral_command(const JobFlags& job, const SpiralFlags& flags, const Rest
       auto line = to_json(p);
       line["seconds"] = now_s() - begin;
       write(line);
-      if (p.iteration == o.iterations) return;
+      if (p.iteration >= o.iterations) return;
       fmt::print("{}", train::to_text(p));
       std::fflush(stdout);
     };

@@ -108,7 +108,8 @@ class Run {
       at = end;
       if (!o_.save.empty()) save(at);
     }
-    if (result_.curve.empty()) see({o_.iterations, loss(), net().accuracy(worker_.data)});
+    if (result_.curve.empty())  // also where more were done than are wanted
+      see({std::max(o_.iterations, result_.first), loss(), net().accuracy(worker_.data)});
     result_.seconds = now_s() - begin;
     result_.weights = net().weights;
     comm_.barrier().check();
@@ -239,7 +240,7 @@ std::string to_text(const SpiralPoint& p) {
 std::string to_text(const SpiralResult& r, const SpiralOptions& o) {
   const SpiralPoint& end = r.curve.back();
   std::string text = fmt::format(
-      "{} iterations, {} workers, {}{}: loss {:.5f}, accuracy {:.1f} %, {:.2f} s\n", o.iterations,
+      "{} iterations, {} workers, {}{}: loss {:.5f}, accuracy {:.1f} %, {:.2f} s\n", end.iteration,
       r.workers, o.sync, o.sync == "allreduce" ? fmt::format(" ({})", o.algorithm) : "", end.loss,
       100 * end.accuracy, r.seconds);
   if (o.sync != "allreduce" && !r.server.workers.empty()) text += to_text(r.server);

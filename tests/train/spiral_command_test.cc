@@ -156,6 +156,9 @@ TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
   EXPECT_EQ(train("--model spiral -n 2 --steps 20" + save).exit_code, 0);
   EXPECT_THAT(train("--model spiral -n 2 --steps 22 --resume" + save).text,
               Not(HasSubstr("warning")));
+  // What was done is not what is asked for now.
+  EXPECT_THAT(train("--model spiral -n 2 --steps 10 --resume" + save).text,
+              HasSubstr("22 iterations, 2 workers"));
   const Output o = train("--model spiral -n 1 --steps 40 --seed 3 --lr 0.5 --resume" + save);
   EXPECT_EQ(o.exit_code, 0) << o.text;
   EXPECT_THAT(o.text, HasSubstr("warning: --seed is 3, but " + folder / "save/step-000000"));
