@@ -248,8 +248,8 @@ void DataParallel<T>::finish() {
     if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
   if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
-  if (twin_last) add_twin();
   if (mesh_.data.size() > 1) exposed_ += now_s() - start;
+  if (twin_last) add_twin();  // which counts its time itself
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.
