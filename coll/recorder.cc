@@ -26,6 +26,14 @@ using book::Survey;
 // Operations done that a testimony tells of; those under way are all in it.
 constexpr std::size_t kTold = 12;
 
+// The words of a record that its writer looks at.
+constexpr std::size_t kNumber = offsetof(Record, number) / 8, kLast = sizeof(Record) / 8 - 1;
+static_assert(offsetof(Record, state) == 8 * kLast + 3 &&
+              offsetof(Record, took_ms) == 8 * kLast + 4);
+bool under_way(const SeqBox<Record>& box) noexcept {
+  return (box.word(kLast) >> 24 & 3) == static_cast<std::uint64_t>(OpState::kStarted);
+}
+
 // Milliseconds are fine enough, and this clock costs a few loads.
 std::uint64_t coarse_ns() noexcept {
   timespec now;
@@ -98,9 +106,12 @@ Testimony BookView::read(int i) const {
     Survey s;
     if (box.load(s) && s.number != 0) surveys[s.number] = s;
   }
-  for (const auto& box : p.records) {
+  std::vector<const SeqBox<Record>*> boxes;
+  for (const auto& box : p.elders) boxes.push_back(&box);
+  for (const auto& box : p.records) boxes.push_back(&box);
+  for (const auto* box : boxes) {
     Record r;
-    if (!box.load(r) || r.number == 0) continue;
+    if (!box->load(r) || r.number == 0) continue;
     OperationReport o;
     o.number = r.number;
     o.comm = r.comm;
@@ -236,16 +247,30 @@ std::uint64_t Recorder::begin(Record& o) noexcept {
   o.number = number;
   o.start_ns = coarse_ns();
   o.took_ms = 0;
-  page_->records[number % book::kRecords].store(o);
+  auto& box = page_->records[number % book::kRecords];
+  if (under_way(box)) [[unlikely]]
+    keep(box);
+  box.store(o);
   page_->begun.store(number, std::memory_order_release);
   return number;
 }
 
 void Recorder::end(std::uint64_t number, OpState state) noexcept {
-  auto& box = page_->records[number % book::kRecords];
-  if (box.word(offsetof(Record, number) / 8) != number) return;  // many began since
-  const std::uint64_t took_ns = coarse_ns() - box.word(offsetof(Record, start_ns) / 8);
-  end(box, state, static_cast<std::uint32_t>(took_ns / 1'000'000));
+  auto* box = &page_->records[number % book::kRecords];
+  if (box->word(kNumber) != number) {  // many began since
+    const auto is_it = [number](const auto& elder) { return elder.word(kNumber) == number; };
+    box = std::ranges::find_if(page_->elders, is_it);
+    if (box == std::end(page_->elders)) return;
+  }
+  const std::uint64_t took_ns = coarse_ns() - box->word(offsetof(Record, start_ns) / 8);
+  end(*box, state, static_cast<std::uint32_t>(took_ns / 1'000'000));
+}
+
+// Who waits for it wants to know, however much this rank has called since. Of too many the first.
+void Recorder::keep(const SeqBox<Record>& box) noexcept {
+  const auto place = std::ranges::find_if_not(page_->elders, under_way);
+  Record r;
+  if (place != std::end(page_->elders) && box.load(r)) place->store(r);
 }
 
 void Recorder::end_at_once(std::uint64_t number) noexcept {
@@ -253,10 +278,7 @@ void Recorder::end_at_once(std::uint64_t number) noexcept {
 }
 
 void Recorder::end(SeqBox<Record>& box, OpState state, std::uint32_t took_ms) noexcept {
-  constexpr std::size_t kLast = sizeof(Record) / 8 - 1;  // the word of the state and of the time
-  static_assert(offsetof(Record, state) == 8 * kLast + 3 &&
-                offsetof(Record, took_ms) == 8 * kLast + 4);
-  std::uint64_t word = box.word(kLast);
+  std::uint64_t word = box.word(kLast);  // of the state and of the time
   auto* const bytes = reinterpret_cast<std::uint8_t*>(&word);
   bytes[3] = static_cast<std::uint8_t>((bytes[3] & ~3) | static_cast<int>(state));
   std::memcpy(bytes + 4, &took_ms, sizeof took_ms);

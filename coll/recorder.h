@@ -69,7 +69,7 @@ class SeqBox {
 
 namespace book {
 
-inline constexpr int kRecords = 128, kSurveys = 8, kPeers = kMostPeers, kLinks = 16;
+inline constexpr int kRecords = 128, kElders = 16, kSurveys = 8, kPeers = kMostPeers, kLinks = 16;
 inline constexpr std::size_t kName = 64;
 
 // An operation. With the version of its SeqBox, one cache line.
@@ -112,6 +112,7 @@ struct alignas(64) Page {
   alignas(64) std::atomic<std::uint64_t> begun;
   std::atomic<std::uint64_t> waits_since_ns;  // 0: does not wait
   alignas(64) SeqBox<Record> records[kRecords];
+  SeqBox<Record> elders[kElders];  // under way when their line of `records` was used again
   SeqBox<Survey> surveys[kSurveys];
 };
 
@@ -185,6 +186,7 @@ class Recorder {
 
  private:
   static void end(SeqBox<book::Record>& box, OpState state, std::uint32_t took_ms) noexcept;
+  void keep(const SeqBox<book::Record>& box) noexcept;
 
   std::unique_ptr<BookView> book_;
   Fd fd_;  // for outsiders

@@ -119,8 +119,7 @@ TEST(Recorder, AStallIsToldWhileItLasts) {
   });
 }
 
-// Operations that are under way stay in it until their line is used again, and the end of one whose
-// line has been used again touches nobody else's.
+// The end of an operation whose line has been used again touches nobody else's.
 TEST(Recorder, TheRingComesRound) {
   with_recorders(1, [](Rank, Recorder& recorder) {
     book::Record old = an_operation(0);
@@ -142,6 +141,40 @@ TEST(Recorder, TheRingComesRound) {
       under_way += o.state == OpState::kStarted;
     }
     EXPECT_EQ(under_way, 1);
+  });
+}
+
+// What is under way is told, however much has been called since: it may be what others wait for.
+TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
+  with_recorders(1, [](Rank, Recorder& recorder) {
+    book::Record first = an_operation(1), second = an_operation(2);
+    const auto a = recorder.begin(first), b = recorder.begin(second);
+    const auto call = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        book::Record o = an_operation(static_cast<std::uint64_t>(i) + 3);
+        recorder.end_at_once(recorder.begin(o));
+      }
+    };
+    const auto under_way = [&] {
+      std::vector<std::uint64_t> numbers;
+      for (const OperationReport& o : recorder.own().operations)
+        if (o.state == OpState::kStarted) numbers.push_back(o.number);
+      return numbers;
+    };
+    call(3 * book::kRecords);
+    EXPECT_EQ(under_way(), (std::vector{a, b}));
+    recorder.stalled({{b, 0, 10, 4, {{3, 1, 5, 5, 6, 4}}}});
+    EXPECT_TRUE(recorder.own().operations[1].surveyed);
+    recorder.end(a, OpState::kDone);
+    EXPECT_EQ(under_way(), std::vector{b});
+    recorder.end(b, OpState::kDone);
+    for (int i = 0; i < 3 * book::kElders; ++i) {  // their places are free again
+      book::Record o = an_operation(1000);
+      const auto number = recorder.begin(o);
+      call(book::kRecords);
+      EXPECT_EQ(under_way(), std::vector{number});
+      recorder.end(number, OpState::kDone);
+    }
   });
 }
 
