@@ -103,7 +103,9 @@ PairResult link_of(const Topology& topology, const std::string& transport, Rank 
   const std::string by = transport != "auto" ? transport
                          : local             ? "shm"
                                              : transport_between_hosts(topology);
-  PairResult link{.from = a, .to = b};
+  PairResult link;
+  link.from = a;
+  link.to = b;
   link.link = by == "shm" ? (local ? by : by + " between hosts")
               : local     ? by + " inside a host"
                           : by + " across rails";
