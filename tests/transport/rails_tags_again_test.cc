@@ -12,6 +12,18 @@ namespace {
 using testing::rails::Job;
 using testing::rails::Setting;
 
+void some(Job& job, int n, std::size_t bytes, double from_us) {
+  for (int i = 0; i < n; ++i) job.message(0, 1, 0, bytes, from_us + i * 1000, from_us + i * 1000);
+}
+
+void ends_well(Job& job) {
+  const bool over = job.run(60e6);
+  if (::testing::Test::HasFailure()) return;
+  if (!over) job.print();
+  ASSERT_TRUE(over);
+  job.check();
+}
+
 // Short messages go over another rail while theirs is away, and their receipts, too few to be sent
 // by themselves, must not stay there: the sender would send the messages again one day, when others
 // have their tags.
@@ -22,31 +34,19 @@ TEST(RailsTagsAgain, WhatWentOverARailForAWhileIsNotSentAgainMuchLater) {
     s.tags = 512;
     s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
     Job job(s);
-    const auto some = [&](int n, std::size_t bytes, double from_us) {
-      for (int i = 0; i < n; ++i)
-        job.message(0, 1, 0, bytes, from_us + i * 1000, from_us + i * 1000);
-    };
-    some(20, 30'000, 1000);
+    some(job, 20, 30'000, 1000);
     job.at_time(100'000, [&] { job.rails().fabric().cut(1, 0); });
-    some(20, 30'000, 110'000);
-    some(few, 100, 2'000'000);  // over rail 1
+    some(job, 20, 30'000, 110'000);
+    some(job, few, 100, 2'000'000);  // over rail 1
     job.at_time(2'500'000, [&] { job.rails().fabric().mend(1, 0); });
-    some(600, 100, 5'000'000);  // over rail 0
+    some(job, 600, 100, 5'000'000);  // over rail 0
     job.at_time(6'000'000, [&] { job.rails().fabric().cut(1, 1); });
-    some(20, 30'000, 6'000'000);
-    some(600, 100, 8'000'000);
-    const bool over = job.run(60e6);
-    if (HasFailure()) return;
-    if (!over) job.print();
-    ASSERT_TRUE(over);
-    job.check();
+    some(job, 20, 30'000, 6'000'000);
+    some(job, 600, 100, 8'000'000);
+    ASSERT_NO_FATAL_FAILURE(ends_well(job));
     EXPECT_EQ(job.of(0).counters().taken_out, 2u);
     EXPECT_EQ(job.of(0).counters().taken_back, 1u);
   }
-}
-
-void some(Job& job, int n, std::size_t bytes, double from_us) {
-  for (int i = 0; i < n; ++i) job.message(0, 1, 0, bytes, from_us + i * 1000, from_us + i * 1000);
 }
 
 // Few short messages among many long ones: their receipts must not wait until there are many.
@@ -62,11 +62,7 @@ TEST(RailsTagsAgain, AFewShortMessagesAreNotSentAgainMuchLater) {
     job.at_time(2'000'000, [&] { job.rails().fabric().cut(1, 0); });
     some(job, 20, 30'000, 2'100'000);
     some(job, 600, 100, 3'000'000);
-    const bool over = job.run(60e6);
-    if (HasFailure()) return;
-    if (!over) job.print();
-    ASSERT_TRUE(over);
-    job.check();
+    ASSERT_NO_FATAL_FAILURE(ends_well(job));
     EXPECT_EQ(job.of(0).counters().taken_out, 1u);
   }
 }
@@ -82,11 +78,7 @@ TEST(RailsTagsAgain, WhatWasReceivedLongAgoIsNotTakenForWhatWasLost) {
     some(job, 300, 100, 1000);
     some(job, 400, 30'000, 1'000'000);  // from the 213th on with tags of the first ones
     job.at_time(1'300'010 + lost * 1000, [&] { job.rails().fabric().cut(1, 0); });
-    const bool over = job.run(60e6);
-    if (HasFailure()) return;
-    if (!over) job.print();
-    ASSERT_TRUE(over);
-    job.check();
+    ASSERT_NO_FATAL_FAILURE(ends_well(job));
     EXPECT_EQ(job.of(0).counters().taken_out, 1u);
   }
 }
@@ -102,11 +94,7 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagMayBeUnderWay) {
   job.at_time(1'000'000, [&] { job.rails().fabric().cut(1, 0); });
   some(job, 64, 30'000, 1'000'000);
   some(job, 64, 100, 2'000'000);
-  const bool over = job.run(60e6);
-  if (HasFailure()) return;
-  if (!over) job.print();
-  ASSERT_TRUE(over);
-  job.check();
+  ASSERT_NO_FATAL_FAILURE(ends_well(job));
 }
 
 // More messages than one datagram can name had come, and their sender had not looked since.
@@ -118,11 +106,7 @@ TEST(RailsTagsAgain, WhatHasComeIsNotSentAgainHoweverMuchItIs) {
   job.rests(0, 50'000, 3'000'000);
   job.at_time(1'000'000, [&] { job.rails().fabric().cut(1, 0); });
   some(job, 20, 100, 4'000'000);
-  const bool over = job.run(60e6);
-  if (HasFailure()) return;
-  if (!over) job.print();
-  ASSERT_TRUE(over);
-  job.check();
+  ASSERT_NO_FATAL_FAILURE(ends_well(job));
   EXPECT_EQ(job.of(0).counters().taken_out, 1u);
   EXPECT_EQ(job.of(0).counters().replayed, 0u);
 }
@@ -138,11 +122,7 @@ TEST(RailsTagsAgain, SeveralMessagesOfATagGoAgainInTheirOrder) {
     for (int i = 0; i < 60; ++i) job.message(0, 1, 0, 100, i, i);  // so slots are free in any order
     for (int i = 0; i < 64; ++i) job.message(0, 1, 0, 100, 100'000 + i * 1000, 300'000 + i * 100);
     job.at_time(130'000, [&] { job.rails().fabric().cut(1, 0); });
-    const bool over = job.run(60e6);
-    if (HasFailure()) return;
-    if (!over) job.print();
-    ASSERT_TRUE(over);
-    job.check();
+    ASSERT_NO_FATAL_FAILURE(ends_well(job));
     EXPECT_EQ(job.of(0).counters().taken_out, 1u);
   }
 }

@@ -309,7 +309,6 @@ TEST(TcpConnect, SeveredAndOpenedAnew) {
   });
 }
 
-// What came whole can be received though its sender has been killed; nothing else can.
 // One for each peer: in a large job more than the limit that most shells set.
 TEST(TcpConnect, ThereAreFilesForAllPeers) {
   constexpr int kPeers = 500, kFiles = 256;
@@ -333,6 +332,7 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+// What came whole can be received though its sender has been killed; nothing else can.
 TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
   run_ranks(2,
             [](SharedBoard& board, Rank me) {
