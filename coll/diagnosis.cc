@@ -1,6 +1,7 @@
 #include "coll/diagnosis.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -130,9 +131,15 @@ class Judge {
     }
   }
 
+  // The links that what is waited for is on.
+  static std::uint32_t outstanding(const PeerProgress& p) {
+    return p.receives() ? p.recvs_on : p.sends_on;
+  }
+
   void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
     diagnosis_.edges.push_back(fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer,
-                                           words::full_title(op), words::link_name(t, p)));
+                                           words::full_title(op),
+                                           fmt::join(words::link_names(t, p, outstanding(p)), ", ")));
   }
 
   void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
@@ -258,7 +265,14 @@ class Judge {
     if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
     const Testimony &a = receives ? from : to, &b = receives ? to : from;
-    const std::string link = words::link_name(to, p);
+    // A receiver waits on all rails for what is still to be sent, too: what was sent tells more.
+    const OperationReport* theirs = counterpart(from, op, to.rank);
+    const PeerProgress* back = theirs ? progress_with(*theirs, to.rank, p.link) : nullptr;
+    const std::uint32_t here = outstanding(p);
+    const std::uint32_t both = !back ? 0 : here & (receives ? back->sends_on : back->recvs_on);
+    const auto links = words::link_names(to, p, both ? both : here);
+    std::string counted;
+    for (const std::string& link : links) counted += words::counted(link, a, b);
     const std::string hosts = a.host == b.host
                                   ? fmt::format("within host {}", a.host)
                                   : fmt::format("between hosts {} and {}", a.host, b.host);
@@ -266,11 +280,12 @@ class Judge {
         {Cause::kLink,
          a.rank,
          b.rank,
-         fmt::format("{} {} moves no bytes: what rank {} sent in {} has not reached rank {}{}{}",
-                     link, hosts, a.rank, words::full_title(op), b.rank, words::counted(link, a, b),
+         fmt::format("{} {} move{} no bytes: what rank {} sent in {} has not reached rank {}{}{}",
+                     fmt::join(links, " and "), hosts, links.size() > 1 ? "" : "s", a.rank,
+                     words::full_title(op), b.rank, counted,
                      by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
          {to.rank},
-         link == "shm" || link == "shared memory"});
+         links[0] == "shm" || links[0] == "shared memory"});
   }
 
   // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.

@@ -51,6 +51,14 @@ std::string link_name(const Testimony& t, const PeerProgress& p) {
   return p.link >= 0 && l < t.links.size() ? t.links[l] : std::string("shared memory");
 }
 
+std::vector<std::string> link_names(const Testimony& t, const PeerProgress& p, std::uint32_t on) {
+  std::vector<std::string> names;
+  for (std::size_t l = 0; l < t.links.size() && l < 32; ++l)
+    if (on >> l & 1) names.push_back(t.links[l]);
+  if (names.empty()) names.push_back(link_name(t, p));
+  return names;
+}
+
 std::string dead(const Testimony& t) {
   std::string text = fmt::format("rank {} (host {}, pid {}) is dead", t.rank, t.host, t.pid);
   if (t.operations.empty()) return text;

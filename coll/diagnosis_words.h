@@ -1,7 +1,9 @@
 // What a diagnosis says of a rank, of a call and of a link, in words.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "coll/testimony.h"
 
@@ -15,6 +17,8 @@ const OperationReport* last_alike(const Testimony& on, const OperationReport& o,
 std::string full_title(const OperationReport& o);
 
 std::string link_name(const Testimony& t, const PeerProgress& p);
+// The links of these bits; of none, that of the pair.
+std::vector<std::string> link_names(const Testimony& t, const PeerProgress& p, std::uint32_t on);
 // What the ports at both ends of a link say about it; empty where they say nothing.
 std::string counted(const std::string& link, const Testimony& a, const Testimony& b);
 

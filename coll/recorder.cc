@@ -286,7 +286,7 @@ void Recorder::end(SeqBox<Record>& box, OpState state, std::uint32_t took_ms) no
 }
 
 void Recorder::stalled(const std::vector<Stalled>& operations) noexcept {
-  stalled_ = true;
+  const bool first = !std::exchange(stalled_, true);
   for (std::size_t i = 0; i < book::kSurveys; ++i) {
     Survey s{};
     if (i < operations.size()) {
@@ -300,7 +300,7 @@ void Recorder::stalled(const std::vector<Stalled>& operations) noexcept {
     }
     page_->surveys[i].store(s);
   }
-  page_->waits_since_ns.store(coarse_ns(), std::memory_order_release);
+  if (first) page_->waits_since_ns.store(coarse_ns(), std::memory_order_release);
 }
 
 void Recorder::moving() noexcept {

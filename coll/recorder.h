@@ -124,7 +124,7 @@ struct Head {
   std::uint64_t page_bytes, born_ns;
   char machine[kName];
 };
-inline constexpr std::uint64_t kMagic = 0x77656674'626f6f31;
+inline constexpr std::uint64_t kMagic = 0x77656674'626f6f32;
 inline constexpr const char* kLabel = "weft-recorder";  // of the memfd
 constexpr std::size_t kHeadBytes = (sizeof(Head) + 63) / 64 * 64;
 

@@ -68,7 +68,9 @@ json to_json(const OperationReport& o) {
                           {"sends_posted", p.sends_posted},
                           {"sends_done", p.sends_done},
                           {"recvs_posted", p.recvs_posted},
-                          {"recvs_done", p.recvs_done}});
+                          {"recvs_done", p.recvs_done},
+                          {"sends_on", p.sends_on},
+                          {"recvs_on", p.recvs_on}});
   return j;
 }
 
@@ -101,7 +103,8 @@ OperationReport operation_from(const json& j) {
   o.rounds_done = j.at("rounds_done");
   for (const json& p : j.at("peers"))
     o.peers.push_back({p.at("peer"), p.at("link"), p.at("sends_posted"), p.at("sends_done"),
-                       p.at("recvs_posted"), p.at("recvs_done")});
+                       p.at("recvs_posted"), p.at("recvs_done"), p.at("sends_on"),
+                       p.at("recvs_on")});
   return o;
 }
 

@@ -24,6 +24,8 @@ struct PeerProgress {
   Rank peer = kNoRank;     // world rank
   std::int32_t link = -1;  // index into Testimony::links; -1: the board
   std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
+  // Where rails share messages: the links, as bits, that those which have not ended are on.
+  std::uint32_t sends_on = 0, recvs_on = 0;
   bool receives() const { return recvs_posted > recvs_done; }
   bool sends() const { return sends_posted > sends_done; }
 };

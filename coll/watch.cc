@@ -21,6 +21,8 @@ namespace {
 
 // Who waits for less is not worth a look: a slow slice, a descheduled peer.
 constexpr std::chrono::milliseconds kStall{5};
+// From then on what has arrived has been told of, and what is under way stands still.
+constexpr std::chrono::milliseconds kSettled{200};
 
 // How long a verdict waits for the ranks to tell; from when on a rank counts as silent; and how
 // much text goes with a failure.
@@ -256,9 +258,15 @@ void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank 
 }
 
 void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
-  if (idle < kStall || recorder_.is_stalled()) return;
-  counters_.stalls.add();
-  stalled_at_ = std::chrono::steady_clock::now() - idle;
+  if (idle < kStall) return;
+  if (!recorder_.is_stalled()) {
+    counters_.stalls.add();
+    stalled_at_ = std::chrono::steady_clock::now() - idle;
+    settled_ = false;
+  } else if (settled_ || idle < kSettled) {
+    return;
+  }
+  settled_ = idle >= kSettled;
   survey();
 }
 
@@ -379,6 +387,7 @@ Status Watch::verdict(const std::string& what) {
 // ---- how far operations are ----------------------------------------------------------------
 
 void Watch::survey() {
+  const auto in_use = core_.rails ? core_.rails->in_use() : decltype(core_.rails->in_use()){};
   std::vector<Recorder::Stalled> stalled;
   for (const Operation* op : core_.active) {
     Recorder::Stalled s;
@@ -401,6 +410,12 @@ void Watch::survey() {
       (op->sends ? p.sends_posted : p.recvs_posted) = op->slices_posted;
       (op->sends ? p.sends_done : p.recvs_done) = op->slices - op->slices_left;
       s.peers.push_back(p);
+    }
+    for (PeerProgress& p : s.peers) {
+      const auto found = in_use.find({op->id, p.peer, p.link - core_.first_rail_link});
+      if (found == in_use.end()) continue;
+      p.sends_on = found->second.sends << core_.first_rail_link;
+      p.recvs_on = found->second.recvs << core_.first_rail_link;
     }
     stalled.push_back(std::move(s));
   }

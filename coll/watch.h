@@ -111,6 +111,7 @@ class Watch final : public Witness {
   Counters counters_;
   PortCounters ports_;
   std::uint64_t timed_ = 0;
+  bool settled_ = false;  // stalled for so long that the survey was repeated
   std::chrono::steady_clock::time_point stalled_at_{}, metrics_at_{}, marked_at_{};
   Fd answer_;  // the last one given to an outsider
 };

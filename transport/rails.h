@@ -16,8 +16,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "transport/paths.h"
@@ -61,6 +63,12 @@ struct RailEvent {
   std::uint64_t messages = 0, bytes = 0;  // kReplay: that go over another lane now
 };
 
+// The rails, as bits, that messages of one user with one peer are on and have not ended.
+struct RailsInUse {
+  std::uint32_t sends = 0;  // the peer has not said that it has them
+  std::uint32_t recvs = 0;
+};
+
 struct RailsCounters {
   std::uint64_t taken_out = 0, taken_back = 0;  // lanes
   std::uint64_t replayed = 0, replayed_bytes = 0;
@@ -98,6 +106,8 @@ class Rails {
   std::uint64_t sent_bytes(int rail) const noexcept;
   // Whether messages with the peer may use the rail now.
   bool up(Rank peer, int rail) const;
+  // Of all messages: by the upper half of their ids, the peer, and the face they were posted to.
+  std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> in_use() const;
   // The lanes with the peer, for messages: "rail 0 up, rail 1 out (its link is down)".
   std::string describe(Rank peer) const;
   // How the large messages of face `home` to the peer are spread: shares of 32 by rail.

@@ -119,6 +119,17 @@ std::vector<int> Rails::shares(Rank peer, int home) const {
   return shares;
 }
 
+std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const {
+  std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> all;
+  for (const auto& slot : state_->slots) {
+    const bool send = slot->use == Use::kSend;
+    if ((!send && slot->use != Use::kRecv) || slot->rail < 0 || slot->acked) continue;
+    RailsInUse& of = all[{static_cast<std::uint32_t>(slot->t.id >> 32), slot->t.peer, slot->home}];
+    (send ? of.sends : of.recvs) |= 1u << slot->rail;
+  }
+  return all;
+}
+
 std::string Rails::describe(Rank rank) const {
   static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
   std::string text;

@@ -228,6 +228,26 @@ TEST_F(Diagnoses, ALinkThatMovesNothing) {
          "has not reached rank 2");
 }
 
+// Messages of rail 0 are spread over both; what was sent over it has come, and the rest waits for
+// what was sent over rail 1.
+TEST_F(Diagnoses, TheRailThatMovesNothingIsNotThatOfThePair) {
+  PeerProgress sender = both(2, 9, 3, 7, 1), receiver = both(1, 9, 5, 9, 1);
+  sender.sends_on = 0b100;
+  sender.recvs_on = receiver.sends_on = receiver.recvs_on = 0b110;
+  waits(1, call(124), {sender});
+  waits(2, call(124), {receiver});
+  for (const int link : {1, 2}) {
+    rank(1).operations.back().peers[0].link = rank(2).operations.back().peers[0].link = link;
+    expect(Cause::kLink, 1,
+           "rail 1 (eth1) between hosts a and b moves no bytes: what rank 1 sent in all_reduce "
+           "#124 has not reached rank 2");
+  }
+  // Nobody but the receiver knows anything.
+  rank(1).operations.back() = call(124, OpState::kDone);
+  rank(1).waits_s = 0;
+  expect(Cause::kLink, 1, "rail 0 (eth0) and rail 1 (eth1) between hosts a and b move no bytes");
+}
+
 TEST_F(Diagnoses, ALinkThatMovesNothingToARankThatWaitsForNothingElse) {
   waits(0, call(124), {recv(2, 5, 1)});
   rank(2).operations.push_back(call(124, OpState::kDone));

@@ -81,6 +81,25 @@ TEST(Rails, StripesLargeMessagesOverTheRailsOfARank) {
   EXPECT_NEAR(static_cast<double>(bytes[0]), static_cast<double>(bytes[1]), 100'000);
 }
 
+// What is under way, and where, until it has been acknowledged.
+TEST(Rails, TellsTheRailsThatMessagesAreOn) {
+  Setting s;
+  s.options.stripes = [](Rank, int) { return std::vector<int>{0, 1}; };
+  Job job(s);
+  for (int i = 0; i < 64; ++i) job.message(0, 1, 0, 30'000, 0, i % 2 == 0 ? 0 : 10'000);
+  std::uint32_t sends = 0, recvs = 0;
+  job.at_time(5000, [&] {
+    for (const auto& [key, use] : job.of(0).in_use()) sends |= use.sends;
+    for (const auto& [key, use] : job.of(1).in_use()) recvs |= use.recvs;
+  });
+  ASSERT_TRUE(job.run(1e6));
+  job.check();
+  EXPECT_EQ(sends, 0b10u) << "odd tags";
+  EXPECT_EQ(recvs, 0u) << "none is posted that has not come";
+  EXPECT_TRUE(job.of(0).in_use().empty());
+  EXPECT_TRUE(job.of(1).in_use().empty());
+}
+
 // A rank whose sends are complete may do something else for long, without polling. Its peers must
 // not need it any more: neither for bytes that its transport has not sent yet, nor for a note about
 // where a message went.
