@@ -23,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 // How long an error of a transport waits for the control plane to name the rank to blame.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
 
+// So many operations are kept as they were set up; and calls of more bytes look for one with scratch.
+constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
+
 // How long a failure of ranks that are all alive takes to reach them.
 constexpr std::chrono::milliseconds kHeard{30};
 
@@ -39,6 +42,7 @@ std::string call_title(const Operation& op) {
 
 void Core::add_operation() {
   pool.push_back(std::make_unique<Operation>());
+  pool.back()->run.share_scratch(scratch);
   free_operations.push_back(pool.back().get());
 }
 
@@ -62,16 +66,15 @@ Operation* Core::take() {
 // barrier and an all_reduce do, find what each of them set up. Long ones share one operation's
 // scratch.
 Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
-  constexpr std::size_t kShort = 64 << 10, kKept = 4;
   if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();
   // Those used last; a burst of asynchronous calls leaves any number behind.
-  const std::span recent = std::span(free_operations).last(std::min(kKept, free_operations.size()));
+  const std::span recent = std::span(free_operations).last(std::min(kKeptSetUp, free_operations.size()));
   auto best = std::ranges::find_if(recent, [&](auto* op) { return op->run.bound_to(plan); });
-  if (best == recent.end() && bytes <= kShort && pool.size() < kKept) {
+  if (best == recent.end() && bytes <= kLittleScratch && pool.size() < kKeptSetUp) {
     add_operation();
     return take();
   }
-  if (best == recent.end() && bytes > kShort)
+  if (best == recent.end() && bytes > kLittleScratch)
     best = std::ranges::max_element(recent, {}, [](auto* op) { return op->run.scratch_bytes(); });
   if (best != recent.end()) std::swap(*best, recent.back());
   return take();
@@ -142,6 +145,8 @@ void Core::start_plan(Operation* op, const Plan& plan) {
 
 void Core::end_plan(Operation* op) {
   GroupState& g = *op->group;
+  // Of a burst of asynchronous calls few are under way at once, and all of them are kept.
+  if (pool.size() > kKeptSetUp && op->run.scratch_bytes() > kLittleScratch) op->run.leave_scratch();
   end_running(g, op);
   if (g.next.empty()) return;
   for (Operation* waits : g.next) waits->moved = true;

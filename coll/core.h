@@ -379,6 +379,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::condition_variable_any to_serve, to_call;
   std::thread server, caller;
   bool calls = false;  // there is a thread of callbacks
+  SpareScratch scratch;  // of those that have ended
   std::vector<std::unique_ptr<Operation>> pool;
   std::vector<Operation*> free_operations;
   std::vector<Operation*> active;          // under way, kPlan and kMessage

@@ -16,7 +16,26 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
 }
 
+Scratch fresh_scratch(std::size_t bytes) {
+  return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+}
+
 }  // namespace
+
+// ---- scratch -------------------------------------------------------------------------------
+
+Scratch SpareScratch::take(std::size_t bytes) {
+  if (spare_.empty()) return fresh_scratch(bytes);
+  // The last one may be in a cache. Where all are too short, one makes room.
+  const auto fits = std::find_if(spare_.rbegin(), spare_.rend(),
+                                 [=](const Scratch& s) { return s.bytes >= bytes; });
+  if (fits != spare_.rend()) std::swap(*fits, spare_.back());
+  Scratch found = std::move(spare_.back());
+  spare_.pop_back();
+  if (found.bytes >= bytes) return found;
+  found = {};
+  return fresh_scratch(bytes);
+}
 
 // ---- rounds --------------------------------------------------------------------------------
 
@@ -28,6 +47,10 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   call_ = call;
   slicing_ = slicing;
   if (!same) bind(plan, slicing);
+  if (scratch_need_ > scratch_.bytes) {
+    scratch_ = {};
+    scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
+  }
   if (call_.head.sign) {
     add_cut(call_.head, plan.algorithm, plan.common, segment_);
     seal(call_.head);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coll/kernels.h"
@@ -52,6 +53,21 @@ struct Call {
 // Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
 inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
 
+struct Scratch {
+  std::unique_ptr<std::byte[]> at;
+  std::size_t bytes = 0;
+};
+
+// Scratch that no run uses now, for the next one. By one thread at a time.
+class SpareScratch {
+ public:
+  Scratch take(std::size_t bytes);  // at least so many
+  void put(Scratch scratch) { spare_.push_back(std::move(scratch)); }
+
+ private:
+  std::vector<Scratch> spare_;
+};
+
 class Run {
  public:
   // Starts the call: posts what can be posted. `plan` and the buffers must live until done().
@@ -88,7 +104,12 @@ class Run {
   std::span<const Traffic> traffic();
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
-  std::size_t scratch_bytes() const { return scratch_size_; }
+  std::size_t scratch_bytes() const { return scratch_.bytes; }
+  // Where start() takes scratch from, and a run that is done may leave its own to others.
+  void share_scratch(SpareScratch& with) { spare_ = &with; }
+  void leave_scratch() {
+    if (scratch_.bytes) spare_->put(std::exchange(scratch_, {}));
+  }
   // Whether start() finds this plan set up, at least for one count.
   bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
@@ -130,7 +151,7 @@ class Run {
     return std::min(segment_, total_ - round * segment_);
   }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
-    if (where == Where::kScratch) return scratch_.get() + lane * lane_bytes_ + offset;
+    if (where == Where::kScratch) return scratch_.at.get() + lane * lane_bytes_ + offset;
     return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
   }
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
@@ -181,8 +202,9 @@ class Run {
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
   std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
-  std::unique_ptr<std::byte[]> scratch_;
-  std::size_t scratch_size_ = 0;
+  std::size_t scratch_need_ = 0;
+  Scratch scratch_;
+  SpareScratch* spare_ = nullptr;
   std::byte *in_ = nullptr, *out_ = nullptr;
 
   std::vector<Lane> lanes_;

@@ -212,12 +212,8 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
         extents_[0][i].from = extents_[1][i].from = lane_bytes_;
         lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
       }
-  std::size_t need = lane_bytes_ * nlanes_;
-  if (packed()) need += bytes_of(plan.schedule.all(), cuts_[0]);
-  if (need > scratch_size_) {
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(need);
-    scratch_size_ = need;
-  }
+  scratch_need_ = lane_bytes_ * nlanes_;
+  if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
   lanes_.assign(nlanes_, {});
   pending_.resize(nlanes_ * nodes_);
@@ -289,7 +285,7 @@ void Run::stage_in(std::uint32_t lane) {
 
 // The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
 void Run::copy_in_packed() {
-  out_ = scratch_.get() + lane_bytes_ * nlanes_;
+  out_ = scratch_.at.get() + lane_bytes_ * nlanes_;
   const Cut& cut = cuts_[1];
   for (const int c : plan_->inputs) {
     const auto i = static_cast<std::size_t>(c);

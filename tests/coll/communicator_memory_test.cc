@@ -109,6 +109,37 @@ TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
   EXPECT_LE(looks.back() - looks.front(), 8.0 * (1 << 20) * n_) << "at once, or in any way";
 }
 
+// Of a burst of asynchronous calls few are under way at once; the others need no scratch.
+TEST_P(CommunicatorMemory, ABurstOfCallsTakesTheScratchOfAFew) {
+  constexpr std::size_t kCalls = 200, kCount = 256 << 10;
+  std::barrier all(n_);
+  double before = 0, after = 0;
+  run_ranks(places(GetParam().hosts), options_, [&](World& world) {
+    Communicator comm = world.world();
+    std::vector<std::vector<std::int32_t>> buffers(kCalls, std::vector<std::int32_t>(kCount, 1));
+    const auto burst = [&] {
+      std::vector<Handle> handles;
+      for (auto& b : buffers)
+        handles.push_back(
+            comm.all_reduce_async(b.data(), b.data(), kCount, DType::kInt32, RedOp::kMax));
+      for (Handle& h : handles) ASSERT_TRUE(h.wait().ok());
+    };
+    use(comm, kCount);
+    all.arrive_and_wait();
+    if (comm.rank() == 0) before = resident_bytes();
+    all.arrive_and_wait();
+    for (int i = 0; i < 3; ++i) burst();
+    all.arrive_and_wait();
+    if (comm.rank() == 0) after = resident_bytes();
+    all.arrive_and_wait();
+    EXPECT_EQ(buffers[kCalls - 1][kCount - 1], 1);
+  });
+  const double calls = (after - before) / n_ / (kCount * sizeof(std::int32_t));
+  std::printf("%s: scratch of %.1f messages for %zu calls\n", GetParam().name, calls, kCalls);
+  if (testing::kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";
+  EXPECT_LE(calls, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Settings, CommunicatorMemory,
                          ::testing::Values(Setting{"shm2", {2}, "auto"},
                                            Setting{"shm4", {4}, "auto"},
