@@ -96,7 +96,8 @@ std::string VerbsPair::offer() {
 
 void VerbsPair::connect(const std::string& theirs) try {
   const auto j = nlohmann::json::parse(theirs);
-  const VerbsPath path = verbs_path(device_, VerbsPort::decode(from_hex(j.at("port"))));
+  const VerbsPath path =
+      verbs_path(device_.port(), VerbsPort::decode(from_hex(j.at("port"))), device_.where());
   path_ = fmt::format("{} {}", device_.where(), weft::to_string(path));
   for (std::size_t i = 0; i < qps_.size(); ++i) {
     const auto& name = j.at("qps").at(i);

@@ -224,7 +224,8 @@ void VerbsTransport::connect(Rank rank, const std::string& greeting) {
   if (greeting.size() != names + lanes * sizeof(VerbsQpName))
     throw Error(peer.where + ": its greeting has another length; run the same build everywhere");
   const VerbsPath path =
-      verbs_path(*device_, VerbsPort::decode({greeting.data() + sizeof g, g.port_bytes}));
+      verbs_path(device_->port(), VerbsPort::decode({greeting.data() + sizeof g, g.port_bytes}),
+                 device_->where());
   for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
     Lane& lane = *peer.lanes[k];
     const std::size_t theirs = static_cast<std::size_t>(place_of(peer.rank, rank_)) * g.qps + k;

@@ -1,6 +1,7 @@
 // Opening RDMA devices, registering memory, completion queues.
 #include "transport/verbs_device.h"
 
+#include <endian.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -62,7 +63,7 @@ int mtu_bytes(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
 // ---- a port on the wire --------------------------------------------------------------------
 
-constexpr std::uint32_t kPortMagic = 0x7650'6f31;  // "vPo1"
+constexpr std::uint32_t kPortMagic = 0x7650'6f32;  // "vPo2"
 
 struct WireGid {
   std::uint8_t kind, index;
@@ -72,6 +73,7 @@ struct WirePort {
   std::uint32_t magic = kPortMagic;
   std::uint16_t lid = 0, mtu = 0;
   std::uint8_t ethernet = 0, ngids = 0;
+  std::uint16_t pkey = 0;
   WireGid gids[kMostGids] = {};
 };
 
@@ -82,6 +84,7 @@ std::string VerbsPort::encode() const {
   wire.lid = lid;
   wire.mtu = static_cast<std::uint16_t>(mtu);
   wire.ethernet = ethernet;
+  wire.pkey = pkey;
   wire.ngids = static_cast<std::uint8_t>(std::min(gids.size(), kMostGids));
   for (std::size_t i = 0; i < wire.ngids; ++i)
     wire.gids[i] = {static_cast<std::uint8_t>(gids[i].kind),
@@ -103,6 +106,7 @@ VerbsPort VerbsPort::decode(std::string_view text) {
   port.lid = wire.lid;
   port.mtu = wire.mtu;
   port.ethernet = wire.ethernet != 0;
+  port.pkey = wire.pkey;
   for (std::size_t i = 0; i < wire.ngids; ++i) {
     if (wire.gids[i].kind > static_cast<std::uint8_t>(GidKind::kRoce1)) continue;
     port.gids.push_back(
@@ -220,6 +224,7 @@ void VerbsDevice::open_port() {
                             "lower the variable",
                             settings_.mtu, where(), port_.mtu));
   if (settings_.mtu) port_.mtu = settings_.mtu;
+  join_partition(port.pkey_tbl_len);
 
   std::vector<ibv_gid_entry> entries(1024);
   const ssize_t n = ibv_query_gid_table(context_, entries.data(), entries.size(), 0);
@@ -249,6 +254,22 @@ void VerbsDevice::open_port() {
   port_.gids = candidates(std::move(table));
   if (port_.gids.empty() && port_.ethernet)
     throw Error(fmt::format("verbs: {} has no GID; give its interface an address", where()));
+}
+
+void VerbsDevice::join_partition(int entries) {
+  std::vector<std::uint16_t> table;
+  for (int i = 0; i < entries; ++i) {
+    __be16 pkey = 0;
+    if (ibv_query_pkey(context_, static_cast<std::uint8_t>(port_number_), i, &pkey) != 0) break;
+    table.push_back(be16toh(pkey));
+  }
+  const int chosen = choose_pkey(table, static_cast<std::uint16_t>(settings_.pkey));
+  if (chosen < 0 && settings_.pkey != 0)
+    throw Error(fmt::format("verbs: WEFT_VERBS_PKEY={:#06x}: {} is no member of it, but of {:#06x}; "
+                            "ask who runs the fabric (its subnet manager)",
+                            settings_.pkey, where(), fmt::join(table, ", ")));
+  pkey_index_ = std::max(chosen, 0);
+  port_.pkey = chosen < 0 ? kEveryPartition : table[static_cast<std::size_t>(chosen)];
 }
 
 // ---- memory --------------------------------------------------------------------------------

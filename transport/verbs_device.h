@@ -28,6 +28,7 @@ struct VerbsPort {
   std::uint16_t lid = 0;
   int mtu = 0;  // bytes: the port's, or less where the settings say so
   bool ethernet = true;
+  std::uint16_t pkey = kEveryPartition;  // of the partition that queue pairs are in
   std::vector<Gid> gids;  // candidates(), or the one that the settings name
 
   std::string encode() const;
@@ -53,6 +54,7 @@ class VerbsDevice {
   ibv_context* context() const { return context_; }
   ibv_pd* domain() const { return domain_; }
   int port_number() const { return port_number_; }
+  int pkey_index() const { return pkey_index_; }
   const VerbsPort& port() const { return port_; }
   // Looks at the port again: a link that was down may have come back with other addresses. Throws
   // Error where it is down.
@@ -73,12 +75,14 @@ class VerbsDevice {
 
  private:
   void open_port();
+  void join_partition(int entries);  // of the port's table
   void close() noexcept;
   std::string name_;
   VerbsSettings settings_;
   ibv_context* context_ = nullptr;
   ibv_pd* domain_ = nullptr;
   int port_number_ = 0;
+  int pkey_index_ = 0;
   VerbsPort port_;
   ibv_device_attr limits_{};
   std::size_t max_message_ = 0;

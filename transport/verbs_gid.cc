@@ -78,6 +78,28 @@ std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> the
   return best;
 }
 
+bool routed(const GidPair& pair) noexcept {
+  constexpr std::size_t kSubnetPrefix = 8;
+  return pair.mine.kind == GidKind::kInfiniBand &&
+         !std::equal(pair.mine.bytes.begin(), pair.mine.bytes.begin() + kSubnetPrefix,
+                     pair.theirs.bytes.begin());
+}
+
+int choose_pkey(std::span<const std::uint16_t> table, std::uint16_t partition) noexcept {
+  int limited = -1;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const int named = table[i] & ~kFullMember;
+    if (named == 0 || (partition != 0 && named != (partition & ~kFullMember))) continue;
+    if (table[i] & kFullMember) return static_cast<int>(i);
+    if (limited < 0) limited = static_cast<int>(i);
+  }
+  return limited;
+}
+
+bool reach_each_other(std::uint16_t pkey, std::uint16_t other) noexcept {
+  return ((pkey ^ other) & ~kFullMember & 0xffff) == 0 && ((pkey | other) & kFullMember) != 0;
+}
+
 std::string describe(std::span<const Gid> gids) {
   std::vector<std::string> texts;
   for (const Gid& g : gids)

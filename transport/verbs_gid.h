@@ -1,4 +1,5 @@
-// Which addresses (GIDs) two RDMA ports use with each other. Pure functions on tables.
+// Which addresses (GIDs), and which partition, two RDMA ports use with each other. Pure functions on
+// tables.
 //
 // The index of a GID means nothing on another host: adding an address shifts it. So both ends
 // exchange what their GIDs *are*, and both choose the same pair: the best kind that both have, of
@@ -47,6 +48,17 @@ struct GidPair {
 };
 // Both ends come to the same pair. None where no kind is common.
 std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> theirs);
+
+// Whether the ports are of different subnets of InfiniBand: then packets need a GRH to be routed.
+bool routed(const GidPair& pair) noexcept;
+
+// Partition keys: the lower 15 bits name a partition, the upper one says whether the port is a full
+// member of it. Limited members reach full ones only. On Ethernet all ports are full members of one.
+inline constexpr std::uint16_t kFullMember = 0x8000, kEveryPartition = 0xffff;
+// Index of the first full membership, else of the first membership at all; of that partition only,
+// unless it is 0. -1 where there is none.
+int choose_pkey(std::span<const std::uint16_t> table, std::uint16_t partition) noexcept;
+bool reach_each_other(std::uint16_t pkey, std::uint16_t other) noexcept;
 
 // "RoCE v2 IPv4 10.0.0.1 (index 1), RoCE v1 ... ", for errors.
 std::string describe(std::span<const Gid> gids);

@@ -23,18 +23,23 @@ ibv_mtu mtu_code(int bytes) {
 
 }  // namespace
 
-VerbsPath verbs_path(const VerbsDevice& device, const VerbsPort& theirs) {
-  const VerbsPort& mine = device.port();
+VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::string& where) {
   VerbsPath path;
   path.mtu = std::min(mine.mtu, theirs.mtu);
   path.lid = theirs.lid;
   if (mine.ethernet != theirs.ethernet)
     throw Error(fmt::format("verbs: {} is {}, but the peer's port is {}; WEFT_RAILS must list the "
                             "same kind of device in the same order on every host",
-                            device.where(), mine.ethernet ? "Ethernet" : "InfiniBand",
+                            where, mine.ethernet ? "Ethernet" : "InfiniBand",
                             theirs.ethernet ? "Ethernet" : "InfiniBand"));
   if (!std::has_single_bit(static_cast<unsigned>(path.mtu)) || path.mtu < 256 || path.mtu > 4096)
-    throw Error(fmt::format("verbs: {}: no path MTU is {} bytes", device.where(), path.mtu));
+    throw Error(fmt::format("verbs: {}: no path MTU is {} bytes", where, path.mtu));
+  if (!reach_each_other(mine.pkey, theirs.pkey))
+    throw Error(fmt::format(
+        "verbs: {} is in partition {:#06x}, the peer's port in {:#06x}: {}; choose one with "
+        "WEFT_VERBS_PKEY on every host, or ask who runs the fabric (its subnet manager)",
+        where, mine.pkey, theirs.pkey,
+        (mine.pkey ^ theirs.pkey) & 0x7fff ? "they are different" : "both are limited members"));
   const auto pair = agree(mine.gids, theirs.gids);
   if (!pair) {
     if (!mine.ethernet) {
@@ -44,11 +49,11 @@ VerbsPath verbs_path(const VerbsDevice& device, const VerbsPort& theirs) {
     throw Error(fmt::format(
         "verbs: {} has no kind of address in common with the peer's port: here {}; there {}; give "
         "both interfaces an IPv4 address, or set WEFT_VERBS_GID_INDEX on both",
-        device.where(), describe(mine.gids), describe(theirs.gids)));
+        where, describe(mine.gids), describe(theirs.gids)));
   }
   path.mine = pair->mine;
   path.theirs = pair->theirs;
-  path.global = mine.ethernet || mine.lid == 0 || theirs.lid == 0;
+  path.global = mine.ethernet || mine.lid == 0 || theirs.lid == 0 || routed(*pair);
   return path;
 }
 
@@ -93,6 +98,7 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
   try {
     ibv_qp_attr init{};
     init.qp_state = IBV_QPS_INIT;
+    init.pkey_index = static_cast<std::uint16_t>(device.pkey_index());
     init.port_num = static_cast<std::uint8_t>(device.port_number());
     init.qp_access_flags =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;

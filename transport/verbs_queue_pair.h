@@ -3,7 +3,7 @@
 //
 //   VerbsQp qp(device, cq, cq, {});
 //   send_to_peer(device.port().encode(), qp.name());         // by whatever means
-//   qp.connect(verbs_path(device, VerbsPort::decode(theirs)), their_name);
+//   qp.connect(verbs_path(device.port(), VerbsPort::decode(theirs), device.where()), their_name);
 //   ...                                                      // both are through: then send
 #pragma once
 
@@ -30,8 +30,9 @@ struct VerbsPath {
   bool global = true;  // with a GRH: always on Ethernet
   std::uint16_t lid = 0;
 };
-// Throws Error where the ports have no kind of address in common, naming what each has.
-VerbsPath verbs_path(const VerbsDevice& device, const VerbsPort& theirs);
+// Throws Error where the ports have no kind of address or no partition in common, naming what each
+// has. where: mine, for that.
+VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::string& where);
 std::string to_string(const VerbsPath& path);
 
 struct VerbsQpOptions {

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <string>
+#include <system_error>
+
 #include "topo/status.h"
 #include "transport/job_environment.h"
 #include "transport/unclaimed.h"
@@ -15,6 +19,20 @@ void read(T& value, const char* variable, std::int64_t least, std::int64_t most)
   if (is_set(variable)) value = static_cast<T>(required_number(variable, least, most));
 }
 
+// As sysfs and the subnet manager write it.
+int partition_key(const char* variable) {
+  const std::string text = environment(variable);
+  unsigned key = 0;
+  const char* const end = text.data() + text.size();
+  const bool hex = text.starts_with("0x") || text.starts_with("0X");
+  const auto [at, error] = std::from_chars(text.data() + (hex ? 2 : 0), end, key, 16);
+  if (!hex || error != std::errc{} || at != end || key > 0xffff || (key & 0x7fff) == 0)
+    throw Error(fmt::format("{}={} is no partition key: 0x0001 to 0xffff, as the files of "
+                            "/sys/class/infiniband/DEVICE/ports/1/pkeys have them",
+                            variable, text));
+  return static_cast<int>(key);
+}
+
 bool power_of_two(std::size_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 }  // namespace
@@ -23,6 +41,7 @@ VerbsSettings verbs_settings() {
   VerbsSettings s;
   read(s.port, "WEFT_VERBS_PORT", 0, 255);
   read(s.gid_index, "WEFT_VERBS_GID_INDEX", -1, 255);
+  if (is_set("WEFT_VERBS_PKEY")) s.pkey = partition_key("WEFT_VERBS_PKEY");
   read(s.mtu, "WEFT_VERBS_MTU", 0, 4096);
   if (s.mtu != 0 && (s.mtu < 256 || !power_of_two(static_cast<std::size_t>(s.mtu))))
     throw Error(fmt::format("WEFT_VERBS_MTU={} is none of 256, 512, 1024, 2048, 4096 (0: what the "

@@ -13,6 +13,7 @@ struct VerbsSettings {
   // --- how packets travel -------------------------------------------------------------------
   int port = 0;           // WEFT_VERBS_PORT; 0: the first that is active
   int gid_index = -1;     // WEFT_VERBS_GID_INDEX; -1: by kind, see verbs_gid.h
+  int pkey = 0;           // WEFT_VERBS_PKEY: a partition, "0x8001"; 0: the first, see verbs_gid.h
   int mtu = 0;            // WEFT_VERBS_MTU: 256 ... 4096; 0: what both ends' ports have
   int traffic_class = 0;  // WEFT_VERBS_TRAFFIC_CLASS, or WEFT_VERBS_DSCP: its upper 6 bits
   int service_level = 0;  // WEFT_VERBS_SL: InfiniBand's, or the VLAN priority on Ethernet

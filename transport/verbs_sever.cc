@@ -69,7 +69,9 @@ bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
   if (theirs.size() != names + peer->lanes.size() * sizeof(VerbsQpName)) return false;
   try {
     const VerbsPath path = verbs_path(
-        *device_, VerbsPort::decode(theirs.substr(sizeof invitation, invitation.port_bytes)));
+        device_->port(),
+        VerbsPort::decode(theirs.substr(sizeof invitation, invitation.port_bytes)),
+        device_->where());
     for (std::size_t k = 0; k < peer->lanes.size(); ++k) {
       Lane& lane = *peer->lanes[k];
       if (!lane.qp) return false;

@@ -9,11 +9,13 @@
 #include "transport/verbs_cause.h"
 #include "transport/verbs_device.h"
 #include "transport/verbs_gid.h"
+#include "transport/verbs_queue_pair.h"
 #include "transport/verbs_settings.h"
 
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 GidBytes ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) {
@@ -35,6 +37,14 @@ std::vector<Gid> port(std::uint8_t host, int shift = 0) {
           gid(GidType::kRoce2, shift + 3, ipv4(10, 0, 0, host))};
 }
 
+VerbsPort infiniband() {
+  VerbsPort p;
+  p.lid = 7;
+  p.mtu = 4096;
+  p.ethernet = false;
+  return p;
+}
+
 TEST(VerbsGid, KindsAreToldFromTypeAndBytes) {
   EXPECT_EQ(kind_of(GidType::kRoce2, ipv4(10, 0, 0, 1)), GidKind::kRoce2Ipv4);
   EXPECT_EQ(kind_of(GidType::kRoce2, ipv6(0xfe, 0x80, 1)), GidKind::kRoce2Local);
@@ -45,6 +55,56 @@ TEST(VerbsGid, KindsAreToldFromTypeAndBytes) {
   EXPECT_EQ(kind_of(GidType::kInfiniBand, ipv6(0xfe, 0x80, 1)), GidKind::kInfiniBand);
   EXPECT_EQ(to_string(ipv4(10, 0, 1, 2)), "10.0.1.2");
   EXPECT_EQ(to_string(ipv6(0xfe, 0x80, 1)), "fe80:0000:0000:0000:0000:0000:0000:0001");
+}
+
+TEST(VerbsGid, APacketToAnotherSubnetIsRouted) {
+  VerbsPort here = infiniband(), there = here;
+  here.gids = {gid(GidType::kInfiniBand, 0, ipv6(0xfe, 0x80, 1))};
+  there.gids = {gid(GidType::kInfiniBand, 0, ipv6(0xfe, 0x80, 2))};
+  EXPECT_FALSE(verbs_path(here, there, "here").global);
+  there.gids[0].bytes[7] = 1;  // another subnet prefix
+  EXPECT_TRUE(verbs_path(here, there, "here").global);
+  EXPECT_TRUE(verbs_path(there, here, "there").global);
+}
+
+TEST(VerbsPartition, FullMembersFirst) {
+  const std::vector<std::uint16_t> table = {0x7fff, 0, 0x0001, 0x8001, 0x8002};
+  EXPECT_EQ(choose_pkey(table, 0), 3);
+  EXPECT_EQ(choose_pkey(table, 0x0002), 4);
+  EXPECT_EQ(choose_pkey(table, 0x8001), 3) << "the full membership of it";
+  EXPECT_EQ(choose_pkey(table, 0xffff), 0) << "a limited one, where there is no other";
+  EXPECT_EQ(choose_pkey(table, 0x8003), -1);
+  EXPECT_EQ(choose_pkey(std::vector<std::uint16_t>{0, 0x7fff, 0}, 0), 1);
+  EXPECT_EQ(choose_pkey({}, 0), -1);
+}
+
+TEST(VerbsPartition, EndsInDifferentOnesAreNamed) {
+  VerbsPort here = infiniband(), there = VerbsPort::decode(here.encode());
+  EXPECT_EQ(there.pkey, kEveryPartition);
+  here.pkey = 0x8001;
+  there.pkey = 0x0001;
+  EXPECT_EQ(verbs_path(here, VerbsPort::decode(there.encode()), "here").lid, 7);
+  for (const std::uint16_t mine : {std::uint16_t{0x0001}, std::uint16_t{0x8002}}) {
+    here.pkey = mine;
+    try {
+      verbs_path(here, VerbsPort::decode(there.encode()), "device ib0 port 1");
+      ADD_FAILURE() << "they cannot hear each other";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("device ib0 port 1"), HasSubstr("0x0001"),
+                                  HasSubstr("WEFT_VERBS_PKEY")));
+    }
+  }
+}
+
+TEST(VerbsPartition, TheSettingIsAKey) {
+  setenv("WEFT_VERBS_PKEY", "0x8001", 1);
+  EXPECT_EQ(verbs_settings().pkey, 0x8001);
+  for (const char* wrong : {"", "1", "0x", "0x8000", "0x18001", "0x80g1"}) {
+    setenv("WEFT_VERBS_PKEY", wrong, 1);
+    EXPECT_THROW((void)verbs_settings(), Error) << wrong;
+  }
+  unsetenv("WEFT_VERBS_PKEY");
+  EXPECT_EQ(verbs_settings().pkey, 0);
 }
 
 TEST(VerbsGid, TheSameKindOnBothSidesWhateverTheIndices) {

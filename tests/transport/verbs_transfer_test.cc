@@ -166,8 +166,8 @@ TEST_F(VerbsTransfer, ThePathMtuIsTheSmallerOfBothEnds) {
   VerbsSettings small;
   small.mtu = 512;
   const VerbsDevice mine(test_rail(0).name), theirs(test_rail(1).name, small);
-  const VerbsPath there = verbs_path(mine, VerbsPort::decode(theirs.port().encode()));
-  const VerbsPath back = verbs_path(theirs, VerbsPort::decode(mine.port().encode()));
+  const VerbsPath there = verbs_path(mine.port(), VerbsPort::decode(theirs.port().encode()), "a");
+  const VerbsPath back = verbs_path(theirs.port(), VerbsPort::decode(mine.port().encode()), "b");
   EXPECT_EQ(there.mtu, 512);
   EXPECT_EQ(back.mtu, 512);
   EXPECT_EQ(there.mine.bytes, back.theirs.bytes);

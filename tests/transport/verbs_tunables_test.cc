@@ -80,9 +80,9 @@ class VerbsTunables : public OnVerbs {
   // Two queue pairs, connected as verbs_settings() says.
   struct Pair {
     explicit Pair(const VerbsQpOptions& options) : a(0, options), b(1, options) {
-      path = verbs_path(a.device, b.device.port());
+      path = verbs_path(a.device.port(), b.device.port(), "a");
       a.qp.connect(path, b.qp.name());
-      b.qp.connect(verbs_path(b.device, a.device.port()), a.qp.name());
+      b.qp.connect(verbs_path(b.device.port(), a.device.port(), "b"), a.qp.name());
     }
     End a, b;
     VerbsPath path;
@@ -170,6 +170,17 @@ TEST_F(VerbsTunables, WhatTheDeviceHasNotIsRefusedByName) {
     EXPECT_THAT(e.what(), HasSubstr("WEFT_VERBS_GID_INDEX=200"));
   }
   unsetenv("WEFT_VERBS_GID_INDEX");
+  setenv("WEFT_VERBS_PKEY", "0x8002", 1);
+  try {
+    VerbsDevice device(test_rail(0).name);
+    FAIL() << "Soft-RoCE is in one partition";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("WEFT_VERBS_PKEY=0x8002"));
+    EXPECT_THAT(e.what(), HasSubstr("0xffff"));
+  }
+  setenv("WEFT_VERBS_PKEY", "0x7fff", 1);
+  EXPECT_EQ(VerbsDevice(test_rail(0).name).port().pkey, 0xffff);
+  unsetenv("WEFT_VERBS_PKEY");
   set("WEFT_VERBS_PORT", 9);
   try {
     VerbsDevice device(test_rail(0).name);
