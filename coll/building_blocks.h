@@ -4,9 +4,10 @@
 // Internal to coll/. "Member i" is the i-th rank of the group; "part i" is c.part(i, g.size()).
 // A reduce_scatter leaves part i, fully reduced, at member i. An all_gather starts from there.
 //
-// Adjacent recv_reduce steps into the same chunks are *one* reduction over all their sources and
-// the rank's own value: the engine adds them up in the order of ranks, whatever the order of the
-// steps, so that ranks that reduce the same values get the same bits. The flat form relies on it.
+// Adjacent recv_reduce steps on one channel into the same chunks are *one* reduction over all their
+// sources and the rank's own value: the engine adds them up in the order of ranks, whatever the
+// order of the steps, so that ranks that reduce the same values get the same bits. The flat form
+// relies on it.
 #pragma once
 
 #include <algorithm>

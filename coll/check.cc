@@ -6,9 +6,9 @@
 //               chunk holds each rank's contribution once iff (but for a chance of 2^-64) it is the
 //               sum of all tokens: doubles do not cancel.
 //   expression  how it was put together, up to commutativity: (a + b) + c differs from a + (b + c),
-//               since floats do not associate and all ranks must end with the same bits. Adjacent
-//               recv_reduce steps into the same chunks are one reduction over all their sources,
-//               as the engine runs them. 0: nobody has written the chunk.
+//               since floats do not associate and all ranks must end with the same bits. Steps that
+//               are one reduction (reduction_end()) add up in the order of the ranks that they come
+//               from, as the engine runs them. 0: nobody has written the chunk.
 // In a barrier it is the set of ranks whose start it follows, and receiving unites the sets.
 #include "coll/check.h"
 
@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "coll/check_graph.h"
 #include "coll/promise.h"
@@ -39,6 +40,10 @@ Word token(Rank rank, int chunk) {
   return mix(mix(static_cast<Word>(rank) << 32 | static_cast<std::uint32_t>(chunk))) | 1;
 }
 
+// a + b, the same as b + a; what a reduction rounds in the end.
+Word added(Word a, Word b) { return mix(mix(a) + mix(b)); }
+Word rounded(Word sum) { return mix(~sum) | 1; }
+
 class Checker {
  public:
   Checker(Collective collective, std::span<const Schedule> schedules, const CheckOptions& options)
@@ -56,6 +61,7 @@ class Checker {
   void start();
   std::string post(const StepGraph& graph, int step);
   void finish(const StepGraph& graph, int step);
+  void reduce(const StepGraph& graph, int step);
   std::string postcondition() const;
   std::string barrier_passed() const;
   std::string reduced(Rank rank, int chunk, Word expected) const;
@@ -80,6 +86,7 @@ class Checker {
   int nchunks_ = 0, words_ = 2;
   std::vector<Word> values_;                 // by rank and chunk
   std::vector<std::vector<Word>> messages_;  // by send: on the way
+  std::vector<int> reduction_;  // by step that ends a reduction: its first step; otherwise -1
 };
 
 std::string Checker::run() {
@@ -95,6 +102,14 @@ std::string Checker::run() {
   if (std::string fault = graph.match(); !fault.empty()) return fault;
   start();
   messages_.resize(graph.nsteps());
+  reduction_.assign(graph.nsteps(), -1);
+  for (const Schedule& s : all_)
+    for (std::size_t i = 0; i < s.steps.size(); ++i) {
+      if (s.steps[i].op != Op::kRecvReduce) continue;
+      const int first = graph.global(s.rank, static_cast<int>(i));
+      i = reduction_end(s, i) - 1;
+      reduction_[graph.global(s.rank, static_cast<int>(i))] = first;
+    }
   const auto visit = [&](int step, StepGraph::Event event) -> std::string {
     const bool sends = graph.step(step).op == Op::kSend;
     if (sends && event == StepGraph::kPosted) return post(graph, step);
@@ -209,26 +224,41 @@ std::string Checker::post(const StepGraph& graph, int i) {
 void Checker::finish(const StepGraph& graph, int i) {
   const Step& step = graph.step(i);
   const Rank rank = graph.owner(i);
-  const auto& steps = all_[rank].steps;
-  const auto local = static_cast<std::size_t>(i - graph.global(rank, 0));
-  const auto same_run = [&](const Step& other) {
-    return other.op == Op::kRecvReduce && other.at == step.at;
-  };
-  const bool first = local == 0 || !same_run(steps[local - 1]);
-  const bool last = local + 1 == steps.size() || !same_run(steps[local + 1]);
-  std::vector<Word> message = std::move(messages_[graph.partner(i)]);
+  if (step.op == Op::kRecvReduce && !barrier()) {
+    if (reduction_[i] >= 0) reduce(graph, i);
+    return;
+  }
+  const std::vector<Word> message = std::move(messages_[graph.partner(i)]);
   const Word* in = message.data();
   for (int c = step.at.first; c < step.at.end(); ++c, in += words_) {
     if (barrier()) {
       for (int w = 0; w < words_; ++w) at(rank, c)[w] |= in[w];
-    } else if (step.op == Op::kRecv) {
-      std::copy(in, in + words_, at(rank, c));
     } else {
-      Word& e = expression(rank, c);
-      sum(rank, c) += in[0];
-      e = (first ? mix(e) : e) + mix(in[1]);
-      if (last) e = mix(e) | 1;
+      std::copy(in, in + words_, at(rank, c));
     }
+  }
+}
+
+// The last step of a reduction is done: all its sources are there, and nothing else has touched the
+// chunks since its first.
+void Checker::reduce(const StepGraph& graph, int last) {
+  const Rank rank = graph.owner(last);
+  const Chunks chunks = graph.step(last).at;
+  std::vector<std::pair<Rank, std::vector<Word>>> sources;
+  for (int i = reduction_[last]; i <= last; ++i)
+    sources.emplace_back(graph.step(i).peer, std::move(messages_[graph.partner(i)]));
+  const Word* own = at(rank, chunks.first);
+  sources.emplace_back(rank, std::vector<Word>(own, own + chunks.count * words_));
+  std::ranges::sort(sources, {}, &std::pair<Rank, std::vector<Word>>::first);
+  for (int c = 0; c < chunks.count; ++c) {
+    const auto value = [&](std::size_t k) { return &sources[k].second[c * words_]; };
+    Word total = value(0)[0], e = value(0)[1];
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      total += value(k)[0];
+      e = added(e, value(k)[1]);
+    }
+    sum(rank, chunks.first + c) = total;
+    expression(rank, chunks.first + c) = rounded(e);
   }
 }
 
@@ -262,9 +292,9 @@ std::string Checker::postcondition() const {
   for (int c = 0; c < nchunks_; ++c) {
     const int block = block_of(c);
     const Rank source = promise_.source(block);
-    Word all = 0, at_once = 0;  // the sum; the expression of one reduction over all ranks
+    Word all = 0, at_once = token(0, c);  // the sum; the expression of one reduction over all ranks
     for (int r = 0; r < nranks_; ++r) all += token(r, c);
-    for (int r = 0; r < nranks_; ++r) at_once += mix(token(r, c));
+    for (int r = 1; r < nranks_; ++r) at_once = added(at_once, token(r, c));
     for (int r = 0; r < nranks_; ++r) {
       if (!promise_.ends(r, block)) continue;
       if (reduces(collective_)) {
@@ -272,7 +302,7 @@ std::string Checker::postcondition() const {
         if (collective_ == Collective::kAllReduce && at(r, c)[1] != at(0, c)[1])
           return fmt::format(
               "at the end chunk {} was added up in another order on rank {} than on rank 0", c, r);
-        if (options_.canonical && nranks_ > 1 && at(r, c)[1] != (mix(at_once) | 1))
+        if (options_.canonical && nranks_ > 1 && at(r, c)[1] != rounded(at_once))
           return fmt::format(
               "at the end chunk {} on rank {} was not added up in the order of ranks", c, r);
       } else if (!written(r, c)) {

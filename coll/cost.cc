@@ -253,9 +253,9 @@ class Play {
       }
       state.cpu = later(state.cpu, there);
       // Sources that can be read where they lie are reduced in one pass, adjacent steps together.
-      const bool goes_on = near && state.next > 0 &&
-                           s.steps[state.next - 1].op == Op::kRecvReduce &&
-                           s.steps[state.next - 1].at == step.at;
+      const bool goes_on =
+          near && state.next > 0 && s.steps[state.next - 1].op == Op::kRecvReduce &&
+          s.steps[state.next - 1].channel == step.channel && s.steps[state.next - 1].at == step.at;
       const bool reduces = step.op == Op::kRecvReduce && !goes_on;
       work(state,
            (near ? bytes * model_.host.us_per_byte : 0) +

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "coll/promise.h"
@@ -19,16 +18,13 @@ constexpr std::size_t kAhead = 2;
 
 // Steps over several chunks become steps over one chunk each: in the block layout chunks that
 // follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
-// that reduce into the same chunks one after the other stay together, chunk by chunk.
+// that are one reduction stay together, chunk by chunk.
 Schedule split_chunks(const Schedule& s) {
   Schedule out = s;
   out.steps.clear();
   for (std::size_t i = 0; i < s.steps.size();) {
     const Step& first = s.steps[i];
-    std::size_t end = i + 1;
-    while (first.op == Op::kRecvReduce && end < s.steps.size() &&
-           s.steps[end].op == Op::kRecvReduce && s.steps[end].at == first.at)
-      ++end;
+    const std::size_t end = first.op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
     for (int c = first.at.first; c < first.at.end(); ++c)
       for (std::size_t k = i; k < end; ++k)
         out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
@@ -116,7 +112,6 @@ class Compiler {
         while (next < steps.size() && steps[next].joined) ++next;
       for (std::size_t k = i; k < next; ++k)
         if (step.op != Op::kRecv && !uniform(steps[k].at)) return false;
-      if (step.op != Op::kRecvReduce) open_ = -1;
       const std::span<const Step> together(&step, next - i);
       switch (step.op) {
         case Op::kSend:
@@ -126,6 +121,10 @@ class Compiler {
           recv(together);
           break;
         case Op::kRecvReduce:
+          if (i >= reduced_) {
+            reduced_ = reduction_end(plan_.schedule, i);
+            open_ = -1;
+          }
           recv_reduce(step);
           break;
       }
@@ -308,17 +307,14 @@ class Compiler {
     auto& fifo = received_[{step.peer, step.channel}];
     const auto first = static_cast<std::size_t>(step.at.first);
     const int arrive_ordinal = static_cast<int>(ordinal(step.channel, fifo.size()));
-    int group = writer_[first];
     // Only steps that follow each other are reduced together: a group that waited for a later
     // step of another peer could hold up the credits which that peer waits for.
-    const bool joins = group >= 0 && open_ == group &&
-                       plan_.nodes[static_cast<std::size_t>(group)].at == step.at &&
-                       !in_group(group, step);
+    int group = open_;
     const Where from = where_[first];
     Node arrive{.kind = Node::Kind::kArrive};
     arrive.ordinal = static_cast<std::uint32_t>(arrive_ordinal);
     const int me = add(arrive, step);
-    if (!joins) {
+    if (group < 0) {
       Node reduce{.kind = Node::Kind::kReduce, .from = from, .to = destination(step.at.first)};
       group = add(reduce, step);
       for (int c = step.at.first; c < step.at.end(); ++c) {
@@ -328,7 +324,6 @@ class Compiler {
       write(group, step.at);
       open_ = group;
     }
-    group_peers_.insert({group, step.peer, step.channel});
     plan_.nodes[static_cast<std::size_t>(me)].result_of = group;
     edge(me, group);
     const bool views = request_.links[plan_.nodes[static_cast<std::size_t>(me)].link].views;
@@ -347,10 +342,6 @@ class Compiler {
     fifo.push_back(finished_by);
   }
 
-  bool in_group(int group, const Step& step) const {
-    return group_peers_.contains({group, step.peer, step.channel});
-  }
-
   const PlanRequest& request_;
   const Promise promise_;
   const bool moved_;
@@ -360,8 +351,8 @@ class Compiler {
   std::vector<std::vector<int>> readers_;
   std::set<std::pair<int, int>> edges_;
   std::set<int> read_;
-  int open_ = -1;  // the reduce that the next step may join
-  std::set<std::tuple<int, Rank, int>> group_peers_;
+  int open_ = -1;            // the reduce that the next step may join
+  std::size_t reduced_ = 0;  // the end of its steps
   std::map<std::pair<Rank, int>, std::size_t> sent_;
   std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;
 };

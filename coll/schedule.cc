@@ -55,6 +55,20 @@ void Schedule::add(Op op, Rank peer, Chunks at, int channel, bool joined) {
 
 Rank Group::at(int i) const { return ranks[modulo(i, size())]; }
 
+std::size_t reduction_end(const Schedule& schedule, std::size_t i) {
+  const auto& steps = schedule.steps;
+  const Step& first = steps[i];
+  std::vector<bool> heard(static_cast<std::size_t>(schedule.nranks), false);
+  for (; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    if (step.op != first.op || step.channel != first.channel || step.at != first.at) break;
+    const auto peer = static_cast<std::size_t>(step.peer);
+    if (heard[peer]) break;
+    heard[peer] = true;
+  }
+  return i;
+}
+
 std::string to_string(const Schedule& schedule) {
   std::string text =
       fmt::format("rank {} of {}, {} chunks\n", schedule.rank, schedule.nranks, schedule.nchunks);

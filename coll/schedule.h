@@ -6,6 +6,7 @@
 // the simulator times it, `weft explain` prints it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -89,6 +90,11 @@ struct Group {
   int size() const { return static_cast<int>(ranks.size()); }
   Rank at(int i) const;  // ranks[i mod size], i may be negative
 };
+
+// Steps i ... end - 1, of which i is a recv_reduce, are one reduction over all their sources and
+// the rank's own value: they follow each other, on one channel, into the same chunks, from
+// different peers.
+std::size_t reduction_end(const Schedule& schedule, std::size_t i);
 
 // "rank 0 of 4, 4 chunks\n  0 send  -> 1  chunks [3,4)  channel 0\n ..."
 std::string to_string(const Schedule& schedule);

@@ -135,6 +135,37 @@ TEST(Check, WantsTheSameOrderOfAdditionOnAllRanks) {
             "at the end chunk 0 was added up in another order on rank 1 than on rank 0");
 }
 
+// What a rank hands on for another comes in its own place, not in that of the other.
+TEST(Check, WhatIsHandedOnIsNotAddedUpInTheOrderOfRanks) {
+  const Chunks c{0, 1};
+  auto all = empty(4, 1);  // rank 3 brings 0's value to the root, and rank 0 its own
+  all[0].send(3, c);
+  all[3].send(0, c);
+  all[3].recv(0, c);
+  all[0].recv(3, c);
+  for (const Rank r : {0, 2, 3}) all[r].send(1, c);
+  for (const Rank r : {0, 2, 3}) all[1].recv_reduce(r, c);
+  EXPECT_EQ(check(Collective::kReduce, all, {.credits = 2, .root = 1}), "");
+  EXPECT_EQ(check(Collective::kReduce, all, {.credits = 2, .root = 1, .canonical = true}),
+            "at the end chunk 0 on rank 1 was not added up in the order of ranks");
+}
+
+// From one peer, or on another channel, a second message is another reduction: rounded in between.
+TEST(Check, TwoMessagesOfOnePeerAreTwoReductions) {
+  const Chunks c{0, 1};
+  for (const int channel : {0, 1}) {
+    auto all = empty(3, 1);
+    all[0].send(1, c);
+    all[1].send(2, c);
+    all[1].recv(0, c);
+    all[1].send(2, c, channel);
+    for (const int on : {0, channel}) all[2].recv_reduce(1, c, on);
+    EXPECT_EQ(check(Collective::kReduce, all, {.root = 2}), "");
+    EXPECT_EQ(check(Collective::kReduce, all, {.root = 2, .canonical = true}),
+              "at the end chunk 0 on rank 2 was not added up in the order of ranks");
+  }
+}
+
 TEST(Check, NamesWhoMayLeaveTheBarrierTooEarly) {
   auto all = empty(3, 1);
   const Chunks c{0, 1};

@@ -1,11 +1,10 @@
 // Schedules, played by an interpreter that shares no code with the checker: it runs all ranks in a
 // random order, step by step, with queues for channels and the values written out as text,
-// "((0+1)+(2+3))". It follows the rules at the top of coll/check_graph.h, FIFO and credits
+// "[([(0+1)]+[(2+3)])]". It follows the rules at the top of coll/check_graph.h, FIFO and credits
 // included; so there is no class of schedules in which the two may differ.
 #pragma once
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
@@ -39,7 +38,7 @@ class Interpreter {
       state.done.resize(s.steps.size());
       state.messages.resize(s.steps.size());
       for (int c2 = 0; c2 < s.nchunks; ++c2)
-        if (starts_with_value(s, c2)) state.values[c2] = {leaf(s.rank)};
+        if (starts_with_value(s, c2)) state.values[c2] = {{s.rank, leaf(s.rank)}};
     }
   }
 
@@ -60,8 +59,9 @@ class Interpreter {
   }
 
  private:
-  // Parts of a sum that is being added up; one part once it is complete. Empty: unwritten.
-  using Value = std::vector<std::string>;
+  // Parts of a sum that is being added up, by the rank that each came from; one part once it is
+  // complete. Empty: unwritten.
+  using Value = std::vector<std::pair<Rank, std::string>>;
   struct RankState {
     std::vector<Value> values;
     std::vector<bool> posted, done;
@@ -212,24 +212,42 @@ class Interpreter {
       Value& value = ranks_[rank].values[steps[i].at.first + k];
       const std::string& in = ranks_[rank].messages[i][k];
       if (case_.collective == Collective::kBarrier) {
-        value.push_back(in);
+        value.push_back({steps[i].peer, in});
       } else if (steps[i].op == Op::kRecv) {
-        value = {in};
+        value = {{rank, in}};
       } else {
-        const bool goes_on =
-            i > 0 && steps[i - 1].op == Op::kRecvReduce && steps[i - 1].at == steps[i].at;
         if (value.empty()) wrong_ = true;
-        if (!goes_on) value = {complete(value)};
-        value.push_back(in);
+        if (!goes_on(rank, i)) value = {{rank, complete(value)}};
+        value.push_back({steps[i].peer, in});
       }
     }
   }
 
+  // The step is one reduction with the step before it.
+  bool goes_on(int rank, int i) const {
+    const auto& steps = all_[rank].steps;
+    if (i == 0 || steps[i].op != Op::kRecvReduce || steps[i - 1].op != Op::kRecvReduce ||
+        steps[i - 1].at != steps[i].at || steps[i - 1].channel != steps[i].channel)
+      return false;
+    for (int e = i - 1;; --e) {
+      if (steps[e].peer == steps[i].peer) return false;
+      if (!goes_on(rank, e)) return true;
+    }
+  }
+
+  // In the order of ranks, where a + b is b + a.
   std::string complete(Value parts) {
-    if (parts.empty()) wrong_ = true;  // read, but never written
-    if (parts.size() == 1) return parts[0];
-    std::sort(parts.begin(), parts.end());
-    return fmt::format("({})", fmt::join(parts, "+"));
+    if (parts.empty()) {  // read, but never written
+      wrong_ = true;
+      return {};
+    }
+    std::ranges::stable_sort(parts, {}, &std::pair<Rank, std::string>::first);
+    std::string sum = parts[0].second;
+    for (std::size_t k = 1; k < parts.size(); ++k) {
+      const std::string& next = parts[k].second;
+      sum = sum < next ? fmt::format("({}+{})", sum, next) : fmt::format("({}+{})", next, sum);
+    }
+    return parts.size() == 1 ? sum : "[" + sum + "]";  // rounded
   }
 
   static int times(const std::string& text, const std::string& what) {

@@ -118,6 +118,31 @@ TEST_P(EveryAlgorithm, IsRightBitByBitUnderDelaysAndReordering) {
   }
 }
 
+// Values whose sum depends on the order: all ranks of an all_reduce have the same bits in the end.
+TEST_P(EveryAlgorithm, EndsWithTheSameBitsOnAllRanks) {
+  const Algorithm& a = GetParam();
+  if (a.collective != Collective::kAllReduce) return;
+  Shape snake = uniform(3, 3);
+  snake.hosts = {{0, 5, 8}, {1, 4, 6}, {2, 3, 7}};
+  for (const Shape& shape : {round_robin(3, 3), round_robin(5, 3), round_robin(7, 4), snake,
+                             uniform(6, 3), uneven({3, 1, 2}), on_one_host(7)}) {
+    if (!a.applies(shape)) continue;
+    constexpr std::size_t kCount = 500;
+    const auto n = static_cast<std::size_t>(shape.nranks);
+    std::vector<std::vector<float>> in(n, std::vector<float>(kCount)), out = in;
+    std::mt19937 random(1);
+    SimBuffers buffers;
+    for (std::size_t r = 0; r < n; ++r) {
+      for (float& x : in[r]) x = std::normal_distribution<float>()(random);
+      buffers.in.push_back(in[r].data());
+      buffers.out.push_back(out[r].data());
+    }
+    simulate(a, shape, kCount, DType::kFloat32, fabric_of(shape), {}, buffers);
+    for (std::size_t r = 1; r < n; ++r)
+      ASSERT_EQ(out[r], out[0]) << in_words(shape) << ", rank " << r;
+  }
+}
+
 TEST_P(EveryAlgorithm, RepeatsItselfExactly) {
   const Algorithm& a = GetParam();
   const Shape shape = uniform(3, 2);
