@@ -17,6 +17,11 @@ StepGraph::StepGraph(std::span<const Schedule> schedules) : schedules_(schedules
   for (const Schedule& s : schedules) {
     offset_.push_back(nsteps());
     owner_.insert(owner_.end(), s.steps.size(), s.rank);
+    for (std::size_t i = 0; i < s.steps.size();) {
+      const std::size_t end = s.steps[i].op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
+      last_.insert(last_.end(), end - i, offset_.back() + static_cast<int>(end) - 1);
+      i = end;
+    }
   }
   partner_.assign(nsteps(), -1);
   previous_.assign(nsteps(), -1);
@@ -123,7 +128,8 @@ void StepGraph::each_edge(int credits, F f) const {
   for (int i = 0; i < nsteps(); ++i) {
     f(node(i, kPosted), node(i, kDone));
     const bool sends = step(i).op == Op::kSend;
-    if (previous_[i] >= 0) f(node(previous_[i], sends ? kPosted : kDone), node(i, kPosted));
+    if (const int before = previous_[i]; before >= 0)
+      f(sends ? node(before, kPosted) : node(last_[before], kDone), node(i, kPosted));
     if (sends) f(node(i, kPosted), node(partner_[i], kPosted));
   }
   for (std::size_t k = 0; k + 1 < channel_begin_.size(); ++k) {

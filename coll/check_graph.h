@@ -9,7 +9,8 @@
 //               one of the two writes it -> done of a recv_reduce (its message waits in scratch or
 //               as a view meanwhile), posted of the others
 //   FIFO        the sends of a channel are posted in order; a receive is posted when the one before
-//               it on its channel is done (so that one message of scratch per channel suffices)
+//               it on its channel is done (so that one message of scratch per channel suffices),
+//               and where that is part of a reduction, all of this
 //   transfer    posted of the i-th send -> posted of the i-th receive
 //   joined      what posted of a step waits for as to its data, posted of the first step of its
 //               message waits for, too
@@ -68,6 +69,7 @@ class StepGraph {
   std::vector<Rank> owner_;    // by step
   std::vector<int> partner_;   // by step: the other end of the transfer
   std::vector<int> previous_;  // by step: the one before on its channel and direction, or -1
+  std::vector<int> last_;      // by step: the last one of its reduction; of the others itself
   // The sends, channel after channel, and where each channel begins.
   std::vector<int> sends_, channel_begin_;
 };

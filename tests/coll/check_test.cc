@@ -233,6 +233,25 @@ TEST(Check, FindsADeadlockThatTwoCreditsHide) {
   EXPECT_EQ(check(Collective::kBarrier, all, {.credits = 1}), "");
 }
 
+TEST(Check, AReductionHoldsItsCreditsUntilAllOfItIsThere) {
+  // Rank 2 brings its part of the first chunk only when rank 1's last message has been taken, and
+  // the credit for that is with the first.
+  const Chunks c0{0, 1}, c1{1, 1}, c2{2, 1}, c{0, 3};
+  auto all = empty(3, 3);
+  for (const auto& [peer, at] : {std::pair{1, c0}, {2, c0}, {1, c1}, {1, c2}, {2, c1}, {2, c2}})
+    all[0].recv_reduce(peer, at);
+  for (const Rank r : {1, 2}) {
+    all[0].send(r, c);
+    if (r == 2) all[r].send(1, c), all[r].recv(1, c);
+    for (const Chunks at : {c0, c1, c2}) all[r].send(0, at);
+    if (r == 1) all[r].recv(2, c), all[r].send(2, c);
+    all[r].recv(0, c);
+  }
+  for (const int credits : {0, 1})
+    EXPECT_THAT(check(Collective::kAllReduce, all, {.credits = credits}), HasSubstr("deadlock"));
+  EXPECT_EQ(check(Collective::kAllReduce, all, {.credits = 2}), "");
+}
+
 TEST(Check, WaitsInACircleAreADeadlockWithAnyCredits) {
   auto all = empty(3, 1);
   for (int r = 0; r < 3; ++r) {

@@ -158,7 +158,9 @@ class Interpreter {
           (steps[e].op == Op::kSend) != sends)
         continue;
       ++*position;
-      if (sends ? !ranks_[rank].posted[e] : !ranks_[rank].done[e]) return false;
+      if (sends && !ranks_[rank].posted[e]) return false;
+      for (int k = e; !sends && k < i && (k == e || goes_on(rank, k)); ++k)  // its reduction
+        if (!ranks_[rank].done[k]) return false;
     }
     return true;
   }
