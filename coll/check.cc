@@ -156,9 +156,9 @@ std::string Checker::malformed() const {
       if (step.joined && (!alike || step.op == Op::kRecvReduce))
         return fmt::format(
             "step {} of rank {} is joined to the step before, which is not of its kind", i, r);
-      if (step.channel < 0)
-        return fmt::format("step {} of rank {} has channel {}, expected 0 or more", i, r,
-                           step.channel);
+      if (step.channel < 0 || step.channel >= kChannels)
+        return fmt::format("step {} of rank {} has channel {}, expected 0 to {}", i, r,
+                           step.channel, kChannels - 1);
     }
   }
   return malformed_layout();

@@ -230,10 +230,10 @@ class Compiler {
   void edge(int from, int to) {
     if (from >= 0 && from != to) edges_.insert({from, to});
   }
-  // The channel is part of what tells messages apart; 8 channels of 2048 messages each before a
-  // number comes again, in order.
+  // The channel is part of what tells messages apart; 2048 messages each before a number comes
+  // again, in order.
   static std::uint32_t ordinal(int channel, std::size_t index) {
-    return (static_cast<std::uint32_t>(channel) & 7u) << kChannelShift |
+    return (static_cast<std::uint32_t>(channel) & (kChannels - 1u)) << kChannelShift |
            (index & ((1u << kChannelShift) - 1));
   }
 

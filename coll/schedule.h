@@ -36,10 +36,13 @@ struct Chunks {
   bool operator==(const Chunks&) const = default;
 };
 
+// Between two ranks. Their number is part of what tells messages apart.
+inline constexpr int kChannels = 8;
+
 struct Step {
   Op op;
-  Rank peer;  // rank within the communicator
-  int channel;
+  Rank peer;    // rank within the communicator
+  int channel;  // below kChannels
   Chunks at;
   // In one message with the step before, which has the same op, peer and channel: for messages so
   // small that their number counts. Not for recv_reduce. Where a message is large the engine sends

@@ -287,6 +287,12 @@ TEST(Check, NamesMalformedSchedules) {
   EXPECT_THAT(with([](auto& all) { all[0].steps[1].at = {2, 2}; }), HasSubstr("step 1 of rank 0"));
   EXPECT_THAT(with([](auto& all) { all[0].steps[1].at = {2, 0}; }), HasSubstr("0 chunks"));
   EXPECT_THAT(with([](auto& all) { all[0].steps[1].channel = -1; }), HasSubstr("channel -1"));
+  // In a message's tag it would be channel 0.
+  EXPECT_THAT(with([](auto& all) {
+                for (auto& s : all)
+                  for (Step& step : s.steps) step.channel = 8;
+              }),
+              HasSubstr("has channel 8, expected 0 to 7"));
 }
 
 TEST(Check, BlocksMustCoverAllRanks) {
