@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #ifdef __F16C__
 #include <immintrin.h>
@@ -92,6 +93,9 @@ void reduce_k(T* to, const T* const* srcs, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     T a = s[0][i];
     for (int k = 1; k < K; ++k) a = Fn::template apply<T>(a, s[k][i]);
+    // Of two NaNs the processor takes the first, and which one that is the compiler decides.
+    if constexpr (std::is_floating_point_v<T>)
+      if (a != a) a = std::numeric_limits<T>::quiet_NaN();
     dst[i] = a;
   }
 }

@@ -1,0 +1,94 @@
+// labels: fast
+// Reductions on host memory: an element's bits are its sources' affair alone.
+#include "coll/kernels.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "coll/kernels_table.h"
+
+namespace weft {
+namespace {
+
+// Those that this processor runs.
+std::vector<const KernelTable*> tables() {
+  std::vector<const KernelTable*> all{&kernels_base};
+#ifdef __x86_64__
+  const std::string best = kernel_isa();
+  if (best != "base") all.push_back(&kernels_avx2);
+  if (best == "avx512") all.push_back(&kernels_avx512);
+#endif
+  return all;
+}
+
+// Any bits, and often zeros, infinities and NaNs of both signs and of all kinds.
+template <class Bits>
+std::vector<Bits> values(std::size_t count, int mantissa, std::mt19937_64& random) {
+  const Bits sign = Bits{1} << (sizeof(Bits) * 8 - 1);
+  const Bits infinity = (sign - 1) >> mantissa << mantissa;
+  std::vector<Bits> all(count);
+  for (Bits& x : all) {
+    const auto any = static_cast<Bits>(random());
+    const auto bit = static_cast<Bits>(any & sign), small = static_cast<Bits>(any % 100);
+    switch (random() % 5) {
+      case 0:
+        x = bit;
+        break;
+      case 1:
+        x = infinity | bit;
+        break;
+      case 2:
+        x = infinity | bit | static_cast<Bits>(1 + small);
+        break;
+      case 3:
+        x = infinity | bit | Bits{1} << (mantissa - 1) | small;
+        break;
+      default:
+        x = any;
+    }
+  }
+  return all;
+}
+
+template <class Bits>
+void expect_the_same_alone_and_among_others(DType type, int mantissa) {
+  std::mt19937_64 random(1);
+  for (const RedOp op : kAllRedOps) {
+    if (!defined(op, type)) continue;
+    const auto o = static_cast<std::size_t>(op), t = static_cast<std::size_t>(type);
+    for (const int n : {2, 3, 5, 8, 9, 20})
+      for (const std::size_t count : {1u, 7u, 63u, 1500u}) {
+        std::vector<std::vector<Bits>> sources;
+        std::vector<const void*> from(static_cast<std::size_t>(n));
+        for (int k = 0; k < n; ++k) sources.push_back(values<Bits>(count, mantissa, random));
+        std::vector<Bits> alone(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          for (std::size_t k = 0; k < from.size(); ++k) from[k] = &sources[k][i];
+          kernels_base.reduce[t][o](&alone[i], from.data(), n, 1);
+        }
+        for (std::size_t k = 0; k < from.size(); ++k) from[k] = sources[k].data();
+        for (const KernelTable* table : tables()) {
+          std::vector<Bits> all(count);
+          table->reduce[t][o](all.data(), from.data(), n, count);
+          ASSERT_EQ(all, alone) << fmt::format("{} {} of {} sources, {} elements, {}", name(type),
+                                               name(op), n, count, table->isa);
+        }
+      }
+  }
+}
+
+TEST(Kernels, GiveTheSameBitsAloneAndAmongOthersOnEveryProcessor) {
+  expect_the_same_alone_and_among_others<std::uint32_t>(DType::kFloat32, 23);
+  expect_the_same_alone_and_among_others<std::uint64_t>(DType::kFloat64, 52);
+  expect_the_same_alone_and_among_others<std::uint16_t>(DType::kFloat16, 10);
+  expect_the_same_alone_and_among_others<std::uint16_t>(DType::kBFloat16, 7);
+}
+
+}  // namespace
+}  // namespace weft
