@@ -23,6 +23,7 @@ constexpr std::string_view kSchema = "weft.profile/1";
 constexpr std::uint64_t kMemory = 16;         // samples that an old time counts for at most
 constexpr int kGap = 4;                       // size classes that are bridged
 constexpr std::size_t kMostBytes = 4u << 20;  // of a file that is one of ours
+constexpr std::size_t kMostOfAMessage = std::size_t{1} << 63;
 
 int hosts_of(const Shape& shape) { return std::max<int>(1, static_cast<int>(shape.hosts.size())); }
 
@@ -46,12 +47,16 @@ Profile Profile::parse(std::string_view text) {
       throw Error(fmt::format("schema is {}, not {}", json.at("schema").dump(), kSchema));
     profile.topology = json.at("topology").get<std::string>();
     for (const auto& time : json.at("times")) {
+      // One that has no size class would come back under another.
+      const auto& bytes = time.at("bytes");
+      if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostOfAMessage)
+        throw Error(fmt::format("a time of {} bytes", bytes.dump()));
       const Key key{.collective = collective_of(time.at("collective").get<std::string>()),
                     .ranks = time.at("ranks").get<int>(),
                     .hosts = time.at("hosts").get<int>(),
                     .deterministic = time.at("deterministic").get<bool>(),
                     .algorithm = time.at("algorithm").get<std::string>(),
-                    .size_class = size_class_of(time.at("bytes").get<std::size_t>())};
+                    .size_class = size_class_of(bytes.get<std::size_t>())};
       const double us = time.at("us").get<double>();
       if (!(us > 0) || !std::isfinite(us))
         throw Error(fmt::format("a time of {} us", time.at("us").dump()));
@@ -93,7 +98,7 @@ void Profile::add(const Key& key, double us, std::uint64_t samples) {
 
 void Profile::add(Collective collective, const Shape& shape, std::size_t bytes,
                   std::string_view algorithm, double us, std::uint64_t samples) {
-  if (off_ || !(us > 0) || !std::isfinite(us)) return;
+  if (off_ || !(us > 0) || !std::isfinite(us) || bytes > kMostOfAMessage) return;
   add({collective, shape.nranks, hosts_of(shape), shape.deterministic, std::string(algorithm),
        size_class_of(bytes)},
       us, samples);

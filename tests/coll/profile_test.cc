@@ -101,6 +101,11 @@ TEST(Profile, SaysWhatIsWrong) {
   EXPECT_THAT(why(one("all_redouce", "3.5")), HasSubstr("all_redouce"));
   EXPECT_THAT(why(one("all_reduce", "-1")), HasSubstr("-1"));
   EXPECT_NE(why(one("all_reduce", "\"x\"")), "");
+  for (const std::string bytes : {"-1", "3.7", "9223372036854775809", "18446744073709551615"}) {
+    std::string text = one("all_reduce", "3.5");
+    text.replace(text.find("8,\"us"), 1, bytes);
+    EXPECT_THAT(why(text), HasSubstr("a time of " + bytes + " bytes"));
+  }
 }
 
 TEST_F(ProfileFile, SavingMergesWithWhatIsThere) {
