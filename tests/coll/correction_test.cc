@@ -141,7 +141,8 @@ TEST_P(LongCorrection, AProfileThatIsWrongIsLearntAnew) {
 
 INSTANTIATE_TEST_SUITE_P(Over, Correction,
                          ::testing::Values(Setting{"Shm", {4}, "auto"},
-                                           Setting{"Mixed", {2, 2}, "auto"}),
+                                           Setting{"Mixed", {2, 2}, "auto"},
+                                           Setting{"UnequalHostsInOne", {3, 2}, "shm"}),
                          [](const auto& i) { return std::string(i.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Over, LongCorrection, ::testing::Values(Setting{"Shm", {4}, "auto"}),
