@@ -100,8 +100,13 @@ class Play {
     for (int p = 0; p < ports_.count(); ++p)
       if (seen[p] > 0) share_[p] = static_cast<double>(ports_.users(p)) / seen[p];
     for (const Schedule& s : some_) {
-      states_.emplace_back();
-      states_.back().chunk.resize(s.nchunks);
+      State& state = states_.emplace_back();
+      std::vector<int>& touched = state.touched;
+      for (const Step& step : s.steps)
+        for (int c = step.at.first; c < step.at.end(); ++c) touched.push_back(c);
+      std::ranges::sort(touched);
+      touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+      state.chunk.resize(touched.size());
     }
   }
 
@@ -156,7 +161,8 @@ class Play {
   };
   struct State {
     std::size_t next = 0;
-    std::vector<Moment> chunk;  // when it was last written
+    std::vector<int> touched;   // chunks of its steps, ascending; few of the n * n of an all_to_all
+    std::vector<Moment> chunk;  // when each of these was last written
     Moment cpu;                 // when the rank is free
     Moment end;
     double busy_us = 0, bytes = 0;
@@ -225,10 +231,12 @@ class Play {
   bool step(const Schedule& s, State& state, bool force) {
     const Step& step = s.steps[state.next];
     const double bytes = size(step.at);
+    const auto first = std::ranges::lower_bound(state.touched, step.at.first);
+    const std::span<Moment> chunks(&state.chunk[first - state.touched.begin()], step.at.count);
     const bool near = layout_.host_of(step.peer) == layout_.host_of(s.rank);
     if (step.op == Op::kSend) {
       Moment ready = state.cpu;
-      for (int c = step.at.first; c < step.at.end(); ++c) ready = later(ready, state.chunk[c]);
+      for (const Moment& written : chunks) ready = later(ready, written);
       state.cpu = ready;
       work(state, 0, near, step.joined);
       Moment leaves = state.cpu;
@@ -262,7 +270,7 @@ class Play {
                (reduces ? bytes * model_.reduce_us_per_byte : 0),
            near, step.joined);
       if (near || step.op == Op::kRecvReduce) state.bytes += bytes;
-      for (int c = step.at.first; c < step.at.end(); ++c) state.chunk[c] = state.cpu;
+      std::ranges::fill(chunks, state.cpu);
     }
     state.end = later(state.end, state.cpu);
     ++state.next;

@@ -1,6 +1,7 @@
 #include "coll/cost.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/coll/schedules.h"
 
@@ -277,6 +278,19 @@ TEST(Pick, WorksAtEveryScale) {
       ASSERT_NE(p.algorithm, nullptr);
       EXPECT_GE(p.prediction.time_us, 0);
     }
+}
+
+// An all_to_all has n * n blocks; a rank has to do with few of them.
+TEST(Pick, AnAllToAllOfManyRanksTakesLittleMemory) {
+  const auto peak_MiB = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss >> 10;
+  };
+  const auto before = peak_MiB();
+  const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
+  EXPECT_GT(predict(a, uniform(256, 8), kBytes, 4, CostModel{}).time_us, 0);
+  EXPECT_LT(peak_MiB() - before, 200);
 }
 
 }  // namespace
