@@ -178,6 +178,9 @@ class Root : public Plane {
         const auto failure = wire::decode_failure(frame.payload);
         if (!failure) return false;
         declare(*failure);
+        // Who waited for this rank to shrink waits no more, and is not alone in that.
+        if (p.shrinks && failure->code() == Code::kPeerFailed && failure->rank() == 0)
+          set_failure(*failure);
         return true;
       }
       case wire::Type::kInquire: {
