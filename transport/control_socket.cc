@@ -58,8 +58,10 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
+// Those that listening on the loopback device (127.0.0.1, or ::1) is enough for. A host may have
+// more: on some its own name is 127.0.1.1.
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
+  return address == "localhost" || address == "::1" || address == "127.0.0.1";
 }
 
 void set_option(int fd, int level, int name, int value) noexcept {

@@ -204,6 +204,16 @@ TEST(Places, SeveralAddressesAndPortsAreTriedAtOnce) {
   expect_whole(outcomes);
 }
 
+TEST(Places, AnyAddressOfTheLoopbackDevice) {
+  Specs setup(2);
+  close(setup[0].listen_fd);
+  setup[0].listen_fd = -1;
+  // What the own name of a host stands for on Debian, and so `hostname -i`.
+  setup[0].address = setup[1].address = "127.0.1.1";
+  auto outcomes = connect_all(setup.specs);
+  expect_whole(outcomes);
+}
+
 TEST(Torchrun, FindsAPortWhenTheAgentOwnsTheMasters) {
   const std::vector<std::uint16_t> any{0};
   const Fd agent = listen_on("127.0.0.1", any);  // as torchrun's store does
