@@ -178,7 +178,8 @@ class Door {
         case Channel::Got::kNothing:
           return Keep::kYes;
         case Channel::Got::kEnd:
-          if (!n.known) ++turned_away_;
+          // A rank tries all addresses at once, and hangs up where it needs no answer any more.
+          if (!n.known && n.channel.heard()) ++turned_away_;
           return Keep::kNo;
         case Channel::Got::kFrame:
           break;

@@ -156,6 +156,20 @@ TEST(Missing, RanksAreNamedOnEveryRankThatArrived) {
   }
 }
 
+TEST(Missing, RanksThatTriedSeveralAddressesAreNoStrangers) {
+  const std::vector<std::uint16_t> any{0};
+  Specs setup(3, 1s);
+  Fd listener = listen_on("everywhere", any);
+  for (JobSpec& spec : setup.specs) {
+    spec.address = "127.0.0.1,127.0.0.2,127.0.0.3";
+    spec.ports = {port_of(listener.get())};
+  }
+  close(setup[0].listen_fd);
+  setup[0].listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
+  for (const Outcome& o : connect_all({setup[0], setup[1]}))
+    EXPECT_EQ(o.error, "rank 2 did not arrive within 1000 ms");
+}
+
 TEST(Missing, RankZeroIsNamed) {
   Specs setup(2, 500ms);
   close(setup[0].listen_fd);
