@@ -209,7 +209,7 @@ void TcpTransport::flush(Peer& peer) {
 // The peer is gone. What it sent before is still to be read, and reading ends with the error.
 void TcpTransport::lost(Peer& peer, int error) {
   peer.full = true;
-  for (int i = 0; i < kReadsAtTheEnd && peer.state == State::kUp; ++i) read(peer);
+  for (int i = 0; i < kReadsAtTheEnd && live(peer); ++i) read(peer);
   if (peer.fd)
     fail(peer, Code::kPeerFailed, fmt::format("connection lost: {}", std::strerror(error)));
 }

@@ -360,6 +360,47 @@ TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
             {1});
 }
 
+// Also where this rank connected, and finds the peer gone before it has seen that it was welcome.
+TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
+  std::uint64_t got = 0;
+  const std::uint64_t data = 77;
+  const Fd listener = tcp::open_socket("lo", "127.0.0.1");
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  const std::string contact = fmt::format("c127.0.0.1 {} {:032x}", port_of(listener.get()), 0);
+  ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
+  const auto rail = make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
+  std::vector<Completion> over;
+  const auto poll = [&] {
+    Completion out[8];
+    over.insert(over.end(), out, out + rail->poll(out));
+  };
+  const Transfer receive{
+      .kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = &got, .bytes = 8, .id = 1};
+  rail->post({&receive, 1});
+  for (int i = 0; i < 100; ++i) poll();
+
+  const int peer = ::accept(listener.get(), nullptr, nullptr);
+  ASSERT_GE(peer, 0);
+  tcp::Hello hello;
+  ASSERT_EQ(::recv(peer, &hello, sizeof hello, MSG_WAITALL), ssize_t{sizeof hello});
+  const auto welcome = tcp::Answer::kWelcome;
+  const tcp::Frame frame{.kind = tcp::FrameKind::kEager, .length = 8, .tag = 5, .bytes = 8};
+  RawPeer::say(peer, &welcome, 1);
+  RawPeer::say(peer, &frame, sizeof frame);
+  RawPeer::say(peer, &data, sizeof data);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ASSERT_EQ(setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  ::close(peer);
+
+  const Transfer send{.peer = 1, .tag = 6, .data = &got, .bytes = 8, .id = 2};
+  rail->post({&send, 1});
+  for (int i = 0; i < 100; ++i) poll();
+  ASSERT_EQ(over.size(), 2U);
+  for (const Completion& c : over)
+    EXPECT_EQ(c.code, c.id == 1 ? Code::kOk : Code::kPeerFailed) << c.id;
+  EXPECT_EQ(got, data);
+}
+
 // A send is over when the kernel has its bytes: the peer may be away, and so may this rank
 // afterwards.
 TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
