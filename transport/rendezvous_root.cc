@@ -145,8 +145,10 @@ class Door {
       int error = 0;
       Fd fd = accept_from(listener_.get(), error);
       if (!fd && error == EAGAIN) return;
+      no_room_ = 0;
       if (!fd && (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)) {
         // Out of files: the oldest stranger makes room.
+        no_room_ = error;
         turn_away_oldest();
         accept_again_ = now + 20ms;
         return;
@@ -283,6 +285,11 @@ class Door {
       text += fmt::format(" ({} connection{} turned away: not of this job, or another WEFT_SECRET)",
                           turned_away_, turned_away_ == 1 ? "" : "s");
     }
+    if (no_room_ != 0) {
+      text += fmt::format(" (rank 0 has connections that it cannot accept: {}; end what holds so "
+                          "many open, or raise the limit with `ulimit -n` or LimitNOFILE=)",
+                          std::strerror(no_room_));
+    }
     return Status(Code::kTimeout, text, ranks.size() == 1 ? ranks[0] : kNoRank);
   }
 
@@ -320,6 +327,7 @@ class Door {
   std::string me_;
   std::list<Newcomer> newcomers_;  // the oldest first
   Clock::time_point accept_again_{};
+  int no_room_ = 0;  // why the last connection could not be accepted
   int turned_away_ = 0;
   // After rank 0's end: the job goes on without those that do not come.
   bool tolerant_ = false;

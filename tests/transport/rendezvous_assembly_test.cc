@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tests/transport/rendezvous_helpers.h"
 #include "transport/job_environment.h"
@@ -168,6 +169,22 @@ TEST(Missing, RanksThatTriedSeveralAddressesAreNoStrangers) {
   setup[0].listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
   for (const Outcome& o : connect_all({setup[0], setup[1]}))
     EXPECT_EQ(o.error, "rank 2 did not arrive within 1000 ms");
+}
+
+TEST(Missing, ARankZeroWithoutFilesSaysSo) {
+  Specs setup(2, 500ms);
+  const Stranger one(setup.port);  // whoever it is: it cannot be accepted
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{1000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<int> files;
+  for (int fd; (fd = dup(setup[0].listen_fd)) >= 0;) files.push_back(fd);
+  const std::string error = connect_all({setup[0]})[0].error;
+  for (const int fd : files) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 1 did not arrive within 500 ms"),
+                           HasSubstr("Too many open files"), HasSubstr("ulimit -n")));
 }
 
 TEST(Missing, RankZeroIsNamed) {
