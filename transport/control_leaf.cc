@@ -243,7 +243,8 @@ class Leaf : public Plane {
     if (here.empty()) return;
     try {
       const std::vector<std::uint16_t> any{0};
-      door_ = listen_on(here, any);
+      // On rank 0's own host: rank 0 says by which address the others find it.
+      door_ = listen_on(on_loopback(here) ? spec_.address : here, any);
       root_.send(wire::Type::kDoor, fmt::format("{} {}", here, port_of(door_.get())));
     } catch (const Error& e) {
       log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());

@@ -218,8 +218,17 @@ class Root : public Plane {
   }
 
   void tell_doors() {
+    // Who came over the loopback device is on this host, which the others know by another address.
+    std::string here;
+    for (const Peer& p : peers_)
+      if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
+        here = a;
     std::vector<std::string> doors;
-    for (const Peer& p : peers_) doors.push_back(p.door);
+    for (const Peer& p : peers_) {
+      const std::size_t space = std::min(p.door.find(' '), p.door.size());
+      const bool local = on_loopback(p.door.substr(0, space)) && !here.empty();
+      doors.push_back(local ? here + p.door.substr(space) : p.door);
+    }
     const std::string payload = wire::encode_parts(doors);
     if (payload.size() > wire::kMaxFrameBytes) return;  // a dead rank 0 is then the end
     for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, payload);

@@ -217,7 +217,8 @@ std::string local_address(int fd) {
       getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, text, sizeof text, nullptr, 0,
                   NI_NUMERICHOST) != 0)
     return {};
-  return text;
+  const std::string_view mapped = "::ffff:";  // of IPv4, to who listens on both
+  return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
 bool somebody_listens(const Endpoint& at) noexcept {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/control_channel.h"
@@ -40,6 +41,8 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask);
 // The other side: `door` is "address port". Throws Error at once when nobody is there.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
+// Of a numeric address: it means another host on each host.
+bool on_loopback(std::string_view address) noexcept;
 // "address port"; nothing when it cannot be used.
 std::vector<Endpoint> door_endpoints(const std::string& door);
 

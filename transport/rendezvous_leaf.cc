@@ -311,6 +311,10 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   }
 }
 
+bool on_loopback(std::string_view address) noexcept {
+  return address == "::1" || address.starts_with("127.");
+}
+
 std::vector<Endpoint> door_endpoints(const std::string& door) {
   const auto space = door.find(' ');
   if (space == std::string::npos) return {};

@@ -2,8 +2,14 @@
 // labels: multiproc
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <poll.h>
+
+#include <optional>
 
 #include "tests/transport/rendezvous_helpers.h"
+#include "transport/job_assembly.h"
 
 namespace weft {
 namespace {
@@ -35,6 +41,64 @@ TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
   EXPECT_EQ(others[1].job->size(), 2);
   EXPECT_THAT(shrink_error(*jobs[0].job), HasSubstr("the others go on without rank 0"));
   leave_all(others);
+  leave_all(jobs);
+}
+
+// Of this host, as other hosts know it; empty where it has none.
+std::string outer_address() {
+  std::string found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  for (const ifaddrs* i = list; i != nullptr && found.empty(); i = i->ifa_next) {
+    char text[NI_MAXHOST];
+    if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
+        getnameinfo(i->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0 &&
+        !on_loopback(text))
+      found = text;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
+  const std::string outer = outer_address();
+  if (outer.empty()) GTEST_SKIP() << "missing capability: an address besides the loopback device's";
+  const std::vector<std::uint16_t> any{0};
+  Specs setup(3);
+  const Fd listener = listen_on(outer, any);
+  close(setup[0].listen_fd);
+  setup[0].listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
+  for (JobSpec& spec : setup.specs) spec.ports = {port_of(listener.get())};
+  setup[1].address = "127.0.0.1," + outer + ".invalid";  // as its name is in its own /etc/hosts
+  setup[2].address = outer;                              // and as another host looks it up
+  std::vector<Outcome> jobs(2);
+  std::vector<std::thread> threads;
+  for (const int r : {0, 1})
+    threads.emplace_back([&, r] { jobs[static_cast<std::size_t>(r)].job = connect(setup[r]); });
+  RootLink link = assemble_leaf(setup[2]);
+  for (std::thread& t : threads) t.join();
+  link.channel.send(wire::Type::kDoor, outer + " 1");
+  std::optional<std::vector<std::string>> doors;
+  ASSERT_TRUE(eventually([&] {
+    wire::Frame frame;
+    while (link.channel.receive(frame) == Channel::Got::kFrame)
+      if (frame.type == wire::Type::kDoors) doors = wire::decode_parts(frame.payload, 3);
+    return doors.has_value();
+  }));
+  EXPECT_THAT((*doors)[1], ::testing::StartsWith(outer + " "));
+  EXPECT_EQ((*doors)[2], outer + " 1");
+  const auto at = door_endpoints((*doors)[1]);
+  ASSERT_EQ(at.size(), 1U);
+  int error = 0;
+  const Fd knock = start_connect(at[0], error);
+  ASSERT_TRUE(knock) << error;
+  EXPECT_TRUE(eventually([&] {
+    pollfd polled{knock.get(), POLLOUT, 0};
+    return ::poll(&polled, 1, 0) == 1;
+  }));
+  EXPECT_EQ(connect_error(knock.get()), 0);
+  link.channel.send(wire::Type::kLeave, {});
   leave_all(jobs);
 }
 
