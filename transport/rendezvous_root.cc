@@ -70,14 +70,12 @@ class Door {
     awaited_.assign(members_.size(), false);
     for (std::size_t r = static_cast<std::size_t>(spec_.rank) + 1; r < members_.size(); ++r)
       awaited_[r] = static_cast<Rank>(r) != dead;
+    std::vector<std::vector<Endpoint>> at;
+    for (const std::string& door : doors) at.push_back(door_endpoints(door));
     auto look = Clock::now();
     for (auto now = look; now < deadline_; now = Clock::now()) {
       if (now >= look) {
-        for (std::size_t r = 0; r < members_.size(); ++r) {
-          if (!awaited_[r] || members_[r].channel.open()) continue;
-          const auto at = door_endpoints(doors[r]);
-          if (at.empty() || !somebody_listens(at.front())) awaited_[r] = false;
-        }
+        look_at(at);
         look = Clock::now() + kLook;
       }
       bool all = true;
@@ -100,8 +98,38 @@ class Door {
 
  private:
   static constexpr auto kLook = 200ms;  // between two looks at the doors of those that are missing
+  static constexpr auto kAnswer = 100ms;  // for each look
 
   enum class Keep { kYes, kNo };
+
+  // Whose door is shut is not waited for. All are tried at once: where a whole part of the network
+  // is gone, none of them answers.
+  void look_at(const std::vector<std::vector<Endpoint>>& doors) {
+    std::vector<Fd> tried;
+    std::vector<pollfd> polled;
+    std::vector<std::size_t> ranks;
+    for (std::size_t r = 0; r < members_.size(); ++r) {
+      if (!awaited_[r] || members_[r].channel.open()) continue;
+      int error = doors[r].empty() ? ECONNREFUSED : 0;
+      Fd fd = doors[r].empty() ? Fd() : start_connect(doors[r].front(), error);
+      if (error == ECONNREFUSED) awaited_[r] = false;
+      if (!fd) continue;
+      polled.push_back({fd.get(), POLLOUT, 0});
+      ranks.push_back(r);
+      tried.push_back(std::move(fd));
+    }
+    const auto until = Clock::now() + kAnswer;
+    for (std::size_t left = ranks.size(); left > 0;) {
+      const auto now = Clock::now();
+      if (now >= until || ::poll(polled.data(), polled.size(), poll_ms(until, now)) == 0) return;
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (polled[i].fd < 0 || polled[i].revents == 0) continue;
+        if (connect_error(polled[i].fd) == ECONNREFUSED) awaited_[ranks[i]] = false;
+        polled[i].fd = -1;
+        --left;
+      }
+    }
+  }
 
   void wait(Clock::time_point now, Clock::time_point until = Clock::time_point::max()) {
     std::vector<pollfd> polled{{listener_.get(), POLLIN, 0}};

@@ -102,5 +102,34 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
   leave_all(jobs);
 }
 
+// A switch is gone with all the hosts behind it: nobody answers there, and those that live come to
+// the heir meanwhile.
+TEST(ShrinkOverSockets, ManyRanksThatDoNotAnswerKeepNobodyFromJoining) {
+  constexpr int kRanks = 100;
+  const std::vector<std::uint16_t> any{0};
+  Fd heirs = listen_on("127.0.0.1", any);
+  const Fd seconds = listen_on("127.0.0.1", any), mute = listen_on("127.0.0.1", any);
+  ASSERT_EQ(::listen(mute.get(), 0), 0);  // what does not fit in its queue hears nothing
+  const Stranger first(port_of(mute.get()));
+  const auto door = [](const Fd& fd) { return "127.0.0.1 " + std::to_string(port_of(fd.get())); };
+  std::vector<std::string> doors(kRanks, door(mute));
+  doors[1] = door(heirs), doors[2] = door(seconds);
+  Specs setup(kRanks, 3s);
+  close(setup[0].listen_fd);
+  std::string heard;
+  std::thread second([&] {
+    try {
+      (void)join_survivors(setup[2], doors[1], heard);
+    } catch (const Error& e) {
+      heard = e.what();
+    }
+  });
+  std::string mask;
+  (void)assemble_survivors(setup[1], std::move(heirs), 0, doors, mask);
+  second.join();
+  EXPECT_EQ(mask, "011" + std::string(kRanks - 3, '0'));
+  EXPECT_EQ(heard, mask);
+}
+
 }  // namespace
 }  // namespace weft
