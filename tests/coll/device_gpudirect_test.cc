@@ -9,6 +9,7 @@
 
 #include "support/device_ranks.h"
 #include "support/ranks.h"
+#include "support/temporary_folder.h"
 #include "transport/device_fake.h"
 
 namespace weft {
@@ -214,6 +215,17 @@ TEST_F(GpuDirectCollectives, StagedWhereTheProcessorMustSeeTheBytesOrIsAskedTo) 
     comm.set_algorithm(Collective::kAllReduce, "ring");
     EXPECT_EQ(path_of(comm, work, 1000), "ring");
   });
+}
+
+// Who looks for what takes so long sees what takes so long.
+TEST_F(GpuDirectCollectives, ATraceChangesNothing) {
+  const testing::TemporaryFolder folder;
+  setenv("WEFT_TRACE", (folder / "t.json").c_str(), 1);
+  run_ranks(places(hosts(2)), patient(), [](World& world) {
+    TestStream work(*device());
+    EXPECT_EQ(path_of(world.world(), work, 1000), "gpudirect");
+  });
+  unsetenv("WEFT_TRACE");
 }
 
 TEST_F(GpuDirectCollectives, AWordThatMeansNothingIsRefusedByName) {
