@@ -79,12 +79,13 @@ class Leaf : public Plane {
   }
 
  protected:
-  void contribute(std::string_view mine) override {
+  void contribute(std::string_view mine, bool for_each) override {
     gather_at_ = Clock::now();
     incoming_.clear();
     if (goodbye_) return fail_gather("rank 0 has left the job");
     gathering_ = true;
-    root_.send_gather(sequence_, std::make_shared<const std::string>(mine));
+    root_.send_gather(sequence_ | (for_each ? wire::kForEach : 0),
+                      std::make_shared<const std::string>(mine));
   }
 
   // Rank 0 decides which failure is the job's; until it has, this one counts here.

@@ -35,6 +35,10 @@ class PlaneJob : public Job {
     if (!here()) forked().check();
     return plane_->all_gather(mine);
   }
+  std::vector<std::string> all_to_all(const std::vector<std::string>& mine) override {
+    if (!here()) forked().check();
+    return plane_->all_gather(wire::encode_parts(mine), true);
+  }
   void report(const Status& failure) noexcept override {
     if (here()) plane_->report(failure);
   }
@@ -101,7 +105,7 @@ void Plane::finish_gather(std::vector<std::string> parts) {
   changed_.notify_all();
 }
 
-std::vector<std::string> Plane::all_gather(std::string_view mine) {
+std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each) {
   const std::lock_guard one(one_gather_);
   Lock lock(mutex_);
   if (left_) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
@@ -109,7 +113,7 @@ std::vector<std::string> Plane::all_gather(std::string_view mine) {
   if (failed()) throw Error(failure_.to_string());
   ++sequence_;
   gathered_ = false;
-  contribute(mine);
+  contribute(mine, for_each);
   ring(wake_);  // what the socket did not take at once is for the thread
   // The thread has the deadline, and ends this wait by one of these.
   changed_.wait(lock, [&] { return gathered_ || !gather_error_.empty() || failed() || stopping_; });

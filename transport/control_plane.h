@@ -31,7 +31,8 @@ class Plane {
   int size() const { return size_; }
   bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   Status failure() const;
-  std::vector<std::string> all_gather(std::string_view mine);
+  // See Job::all_gather(), and, for_each, Job::all_to_all(): `mine` is wire::encode_parts() then.
+  std::vector<std::string> all_gather(std::string_view mine, bool for_each = false);
   void report(const Status& failure) noexcept;
   std::vector<std::string> inquire(std::chrono::milliseconds limit);
   void set_witness(Witness* witness);
@@ -56,7 +57,7 @@ class Plane {
   using Lock = std::unique_lock<std::mutex>;
 
   // Hands this rank's part to the job.
-  virtual void contribute(std::string_view mine) = 0;
+  virtual void contribute(std::string_view mine, bool for_each) = 0;
   virtual void tell(const Status& failure) = 0;
   // Waits, for a moment at most, until the job's failure is decided.
   virtual void await_verdict(Lock&) {}

@@ -82,7 +82,9 @@ class Root : public Plane {
   }
 
  protected:
-  void contribute(std::string_view mine) override { receive_part(0, mine, false); }
+  void contribute(std::string_view mine, bool for_each) override {
+    receive_part(0, mine, false, for_each);
+  }
 
   void tell(const Status& failure) override { declare(failure); }
 
@@ -128,6 +130,7 @@ class Root : public Plane {
     bool left = false;
     std::string part = {};  // of the all_gather under way
     bool begun = false, complete = false;
+    bool for_each = false;  // what it is
     bool shrinks = false;
     std::string door = {};
   };
@@ -170,8 +173,8 @@ class Root : public Plane {
         // Parts of an all_gather that is over may still be on their way.
         if (!gather_error_.empty() || failed()) return true;
         const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
-        if (part->sequence != expected || p.complete) return false;
-        receive_part(r, part->bytes, frame.more);
+        if ((part->sequence & ~wire::kForEach) != expected || p.complete) return false;
+        receive_part(r, part->bytes, frame.more, (part->sequence & wire::kForEach) != 0);
         return true;
       }
       case wire::Type::kFailure: {
@@ -282,7 +285,7 @@ class Root : public Plane {
     }
   }
 
-  void receive_part(Rank r, std::string_view bytes, bool more) {
+  void receive_part(Rank r, std::string_view bytes, bool more, bool for_each) {
     last_part_ = Clock::now();
     if (!gathering_) {
       gathering_ = true;
@@ -298,6 +301,7 @@ class Root : public Plane {
     }
     Peer& p = peer(r);
     p.part += bytes;
+    p.for_each = for_each;
     p.begun = true;
     p.complete = !more;
     if (p.complete && std::all_of(peers_.begin(), peers_.end(),
@@ -307,15 +311,33 @@ class Root : public Plane {
   }
 
   void hand_out() {
+    const auto for_each = std::ranges::count_if(peers_, &Peer::for_each);
+    if (for_each != 0 && for_each != size_)
+      return give_up_gather(fmt::format(
+          "some ranks have something for each, some the same for all in all_gather number {}",
+          current_));
     gathering_ = false;
     std::vector<std::string> parts;
     for (Peer& p : peers_) {
       parts.push_back(std::exchange(p.part, {}));
       p.complete = false;
     }
+    if (for_each != 0) return hand_out_each(parts);
     const auto all = std::make_shared<const std::string>(wire::encode_parts(parts));
     for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
     finish_gather(std::move(parts));
+  }
+
+  void hand_out_each(std::vector<std::string>& parts) {
+    auto of = wire::transpose(parts);
+    if (!of)
+      return give_up_gather(
+          fmt::format("a rank has not {} parts in all_gather number {}", size_, current_));
+    std::vector<std::string>().swap(parts);
+    for (std::size_t r = 1; r < peers_.size(); ++r)
+      peers_[r].member.channel.send_gather(
+          current_, std::make_shared<const std::string>(std::move((*of)[r])));
+    finish_gather(wire::decode_parts((*of)[0], size_).value());
   }
 
   // A rank must begin within the timeout; one that has begun must go on.

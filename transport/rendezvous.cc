@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "transport/job_assembly.h"
+#include "transport/wire.h"
 
 namespace weft {
 namespace {
@@ -43,6 +45,16 @@ std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout) {
 }
 
 bool listen_fd_taken(int fd) noexcept { return fd >= 0 && taken_listen_fd.load() == fd; }
+
+std::vector<std::string> Job::all_to_all(const std::vector<std::string>& mine) {
+  std::vector<std::string> for_me;
+  for (const std::string& all : all_gather(wire::encode_parts(mine))) {
+    auto parts = wire::decode_parts(all, size());
+    if (!parts) throw Error(fmt::format("all_to_all: a rank has not {} parts", size()));
+    for_me.push_back(std::move((*parts)[static_cast<std::size_t>(rank())]));
+  }
+  return for_me;
+}
 
 std::unique_ptr<Job> connect(const JobSpec& spec) {
   check(spec);

@@ -45,6 +45,9 @@ class Job {
   // Every rank calls this the same number of times, with bytes of any size; returns all of them in
   // rank order. Throws Error naming the ranks that did not arrive before the timeout.
   virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
+  // Likewise, with bytes for each rank, by rank; returns what all have for this one. For what each
+  // pair has of its own: an all_gather brings every rank the words of all pairs.
+  virtual std::vector<std::string> all_to_all(const std::vector<std::string>& mine);
 
   // The control plane. failure(): the first failure known to the job, ok while there is none;
   // failed() is its cheap form (one relaxed load), fit for a polling loop.

@@ -29,10 +29,10 @@ constexpr std::size_t kLeastSlot = 1024;
 constexpr char kGreeting = 'g';
 constexpr char kBroken = 'e';
 
-// What follows is the port, and for each peer (ascending, this rank left out) its queue pairs.
+// For one peer. What follows is the port and this rank's queue pairs with it.
 struct Greeting {
   std::uint32_t qps = 0, slots = 0, slot_bytes = 0, windows = 0;
-  std::uint64_t rings = 0;  // address of the first of this rank's rings
+  std::uint64_t rings = 0;  // address of the first of this rank's rings for it
   std::uint32_t key = 0;
   std::uint32_t port_bytes = 0;
 };
@@ -72,32 +72,32 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
   }
   // A rank whose set-up fails still takes part in the exchanges, so that every rank learns of it
   // now and not by a timeout. The second one ends when every queue pair is ready to receive.
-  std::string mine;
-  const auto exchange = [&] {
-    std::vector<std::string> all = job.all_gather(mine);
+  std::vector<std::string> mine(peers_.size(), std::string(1, kGreeting));
+  const auto check = [&](const std::vector<std::string>& all) {
     for (Rank r = 0; r < size_; ++r) {
       const std::string& text = all.at(static_cast<std::size_t>(r));
       if (text.empty() || text[0] != kGreeting)
         throw Error(fmt::format("{}: {}", where(r), text.empty() ? "no answer" : text.substr(1)));
     }
-    return all;
   };
   try {
     try {
       set_up(rail, size_);
-      mine = kGreeting + greeting(size_);
+      for (const Peer& peer : peers_)
+        if (peer.rank != rank_) mine[static_cast<std::size_t>(peer.rank)] += greeting(peer);
     } catch (const Error& error) {
-      mine = kBroken + std::string(error.what());
+      mine.assign(mine.size(), kBroken + std::string(error.what()));
     }
-    const std::vector<std::string> all = exchange();
-    mine = kGreeting;
+    const std::vector<std::string> all = job.all_to_all(mine);
+    check(all);
+    std::string ready(1, kGreeting);
     try {
       for (Rank r = 0; r < size_; ++r)
         if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
     } catch (const Error& error) {
-      mine = kBroken + std::string(error.what());
+      ready = kBroken + std::string(error.what());
     }
-    exchange();
+    check(job.all_gather(ready));
   } catch (...) {
     release_all();
     throw;
@@ -183,22 +183,20 @@ void VerbsTransport::begin(Lane& lane) {
   give_receives_back(lane);
 }
 
-std::string VerbsTransport::greeting(int nranks) const {
+std::string VerbsTransport::greeting(const Peer& peer) const {
   Greeting g;
   const std::string port = device_->port().encode();
   g.qps = static_cast<std::uint32_t>(settings_.qps);
   g.slots = static_cast<std::uint32_t>(settings_.slots);
   g.slot_bytes = static_cast<std::uint32_t>(slot_bytes_);
   g.windows = static_cast<std::uint32_t>(settings_.windows);
-  if (nranks > 1) {
-    g.rings = reinterpret_cast<std::uint64_t>(lanes_.front().ring);
-    g.key = arena_memory_->rkey();
-  }
+  g.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
+  g.key = arena_memory_->rkey();
   g.port_bytes = static_cast<std::uint32_t>(port.size());
   std::string text(reinterpret_cast<const char*>(&g), sizeof g);
   text += port;
-  for (const Lane& lane : lanes_) {
-    const VerbsQpName name = lane.qp->name();
+  for (const Lane* lane : peer.lanes) {
+    const VerbsQpName name = lane->qp->name();
     text.append(reinterpret_cast<const char*>(&name), sizeof name);
   }
   return text;
@@ -219,19 +217,17 @@ void VerbsTransport::connect(Rank rank, const std::string& greeting) {
   same("WEFT_VERBS_SLOTS", static_cast<std::size_t>(settings_.slots), g.slots);
   same("WEFT_VERBS_SLOT_BYTES", slot_bytes_, g.slot_bytes);
   same("WEFT_VERBS_WINDOWS", static_cast<std::size_t>(settings_.windows), g.windows);
-  const std::size_t lanes = static_cast<std::size_t>(size_ - 1) * g.qps;
   const std::size_t names = sizeof g + g.port_bytes;
-  if (greeting.size() != names + lanes * sizeof(VerbsQpName))
+  if (greeting.size() != names + peer.lanes.size() * sizeof(VerbsQpName))
     throw Error(peer.where + ": its greeting has another length; run the same build everywhere");
   const VerbsPath path =
       verbs_path(device_->port(), VerbsPort::decode({greeting.data() + sizeof g, g.port_bytes}),
                  device_->where());
   for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
     Lane& lane = *peer.lanes[k];
-    const std::size_t theirs = static_cast<std::size_t>(place_of(peer.rank, rank_)) * g.qps + k;
     VerbsQpName name;
-    std::memcpy(&name, greeting.data() + names + theirs * sizeof name, sizeof name);
-    lane.remote_ring = g.rings + theirs * g.slots * g.slot_bytes;
+    std::memcpy(&name, greeting.data() + names + k * sizeof name, sizeof name);
+    lane.remote_ring = g.rings + k * g.slots * g.slot_bytes;
     lane.remote_key = g.key;
     lane.qp->connect(path, name);
   }

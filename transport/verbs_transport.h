@@ -143,10 +143,9 @@ class VerbsTransport final : public Transport {
   // verbs.cc
   void set_up(const Nic& rail, int nranks);
   void begin(Lane& lane);
-  std::string greeting(int nranks) const;
+  std::string greeting(const Peer& peer) const;
   void connect(Rank rank, const std::string& greeting);
   void release_all() noexcept;
-  int place_of(Rank rank, Rank peer) const { return peer < rank ? peer : peer - 1; }
 
   // verbs_datapath.cc
   Peer* peer_of(Rank rank) noexcept;

@@ -306,4 +306,19 @@ std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int
   return parts;
 }
 
+std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender) {
+  std::vector<Reader> readers(by_sender.begin(), by_sender.end());
+  std::vector<std::string> by_receiver(by_sender.size());
+  for (std::string& all : by_receiver) {
+    for (Reader& reader : readers) {
+      const auto bytes = reader.number<std::uint64_t>();
+      all += Writer().number(bytes).bytes();
+      all += reader.raw(bytes);
+    }
+  }
+  for (const Reader& reader : readers)
+    if (!reader.done()) return std::nullopt;
+  return by_receiver;
+}
+
 }  // namespace weft::wire

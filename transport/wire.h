@@ -24,7 +24,7 @@
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -126,6 +126,9 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure);
 std::optional<Status> decode_failure(std::string_view payload);
 
+// In the number of a kGather to rank 0: the bytes are encode_parts() of what each rank is to get.
+inline constexpr std::uint64_t kForEach = std::uint64_t{1} << 63;
+
 // The payload of kGather, kGatherFailed, kInquire and kTestimony. An inquiry's number has a rank in
 // its upper half: who asked (between rank 0 and those it asks), who answers (to who asked).
 struct Numbered {
@@ -138,5 +141,7 @@ std::optional<Numbered> decode_numbered(std::string_view payload);
 // What all ranks contributed, as one string.
 std::string encode_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int count);
+// From encode_parts() of what each rank has for all, encode_parts() of what all have for each.
+std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender);
 
 }  // namespace weft::wire

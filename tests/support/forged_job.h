@@ -32,6 +32,16 @@ class ForgedJob final : public Job {
     for (Rank r = 1; forge_ && r < size_; ++r) all[static_cast<std::size_t>(r)] = forge_(r, said);
     return all;
   }
+  std::vector<std::string> all_to_all(const std::vector<std::string>& mine) override {
+    said_to = mine;
+    std::vector<std::string> all = mine;
+    for (Rank r = 1; forge_ && r < size_; ++r) {
+      std::string& text = all[static_cast<std::size_t>(r)];
+      text = forge_(r, text);
+    }
+    said = "to each";
+    return all;
+  }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
   void report(const Status&) noexcept override {}
@@ -41,6 +51,7 @@ class ForgedJob final : public Job {
   std::unique_ptr<Job> shrink() override { return nullptr; }
 
   std::string said;  // by rank 0, the first time: only then anything is forged
+  std::vector<std::string> said_to;  // the same, where it said something to each
 
  private:
   int size_;

@@ -50,7 +50,8 @@ struct VerbsPeers {
     lanes.resize(static_cast<std::size_t>((ranks - 1) * kQps));
     // The greeting: a kind, four counts, where the rings are and their key, and so on.
     constexpr std::size_t kRings = 1 + 4 * sizeof(std::uint32_t);
-    learn(job.said, kRings, 0, lanes.size());
+    for (std::size_t r = 1; r < job.said_to.size(); ++r)
+      learn(job.said_to[r], kRings, (r - 1) * kQps, kQps);
   }
   ~VerbsPeers() {
     fake.prompt = true;

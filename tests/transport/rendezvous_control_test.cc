@@ -66,6 +66,28 @@ TEST_P(Control, GathersManyTimes) {
   leave_all(jobs);
 }
 
+TEST_P(Control, BringsEachRankWhatOthersHaveForIt) {
+  constexpr Rank kRanks = 4;
+  auto jobs = make(kRanks);
+  for (const std::size_t base : {0, 1, 70000, 3 << 20}) {
+    // Different for every pair, with empty ones among them.
+    const auto of = [&](Rank from, Rank to) {
+      return std::string(base * static_cast<std::size_t>(from * to) / 3,
+                         static_cast<char>('a' + from * kRanks + to));
+    };
+    on_each(jobs, [&](Job& job) {
+      std::vector<std::string> mine;
+      for (Rank to = 0; to < kRanks; ++to) mine.push_back(of(job.rank(), to));
+      const auto got = job.all_to_all(mine);
+      ASSERT_EQ(got.size(), std::size_t{kRanks});
+      for (Rank r = 0; r < kRanks; ++r)
+        EXPECT_TRUE(got[static_cast<std::size_t>(r)] == of(r, job.rank())) << r;
+      EXPECT_EQ(job.all_gather("x"), std::vector<std::string>(kRanks, "x"));
+    });
+  }
+  leave_all(jobs);
+}
+
 TEST_P(Control, AReportReachesAllAndTheFirstOneSticks) {
   auto jobs = make(4);
   for (const Rank reporter : {2, 0}) {  // the second is too late
@@ -197,6 +219,29 @@ TEST(ControlOverSockets, AGatherNamesWhoDidNotCome) {
     EXPECT_EQ(errors[r], "ranks 2, 3 did not arrive at all_gather number 1 within 500 ms");
   }
   EXPECT_THROW((void)jobs[2].job->all_gather("late"), Error);
+  leave_all(jobs);
+}
+
+TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
+  for (const Rank other : {0, 2}) {
+    auto jobs = connect_all(Specs(3).specs);
+    on_each(jobs, [&](Job& job) {
+      try {
+        if (job.rank() == other)
+          (void)job.all_to_all({"", "", ""});
+        else
+          (void)job.all_gather("");
+        ADD_FAILURE() << "rank " << job.rank();
+      } catch (const Error& e) {
+        EXPECT_THAT(e.what(), HasSubstr("something for each"));
+      }
+    });
+    leave_all(jobs);
+  }
+  auto jobs = connect_all(Specs(2).specs);
+  on_each(jobs, [](Job& job) {
+    EXPECT_THROW((void)job.all_to_all(std::vector<std::string>(3)), Error);
+  });
   leave_all(jobs);
 }
 

@@ -148,5 +148,20 @@ TEST(Payloads, ComeBackAsTheyWere) {
   EXPECT_FALSE(decode_parts(encode_parts(parts).substr(1), 3));
 }
 
+TEST(Payloads, AreTurnedFromSendersToReceivers) {
+  const std::vector<std::string> zero{"", "01", "02"}, one{"10", "", "12"}, two{"", "2", ""};
+  const auto by_receiver = transpose({encode_parts(zero), encode_parts(one), encode_parts(two)});
+  ASSERT_TRUE(by_receiver);
+  ASSERT_EQ(by_receiver->size(), 3U);
+  EXPECT_EQ(decode_parts((*by_receiver)[0], 3), (std::vector<std::string>{"", "10", ""}));
+  EXPECT_EQ(decode_parts((*by_receiver)[1], 3), (std::vector<std::string>{"01", "", "2"}));
+  EXPECT_EQ(decode_parts((*by_receiver)[2], 3), (std::vector<std::string>{"02", "12", ""}));
+  const std::string good = encode_parts(zero);
+  EXPECT_FALSE(transpose({good, good, good.substr(1)}));
+  EXPECT_FALSE(transpose({good, good, good + "x"}));
+  EXPECT_FALSE(transpose({good, good})) << "three parts for two";
+  EXPECT_FALSE(transpose({good, good, encode_frame(Type::kGather, std::string(8, '\xff'))}));
+}
+
 }  // namespace
 }  // namespace weft::wire

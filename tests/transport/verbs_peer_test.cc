@@ -296,6 +296,19 @@ TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
   EXPECT_TRUE(net.transport->cause(1).ok()) << net.transport->cause(1).to_string();
 }
 
+// What it says to one peer goes to that one: in a job of a thousand ranks a million pairs have
+// something to say, and nobody is to read it all.
+TEST(VerbsPeers, AreGreetedEachByItsOwn) {
+  std::vector<std::size_t> bytes;
+  for (const int ranks : {3, 30})
+    VerbsPeers net(ranks, [&](Rank from, const std::string& right) {
+      if (from == 1) bytes.push_back(right.size());
+      return right;
+    });
+  ASSERT_EQ(bytes.size(), 2U);
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
 TEST(VerbsPeers, GreetInFull) {
   for (const std::size_t bytes : {0, 1, 20, 40, 100}) {
     try {
