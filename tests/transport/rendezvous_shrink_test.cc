@@ -109,26 +109,25 @@ TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   std::vector<RootLink> links(3);
   std::vector<std::thread> threads;
   threads.emplace_back([&] { root.job = connect(setup[0]); });
-  for (const int r : {1, 2, 3})
-    threads.emplace_back([&, r] { links[static_cast<std::size_t>(r) - 1] = assemble_leaf(setup[r]); });
+  for (std::size_t i = 0; i < links.size(); ++i)
+    threads.emplace_back([&, i] { links[i] = assemble_leaf(setup[static_cast<int>(i) + 1]); });
   for (std::thread& t : threads) t.join();
-  links[2].channel.close();
+  links.pop_back();
   ASSERT_TRUE(eventually([&] { return root.job->failed(); }));
-  for (const int i : {0, 1}) links[static_cast<std::size_t>(i)].channel.send(wire::Type::kShrink, {});
+  for (RootLink& link : links) link.channel.send(wire::Type::kShrink, {});
   const auto next = root.job->shrink();
   ASSERT_EQ(next->size(), 3);
   links[0].channel.send(wire::Type::kTestimony,
                         wire::encode(wire::Numbered{std::uint64_t{3} << 32 | 1, "busy"}));
   // What comes behind it is heard.
-  for (const int i : {0, 1})
-    links[static_cast<std::size_t>(i)].channel.send_gather(
-        1, std::make_shared<const std::string>("here"));
+  for (RootLink& link : links)
+    link.channel.send_gather(1, std::make_shared<const std::string>("here"));
   try {
     EXPECT_EQ(next->all_gather("here"), std::vector<std::string>(3, "here"));
   } catch (const Error& e) {
     ADD_FAILURE() << e.what();
   }
-  for (const int i : {0, 1}) links[static_cast<std::size_t>(i)].channel.send(wire::Type::kLeave, {});
+  for (RootLink& link : links) link.channel.send(wire::Type::kLeave, {});
   next->leave();
   root.job->leave();
 }
