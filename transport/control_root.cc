@@ -79,6 +79,8 @@ class Root : public Plane {
     const Lock lock(mutex_);
     left_ = true;
     if (gathering_) give_up_gather("rank 0 has left the job");
+    for (Peer& p : peers_)  // they wait for this rank, in vain
+      if (p.shrinks) p.member.channel.send(wire::Type::kGoodbye, {});
   }
 
  protected:
@@ -203,6 +205,7 @@ class Root : public Plane {
       }
       case wire::Type::kShrink:
         p.shrinks = true;
+        if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
         changed_.notify_all();
         return true;
       case wire::Type::kDoor:

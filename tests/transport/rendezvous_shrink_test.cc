@@ -102,6 +102,44 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
   leave_all(jobs);
 }
 
+// Whether rank 0 leaves before a rank wants to go on, or after.
+TEST(ShrinkOverSockets, NobodyWaitsForARankZeroThatHasLeft) {
+  for (const bool before : {true, false}) {
+    Specs setup(2);
+    Outcome root;
+    std::thread connecting([&] { root.job = connect(setup[0]); });
+    RootLink link = assemble_leaf(setup[1]);
+    connecting.join();
+    root.job->report(Status(Code::kTransport, "a cable", kNoRank));
+    if (before) root.job->leave();
+    link.channel.send(wire::Type::kShrink, {});
+    // It has read that when it answers what comes behind it.
+    link.channel.send(wire::Type::kInquire, wire::encode(wire::Numbered{1, {}}));
+    bool told = false;
+    const auto hear = [&](wire::Type type) {
+      return eventually([&] {
+        wire::Frame frame;
+        bool heard = false;
+        while (link.channel.receive(frame) == Channel::Got::kFrame) {
+          told = told || frame.type == wire::Type::kGoodbye;
+          heard = heard || frame.type == type;
+        }
+        return heard;
+      });
+    };
+    EXPECT_TRUE(hear(wire::Type::kTestimony));
+    EXPECT_EQ(told, before);
+    root.job->leave();
+    // A heartbeat that comes after that.
+    if (!told) {
+      EXPECT_TRUE(hear(wire::Type::kHeartbeat));
+      EXPECT_TRUE(hear(wire::Type::kHeartbeat));
+    }
+    EXPECT_TRUE(told) << before;
+    link.channel.send(wire::Type::kLeave, {});
+  }
+}
+
 // Rank 3 asked what all do, and died. Rank 1 answers when the others go on already.
 TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   Specs setup(4);
