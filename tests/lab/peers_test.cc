@@ -83,10 +83,24 @@ TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
        {peers + " --sizes 12Q", peers + " -n x", peers + " -n 0", peers + " --frobnicate",
         peers + " --scenario netlab --layouts 2x2", peers + " -n 2 --sizes 8 --json /nowhere/x",
         weft + " bench peers --only nobody", choice + " --json /nowhere/x",
-        choice + " --frobnicate"}) {
+        choice + " --frobnicate", peers + " -n ²", peers + " -n 2 --timeout nan",
+        peers + " -n 2 --scale inf", peers + " --weft /nowhere/weft",
+        weft + " bench choice -n '' --layouts ²x1x1", weft + " bench choice -n '' --layouts ''",
+        choice + " --weft /nowhere/weft"}) {
     const Output result = run(command);
     EXPECT_EQ(result.exit_code, 4) << command << "\n" << result.text;
     EXPECT_THAT(result.text, ::testing::Not(HasSubstr("Traceback"))) << command;
+  }
+}
+
+TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
+  for (const std::string& bench :
+       {" bench peers -n 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in(0),
+        std::string(" bench choice -n 2 --layouts '' -e 8 --budget-ms 1")}) {
+    const Output result = run(WEFT_BINARY + bench + " --rounds 1 --json /dev/full");
+    EXPECT_EQ(result.exit_code, 4) << result.text;
+    EXPECT_THAT(result.text, HasSubstr("--json /dev/full: cannot be written"));
+    EXPECT_THAT(result.text, ::testing::Not(HasSubstr("Traceback")));
   }
 }
 
