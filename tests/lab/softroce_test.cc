@@ -71,10 +71,11 @@ class Guest : public weft::testing::SoftroceChecks {
 // ---- the lab itself ------------------------------------------------------------------------
 
 TEST_F(Lab, OutputFilesAndExitCodesComeBack) {
-  const fs::path out = fs::temp_directory_path() / ("softroce_out_" + std::to_string(getpid()));
+  // A comma means something to the emulator.
+  const fs::path out = fs::temp_directory_path() / ("softroce, out_" + std::to_string(getpid()));
   const Output result =
-      run(kSoftroce + "--hosts 3 --rails 1 --rate 80mbit --timeout 120 --out " + out.string() +
-          " -- bash -c 'echo \"$WEFT_RANK of $WEFT_SIZE on $WEFT_RAILS at $WEFT_RAIL_GBPS\"; "
+      run(kSoftroce + "--hosts 3 --rails 1 --rate 80mbit --timeout 120 --out '" + out.string() +
+          "' -- bash -c 'echo \"$WEFT_RANK of $WEFT_SIZE on $WEFT_RAILS at $WEFT_RAIL_GBPS\"; "
           "echo said >&2; hostname >/out/$WEFT_HOST_ID; exit $((WEFT_RANK * 3))'");
   EXPECT_EQ(result.exit_code, 6) << result.text;
   for (int h = 0; h < 3; ++h) {
@@ -83,6 +84,12 @@ TEST_F(Lab, OutputFilesAndExitCodesComeBack) {
   }
   EXPECT_THAT(result.text, HasSubstr("said\n"));
   fs::remove_all(out);
+}
+
+TEST_F(Lab, AFolderThatCannotBeMadeIsNamed) {
+  const Output result = run(kSoftroce + "--out /proc/nowhere -- true");
+  EXPECT_EQ(result.exit_code, 4) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("--out /proc/nowhere"));
 }
 
 TEST_F(Lab, FourHostsUseAllTheirRails) {
