@@ -193,6 +193,8 @@ TEST_F(Guest, RanksAreToldWhoTheyAre) {
   const CheckResult more = result("too_many_hosts");
   EXPECT_EQ(more.code, 4);
   EXPECT_THAT(more.text, HasSubstr("started with 2 hosts"));
+  const CheckResult mistyped = result("mistyped");
+  EXPECT_EQ(mistyped.code, 0) << "a loss that cannot be stays in the way of a rate: " << mistyped.text;
 }
 
 TEST_F(Guest, PairsInEveryModeCarryEveryByte) {
