@@ -74,7 +74,8 @@ std::vector<RankCommand> make_ranks(const LabFacts& facts, const SoftroceOptions
   if (options.once) return {{command, {}, -1}};
   // Of unequal rails the mean: rails x rate is then still what a host can send.
   double gbps = 0;
-  for (const std::string& rate : facts.rates) gbps += lab_gbps_of(rate) / facts.rails;
+  for (int r = 0; r < options.rails && !facts.rates.empty(); ++r)
+    gbps += lab_gbps_of(facts.rates[static_cast<std::size_t>(r)]) / options.rails;
 
   const std::string secret = random_secret();
   std::vector<RankCommand> ranks;

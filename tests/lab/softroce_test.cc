@@ -104,6 +104,16 @@ TEST_F(Lab, FourHostsUseAllTheirRails) {
   for (const auto& port : ports) EXPECT_GT(port["tx_bytes"].get<std::int64_t>(), 256 << 10) << port;
 }
 
+// Of the rails that the ranks have, not of all that the guest has.
+TEST_F(Lab, RanksKnowTheRateOfTheirRails) {
+  const Output result =
+      run(kSoftroce + "--once --rails 2 --rate 80mbit,20mbit --timeout 120 -- bash -c '" + kSoftroce +
+          "--rails 1 -- bash -c \"printenv WEFT_RAILS WEFT_RAIL_GBPS\"; " + kSoftroce +
+          "--hosts 1 -- printenv WEFT_RAIL_GBPS'");
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("rxe_h0r0\n0.08\n"), HasSubstr("\n0.05\n")));
+}
+
 TEST_F(Lab, ACommandThatHangsIsEnded) {
   const Output result = run(kSoftroce + "--hosts 1 --rails 1 --timeout 15 -- sleep 1000");
   EXPECT_EQ(result.exit_code, 124) << result.text;
