@@ -93,6 +93,17 @@ TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   }
 }
 
+TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
+  if (!there("mpirun.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
+  for (const std::string sizes : {"0:8M:4", "8:64:1", "64:8:2", "8:64:x"}) {
+    const Output result = run("timeout 60 " WEFT_SOURCE_DIR
+                              "/perf/peers/softroce_ratios true /bin/true 2 1 2 1 " + sizes);
+    if (result.exit_code == 3) GTEST_SKIP() << result.text;
+    EXPECT_EQ(result.exit_code, 4) << sizes << "\n" << result.text;
+    EXPECT_THAT(result.text, HasSubstr("SIZES " + sizes));
+  }
+}
+
 TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
   for (const std::string& bench :
        {" bench peers -n 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in(0),
