@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "perf/pair_options.h"
@@ -56,6 +57,8 @@ class PairLink {
   virtual int last() const = 0;
   virtual int post_last() = 0;
   virtual PairProgress poll() = 0;
+  // Transport::moved_bytes().
+  virtual std::optional<std::uint64_t> moved_bytes() const { return std::nullopt; }
 
   // Ping-pong, message `turn` = 1, 2, ... of each end. arrived() looks for some time, not long.
   // One-sided: arrived() is about the own message.

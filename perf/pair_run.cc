@@ -35,8 +35,9 @@ void RateMeter::add(double now, std::uint64_t bytes) {
   opened_ = now;
 }
 
-PairDeadline::PairDeadline(const PairOptions& options, Job& job, std::string what)
-    : options_(options), job_(job), what_(std::move(what)) {}
+PairDeadline::PairDeadline(const PairLink& link, const PairOptions& options, Job& job,
+                           std::string what)
+    : link_(link), options_(options), job_(job), what_(std::move(what)) {}
 
 void PairDeadline::idle() {
   // Who sleeps between two looks has the time to look at the clock.
@@ -44,18 +45,29 @@ void PairDeadline::idle() {
   if (job_.failed()) throw Error(job_.failure().to_string());
   yield_core();  // the other end may be waiting for this core
   const double now = now_s();
-  if (since_ == 0) since_ = now;
-  if (now - since_ > options_.timeout_s)
-    throw Error(
-        fmt::format("{}: nothing has moved for {} s (--timeout): is the link up, and does "
-                    "the other end run with the same flags?",
-                    what_, options_.timeout_s));
+  if (since_ == 0) {
+    since_ = now;
+    bytes_ = link_.moved_bytes();
+  }
+  if (now - since_ <= options_.timeout_s) return;
+  // A long message takes its time on a slow path.
+  const auto bytes = link_.moved_bytes();
+  if (bytes != bytes_) {
+    since_ = now;
+    bytes_ = bytes;
+    return;
+  }
+  throw Error(fmt::format(
+      "{}: nothing has moved for {} s (--timeout){}: is the link up, and does the other end run "
+      "with the same flags?{}",
+      what_, options_.timeout_s, bytes ? "" : ", as far as messages that end tell",
+      bytes ? "" : " A slow path wants a longer --timeout or shorter messages (-s)"));
 }
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role,
                         Job& job) {
   StreamResult result;
-  PairDeadline deadline(options, job,
+  PairDeadline deadline(link, options, job,
                         fmt::format("bw --op {} of {} bytes", options.op, role.bytes));
   const bool timed = options.seconds > 0;
   const auto wanted = static_cast<std::uint64_t>(options.iterations_or_default());
@@ -102,7 +114,7 @@ StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRo
 double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
                      std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job) {
   if (!role.sends && link.one_sided()) return 0;
-  PairDeadline deadline(options, job,
+  PairDeadline deadline(link, options, job,
                         fmt::format("lat --op {} of {} bytes", options.op, role.bytes));
   const auto wait = [&](std::uint64_t turn) {
     while (!link.arrived(turn)) {

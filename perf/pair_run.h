@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "perf/histogram.h"
 #include "perf/pair_link.h"
@@ -29,19 +31,22 @@ class RateMeter {
   double best_ = 0, worst_ = 0;
 };
 
-// Throws Error when nothing has moved for o.timeout_s, or `failure` says that the job has failed.
+// Throws Error when nothing has moved for o.timeout_s (where the link does not tell: no message has
+// ended), or when the job has failed.
 class PairDeadline {
  public:
-  PairDeadline(const PairOptions& options, Job& job, std::string what);
+  PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
   void moved() { since_ = 0; }
   void idle();  // call where a look found nothing
 
  private:
+  const PairLink& link_;
   const PairOptions& options_;
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
   double since_ = 0;  // the first look that found nothing; 0: none so far
+  std::optional<std::uint64_t> bytes_;  // that had moved then
 };
 
 struct StreamResult {

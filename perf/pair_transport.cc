@@ -47,6 +47,7 @@ class TransportPair final : public PairLink {
   }
   PairUse use() const override { return {.depth = depth_}; }
   bool one_sided() const override { return false; }
+  std::optional<std::uint64_t> moved_bytes() const override { return transport_.moved_bytes(); }
 
   void prepare(const PairRole& role) override {
     transport_.cancel(test_);  // receives that nothing came for

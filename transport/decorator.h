@@ -30,6 +30,9 @@ class Decorator : public Transport {
     return inner_->mapped(data, bytes);
   }
   Caps caps() const override { return inner_->caps(); }
+  std::optional<std::uint64_t> moved_bytes() const noexcept override {
+    return inner_->moved_bytes();
+  }
   Status cause(Rank peer) const override { return inner_->cause(peer); }
   bool disputed(Rank peer, Head& theirs) const noexcept override {
     return inner_->disputed(peer, theirs);

@@ -3,9 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <linux/sockios.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -107,9 +105,7 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) {
 TcpTransport::~TcpTransport() {
   const auto deadline = std::chrono::steady_clock::now() + kLingering;
   const auto under_way = [this](Peer& peer) {
-    int left = 0;
-    return live(peer) &&
-           (!peer.out.empty() || (ioctl(peer.fd.get(), SIOCOUTQ, &left) == 0 && left > 0));
+    return live(peer) && (!peer.out.empty() || tcp::unacknowledged(peer.fd) > 0);
   };
   const auto any = [&] { return std::any_of(peers_.begin(), peers_.end(), under_way); };
   while (any() && std::chrono::steady_clock::now() < deadline) {
@@ -146,6 +142,13 @@ void TcpTransport::fail(Peer& peer, Code code, const std::string& why) {
   log().debug("tcp: rank {}: {}", rank_, peer.failure.to_string());
   drop(peer);
   end_all(peer, code);
+}
+
+// What lies in this host's kernel has not gone anywhere.
+std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
+  std::uint64_t bytes = moved_;
+  for (const Peer* peer : live_) bytes -= tcp::unacknowledged(peer->fd);
+  return bytes;
 }
 
 // Ends every transfer with the peer. What came whole stays.

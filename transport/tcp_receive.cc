@@ -78,6 +78,7 @@ void TcpTransport::read(Peer& peer) {
       return;
     }
     const std::size_t got = static_cast<std::size_t>(n), first = std::min(got, direct);
+    moved_ += got;
     if (first) {
       peer.into += first;
       peer.left -= first;

@@ -199,6 +199,7 @@ void TcpTransport::flush(Peer& peer) {
     if (sent < 0 && errno != EAGAIN) return lost(peer, errno);
     if (sent > 0) advance(peer, static_cast<std::size_t>(sent));
     total += sent > 0 ? static_cast<std::size_t>(sent) : 0;
+    moved_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
     if (sent < static_cast<ssize_t>(want) || total > kMostAtOnce) break;
   }
   if (!live(peer) || peer.full != peer.out.empty()) return;

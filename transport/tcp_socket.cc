@@ -1,7 +1,9 @@
 #include "transport/tcp_socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
 #include <charconv>
@@ -56,6 +58,11 @@ void tune(const Fd& fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+std::size_t unacknowledged(const Fd& fd) {
+  int bytes = 0;
+  return fd && ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 bool parse_contact(std::string_view text, std::string& address, std::uint16_t& port, Key& key) {

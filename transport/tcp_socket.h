@@ -1,6 +1,8 @@
 // Sockets of the tcp transport, and how its ends name each other.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,8 @@ Fd open_socket(const std::string& device, const std::string& address);
 int start(const Fd& fd, const std::string& address, std::uint16_t port);
 // Short messages at once, and an end that is noticed.
 void tune(const Fd& fd);
+// Bytes that it was given and that the other end has not acknowledged.
+std::size_t unacknowledged(const Fd& fd);
 
 // "10.0.0.1 4711 00112233445566778899aabbccddeeff"
 bool parse_contact(std::string_view text, std::string& address, std::uint16_t& port, Key& key);

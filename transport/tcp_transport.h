@@ -29,6 +29,7 @@ class TcpTransport final : public Transport {
   void cancel(std::uint32_t id_high) noexcept override;
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
   Caps caps() const override;
+  std::optional<std::uint64_t> moved_bytes() const noexcept override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
   void sever(Rank peer) noexcept override;
@@ -240,6 +241,7 @@ class TcpTransport final : public Transport {
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
   bool direct_ = true;                                     // every turn reads all of `live_`
   unsigned turns_ = 0;
+  std::uint64_t moved_ = 0;  // bytes that sockets took and gave
   std::vector<std::byte> inbox_;
   Completions done_;
 };

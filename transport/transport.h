@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -153,6 +154,10 @@ class Transport {
     (void)data, (void)bytes;
     return false;
   }
+
+  // Changes when bytes go to peers or come from them, also those of messages that are not over yet;
+  // nothing where the transport cannot tell. For when nothing ends: it may ask the system.
+  virtual std::optional<std::uint64_t> moved_bytes() const noexcept { return std::nullopt; }
 
   // Why transfers with `peer` fail; ok when they do not.
   virtual Status cause(Rank peer) const = 0;

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "perf/pair_link.h"
@@ -123,6 +126,62 @@ TEST(RateMeter, WindowsOfAHundredMilliseconds) {
   EXPECT_DOUBLE_EQ(meter.best(), meter.average()) << "never below the average";
   meter.add(10.5, 100);
   EXPECT_DOUBLE_EQ(meter.best(), 4000);
+}
+
+// A message that takes 2.5 s; `tells`: what moves meanwhile.
+class SlowLink : public PairLink {
+ public:
+  explicit SlowLink(std::function<std::optional<std::uint64_t>()> tells)
+      : tells_(std::move(tells)) {}
+  std::string offer() override { return ""; }
+  void connect(const std::string&) override {}
+  std::string path() const override { return "slow"; }
+  PairUse use() const override { return {1}; }
+  bool one_sided() const override { return false; }
+  void prepare(const PairRole&) override {}
+  int post(int) override { return 0; }
+  int last() const override { return 1; }
+  int post_last() override { return 1; }
+  PairProgress poll() override { return {.sent = over() ? 1 : 0}; }
+  std::optional<std::uint64_t> moved_bytes() const override { return tells_(); }
+  void ping(std::uint64_t) override {}
+  bool arrived(std::uint64_t) override { return over(); }
+  std::string check() override { return ""; }
+
+ private:
+  bool over() const {
+    return std::chrono::steady_clock::now() - start_ > std::chrono::milliseconds(2500);
+  }
+  std::function<std::optional<std::uint64_t>()> tells_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+TEST(PairDeadline, ALongMessageTakesItsTimeWhileBytesMove) {
+  const auto job = local_jobs(1);
+  PairOptions o;
+  o.timeout_s = 1;
+  o.iterations = 1;
+  const PairRole role{1 << 20, false, true, false};
+  std::uint64_t bytes = 0;
+  SlowLink link([&bytes] { return bytes += 1448; });
+  EXPECT_EQ(run_stream(link, o, role, *job[0]).sent, 1U);
+  SlowLink lat([&bytes] { return bytes += 1448; });
+  Histogram times;
+  run_ping_pong(lat, o, role, 1, 1, times, *job[0]);
+
+  const auto failure = [&](std::optional<std::uint64_t> moved) -> std::string {
+    try {
+      SlowLink still([=] { return moved; });
+      (void)run_stream(still, o, role, *job[0]);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(failure(1448), HasSubstr("nothing has moved for 1 s (--timeout): is the link up"));
+  EXPECT_THAT(failure(std::nullopt),
+              AllOf(HasSubstr("nothing has moved for 1 s (--timeout), as far as messages that end"),
+                    HasSubstr("-s")));
 }
 
 TEST(Pattern, ShowsWhatIsWrong) {

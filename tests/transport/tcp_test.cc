@@ -431,6 +431,34 @@ TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
   });
 }
 
+// Bytes of a message are told before it is over, at both ends.
+TEST(TcpTransfer, WhatMovesIsTold) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    constexpr std::size_t kBytes = 64 << 20;  // more than the sockets hold
+    std::vector<unsigned char> data(kBytes, 7);
+    RailEnd end(board, me, "tcp");
+    const auto moved = [&] { return *end.rail().moved_bytes(); };
+    const std::uint64_t before = moved();
+    if (me == 0) {
+      end.send(1, 1, data.data(), kBytes, 1);
+    } else {
+      end.recv(0, 1, data.data(), kBytes, 1);
+    }
+    bool half = false;
+    while (!end.done(1)) {
+      end.poll();
+      half = half || (moved() > before + 1024 && moved() < before + kBytes);
+    }
+    EXPECT_TRUE(half);
+    EXPECT_TRUE(SharedBoard::wait([&] {
+      end.poll();
+      return moved() >= before + kBytes;
+    })) << "the other end has all of it";
+    board.flag(me) = 1;
+    EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(1 - me).load() == 1; }));
+  });
+}
+
 // A send that is given up half way never ends as a receive of wrong bytes, and the next message
 // finds the connection as it was.
 TEST(TcpCancel, AHalfSentMessageIsNotReceived) {
