@@ -292,6 +292,10 @@ class World {
   // before and after something and tell the difference. Connections of TCP are this process's own.
   std::vector<CounterSnapshot> rail_counters() const;
 
+  // Whether rails stand in for each other: asked for (WorldOptions::failover) and possible here. The
+  // same on all ranks.
+  bool failover() const;
+
   // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
   // first 200 characters). From any thread, also in a signal handler, while the World lives. It
   // sticks like any failure; shrink() goes on, with all ranks that call it.

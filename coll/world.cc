@@ -335,6 +335,7 @@ Rank World::rank() const { return core().job->rank(); }
 int World::size() const { return core().job->size(); }
 const Topology& World::topology() const { return *core().topology; }
 Metrics World::metrics() const { return core().watch->metrics(); }
+bool World::failover() const { return core().rails != nullptr; }
 std::vector<CounterSnapshot> World::rail_counters() const { return core().watch->ports().read(); }
 Job& World::job() { return *core().job; }
 void World::abort(const char* reason) noexcept {

@@ -98,7 +98,8 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
   return rounds;
 }
 
-PairResult link_of(const Topology& topology, const std::string& transport, Rank a, Rank b) {
+PairResult link_of(const Topology& topology, const std::string& transport, bool failover, Rank a,
+                   Rank b) {
   const bool local = topology.same_host(a, b);
   const std::string by = transport != "auto" ? transport
                          : local             ? "shm"
@@ -116,7 +117,9 @@ PairResult link_of(const Topology& topology, const std::string& transport, Rank 
   std::vector<int> rails;
   bool known = true;
   for (int r = 0; r < n; ++r) {
-    if (r != topology.rail(low) && (here >= n || r * here / n != topology.local(low))) continue;
+    if (r != topology.rail(low) &&
+        (!failover || here >= n || r * here / n != topology.local(low)))
+      continue;
     rails.push_back(r);
     const auto i = static_cast<std::size_t>(r);
     const double gbps =
@@ -187,8 +190,8 @@ std::vector<PairResult> measure_round(World& world, const std::string& transport
     const auto theirs = nlohmann::json::parse(all[static_cast<std::size_t>(r)]);
     if (r == 0) over = theirs["over"];
     if (!theirs.contains("to")) continue;
-    PairResult& result =
-        results.emplace_back(link_of(world.topology(), transport, r, theirs["to"]));
+    PairResult& result = results.emplace_back(
+        link_of(world.topology(), transport, world.failover(), r, theirs["to"]));
     result.latency_us = theirs["latency"];
     result.bandwidth_GBps = theirs["bandwidth"];
   }

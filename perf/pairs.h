@@ -25,9 +25,11 @@ struct PairResult {
 std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 
 // The link of two ranks and what is known of it, nothing measured. Large messages keep to the rail
-// of the ranks and their share of those that no rank has (WorldOptions::spread is off): "tcp rails
-// 0,1" between hosts with two rails and a rank each.
-PairResult link_of(const Topology& topology, const std::string& transport, Rank a, Rank b);
+// of the ranks and, where rails stand in for each other (World::failover()), their share of those
+// that no rank has (WorldOptions::spread is off): "tcp rails 0,1" between hosts with two rails and a
+// rank each.
+PairResult link_of(const Topology& topology, const std::string& transport, bool failover, Rank a,
+                   Rank b);
 
 // A pair is judged against what is usual of its link: the median, but of few ranks what a single
 // bad one leaves alone (of three, a third). Where hosts are emulated, or have fewer cores than

@@ -150,15 +150,19 @@ TEST(Pairs, LinksNameTheirRails) {
     }
     return Topology(std::move(places));
   };
-  EXPECT_EQ(link_of(topology(2, 100), "auto", 0, 1).link, "shm");
-  EXPECT_EQ(link_of(topology(2, 100), "auto", 0, 3).link, "tcp across rails");
-  EXPECT_EQ(link_of(topology(2, 100), "auto", 3, 1).link, "tcp rail 1");
-  EXPECT_EQ(link_of(topology(2, 100), "auto", 3, 1).rail_gbps, 100);
-  const PairResult both = link_of(topology(1, 50), "auto", 1, 0);
+  EXPECT_EQ(link_of(topology(2, 100), "auto", true, 0, 1).link, "shm");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", true, 0, 3).link, "tcp across rails");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", true, 3, 1).link, "tcp rail 1");
+  EXPECT_EQ(link_of(topology(2, 100), "auto", true, 3, 1).rail_gbps, 100);
+  const PairResult both = link_of(topology(1, 50), "auto", true, 1, 0);
   EXPECT_EQ(both.link, "tcp rails 0,1");
   EXPECT_EQ(both.rails, 2);
   EXPECT_EQ(both.rail_gbps, 150);
-  EXPECT_EQ(link_of(topology(1, 0), "auto", 1, 0).rail_gbps, 0) << "one of them is not known";
+  EXPECT_EQ(link_of(topology(1, 0), "auto", true, 1, 0).rail_gbps, 0) << "one of them is not known";
+  const PairResult alone = link_of(topology(1, 50), "auto", false, 1, 0);
+  EXPECT_EQ(alone.link, "tcp rail 0") << "WEFT_FAILOVER=0: all of it over the rail of the ranks";
+  EXPECT_EQ(alone.rails, 1);
+  EXPECT_EQ(alone.rail_gbps, 100);
 }
 
 TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
