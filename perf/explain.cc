@@ -138,9 +138,10 @@ std::string text(const Explanation& e) {
                    p.limiting, format_us(p.rail_us), format_us(p.host_us), format_us(p.alpha_us))});
   for (const Candidate& c : e.candidates)
     if (c.algorithm != e.chosen.algorithm) {
+      // One rank alone takes no time.
+      const double times = p.time_us > 0 ? c.prediction.time_us / p.time_us : 1;
       facts.push_back({"  runner-up", fmt::format("{}: {} us, {:.2f} x", c.algorithm->name,
-                                                  format_us(c.prediction.time_us),
-                                                  c.prediction.time_us / p.time_us)});
+                                                  format_us(c.prediction.time_us), times)});
       break;
     }
   facts.push_back(

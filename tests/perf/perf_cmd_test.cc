@@ -17,6 +17,7 @@
 
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -191,6 +192,9 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   for (const char* part : {"algorithm", "why", "predicted", "lower bound", "limited by",
                            "runner-up", "proved:", "rank 0 of 8", "recv_reduce"})
     EXPECT_THAT(run.output, HasSubstr(part));
+  const Outcome alone = weft("explain all_reduce --ranks 1");
+  ASSERT_EQ(alone.code, 0) << alone.output;
+  EXPECT_THAT(alone.output, AllOf(HasSubstr("runner-up"), Not(HasSubstr("nan"))));
   const Outcome json = weft("explain broadcast --ranks 5 --json --steps --rank 4 --root 2", "");
   ASSERT_EQ(json.code, 0);
   const auto parsed = nlohmann::json::parse(json.output);
