@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -28,7 +29,8 @@ Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
   if (flags.profile == "off") return {};
   if (flags.profile != "auto") {
     std::ifstream file(flags.profile, std::ios::binary);
-    if (!file) throw Error(fmt::format("--profile {}: cannot be read", flags.profile));
+    if (!file || std::filesystem::is_directory(flags.profile))
+      throw Error(fmt::format("--profile {}: cannot be read", flags.profile));
     try {
       return Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
     } catch (const Error& e) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -24,7 +25,8 @@ constexpr int kDeepest = 100;  // levels of brackets; a trace has 5
 
 json read_trace(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw Error(fmt::format("cannot read the trace {}", path));
+  if (!file || std::filesystem::is_directory(path))
+    throw Error(fmt::format("cannot read the trace {}", path));
   // What is written in the end is written by a function that calls itself for every level.
   const auto flat = [&](int depth, json::parse_event_t, json&) {
     if (depth > kDeepest) throw Error(fmt::format("{} is no trace: nested too deeply", path));

@@ -120,6 +120,8 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"explain all_reduce --rank 8 --ranks 8", "--rank 8", "0 to 7"},
       {"explain all_reduce --bytes lots", "lots", "16K"},
       {"explain sendrecv", "sendrecv", "no schedules"},
+      {"explain all_reduce --ranks 4 --profile /", "--profile /", "cannot be read"},
+      {"trace merge / -o /nowhere/x", "the trace /", "cannot read"},
       {"validate --transport udp", "udp", "shm"},
       {"validate -n 0", "0", "1 to"},
       {"perf all_reduce x --algoo", "not expected: x --algoo", "did you mean --algo?"},
