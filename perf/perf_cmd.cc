@@ -4,9 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
+#include "perf/local_job.h"
 #include "perf/names.h"
 #include "perf/perf_report.h"
 #include "perf/rates.h"
@@ -258,12 +257,12 @@ void write_json(const PerfReport& report, const std::string& path) {
 int perf(const PerfFlags& flags) {
   (void)plan_of(flags);  // before any rank is started
   declared_rail_gbps(flags.job.rail_gbps);
-  if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
-    throw Error(fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
+  if (!launched()) check_report(flags.json);
   PerfReport report;
   return run_job(
       "perf", flags.job,
       [&](World& world) {
+        check_report(world, flags.json);
         const int code = PerfRun(world, flags, report).run();
         if (world.rank() == 0 && !flags.json.empty()) write_json(report, flags.json);
         return code;

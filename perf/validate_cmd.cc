@@ -4,10 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -189,9 +187,8 @@ int Validation::finish() {
 }
 
 int validate(ValidateFlags& flags) {
-  if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
-    throw Error(fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
   if (!launched()) {  // what to emulate where nothing is said
+    check_report(flags.json);
     const bool free = flags.job.hosts == 0 && flags.job.ranks == 0;
     if (flags.job.hosts == 0) flags.job.hosts = free || flags.job.ranks >= 4 ? 2 : 1;
     if (flags.job.ranks == 0) flags.job.ranks = 2 * flags.job.hosts;
@@ -199,7 +196,11 @@ int validate(ValidateFlags& flags) {
   }
   Validation validation(flags);
   return run_job(
-      "validate", flags.job, [&](World& world) { return validation.run(world); },
+      "validate", flags.job,
+      [&](World& world) {
+        check_report(world, flags.json);
+        return validation.run(world);
+      },
       [&](Rank me, const Status& failure) { validation.failed(me, failure); });
 }
 

@@ -15,6 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace {
 
 using ::testing::AllOf;
@@ -52,6 +54,29 @@ TEST(PerfCommand, RunsWithoutStreams) {
       weft("perf all_reduce -n 2 --hosts 2 -b 8 -e 1M -i 3 --timeout-ms 20000", "<&- 2>&1 >&-");
   EXPECT_EQ(run.code, 0) << run.output;
   EXPECT_EQ(weft("perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000", ">&- 2>&-").code, 0);
+}
+
+// Under a launcher the folder need not be there on the hosts of other ranks, who write nothing.
+TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
+  const weft::testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "0/reports");
+  std::filesystem::create_directories(folder / "1");
+  const auto ranks = [&](const std::string& command) {
+    return weft("launch -n 2 -- bash -c 'cd " + folder.path() + "/$WEFT_RANK && exec " +
+                WEFT_BINARY + " " + command + "'");
+  };
+  for (const char* file : {"reports/perf", "perf"}) {
+    const Outcome run =
+        ranks(fmt::format("perf all_reduce -b 8 -e 8 -i 3 --timeout-ms 20000 --json {}", file));
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_TRUE(std::filesystem::exists(folder / "0/" + file));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "1/perf")) << "an empty file";
+  for (const char* command : {"perf all_reduce -b 8 -e 8", "validate"}) {
+    const Outcome run = ranks(fmt::format("{} --timeout-ms 20000 --json nowhere/x", command));
+    EXPECT_EQ(run.code, 4) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("--json nowhere/x: cannot be written: No such file"));
+  }
 }
 
 TEST(PerfCommand, WritesItsSchema) {
