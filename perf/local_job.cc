@@ -293,7 +293,8 @@ class LocalJob {
   }
 
   void first_failure(Rank rank, int status) {
-    exit_code_ = code_of(status);
+    exit_code_ =
+        WIFSIGNALED(status) && options_.killed_code > 0 ? options_.killed_code : code_of(status);
     std::string text = fmt::format("{}: rank {} {}", options_.name, rank, how_it_ended(status));
     if (running_ > 0) {
       text += fmt::format("; {} still running {} {} ms to end", running_,

@@ -23,6 +23,7 @@ struct LaunchOptions {
   bool bind = true;
   bool tag = false;                       // put "[rank] " before each line of output
   bool ranks_say_why = false;             // of an exit code: only ranks that were killed are named
+  int killed_code = 0;                    // of a job of which a rank was killed; 0: 128 + signal
   std::string name = "weft";              // in front of our own messages
 };
 
@@ -32,7 +33,7 @@ inline constexpr int kExitNotExecutable = 126;
 
 // Runs `argv` once per rank with WEFT_RANK, WEFT_SIZE, WEFT_LOCAL_RANK, WEFT_ROOT, WEFT_SECRET
 // (and WEFT_ROOT_FD on rank 0) set, and waits for all of them. Output passes through; input goes
-// to rank 0. Returns 0, or what the first failing rank returned (128 + signal if one killed it),
+// to rank 0. Returns 0, or what the first failing rank returned (killed_code if it was killed),
 // after saying on stderr which rank that was (but see ranks_say_why); or 130 and the like after
 // Ctrl-C. The other ranks then have options.grace to end by themselves before SIGTERM, and 2 s more
 // before SIGKILL. Nothing stays behind, even when this process is killed. Throws Error for options

@@ -146,8 +146,10 @@ int run_job(std::string_view command, const JobFlags& flags, const std::function
   if (timeout_given(flags) || std::getenv("WEFT_TIMEOUT_MS") == nullptr)
     options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   std::fflush(nullptr);
+  options.killed_code = kExitCritical;
   const int code = relaunch_self(options);
-  return code >= kExitOk && code <= kExitError ? code : kExitCritical;  // a rank was killed
+  const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
+  return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;
 }
 
 }  // namespace weft

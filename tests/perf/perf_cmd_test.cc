@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +77,18 @@ TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
     const Outcome run = ranks(fmt::format("{} --timeout-ms 20000 --json nowhere/x", command));
     EXPECT_EQ(run.code, 4) << run.output;
     EXPECT_THAT(run.output, HasSubstr("--json nowhere/x: cannot be written: No such file"));
+  }
+}
+
+// 2 would be the verdict CRITICAL.
+TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
+  for (const char* command : {"validate", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"}) {
+    const std::string script =
+        fmt::format("{} {} >/dev/null 2>&1 & p=$!; until grep -q . /proc/$p/task/$p/children; "
+                    "do sleep 0.05; done; kill -TERM $p; wait $p; exit $?",
+                    WEFT_BINARY, command);
+    EXPECT_EQ(WEXITSTATUS(std::system(fmt::format("bash -c '{}'", script).c_str())), 128 + SIGTERM)
+        << command;
   }
 }
 
