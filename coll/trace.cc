@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -149,13 +150,24 @@ void Trace::align(Job& job) {
   }
 }
 
-void Trace::write() const {
+void Trace::write() const noexcept {
   if (path_.empty()) return;
   std::FILE* file = std::fopen(path_.c_str(), "w");
   if (!file) {
     log().error("weft: cannot write the trace {}: does its folder exist?", path_);
     return;
   }
+  bool written = true;
+  try {
+    write(file);
+  } catch (const std::exception&) {
+    written = false;
+  }
+  if (std::fclose(file) != 0 || !written)
+    log().error("weft: cannot write the trace {}: is its disk full?", path_);
+}
+
+void Trace::write(std::FILE* file) const {
   fmt::print(file, "{{\"traceEvents\":[\n");
   fmt::print(file,
              "{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0} "
@@ -225,7 +237,6 @@ void Trace::write() const {
              "\"rank\":{},\"clock_ahead_us\":{:.3f},\"clock_uncertain_us\":{:.3f},"
              "\"dropped\":{}}}}}\n",
              rank_, offset, uncertain, dropped_);
-  std::fclose(file);
 }
 
 namespace {

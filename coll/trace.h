@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -38,7 +39,7 @@ class Trace {
   // Ranks of one machine share a clock.
   void aligned() { offset_low_ = offset_high_ = 0; }
 
-  void write() const;  // says so on the log when it cannot
+  void write() const noexcept;  // says so on the log when it cannot
 
  private:
   class Traced;
@@ -56,6 +57,7 @@ class Trace {
     bool ok;
   };
   void add(const Event& event);
+  void write(std::FILE* file) const;  // throws std::system_error
 
   std::string path_, host_;
   Rank rank_;

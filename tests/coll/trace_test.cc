@@ -123,6 +123,16 @@ TEST_F(Observed, TracesOfAllRanksBecomeOneFileThatLoads) {
   EXPECT_GT(last_step, 0);
 }
 
+// The job is done by then, and its results are as good as without a trace.
+TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
+  for (int r = 0; r < 2; ++r)
+    fs::create_symlink("/dev/full", file(fmt::format("t.rank{}.json", r)));
+  const Output job = run(fmt::format("WEFT_LOG=error WEFT_TRACE={} {} perf all_reduce -n 2 -b 8 -e 64K",
+                                     file("t.json"), WEFT_BINARY));
+  EXPECT_EQ(job.exit_code, 0) << job.text;
+  EXPECT_THAT(job.text, HasSubstr("cannot write the trace"));
+}
+
 TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   std::ofstream(file("x.json")) << "{\"traceEvents\":[";
   const Output output =
