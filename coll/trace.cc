@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "coll/engine.h"
@@ -21,6 +22,16 @@ namespace {
 // About 200 MB; what comes later is counted and left out.
 constexpr std::size_t kMostEvents = 3'000'000;
 constexpr int kAlignments = 8;
+
+// As a string of JSON has it. A host's name holds no control characters.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
 
 std::uint64_t now_ns() {
   timespec now;
@@ -172,7 +183,7 @@ void Trace::write(std::FILE* file) const {
   fmt::print(file,
              "{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {0} "
              "on {1}\"}}}}",
-             rank_, host_);
+             rank_, escaped(host_));
   std::map<int, std::string> tracks;
   const auto track = [&](int tid, const std::string& name) {
     if (!tracks.emplace(tid, name).second) return;

@@ -133,6 +133,15 @@ TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
   EXPECT_THAT(job.text, HasSubstr("cannot write the trace"));
 }
 
+TEST_F(Observed, AHostMayBeCalledAnything) {
+  const Output job = run(fmt::format("WEFT_HOST_ID='a\"b\\c' WEFT_TRACE={} {} perf barrier -n 2 -i 3",
+                                     file("t.json"), WEFT_BINARY));
+  ASSERT_EQ(job.exit_code, 0) << job.text;
+  const auto trace = json(file("t.rank0.json"));
+  ASSERT_TRUE(trace.is_object());
+  EXPECT_EQ(trace["traceEvents"][0]["args"]["name"], "rank 0 on a\"b\\c");
+}
+
 TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   std::ofstream(file("x.json")) << "{\"traceEvents\":[";
   const Output output =
