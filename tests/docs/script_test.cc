@@ -60,5 +60,16 @@ TEST_F(Script, TwoTestRunsKeepTheirResultsApart) {
   EXPECT_NE(said.find("0 passed, 1 failed, 0 skipped"), std::string::npos) << said;
 }
 
+TEST_F(Script, WhatWasCleanedIsBuiltAgain) {
+  program("ninja",
+          "mkdir -p \"$2\"; echo built >>build/log; printf '#!/bin/bash\\necho ran\\n' >\"$2/weft\"; "
+          "chmod +x \"$2/weft\"\n");
+  const Output all = run("cd " + file("") +
+                         " && export PATH=$PWD/bin:$PATH WEFT_SETUP=off WEFT_PRESET=release && "
+                         "./weft && ./weft && rm build/release/weft && ./weft; cat build/log");
+  EXPECT_TRUE(all.text.ends_with("built\nbuilt\n")) << all.text;
+  EXPECT_EQ(all.text.find("No such file"), std::string::npos) << all.text;
+}
+
 }  // namespace
 }  // namespace weft
