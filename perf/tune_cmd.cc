@@ -1,6 +1,7 @@
 // `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows what
 // `auto` makes of them.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "coll/choice.h"
 #include "coll/profile.h"
@@ -208,6 +210,24 @@ std::string folder_of_profiles() {
   return folder;
 }
 
+// What tells one state of the profiles there from another: a profile is replaced by a new file.
+using Profiles = std::map<std::string, std::tuple<ino_t, time_t, long>>;
+Profiles profiles_in(const std::string& folder) {
+  Profiles all;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    struct stat status {};
+    if (stat(entry.path().c_str(), &status) == 0)
+      all[entry.path()] = {status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  }
+  const char* named = std::getenv("WEFT_PROFILE");
+  if (named && *named)
+    std::erase_if(all, [name = std::filesystem::path(named).filename()](const auto& file) {
+      return std::filesystem::path(file.first).filename() != name;
+    });
+  return all;
+}
+
 int tune(const TuneFlags& flags) {
   for (const std::string& text : flags.collectives) {
     const Collective c = collective_named(text);  // before any rank is started
@@ -225,13 +245,17 @@ int tune(const TuneFlags& flags) {
           fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
     folder = folder_of_profiles();
   }
-  return run_job("tune", flags.job, [&](World& world) {
-    const int code = Tune(world, flags).run();
-    const char* file = std::getenv("WEFT_PROFILE");
-    if (world.rank() == 0 && code == kExitOk && flags.json != "-")
-      fmt::print("the times are kept in {}\n", file && *file ? file : folder);
-    return code;
-  });
+  const Profiles before = profiles_in(folder);
+  const int code =
+      run_job("tune", flags.job, [&](World& world) { return Tune(world, flags).run(); });
+  if (!launched() || folder.empty() || code != kExitOk) return code;
+  // Rank 0, whose World has saved them as it went.
+  if (profiles_in(folder) == before)
+    throw Error(fmt::format("the times could not be kept in {}: is its disk full?", folder));
+  const char* file = std::getenv("WEFT_PROFILE");
+  if (flags.json != "-")
+    fmt::print("the times are kept in {}\n", file && *file ? file : folder);
+  return code;
 }
 
 }  // namespace

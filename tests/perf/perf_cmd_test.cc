@@ -226,6 +226,21 @@ TEST(PerfCommand, RefusesVariablesThatMakeNoSense) {
   }
 }
 
+TEST(TuneCommand, TimesThatAreNotKeptAreAnError) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string tune = "tune -n 2 -b 8 -e 8 --rounds 1 --budget-ms 1 --timeout-ms 20000";
+  setenv("WEFT_PROFILE", (folder / "p").c_str(), 1);
+  const Outcome kept = weft(tune);
+  EXPECT_EQ(kept.code, 0) << kept.output;
+  EXPECT_THAT(kept.output, HasSubstr("the times are kept in " + (folder / "p")));
+  // The file is written under a longer name first, which is too long.
+  setenv("WEFT_PROFILE", (folder / std::string(253, 'x')).c_str(), 1);
+  const Outcome lost = weft(tune);
+  EXPECT_EQ(lost.code, 4) << lost.output;
+  EXPECT_THAT(lost.output, AllOf(HasSubstr("could not be kept"), Not(HasSubstr("are kept in"))));
+  unsetenv("WEFT_PROFILE");
+}
+
 TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   const Outcome run = weft("explain all_reduce --ranks 8 --hosts 2 --rails 4 --bytes 64M --steps");
   ASSERT_EQ(run.code, 0) << run.output;
