@@ -93,6 +93,19 @@ TEST_F(Peers, WhatMakesNoSenseIsAnErrorAndNoVerdict) {
   }
 }
 
+// Where weft is installed the scripts lie side by side in share/weft, and the prefix is not theirs.
+TEST_F(Peers, InstalledScriptsFindEachOther) {
+  fs::create_directories(file("prefix/share"));
+  fs::copy(WEFT_SOURCE_DIR "/perf/peers", file("prefix/share/weft"));
+  std::ofstream(file("prefix/share/weft/netlab")) << "#!/bin/bash\necho netlab said $1; exit 3\n";
+  fs::permissions(file("prefix/share/weft/netlab"), fs::perms::owner_all);
+  const std::string compare = "XDG_CACHE_HOME=/somewhere " + file("prefix/share/weft/compare");
+  const Output netlab = run(compare + " --scenario netlab --weft " WEFT_BINARY);
+  EXPECT_EQ(netlab.exit_code, 4) << netlab.text;
+  EXPECT_THAT(netlab.text, HasSubstr("netlab said check"));
+  EXPECT_THAT(run(compare + " --help").text, HasSubstr("/somewhere/weft/peers"));
+}
+
 TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
   if (!there("mpirun.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
   for (const std::string sizes : {"0:8M:4", "8:64:1", "64:8:2", "8:64:x"}) {
