@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "topo/clock.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_lock.h"
 #include "train/spiral.h"
 
 namespace weft::train {
@@ -85,7 +87,10 @@ class Run {
         worker_(o, comm.rank() - (serves_ ? 1 : 0), workers_) {
     result_.workers = workers_;
     if (!serves_) comm_.set_algorithm(Collective::kAllReduce, o.algorithm);
-    if (!o.save.empty()) checkpoint_ = comm.duplicate();
+    if (!o.save.empty()) {
+      checkpoint_ = comm.duplicate();
+      lock_.emplace(checkpoint_, o.save);
+    }
     if (o.resume)
       resume();
     else if (!o.save.empty())
@@ -219,6 +224,7 @@ class Run {
   }
 
   Communicator comm_, checkpoint_;
+  std::optional<FolderLock> lock_;
   const SpiralOptions& o_;
   const bool serves_;
   const int workers_;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "perf/local_job.h"
 #include "perf/session.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_lock.h"
 #include "train/commands.h"
 #include "train/device_bench.h"
 #include "train/device_context.h"
@@ -140,6 +142,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
         options.batch, options.micro_batch);
   TrainLog log(speaks ? flags.log : "");
   Communicator checkpoint = trainer.mesh().all.comm().duplicate();
+  std::optional<train::FolderLock> lock;
+  if (!flags.save.empty()) lock.emplace(checkpoint, flags.save);
   if (flags.resume || restarted()) {
     if (!train::checkpoint_there(checkpoint, flags.save)) {
       if (speaks) fmt::print("# {}: no checkpoint there yet, from the start\n", flags.save);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,8 +15,10 @@
 #include <vector>
 
 #include "support/launchers.h"
+#include "support/ranks.h"
 #include "support/shell.h"
 #include "support/temporary_folder.h"
+#include "train/checkpoint_lock.h"
 
 namespace weft {
 namespace {
@@ -129,6 +132,29 @@ TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
     EXPECT_EQ(o.exit_code, 4) << o.text;
     EXPECT_THAT(o.text, HasSubstr("there are checkpoints of another run; say --resume"));
     EXPECT_EQ(train("--steps 8 --resume").exit_code, 0);
+  }
+}
+
+// Each save removes what is older than its own: of two jobs only one's checkpoints would be left.
+TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
+  const testing::TemporaryFolder folder;
+  for (const std::string model : {"gpt", "spiral"}) {
+    const std::string save = folder / model;
+    const auto train = [&](const char* flags) {
+      return run(fmt::format("{} train -n 2 --model {} {} --steps 2 --save {} {}", WEFT_BINARY,
+                             model, model == "gpt" ? kSmall : "", save, flags));
+    };
+    testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+      const train::FolderLock other(world.world(), save);
+      for (const char* flags : {"", "--resume"}) {
+        const Output o = train(flags);
+        EXPECT_EQ(o.exit_code, 4) << o.text;
+        EXPECT_THAT(o.text, HasSubstr(fmt::format("another job saves there (process {} on host",
+                                                  getpid())));
+      }
+    });
+    EXPECT_EQ(train("").exit_code, 0);
+    EXPECT_EQ(train("--resume").exit_code, 0);
   }
 }
 
