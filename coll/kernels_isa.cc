@@ -81,6 +81,7 @@ template <class T>
 struct Loose {
   typedef T type __attribute__((aligned(1), may_alias));
 };
+using Bits16 = Loose<std::uint16_t>::type;
 
 // K sources in one pass. dst may be among the sources: each element is read before it is written.
 template <class T, class Fn, int K>
@@ -142,7 +143,7 @@ void reduce_bits(void* dst, const void* const* srcs, int n, std::size_t count) {
 
 // IEEE half precision.
 struct Half {
-  static void load(float* to, const std::uint16_t* from, std::size_t count) {
+  static void load(float* to, const Bits16* from, std::size_t count) {
     std::size_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8)
@@ -151,7 +152,7 @@ struct Half {
 #endif
     for (; i < count; ++i) to[i] = widen(from[i]);
   }
-  static void store(std::uint16_t* to, const float* from, std::size_t count) {
+  static void store(Bits16* to, const float* from, std::size_t count) {
     std::size_t i = 0;
 #ifdef __F16C__
     for (; i + 8 <= count; i += 8)
@@ -190,11 +191,11 @@ struct Half {
 
 // The upper half of an fp32.
 struct BFloat {
-  static void load(float* to, const std::uint16_t* from, std::size_t count) {
+  static void load(float* to, const Bits16* from, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
       to[i] = std::bit_cast<float>(static_cast<std::uint32_t>(from[i]) << 16);
   }
-  static void store(std::uint16_t* to, const float* from, std::size_t count) {
+  static void store(Bits16* to, const float* from, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t bits = std::bit_cast<std::uint32_t>(from[i]);
       const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
@@ -206,13 +207,13 @@ struct BFloat {
 
 template <class Format, class Fn>
 void reduce_half(void* dst_v, const void* const* srcs, int n, std::size_t count) {
-  auto* dst = static_cast<std::uint16_t*>(dst_v);
+  auto* dst = static_cast<Bits16*>(dst_v);
   alignas(64) float acc[kBlock], next[kBlock];
   for (std::size_t at = 0; at < count; at += kBlock) {
     const std::size_t m = std::min(kBlock, count - at);
-    Format::load(acc, static_cast<const std::uint16_t*>(srcs[0]) + at, m);
+    Format::load(acc, static_cast<const Bits16*>(srcs[0]) + at, m);
     for (int k = 1; k < n; ++k) {
-      Format::load(next, static_cast<const std::uint16_t*>(srcs[k]) + at, m);
+      Format::load(next, static_cast<const Bits16*>(srcs[k]) + at, m);
       for (std::size_t i = 0; i < m; ++i) acc[i] = Fn::template apply<float>(acc[i], next[i]);
     }
     Format::store(dst + at, acc, m);
@@ -222,11 +223,11 @@ void reduce_half(void* dst_v, const void* const* srcs, int n, std::size_t count)
 // dst[i] = op(src[i]), in fp32.
 template <class Format, class F>
 void map_half(void* dst_v, const void* src, std::size_t count, F op) {
-  auto* dst = static_cast<std::uint16_t*>(dst_v);
+  auto* dst = static_cast<Bits16*>(dst_v);
   alignas(64) float acc[kBlock];
   for (std::size_t at = 0; at < count; at += kBlock) {
     const std::size_t m = std::min(kBlock, count - at);
-    Format::load(acc, static_cast<const std::uint16_t*>(src) + at, m);
+    Format::load(acc, static_cast<const Bits16*>(src) + at, m);
     for (std::size_t i = 0; i < m; ++i) acc[i] = op(acc[i]);
     Format::store(dst + at, acc, m);
   }
