@@ -107,10 +107,13 @@ Status calibrate(Core& core, GroupState& world) {
       if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
   }
 
-  core.settle_rails(*core.job);  // nobody polls while it waits for the others here
+  std::vector<std::string> texts;
+  core.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
+    texts = core.job->all_gather(
+        std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine));
+  });
   std::array<std::vector<double>, 5> all;
-  for (const std::string& text : core.job->all_gather(
-           std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine))) {
+  for (const std::string& text : texts) {
     std::array<double, 5> theirs{};
     if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
     for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);

@@ -319,8 +319,12 @@ struct Core : std::enable_shared_from_this<Core> {
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
   std::vector<int> stripes(Rank me, Rank peer, int home) const;
-  // Until nobody of the job needs what this rank has sent any more.
-  void settle_rails(const Job& of) noexcept;
+  // Moves rails along, so that peers get answers, where nobody waits for an operation. Needs the
+  // mutex.
+  void poll_rails() noexcept;
+  // Until nobody of the job needs what this rank has sent any more; then meet(), which returns when
+  // all are here: until then peers get answers.
+  void settle_rails(const Job& of, const std::function<void()>& meet);
 
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent

@@ -1,6 +1,7 @@
 // Rails that stand in for each other: which of them, when, and who is told (transport/rails.h).
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <string>
@@ -15,6 +16,12 @@
 namespace weft {
 
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr int kPolls = 64;  // until rails look at their lanes several times
+
+}  // namespace
 
 // Puts the faces of Rails in the place of the transports of the rails, on all ranks or on none.
 void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
@@ -145,24 +152,44 @@ std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
   return mine;
 }
 
+void Core::poll_rails() noexcept {
+  for (int i = 0; i < kPolls; ++i) rails->poll();
+}
+
 // What this rank sent last may have been lost with a rail, and only this rank can send it again. A
-// receiver says what it has at the latest when it comes here itself.
-void Core::settle_rails(const Job& of) noexcept {
-  if (!rails) return;
+// receiver says what it has at the latest when it comes here itself; that may be lost, too, and only
+// this rank can say so again. So it polls until all are here.
+void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
+  if (!rails) return meet();
   const auto until = Clock::now() + options.timeout / 2;
   {
     const std::lock_guard lock(mutex);
     rails->settle();
   }
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex);
-      for (int i = 0; i < 64; ++i) rails->poll();
-      if (rails->settled()) return;
+  std::atomic<bool> settled = false, met = false;
+  std::thread polling = thread_without_signals([&] {
+    while (!met) {
+      {
+        const std::lock_guard lock(mutex);
+        poll_rails();
+        settled = rails->settled();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    if (of.failed() || Clock::now() > until) return;
+  });
+  const auto end = [&] {
+    met = true;
+    polling.join();
+  };
+  while (!settled && !of.failed() && Clock::now() < until)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
+  try {
+    meet();
+  } catch (...) {
+    end();
+    throw;
   }
+  end();
 }
 
 }  // namespace weft

@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 // Who waits for a lane looks this often whether something else is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
+// Where no operation is under way, the progress thread moves rails along this often.
+constexpr std::chrono::milliseconds kRailsEvery{20};
 
 // ---- giving way ----------------------------------------------------------------------------
 
@@ -208,7 +210,12 @@ void Core::serve() {
   while (served) {
     // Whoever waits makes progress for all.
     if (waiters > 0 || (active.empty() && boards_busy.empty())) {
-      to_serve.wait(lock);
+      if (waiters > 0 || !rails) {
+        to_serve.wait(lock);
+      } else {  // a peer may ask for what was lost with a rail
+        to_serve.wait_for(lock, kRailsEvery);
+        poll_rails();
+      }
       continue;
     }
     if (!polling.turn(lock)) continue;
@@ -223,11 +230,7 @@ void Core::serve() {
   }
 }
 
-namespace {
-
-// Signals are for the program's own threads.
-template <class F>
-std::thread thread_without_signals(F body) {
+std::thread thread_without_signals(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -235,8 +238,6 @@ std::thread thread_without_signals(F body) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }
-
-}  // namespace
 
 void Core::start_serving() {
   served = true;

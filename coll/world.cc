@@ -239,10 +239,12 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
-    if (together) settle_rails(*leaving);
-    if (together) watch->align_clocks();
-    if (together) leaving->all_gather("");
-  } catch (const Error& e) {
+    if (together)
+      settle_rails(*leaving, [&] {
+        watch->align_clocks();
+        leaving->all_gather("");
+      });
+  } catch (const std::exception& e) {
     log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();

@@ -1,0 +1,101 @@
+// A rail that dies when all it still had to carry were receipts: who sent waits for them, and who
+// sent those has its results and does something else. Needs root.
+// labels: lab
+// ctest: alone
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "coll/communicator.h"
+#include "support/shell.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+using weft::DType;
+
+// Above what is copied, and what TCP sends without an answer.
+constexpr std::size_t kCount = 2100;
+constexpr int kMessages = 2;  // one over each rail
+
+// Two hosts of two rails. Rank 1 gets messages over a rail on which nothing of its own arrives any
+// more, and then does what `then` says.
+int rank_main(const std::string& then) try {
+  auto world = weft::World::from_environment();
+  weft::Communicator all = world->world();
+  std::vector<std::vector<std::int32_t>> data(kMessages, std::vector<std::int32_t>(kCount));
+  const auto exchange = [&](std::int32_t value) {
+    std::vector<weft::Handle> handles;
+    for (auto& d : data) {
+      if (all.rank() == 0) d.assign(kCount, value);
+      handles.push_back(all.rank() == 0 ? all.send_async(d.data(), kCount, DType::kInt32, 1)
+                                        : all.recv_async(d.data(), kCount, DType::kInt32, 0));
+    }
+    for (auto& h : handles) h.wait().check();
+    for (const auto& d : data)
+      if (d != std::vector<std::int32_t>(kCount, value)) throw weft::Error("wrong data");
+  };
+  exchange(1);
+  all.barrier().check();
+  std::int32_t token = 0;
+  if (all.rank() == 1) {
+    // Frames that the switch knows no port for; the link stays up, and what the peer sends comes.
+    const char* lose = "ip neigh replace 10.1.0.1 lladdr 02:00:00:00:00:99 dev rail1 nud permanent";
+    if (std::system(lose) != 0) return 77;
+    all.send(&token, 1, DType::kInt32, 0).check();
+  } else {
+    all.recv(&token, 1, DType::kInt32, 1).check();
+  }
+  exchange(2);
+  if (all.rank() == 1 && then == "compute") sleep(12);
+  if (all.rank() == 0) std::printf("rank 0 is through\n");
+  return 0;
+} catch (const std::exception& e) {
+  std::printf("FAILED: %s\n", e.what());
+  return 1;
+}
+
+weft::Output run_lab(const std::string& environment, const std::string& then) {
+  return weft::run(fmt::format(
+      "{} WEFT_TIMEOUT_MS=8000 WEFT_LOG=warn timeout 120 {} lab netlab --name rr{} --hosts 2 "
+      "--rails 2 --rate 400mbit -- {} --rank {} 2>&1",
+      environment, WEFT_BINARY, getpid(),
+      std::filesystem::read_symlink("/proc/self/exe").string(), then));
+}
+
+void expect_well(const weft::Output& o) {
+  if (o.exit_code == 77) GTEST_SKIP() << "missing capability: ip neigh";
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("rank 0 is through"));
+}
+
+class RailReceipt : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const weft::Output check = weft::run(WEFT_SOURCE_DIR "/tests/lab/netlab check");
+    if (check.exit_code != 0)
+      GTEST_SKIP() << "missing capability: root with network namespaces (" << check.text << ")";
+  }
+};
+
+TEST_F(RailReceipt, LostWhileTheReceiverEndsItsWorld) { expect_well(run_lab("", "leave")); }
+
+TEST_F(RailReceipt, LostWhileTheReceiverComputesBesideAProgressThread) {
+  expect_well(run_lab("WEFT_PROGRESS_THREAD=1", "compute"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--rank") return rank_main(argv[2]);
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
