@@ -16,12 +16,16 @@ using namespace std::chrono_literals;
 
 class Leaf : public Plane {
  public:
-  Leaf(const JobSpec& spec, RootLink link)
+  // door: where rank 0 knows already that this rank listens; none: it is told.
+  Leaf(const JobSpec& spec, RootLink link, Fd door = {})
       : Plane(spec, link.period),
         root_(std::move(link.channel)),
         root_who_(std::move(link.who)),
+        door_(std::move(door)),
         heard_(Clock::now()) {
-    open_door();
+    if (door_) return;
+    const std::string at = open_door(door_);
+    if (!at.empty()) root_.send(wire::Type::kDoor, at);
   }
 
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
@@ -43,8 +47,10 @@ class Leaf : public Plane {
   Shrunk shrink() override {
     Lock lock(mutex_);
     check_shrink();
+    Fd next_door;
     if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
-      root_.send(wire::Type::kShrink, {});
+      // Said now: rank 0 may be the next to die, before the new job has begun everywhere.
+      root_.send(wire::Type::kShrink, open_door(next_door));
       wake();
       // Rank 0 waits for the others no longer than the timeout, from when it comes itself.
       changed_.wait_until(lock, std::chrono::steady_clock::now() + 2 * timeout_ + kGrace, [&] {
@@ -60,7 +66,8 @@ class Leaf : public Plane {
     const JobSpec spec = shrunk_spec(mask_, survivors);
     retire(lock);
     door_.reset();
-    return {std::make_unique<Leaf>(spec, RootLink{std::move(root_), root_who_, period_}),
+    return {std::make_unique<Leaf>(spec, RootLink{std::move(root_), root_who_, period_},
+                                   std::move(next_door)),
             std::move(survivors)};
   }
 
@@ -238,17 +245,18 @@ class Leaf : public Plane {
     }
   }
 
-  // A place where the others find this rank when rank 0 is gone.
-  void open_door() {
+  // Opens a place where the others find this rank when rank 0 is gone. "address port", or nothing.
+  std::string open_door(Fd& door) const {
     const std::string here = local_address(root_.fd());
-    if (here.empty()) return;
+    if (here.empty()) return {};
     try {
       const std::vector<std::uint16_t> any{0};
       // On rank 0's own host: rank 0 says by which address the others find it.
-      door_ = listen_on(on_loopback(here) ? spec_.address : here, any);
-      root_.send(wire::Type::kDoor, fmt::format("{} {}", here, port_of(door_.get())));
+      door = listen_on(on_loopback(here) ? spec_.address : here, any);
+      return fmt::format("{} {}", here, port_of(door.get()));
     } catch (const Error& e) {
       log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
+      return {};
     }
   }
 

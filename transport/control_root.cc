@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "transport/control_plane.h"
@@ -50,12 +51,14 @@ class Root : public Plane {
     for (Rank r = 1; r < size_; ++r) mask += may_come(peer(r)) && peer(r).shrinks ? '1' : '0';
     std::vector<Rank> survivors;
     const JobSpec spec = shrunk_spec(mask, survivors);
+    const std::string doors = doors_of(survivors, &Peer::next_door);
     // From here on the thread reads nothing: what comes is for the job that goes on.
     handed_over_ = true;
     for (Rank r = 1; r < size_; ++r) {
       Channel& c = peer(r).member.channel;
       if (mask[static_cast<std::size_t>(r)] == '1') {
         c.send(wire::Type::kShrunk, mask);
+        if (!doors.empty()) c.send(wire::Type::kDoors, doors);
       } else if (c.open()) {
         const Status why(Code::kPeerFailed,
                          fmt::format("{} did not call shrink within {} ms", peer(r).member.who,
@@ -134,7 +137,7 @@ class Root : public Plane {
     bool begun = false, complete = false;
     bool for_each = false;  // what it is
     bool shrinks = false;
-    std::string door = {};
+    std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
   };
 
   Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
@@ -205,6 +208,7 @@ class Root : public Plane {
       }
       case wire::Type::kShrink:
         p.shrinks = true;
+        p.next_door = frame.payload;
         if (left_) p.member.channel.send(wire::Type::kGoodbye, {});
         changed_.notify_all();
         return true;
@@ -225,21 +229,31 @@ class Root : public Plane {
     }
   }
 
-  void tell_doors() {
+  // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
+  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::* door) const {
     // Who came over the loopback device is on this host, which the others know by another address.
     std::string here;
     for (const Peer& p : peers_)
       if (const std::string a = local_address(p.member.channel.fd()); !a.empty() && !on_loopback(a))
         here = a;
     std::vector<std::string> doors;
-    for (const Peer& p : peers_) {
-      const std::size_t space = std::min(p.door.find(' '), p.door.size());
-      const bool local = on_loopback(p.door.substr(0, space)) && !here.empty();
-      doors.push_back(local ? here + p.door.substr(space) : p.door);
+    for (const Rank r : ranks) {
+      const std::string& at = peer(r).*door;
+      if (r != 0 && at.empty()) return {};
+      const std::size_t space = std::min(at.find(' '), at.size());
+      const bool local = on_loopback(at.substr(0, space)) && !here.empty();
+      doors.push_back(local ? here + at.substr(space) : at);
     }
-    const std::string payload = wire::encode_parts(doors);
-    if (payload.size() > wire::kMaxFrameBytes) return;  // a dead rank 0 is then the end
-    for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, payload);
+    std::string payload = wire::encode_parts(doors);
+    return payload.size() <= wire::kMaxFrameBytes ? payload : std::string();
+  }
+
+  void tell_doors() {
+    std::vector<Rank> all(peers_.size());
+    std::iota(all.begin(), all.end(), 0);
+    const std::string doors = doors_of(all, &Peer::door);
+    if (doors.empty()) return;
+    for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, doors);
   }
 
   // The first failure is the job's. Everybody hears of it, also who reported it.

@@ -46,8 +46,8 @@ enum class Type : std::uint8_t {
   kGoodbye,       // from rank 0: understood; or: mine is none either
   kInquire,       // a number: what do you know? A leaf's goes to rank 0, which asks the others
   kTestimony,     // a number and bytes: the answer, by way of rank 0
-  kShrink,        // to rank 0: something failed, and this rank goes on
-  kShrunk,        // who goes on, one character per rank: '1' or '0'
+  kShrink,        // to rank 0: something failed, and this rank goes on; its door in the new job
+  kShrunk,        // who goes on, one character per rank: '1' or '0'; then kDoors of the new job
   kDoor,          // to rank 0: where this rank listens in case that rank 0 dies: "address port"
   kDoors,         // from rank 0: those of all
   kLast = kDoors,

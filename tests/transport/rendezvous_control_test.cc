@@ -256,6 +256,35 @@ TEST(ControlOverSockets, RankZeroDoesNotWaitForeverForTheOthersToLeave) {
   EXPECT_FALSE(jobs[1].job->failed());
 }
 
+// A node whose processes are killed one after the other.
+TEST(ControlOverSockets, RankZeroIsReplacedWhereItDiesAsSoonAsItHasShrunkTheJob) {
+  const auto wait_for_failure = [](const Job& job) {
+    while (!job.failed()) std::this_thread::sleep_for(1ms);
+  };
+  for (int i = 0; i < 30; ++i) {  // it dies at another moment each time
+    auto jobs = connect_all(Specs(4).specs);
+    jobs[3].job.reset();
+    jobs.pop_back();
+    on_each(jobs, [&](Job& job) {
+      try {
+        wait_for_failure(job);
+        const auto three = job.shrink();
+        EXPECT_EQ(three->size(), 3);
+        if (three->rank() == 0) return;  // without leave()
+        wait_for_failure(*three);
+        const auto two = three->shrink();
+        EXPECT_EQ(two->size(), 2);
+        EXPECT_EQ(two->all_gather(std::string(1, static_cast<char>('a' + two->rank()))),
+                  (std::vector<std::string>{"a", "b"}));
+        two->leave();
+      } catch (const Error& e) {
+        ADD_FAILURE() << "round " << i << ", rank " << job.rank() << ": " << e.what();
+      }
+    });
+    if (HasFailure()) return;
+  }
+}
+
 TEST(ControlOverSockets, NobodyIsSilentWhoIsWell) {
   auto jobs = connect_all(Specs(4, 10s).specs);
   std::this_thread::sleep_for(1s);
