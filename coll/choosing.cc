@@ -63,8 +63,8 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
   const std::size_t each = parts ? total_bytes / n : total_bytes;
   if (each * (n - 1) > tuning.board_read_bytes) return false;
   if (total_bytes <= kBoardAlways || g.core->profile.size() == 0) return true;
-  const Candidate& first =
-      candidates_of(g, {c, size_class_of(total_bytes), g.shape.deterministic}, root).front();
+  const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
+  const Candidate& first = candidates_of(g, key, root).front();
   return first.measured_us <= 0 || is_whole(*first.algorithm);
 }
 

@@ -162,9 +162,10 @@ TEST_F(VerbsTunables, RelaxedOrderingReachesRegistrations) {
 }
 
 TEST_F(VerbsTunables, WhatTheDeviceHasNotIsRefusedByName) {
+  const std::string name = test_rail(0).name;
   set("WEFT_VERBS_GID_INDEX", 200);
   try {
-    VerbsDevice device(test_rail(0).name);
+    VerbsDevice device(name);
     FAIL() << "there is no entry 200";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("WEFT_VERBS_GID_INDEX=200"));
@@ -172,18 +173,18 @@ TEST_F(VerbsTunables, WhatTheDeviceHasNotIsRefusedByName) {
   unsetenv("WEFT_VERBS_GID_INDEX");
   setenv("WEFT_VERBS_PKEY", "0x8002", 1);
   try {
-    VerbsDevice device(test_rail(0).name);
+    VerbsDevice device(name);
     FAIL() << "Soft-RoCE is in one partition";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("WEFT_VERBS_PKEY=0x8002"));
     EXPECT_THAT(e.what(), HasSubstr("0xffff"));
   }
   setenv("WEFT_VERBS_PKEY", "0x7fff", 1);
-  EXPECT_EQ(VerbsDevice(test_rail(0).name).port().pkey, 0xffff);
+  EXPECT_EQ(VerbsDevice(name).port().pkey, 0xffff);
   unsetenv("WEFT_VERBS_PKEY");
   set("WEFT_VERBS_PORT", 9);
   try {
-    VerbsDevice device(test_rail(0).name);
+    VerbsDevice device(name);
     FAIL() << "there is no port 9";
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("WEFT_VERBS_PORT"));
