@@ -92,12 +92,12 @@ TEST(Kernels, GiveTheSameBitsAloneAndAmongOthersOnEveryProcessor) {
   expect_the_same_alone_and_among_others<std::uint16_t>(DType::kBFloat16, 7);
 }
 
-constexpr std::size_t kCount = 21;  // some that a vector takes, and a rest
+constexpr std::size_t kOddCount = 21;  // some that a vector takes, and a rest
 
 // At an odd address: UBSan (dev) sees what x86 forgives.
 struct Odd {
-  explicit Odd(std::uint16_t value) : bytes(1 + 2 * kCount) {
-    for (std::size_t i = 0; i < kCount; ++i) std::memcpy(at() + 2 * i, &value, sizeof value);
+  explicit Odd(std::uint16_t value) : bytes(1 + 2 * kOddCount) {
+    for (std::size_t i = 0; i < kOddCount; ++i) std::memcpy(at() + 2 * i, &value, sizeof value);
   }
   std::byte* at() { return bytes.data() + 1; }
   std::uint16_t operator[](std::size_t i) {
@@ -117,12 +117,12 @@ TEST(Kernels, HalvesMayLieAtOddAddresses) {
   for (const auto& f : formats) {
     Odd a(f.one), b(f.one), to(0);
     const void* const sources[] = {a.at(), b.at()};
-    reduce_kernel(f.type, RedOp::kSum)(to.at(), sources, 2, kCount);
-    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(to[i], f.two) << name(f.type) << i;
-    scale(to.at(), a.at(), f.type, 2, kCount);
-    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(to[i], f.half) << name(f.type) << i;
-    multiply(to.at(), a.at(), f.type, 2, kCount);
-    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(to[i], f.two) << name(f.type) << i;
+    reduce_kernel(f.type, RedOp::kSum)(to.at(), sources, 2, kOddCount);
+    for (std::size_t i = 0; i < kOddCount; ++i) EXPECT_EQ(to[i], f.two) << name(f.type) << i;
+    scale(to.at(), a.at(), f.type, 2, kOddCount);
+    for (std::size_t i = 0; i < kOddCount; ++i) EXPECT_EQ(to[i], f.half) << name(f.type) << i;
+    multiply(to.at(), a.at(), f.type, 2, kOddCount);
+    for (std::size_t i = 0; i < kOddCount; ++i) EXPECT_EQ(to[i], f.two) << name(f.type) << i;
   }
 }
 
