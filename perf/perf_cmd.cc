@@ -138,7 +138,8 @@ int PerfRun::run() {
       report_.transport == "auto" ? report_.between_hosts : report_.transport;
   report_.rail = {declared_rail_gbps(flags_.job.rail_gbps), true,
                   between == "verbs" ? kRocePayloadShare : kTcpPayloadShare};
-  if (report_.hosts > 1 && report_.rail.gbps <= 0 && plan_.collective != Collective::kBarrier)
+  if (report_.hosts > 1 && report_.transport != "shm" && report_.rail.gbps <= 0 &&
+      plan_.collective != Collective::kBarrier)
     report_.rail = measure_rails(world_, comm_);
 
   const std::vector<CounterSnapshot> ports = world_.rail_counters();
@@ -213,7 +214,7 @@ std::vector<double> PerfRun::time(Exercise& exercise, const std::string& label, 
 
 double PerfRun::bound_us(const Case& what) {
   if (what.collective == Collective::kBarrier) return 0;
-  if (report_.hosts > 1)
+  if (report_.bound_by_rails())
     return rail_bound_us(what.collective, shape_of(world_.topology(), world_.rank(), what.root),
                          what.bytes, report_.rails, report_.rail);
   if (flags_.buffers == "cuda")

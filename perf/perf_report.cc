@@ -13,9 +13,9 @@ const char* op_name(const PerfReport& report, const PerfRow& row) {
 
 std::string bound_in_words(const PerfReport& report) {
   if (report.collective == Collective::kBarrier) return "";
-  if (report.buffers == "cuda" && report.hosts < 2)
+  if (report.buffers == "cuda" && !report.bound_by_rails())
     return "# of_bound: against the GPU's own copies, one for each rank that shares it\n";
-  if (report.hosts < 2)
+  if (!report.bound_by_rails())
     return "# of_bound: against this machine's memory, measured with all ranks at once\n";
   if (report.rail.gbps <= 0) return "# of_bound: unknown, no rate of a rail\n";
   return report.rail.declared

@@ -38,6 +38,8 @@ struct PerfReport {
   std::string buffers;    // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
+  // Hosts that are emulated over shared memory have no rails, unless somebody declares their rate.
+  bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
   std::vector<PerfRow> rows;
   std::vector<RailCount> counts;  // of the ports, during all of it
   Status failure;

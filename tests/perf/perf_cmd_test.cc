@@ -92,6 +92,16 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   }
 }
 
+TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
+  const std::string command =
+      "perf broadcast -n 4 --hosts 2 --transport shm -b 64K -e 64K -i 3 --timeout-ms 20000";
+  const Outcome run = weft(command, "");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("of_bound: against this machine's memory"));
+  EXPECT_THAT(weft(command + " --rail-gbps 10", "").output,
+              HasSubstr("of_bound: against 1 x 10 Gb/s rails as declared"));
+}
+
 TEST(PerfCommand, WritesItsSchema) {
   const Outcome run =
       weft("perf all_reduce -n 2 -b 8 -e 2K -f 16 -i 3 --timeout-ms 20000 --json -", "");
