@@ -280,17 +280,20 @@ TEST(Pick, WorksAtEveryScale) {
     }
 }
 
-// An all_to_all has n * n blocks; a rank has to do with few of them.
-TEST(Pick, AnAllToAllOfManyRanksTakesLittleMemory) {
-  const auto peak_MiB = [] {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_maxrss >> 10;
+// What is played, and kept meanwhile, is a part of n * n messages or blocks.
+TEST(Pick, ManyRanksTakeLittleMemory) {
+  const auto grown_MiB = [](Collective c, const char* name, const Shape& shape) {
+    const auto peak = [] {
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
+      return usage.ru_maxrss >> 10;
+    };
+    const auto before = peak();
+    EXPECT_GT(predict(*find_algorithm(c, name), shape, kBytes, 4, CostModel{}).time_us, 0);
+    return peak() - before;
   };
-  const auto before = peak_MiB();
-  const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
-  EXPECT_GT(predict(a, uniform(256, 8), kBytes, 4, CostModel{}).time_us, 0);
-  EXPECT_LT(peak_MiB() - before, 200);
+  EXPECT_LT(grown_MiB(Collective::kReduce, "direct", uniform(112, 8)), 60);
+  EXPECT_LT(grown_MiB(Collective::kAllToAll, "hierarchical", uniform(256, 8)), 200);
 }
 
 }  // namespace
