@@ -159,6 +159,11 @@ int Tune::run() {
   memory_ = std::make_unique<Memory>(largest, false, flags_.buffers == "weft");
   for (const std::string& text : flags_.collectives) {
     const Collective c = collective_named(text);
+    if (comm_.algorithms(c).empty())
+      throw UsageError(
+          fmt::format("{}: on these hosts and rails every algorithm leaves its rail, so that "
+                      "none can be asked for by name; WEFT_CROSS_RAIL=allow times them",
+                      text));
     std::vector<Comparison> rows;
     for (const std::uint64_t size : sizes) {
       const Case what = with_bytes({c}, size, n);
