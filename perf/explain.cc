@@ -188,11 +188,14 @@ nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
         {"host_us", c.prediction.host_us},     {"limiting", c.prediction.limiting},
         {"measured_us", c.measured_us}};
   };
+  std::size_t smallest = static_cast<std::size_t>(q.shape.nranks);  // a rail for each of its ranks
+  for (const auto& ranks : q.shape.hosts) smallest = std::min(smallest, ranks.size());
   nlohmann::ordered_json json = {{"schema", "weft.explain/1"},
                                  {"collective", name(q.collective)},
                                  {"ranks", q.shape.nranks},
                                  {"hosts", q.shape.hosts.size()},
-                                 {"rails", q.rails},
+                                 {"rails", q.rails > 0 ? static_cast<std::size_t>(q.rails)
+                                                       : smallest},
                                  {"bytes", q.bytes},
                                  {"type", name(q.type)},
                                  {"chosen", candidate(e.chosen)},

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "support/temporary_folder.h"
@@ -282,6 +283,11 @@ TEST(ExplainCommand, NamesPickBoundRunnerUpAndProof) {
   EXPECT_EQ(parsed["schema"], "weft.explain/1");
   EXPECT_EQ(parsed["proved"], true);
   EXPECT_EQ(parsed["rank"], 4);
+  for (const auto& [flags, rails] :
+       {std::pair{"--ranks 8 --hosts 2", 4}, {"--ranks 8 --hosts 2 --rails 2", 2}}) {
+    const Outcome shape = weft(fmt::format("explain all_reduce {} --json", flags), "");
+    EXPECT_EQ(nlohmann::json::parse(shape.output)["rails"], rails) << flags;
+  }
 }
 
 // `direct` of 2 hosts x 2 ranks leaves its rails: it is no candidate, and tuning goes on.
