@@ -33,7 +33,9 @@ std::vector<double> chunk_offsets(const Schedule& s, double bytes) {
   std::vector<double> sum(s.block.empty() ? 1 : s.nranks, 0);
   const auto group = [&](int c) { return s.block.empty() ? 0 : s.block[c]; };
   for (int c = 0; c < s.nchunks; ++c) sum[group(c)] += weight(c);
-  std::vector<double> offset{0};
+  std::vector<double> offset;
+  offset.reserve(s.nchunks + 1);
+  offset.push_back(0);
   for (int c = 0; c < s.nchunks; ++c)
     offset.push_back(offset.back() +
                      bytes / static_cast<double>(sum.size()) * weight(c) / sum[group(c)]);
