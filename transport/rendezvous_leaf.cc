@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "transport/address.h"
 #include "transport/hmac.h"
 #include "transport/job_assembly.h"
 
@@ -29,7 +31,7 @@ struct Attempt {
   Channel channel;
   Step step = Step::kStarted;
   bool hello_sent = false;
-  Clock::time_point hello_at{};
+  Clock::time_point connected_at{}, hello_at{};
   std::string nonce;         // rank 0's
   Clock::time_point next{};  // when to connect again
   std::chrono::milliseconds backoff{10};
@@ -71,14 +73,38 @@ class Seeker {
     }
   }
 
-  // A name may be unknown until rank 0's host is up, and may change: look again now and then.
+  // A name may be unknown until rank 0's host is up, and may change: look again now and then. That
+  // may take a resolver many seconds, and nobody is answered meanwhile: numbers come first, and
+  // names wait as long as somebody may be about to talk to this rank.
   void look_up(Clock::time_point now) {
     if (now < look_up_next_) return;
-    for (Endpoint& e : resolve(spec_.address, spec_.ports, lookup_problem_)) {
+    const auto talks = [now](const auto& item) {
+      const Attempt& a = item.second;
+      return a.channel.open() && a.step >= Step::kSilent && now < a.connected_at + kTalk;
+    };
+    if (std::ranges::any_of(attempts_, talks)) {
+      look_up_next_ = now + kPatience;
+      return;
+    }
+    const bool numbers = std::exchange(numbers_first_, false);
+    for (Endpoint& e : resolve(numbers ? only(true) : only(false), spec_.ports, lookup_problem_)) {
       auto [at, inserted] = attempts_.try_emplace(e.text);
       if (inserted) at->second.to = std::move(e);
     }
-    look_up_next_ = now + (attempts_.empty() ? 250ms : 5000ms);
+    look_up_next_ = Clock::now() + (numbers && attempts_.empty() ? 0ms
+                                    : numbers || attempts_.empty() ? 250ms
+                                                                   : 5000ms);
+  }
+
+  // Of the addresses, those that are numbers, or the others.
+  std::string only(bool numbers) const {
+    std::string some;
+    std::stringstream all(spec_.address);
+    for (std::string one; std::getline(all, one, ',');) {
+      Address ignored;
+      if (parse_address(one, 0, ignored) == numbers) some += one + ',';
+    }
+    return some;
   }
 
   void start_attempts(Clock::time_point now) {
@@ -131,6 +157,7 @@ class Seeker {
         return false;
       }
       a.step = Step::kSilent;
+      a.connected_at = now;
     }
     a.channel.flush();
     wire::Frame frame;
@@ -259,6 +286,7 @@ class Seeker {
   }
 
   static constexpr auto kPatience = 1000ms;
+  static constexpr auto kTalk = 5000ms;  // rank 0 hears nobody out for longer
   static constexpr auto kGrace = 2000ms;  // for rank 0's last word to get here
 
   const JobSpec& spec_;
@@ -268,7 +296,7 @@ class Seeker {
   Clock::time_point look_up_next_{};
   wire::Hello hello_;
   std::map<std::string, Attempt> attempts_;  // by endpoint
-  bool held_back_ = false;
+  bool held_back_ = false, numbers_first_ = true;
   std::string root_, lookup_problem_, nearest_why_;
   Step nearest_ = Step::kStarted;
 };

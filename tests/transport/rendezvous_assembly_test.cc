@@ -1,13 +1,29 @@
 // connect(): ranks find each other, whatever else knocks on the port.
 // labels: multiproc
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include "tests/transport/rendezvous_helpers.h"
 #include "transport/job_environment.h"
 #include "transport/wire.h"
+
+// In place of the C library's: a resolver that takes its time for one name, of this host.
+static constexpr char kSlowName[] = "slow.invalid";
+static constexpr std::chrono::milliseconds kSlowAnswer{5500};
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  using Real = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const Real real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name == nullptr || std::string_view(name) != kSlowName ||
+      (hints && (hints->ai_flags & AI_NUMERICHOST)))
+    return real(name, service, hints, found);
+  std::this_thread::sleep_for(kSlowAnswer);
+  return real("127.0.0.1", service, hints, found);
+}
 
 namespace weft {
 namespace {
@@ -231,6 +247,34 @@ TEST(Places, SeveralAddressesAndPortsAreTriedAtOnce) {
     setup[r].address = "127.0.0.2,localhost,127.0.0.1";
     setup[r].ports = {port_of(mute.get()), 1, setup.port};
   }
+  auto outcomes = connect_all(setup.specs);
+  expect_whole(outcomes);
+}
+
+TEST(Places, NumbersDoNotWaitForAResolver) {
+  Specs setup(2, 4s);
+  setup[1].address = std::string(kSlowName) + ",127.0.0.1";
+  auto outcomes = connect_all(setup.specs);
+  expect_whole(outcomes);
+}
+
+// A port that is another program's, who never says a word.
+TEST(Places, NamesAreLookedUpBesideAMuteServer) {
+  Specs setup(2);
+  std::string problem;
+  const auto at = resolve("127.0.0.2", setup[1].ports, problem);
+  const int mute = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(mute, reinterpret_cast<const sockaddr*>(&at.at(0).address), at[0].bytes), 0);
+  ASSERT_EQ(listen(mute, 8), 0);
+  setup[1].address = "127.0.0.2,localhost";
+  auto outcomes = connect_all(setup.specs);
+  expect_whole(outcomes);
+  close(mute);
+}
+
+TEST(Places, ASlowResolverIsNotAskedAgainWhileItsAnswerIsOfUse) {
+  Specs setup(2, 10s);
+  setup[1].address = kSlowName;
   auto outcomes = connect_all(setup.specs);
   expect_whole(outcomes);
 }
