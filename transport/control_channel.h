@@ -37,6 +37,7 @@ class Channel {
   // ended; frames that came before are returned first.
   Got receive(wire::Frame& frame);
   bool heard();  // whether bytes came since the last call
+  bool partial() const { return decoder_.partial(); }  // a frame is coming
   const std::string& why() const noexcept { return why_; }
 
  private:

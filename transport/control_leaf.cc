@@ -157,7 +157,10 @@ class Leaf : public Plane {
            (got = root_.receive(frame)) == Channel::Got::kFrame) {
       understood = handle(frame, now);
     }
-    if (root_.heard()) heard_ = now;
+    if (root_.heard()) {
+      heard_ = now;
+      if (root_.partial()) gather_at_ = now;  // nothing else is long
+    }
     if (understood && got != Channel::Got::kEnd) return;
     const std::string why = understood ? root_.why() : "unexpected frame";
     root_.close();

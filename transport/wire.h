@@ -74,6 +74,7 @@ class Decoder {
 
   void feed(std::string_view bytes);
   Result next(Frame& frame);
+  bool partial() const { return begin_ < buffer_.size(); }  // of a frame, some bytes are here
 
  private:
   std::string buffer_;

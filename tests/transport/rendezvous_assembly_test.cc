@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "tests/transport/rendezvous_helpers.h"
+#include "transport/job_assembly.h"
 #include "transport/job_environment.h"
 #include "transport/wire.h"
 
@@ -163,6 +164,32 @@ TEST(Late, StartersAreWaitedForOnBothSides) {
   outcomes[0].job = connect(setup[0]);
   leaf.join();
   expect_whole(outcomes);
+}
+
+// A frame of a megabyte to each of thousands of ranks takes a while.
+TEST(Late, AnAnswerThatIsJustComingIsWaitedFor) {
+  Specs setup(2);
+  setup[1].timeout = 1s;
+  std::vector<Member> members;
+  std::thread root([&] { members = assemble_root(setup[0]); });
+  const auto leaf = connect(setup[1]);
+  root.join();
+  std::thread waits([&] {
+    try {
+      EXPECT_EQ(leaf->all_gather("mine"), (std::vector<std::string>{"yours", "mine"}));
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  });
+  const std::string answer = wire::encode_frame(
+      wire::Type::kGather, wire::encode(wire::Numbered{1, wire::encode_parts({"yours", "mine"})}));
+  for (const char byte : answer) {
+    (void)::send(members[1].channel.fd(), &byte, 1, MSG_NOSIGNAL);
+    std::this_thread::sleep_for(100ms);
+  }
+  waits.join();
+  members[1].channel.send(wire::Type::kGoodbye, {});
+  leaf->leave();
 }
 
 TEST(Missing, RanksAreNamedOnEveryRankThatArrived) {
