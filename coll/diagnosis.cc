@@ -167,7 +167,7 @@ class Judge {
     const OperationReport* before = words::last_alike(*peer, op, t.rank);
     if (!theirs && before && before->sequence > op.sequence) return lost(t, op, p, *peer);
     if (!theirs) {
-      if (!stuck(*peer).empty()) return descend(*peer);
+      if (!stuck(*peer).empty()) return descend(*peer, nullptr);
       return find({Cause::kNotCalled, r, kNoRank, words::not_called(*peer, op, t.rank), {t.rank}});
     }
     if (signature(*theirs) != signature(op) && !op.message) return;  // compare() tells
@@ -182,7 +182,7 @@ class Judge {
     if (theirs->lane && theirs->surveyed && op.part != theirs->part) {
       // Who is further on has sent what this step needs.
       if (theirs->part > op.part && p.receives()) return lost(t, op, p, *peer);
-      if (theirs->part < op.part) descend(*peer);
+      if (theirs->part < op.part) descend(*peer, theirs);
       return;
     }
     const auto* back = progress_with(*theirs, t.rank, p.link);
@@ -192,7 +192,7 @@ class Judge {
     if (back && !p.receives() && p.sends_posted > back->recvs_done &&
         back->recvs_posted > back->recvs_done)
       return lost(t, op, p, *peer);
-    descend(*peer);
+    descend(*peer, theirs);
   }
 
   static const PeerProgress* progress_with(const OperationReport& op, Rank rank, int link) {
@@ -201,12 +201,14 @@ class Judge {
     return nullptr;
   }
 
-  void descend(const Testimony& next) {
+  // theirs: the call of `next` that is waited for; null where it has not made it.
+  void descend(const Testimony& next, const OperationReport* theirs) {
     const auto begin = std::ranges::find(path_, &next, &Step::first);
     if (begin == path_.end()) return visit(next);
     const std::vector<Step> circle(begin, path_.end());
     // In one call, ranks wait for each other whatever the cause: that is told if nothing else is.
-    if (one_call(circle)) {
+    // And where `next` has made the call, another one that it waits in does not hold it up.
+    if (one_call(circle) || (theirs && theirs != begin->second)) {
       if (circle_.empty()) circle_ = circle;
     } else {
       find_circle(circle);

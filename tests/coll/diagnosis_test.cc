@@ -267,6 +267,17 @@ TEST_F(Diagnoses, TwoCommunicatorsInDifferentOrder) {
   expect(Cause::kCircle, 0, "rank 1 is in all_reduce #7 of communicator 4");
 }
 
+// Rank 0 has called both: that it waits for rank 1 in the second keeps nobody waiting in the first.
+TEST_F(Diagnoses, ALaterCallOfTheSameRankMakesNoCircle) {
+  const OperationReport barrier = call(124, OpState::kStarted, Collective::kBarrier);
+  waits(0, barrier, {recv(2, 0, 1)});
+  waits(0, call(125, OpState::kStarted, Collective::kBroadcast), {recv(1, 0)});
+  waits(1, barrier, {recv(0, 0)});
+  waits(2, barrier, {both(0, 1, 0, 1, 1)});
+  waits(3, barrier, {recv(0, 0)});
+  expect(Cause::kLink, 2, "rail 0 (eth0) between hosts b and a moves no bytes: what rank 2 sent");
+}
+
 OperationReport message(bool sends, Rank peer, std::uint64_t sequence = 0) {
   OperationReport o = call(sequence, OpState::kStarted, Collective::kSendRecv);
   o.message = true;
