@@ -312,6 +312,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void start_calling();
   void stop_calling() noexcept;
 
+  // modes.cc. Throws Error, on every rank, where ranks were told different things.
+  void agree_on_modes();
+
   // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the
   // rail contract; where one has not, says so with the path, or throws Error (cross_rail "never").
   void prove_rails(GroupState& g);

@@ -25,20 +25,6 @@ constexpr int kPolls = 64;  // until rails look at their lanes several times
 
 // Puts the faces of Rails in the place of the transports of the rails, on all ranks or on none.
 void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
-  const auto wanted =
-      job->all_gather(std::string{options.failover ? '1' : '0', options.spread ? '1' : '0'});
-  const auto agree = [&](std::size_t which, const char* what, const char* variable,
-                         const char* option) {
-    const char first = wanted[0].at(which);
-    for (Rank r = 0; r < job->size(); ++r)
-      if (wanted[static_cast<std::size_t>(r)].at(which) != first)
-        throw Error(fmt::format(
-            "{} is {} on rank 0 and {} on rank {}; {} and WorldOptions::{} must "
-            "be the same on all ranks",
-            what, first == '1' ? "on" : "off", first == '1' ? "off" : "on", r, variable, option));
-  };
-  agree(0, "failover of rails", "WEFT_FAILOVER", "failover");
-  agree(1, "spreading over rails", "WEFT_SPREAD", "spread");
   if (inner.size() < 2 || !options.failover) return;
   for (const auto& rail : inner)
     if (!rail->caps().recoverable) return;  // the same on all ranks: they build alike

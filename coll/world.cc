@@ -97,6 +97,7 @@ void Core::set_up(const Place& place) {
   for (const std::string& text : job->all_gather(encode(place)))
     places.push_back(decode_place(text));
   topology = std::make_unique<Topology>(std::move(places));
+  agree_on_modes();
 
   // Who is reached how: decided from the topology alone, so that all ranks decide alike.
   const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
@@ -122,25 +123,6 @@ void Core::set_up(const Place& place) {
   for (Rank a = 0; a < n; ++a)
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
-  const std::string my_modes = fmt::format("{:d}{:d}{}", options.integrity, device() != nullptr,
-                                           declared_rail_gbps(options.rail_gbps));
-  const auto modes = job->all_gather(my_modes);
-  for (Rank r = 0; r < n; ++r) {
-    const std::string& mode = modes[static_cast<std::size_t>(r)];
-    if (mode.at(0) != modes[0][0])
-      throw Error(
-          fmt::format("integrity mode is {} on rank 0 and {} on rank {}; WEFT_INTEGRITY and "
-                      "WorldOptions::integrity must be the same on all ranks",
-                      modes[0][0] == '1' ? "on" : "off", mode[0] == '1' ? "on" : "off", r));
-    if (mode.substr(2) != modes[0].substr(2))  // who is told a rate does not measure it
-      throw Error(
-          fmt::format("the declared rate of a rail is {} Gb/s on rank 0 and {} on rank {} (0: "
-                      "none); WEFT_RAIL_GBPS and WorldOptions::rail_gbps must be the same on all "
-                      "ranks",
-                      modes[0].substr(2), mode.substr(2), r));
-    if (mode.at(1) == '1') message_slice = kStagedSlice;
-    all_have_devices = all_have_devices && mode.at(1) == '1';
-  }
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (!options.fault.empty())
       t = make_faulty_transport(std::move(t), fault_from(options.fault), me, rail);
