@@ -31,7 +31,7 @@ struct Attempt {
   Channel channel;
   Step step = Step::kStarted;
   bool hello_sent = false;
-  Clock::time_point connected_at{}, hello_at{};
+  Clock::time_point begun_at{}, connected_at{}, hello_at{};
   std::string nonce;         // rank 0's
   Clock::time_point next{};  // when to connect again
   std::chrono::milliseconds backoff{10};
@@ -118,6 +118,7 @@ class Seeker {
       }
       a.channel = Channel(std::move(fd), wire::kMaxHandshakeBytes);
       a.step = Step::kConnecting;
+      a.begun_at = now;
       a.hello_sent = false;
       a.nonce.clear();
     }
@@ -136,6 +137,7 @@ class Seeker {
       const bool out = a.step == Step::kConnecting || a.channel.queued() > 0;
       polled.push_back({a.channel.fd(), static_cast<short>(out ? POLLIN | POLLOUT : POLLIN), 0});
       order.push_back(&a);
+      if (once_ && a.step == Step::kConnecting) wake = std::min(wake, a.begun_at + answer_time());
     }
     if (held_back_) wake = std::min(wake, now + kPatience);
     if (::poll(polled.data(), polled.size(), poll_ms(wake, now)) < 0 && errno != EINTR) {
@@ -143,7 +145,10 @@ class Seeker {
     }
     now = Clock::now();
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (polled[i].revents != 0 && serve(*order[i], now)) return order[i];
+      Attempt& a = *order[i];
+      if (polled[i].revents != 0 && serve(a, now)) return &a;
+      if (once_ && a.step == Step::kConnecting && now >= a.begun_at + answer_time())
+        give_up(a, "its host does not answer", now);
     }
     say_hello(now);
     return nullptr;
@@ -283,6 +288,12 @@ class Seeker {
       if (link.channel.queued() > 0) polled.events |= POLLOUT;
       (void)::poll(&polled, 1, poll_ms(start_deadline_, now));
     }
+  }
+
+  // A kernel answers, whatever its programs do: at once, where its queue has room for all ranks.
+  std::chrono::milliseconds answer_time() const {
+    constexpr int kQueue = 4096;  // see listen_on()
+    return std::min<std::chrono::milliseconds>(spec_.timeout / 2, spec_.size <= kQueue ? 5s : 24h);
   }
 
   static constexpr auto kPatience = 1000ms;

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <poll.h>
 
+#include <atomic>
 #include <optional>
 
 #include "tests/transport/rendezvous_helpers.h"
@@ -168,6 +169,32 @@ TEST(ShrinkOverSockets, AnAnswerToWhoIsGoneIsNoFailureOfTheJobThatGoesOn) {
   for (RootLink& link : links) link.channel.send(wire::Type::kLeave, {});
   next->leave();
   root.job->leave();
+}
+
+// The host of several ranks is gone with rank 0: who looks for the heir does not stay at each of
+// their doors as long as at that of a rank which may be busy.
+TEST(ShrinkOverSockets, AHostThatDoesNotAnswerIsLeftBeforeARankThatDoesNotTalk) {
+  const std::vector<std::uint16_t> any{0};
+  const Fd busy = listen_on("127.0.0.1", any), gone = listen_on("127.0.0.1", any);
+  ASSERT_EQ(::listen(gone.get(), 0), 0);  // what does not fit in its queue hears nothing
+  const Stranger first(port_of(gone.get()));
+  Specs setup(3, 4s);
+  close(setup[0].listen_fd);
+  std::atomic<bool> left_busy{false};
+  const auto knock = [&](const Fd& door) {
+    std::string mask;
+    EXPECT_THROW(
+        (void)join_survivors(setup[2], "127.0.0.1 " + std::to_string(port_of(door.get())), mask),
+        Error);
+  };
+  std::thread waits([&] {
+    knock(busy);
+    left_busy = true;
+  });
+  std::this_thread::sleep_for(100ms);
+  knock(gone);
+  EXPECT_FALSE(left_busy);
+  waits.join();
 }
 
 // A switch is gone with all the hosts behind it: nobody answers there, and those that live come to
