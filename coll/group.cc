@@ -119,10 +119,16 @@ class Making {
         parent_id_(group.id),
         parent_ranks_(group.ranks),
         me_(static_cast<std::size_t>(group.me)),
-        mine_(mine) {}
+        group_(group),
+        mine_(mine) {
+    // An algorithm was named for the caller's own calls, and may not do any more for these.
+    const std::lock_guard lock(core_->mutex);
+    std::swap(forced_, group_.forced);
+  }
 
   ~Making() {
     const std::lock_guard lock(core_->mutex);
+    std::swap(forced_, group_.forced);
     if (reserved_) core_->groups.erase(id_);
     if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
   }
@@ -229,6 +235,8 @@ class Making {
   const std::uint32_t parent_id_;
   const std::vector<Rank>& parent_ranks_;
   const std::size_t me_;
+  GroupState& group_;
+  std::array<const Algorithm*, kCollectives> forced_{};
   Wish mine_;
   std::vector<Wish> wishes_;
   std::vector<std::size_t> members_;

@@ -159,6 +159,24 @@ TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) 
   });
 }
 
+// In deterministic mode the algorithm that was named before leaves its rails: the caller's own calls
+// are refused, but not those by which ranks agree about a new communicator.
+TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
+  testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
+    Communicator c = world.world();
+    c.set_algorithm(Collective::kAllReduce, "hierarchical");
+    c.set_deterministic(true);
+    std::vector<float> x(50'000, 1);
+    const auto sum = [&] {
+      return c.all_reduce(x.data(), x.data(), x.size(), DType::kFloat32, RedOp::kSum);
+    };
+    EXPECT_THAT(sum().message(), HasSubstr("all_reduce hierarchical leaves its rail"));
+    EXPECT_EQ(c.split(c.rank() % 2).size(), 2);
+    EXPECT_EQ(c.duplicate().size(), 4);
+    EXPECT_EQ(sum().code(), Code::kInvalidArgument);  // it is still named
+  });
+}
+
 // Proved when a communicator is made, before anything runs: of three ranks, the one that is alone on
 // its host is not on the rail of both others.
 TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
