@@ -154,7 +154,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
       train::restore(loaded, trainer.scaler());
       for (const std::string& why : loaded.left_out)
         if (speaks) fmt::print(stderr, "weft train: warning: left out: {}\n", why);
-      for (const std::string& what : train::differences(loaded, options, text))
+      for (const std::string& what : train::differences(loaded, options, text, flags.type))
         if (speaks) fmt::print(stderr, "weft train: warning: {}\n", what);
       if (speaks) fmt::print("# goes on after step {} of {}\n", loaded.step, loaded.path);
     }
@@ -184,7 +184,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
     if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
     if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
       train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             train::describe_run(options, text, trainer.scaler()),
+                             train::describe_run(options, text, trainer.scaler(), flags.type),
                              {.keep = flags.keep});
   }
   if (speaks && peak > 0)

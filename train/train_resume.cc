@@ -51,8 +51,9 @@ std::string refusal(const Checkpoint& c, const TrainOptions& options) {
 }  // namespace
 
 nlohmann::json describe_run(const TrainOptions& options, const Text& text,
-                            const LossScaler& scaler) {
+                            const LossScaler& scaler, const std::string& type) {
   nlohmann::json run = {{"options", describe(options)},
+                        {"type", type},
                         {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}}};
   // Also where nothing is scaled: steps are skipped there too, and a later run may scale again.
   run["loss_scale"] = {{"scale", scaler.scale()},
@@ -85,7 +86,7 @@ void restore(const Checkpoint& from, LossScaler& scaler) {
 }
 
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
-                                     const Text& text) {
+                                     const Text& text, const std::string& type) {
   constexpr const char* kOtherCurve = "the curve is not that of one run";
   std::vector<std::string> all;
   const auto differ = [&](const char* flag, const std::string& mine, const std::string& theirs,
@@ -112,6 +113,9 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
       scale->second != mine.at("loss-scale"))
     differ("loss-scale", mine.at("loss-scale"), scale->second,
            "it goes on with the scale that this one had reached");
+  // The files hold floats for 16-bit weights, too, so that nothing else tells.
+  if (from.extra.is_object() && from.extra.value("type", type) != type)
+    differ("type", type, from.extra.at("type"), kOtherCurve);
   if (from.extra.is_object() && from.extra.contains("text")) {
     const auto& t = from.extra.at("text");
     if (t.at("fingerprint") != text.fingerprint())

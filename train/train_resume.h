@@ -11,9 +11,10 @@
 
 namespace weft::train {
 
-// For `extra` of save_checkpoint(): options, text, and how far the loss scale has got.
+// For `extra` of save_checkpoint(): options, text, how far the loss scale has got, and what the run
+// computes in ("float", "bf16").
 nlohmann::json describe_run(const TrainOptions& options, const Text& text,
-                            const LossScaler& scaler);
+                            const LossScaler& scaler, const std::string& type);
 
 // load_checkpoint() of a run with these options. Throws UsageError on every rank where another
 // optimizer wrote it: its moments would be taken for something else.
@@ -27,6 +28,6 @@ void restore(const Checkpoint& from, LossScaler& scaler);
 
 // What differs from the run that wrote it, as warnings: the run goes on, along another curve.
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
-                                     const Text& text);
+                                     const Text& text, const std::string& type);
 
 }  // namespace weft::train

@@ -14,7 +14,9 @@ using ::testing::IsEmpty;
 
 Checkpoint saved_by(const TrainOptions& options, const Text& text,
                     const LossScaler& scaler = LossScaler()) {
-  return {.step = 3, .extra = describe_run(options, text, scaler), .path = "save/step-00000003"};
+  return {.step = 3,
+          .extra = describe_run(options, text, scaler, "float"),
+          .path = "save/step-00000003"};
 }
 
 TEST(TrainResume, TheLossScaleGoesOn) {
@@ -53,11 +55,14 @@ TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
   const Text text("abc", "text");
   TrainOptions o;
   const Checkpoint c = saved_by(o, text);
-  EXPECT_THAT(differences(c, o, text), IsEmpty());
+  EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());
   o.mesh.data = 2, o.zero = 3, o.schedule = "gpipe", o.micro_batch = 2, o.recompute = true;
-  EXPECT_THAT(differences(c, o, text), IsEmpty());
+  EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());
+  EXPECT_THAT(differences(c, o, text, "bf16"),
+              ElementsAre("--type is bf16, but save/step-00000003 was written with float: the curve "
+                          "is not that of one run"));
   o.seed = 7;
-  EXPECT_THAT(differences(c, o, Text("abd", "other")),
+  EXPECT_THAT(differences(c, o, Text("abd", "other"), "float"),
               ElementsAre("--seed is 7, but save/step-00000003 was written with 1: the curve is "
                           "not that of one run",
                           HasSubstr("--data is other (")));
@@ -70,9 +75,9 @@ TEST(TrainResume, MoreStepsAreNamedWhereTheRateJumps) {
   o.rate = {.peak = 1e-3, .warm_up = 10, .steps = 100, .floor = 1e-4};
   Checkpoint c = saved_by(o, text);
   o.rate.steps = 200;
-  EXPECT_THAT(differences(c, o, text), IsEmpty());  // it is still rising
+  EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());  // it is still rising
   c.step = 100;
-  EXPECT_THAT(differences(c, o, text),
+  EXPECT_THAT(differences(c, o, text, "float"),
               ElementsAre("--steps is 200, but save/step-00000003 was written with 100: the "
                           "learning rate goes from 0.0001 to 0.000587"));
 }
@@ -88,9 +93,9 @@ TEST(TrainResume, OlderCheckpointsSayLess) {
     restore(c, scaler);
     EXPECT_EQ(scaler.scale(), 1024);
   }
-  EXPECT_THAT(differences(old, o, text), ElementsAre(HasSubstr("--batch is 8, but a was written "
-                                                               "with 16")));
-  EXPECT_THAT(differences({}, o, text), IsEmpty());
+  EXPECT_THAT(differences(old, o, text, "float"),
+              ElementsAre(HasSubstr("--batch is 8, but a was written with 16")));
+  EXPECT_THAT(differences({}, o, text, "float"), IsEmpty());
 }
 
 }  // namespace
