@@ -13,6 +13,8 @@ using Use = Slot::Use;
 
 namespace {
 
+constexpr int kMostRailsTold = 31;  // by RailsInUse, with a bit to spare for who moves them
+
 class Face final : public Transport {
  public:
   Face(Rails::State& state, int rail) : s_(state), rail_(rail) {}
@@ -123,7 +125,8 @@ std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const
   std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> all;
   for (const auto& slot : state_->slots) {
     const bool send = slot->use == Use::kSend;
-    if ((!send && slot->use != Use::kRecv) || slot->rail < 0 || slot->acked) continue;
+    if ((!send && slot->use != Use::kRecv) || slot->acked) continue;
+    if (slot->rail < 0 || slot->rail >= kMostRailsTold) continue;
     RailsInUse& of = all[{static_cast<std::uint32_t>(slot->t.id >> 32), slot->t.peer, slot->home}];
     (send ? of.sends : of.recvs) |= 1u << slot->rail;
   }

@@ -1,6 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // `auto` runs the same algorithm on all ranks, whatever each of them has called and kept before.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -86,9 +87,8 @@ TEST(SameChoice, ADeclaredRateIsThatOfAllRanks) {
         const World world(std::move(jobs[r]), where[r], options);
         ADD_FAILURE() << "no error";
       } catch (const Error& e) {
-        EXPECT_NE(std::string(e.what()).find("rate of a rail is 10 Gb/s on rank 0 and 0 on rank 1"),
-                  std::string::npos)
-            << e.what();
+        EXPECT_THAT(e.what(), ::testing::HasSubstr("rate of a rail in Gb/s (0: none) is 10 on rank 0 "
+                                                   "and 0 on rank 1; WEFT_RAIL_GBPS"));
       }
     });
   for (auto& t : threads) t.join();
