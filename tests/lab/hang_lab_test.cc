@@ -38,10 +38,11 @@ class HangInTheLab : public ::testing::Test {
     host_ = 1 + static_cast<int>(random_() % 2);
   }
 
-  // ports: of the switches, with the rail's end at a host: "h2-r1"; cut: what `ip link` sets there.
-  // Returns what the job said.
+  // ports: of the switches, with the rail's end at a host: "h2-r1"; cut: what is done to each, a
+  // command of the switches' namespace. Returns what the job said.
   Output job_with_cut(int per_host, int rails, const std::string& environment,
-                      const std::vector<std::string>& ports, const std::string& cut = "down") {
+                      const std::vector<std::string>& ports,
+                      const std::string& cut = "ip link set {} down") {
     const std::string lab = fmt::format("hang{}", getpid());
     const int ranks = 2 * per_host;
     Output job;
@@ -66,8 +67,9 @@ class HangInTheLab : public ::testing::Test {
     EXPECT_TRUE(runs) << "the job does not run";
     std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 1000));
     for (const std::string& port : ports) {
-      const Output set = run(fmt::format("ip -n weft-{}-sw link set {} {}", lab, port, cut));
-      EXPECT_EQ(set.exit_code, 0) << set.text;
+      const Output done = run(fmt::format("ip netns exec weft-{}-sw ", lab) +
+                              fmt::format(fmt::runtime(cut), port) + " 2>&1");
+      EXPECT_EQ(done.exit_code, 0) << done.text;
     }
     running.join();
     return job;
@@ -94,11 +96,12 @@ TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
       << "host " << host_ << ", rail " << rail;
 }
 
-// One rank per host, whose large messages go over both rails. Only long frames are lost, so that
-// the rail is not taken out: what failover asks with is short.
+// One rank per host, whose large messages go over both rails. Only long frames are lost (tbf drops
+// what is longer than its burst), so that the rail is not taken out: what failover asks with is short.
 TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs) {
   const Output job =
-      job_with_cut(1, 2, "WEFT_FAILOVER=1", {fmt::format("h{}-r1", host_)}, "mtu 600");
+      job_with_cut(1, 2, "WEFT_FAILOVER=1", {fmt::format("h{}-r1", host_)},
+                   "tc qdisc replace dev {} root tbf rate 400mbit burst 700 limit 1m");
   EXPECT_NE(job.exit_code, 0) << job.text;
   EXPECT_THAT(job.text,
               ContainsRegex("[^0-9a-z]rail 1 .rail1. between hosts h[12] and h[12] moves no bytes: "
