@@ -38,11 +38,11 @@ class HangInTheLab : public ::testing::Test {
     host_ = 1 + static_cast<int>(random_() % 2);
   }
 
-  // ports: of the switches, with the rail's end at a host: "h2-r1"; cut: what is done to each, a
-  // command of the switches' namespace. Returns what the job said.
+  // ports: of the switches, with the rail's end at a host: "h2-r1"; cut: what is done to each, in
+  // the switches' namespace. Returns what the job said.
   Output job_with_cut(int per_host, int rails, const std::string& environment,
                       const std::vector<std::string>& ports,
-                      const std::string& cut = "ip link set {} down") {
+                      const std::string& cut = "ip -n {} link set {} down") {
     const std::string lab = fmt::format("hang{}", getpid());
     const int ranks = 2 * per_host;
     Output job;
@@ -62,13 +62,16 @@ class HangInTheLab : public ::testing::Test {
       for (const auto& one : jobs)
         for (const auto& rank : one["ranks"])
           runs = runs || (one["size"] == ranks && rank["host"] != "" && rank["begun"] > 200 &&
-                          rank["links"].size() == static_cast<std::size_t>(rails) + 1);
+                          rank["links"].size() == static_cast<std::size_t>(rails) + 1 &&
+                          // and no job of another test
+                          run(fmt::format("ip netns identify {}", rank["pid"].get<int>()))
+                              .text.starts_with(fmt::format("weft-{}-", lab)));
     }
     EXPECT_TRUE(runs) << "the job does not run";
     std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 1000));
     for (const std::string& port : ports) {
-      const Output done = run(fmt::format("ip netns exec weft-{}-sw ", lab) +
-                              fmt::format(fmt::runtime(cut), port) + " 2>&1");
+      const Output done =
+          run(fmt::format(fmt::runtime(cut), fmt::format("weft-{}-sw", lab), port) + " 2>&1");
       EXPECT_EQ(done.exit_code, 0) << done.text;
     }
     running.join();
@@ -101,7 +104,7 @@ TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
 TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs) {
   const Output job =
       job_with_cut(1, 2, "WEFT_FAILOVER=1", {fmt::format("h{}-r1", host_)},
-                   "tc qdisc replace dev {} root tbf rate 400mbit burst 700 limit 1m");
+                   "tc -n {} qdisc replace dev {} root tbf rate 400mbit burst 700 limit 1m");
   EXPECT_NE(job.exit_code, 0) << job.text;
   EXPECT_THAT(job.text,
               ContainsRegex("[^0-9a-z]rail 1 .rail1. between hosts h[12] and h[12] moves no bytes: "
