@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 // How long an error of a transport waits for the control plane to name the rank to blame.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
 
-// So many operations are kept as they were set up; and calls of more bytes look for one with scratch.
+// So many operations are kept as they were set up; calls of more bytes look for one with scratch.
 constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 // How long a failure of ranks that are all alive takes to reach them.
@@ -68,7 +68,8 @@ Operation* Core::take() {
 Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
   if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();
   // Those used last; a burst of asynchronous calls leaves any number behind.
-  const std::span recent = std::span(free_operations).last(std::min(kKeptSetUp, free_operations.size()));
+  const std::span recent =
+      std::span(free_operations).last(std::min(kKeptSetUp, free_operations.size()));
   auto best = std::ranges::find_if(recent, [&](auto* op) { return op->run.bound_to(plan); });
   if (best == recent.end() && bytes <= kLittleScratch && pool.size() < kKeptSetUp) {
     add_operation();

@@ -137,9 +137,9 @@ class Judge {
   }
 
   void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
-    diagnosis_.edges.push_back(fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer,
-                                           words::full_title(op),
-                                           fmt::join(words::link_names(t, p, outstanding(p)), ", ")));
+    diagnosis_.edges.push_back(
+        fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, words::full_title(op),
+                    fmt::join(words::link_names(t, p, outstanding(p)), ", ")));
   }
 
   void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {

@@ -87,7 +87,7 @@ class Seeker {
       return;
     }
     const bool numbers = std::exchange(numbers_first_, false);
-    for (Endpoint& e : resolve(numbers ? only(true) : only(false), spec_.ports, lookup_problem_)) {
+    for (Endpoint& e : resolve(only(numbers), spec_.ports, lookup_problem_)) {
       auto [at, inserted] = attempts_.try_emplace(e.text);
       if (inserted) at->second.to = std::move(e);
     }
