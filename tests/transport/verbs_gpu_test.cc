@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "transport/conformance_tools.h"
+#include "transport/conformance.h"
 #include "transport/device_fake.h"
 #include "transport/verbs.h"
 #include "verbs_devices.h"

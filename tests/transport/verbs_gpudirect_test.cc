@@ -11,7 +11,7 @@
 
 #include "support/device_ranks.h"
 #include "support/ranks.h"
-#include "transport/conformance_tools.h"
+#include "transport/conformance.h"
 #include "transport/device_fake.h"
 #include "transport/device_region.h"
 #include "transport/verbs.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/conformance_tools.h"
+#include "transport/conformance.h"
 #include "transport/verbs.h"
 #include "verbs_devices.h"
 

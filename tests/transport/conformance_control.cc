@@ -1,7 +1,5 @@
 // The part of the conformance suite that is not about bytes: giving transfers up, dead peers, odd
-// spans, boards, sleeping. Included by conformance.h.
-#pragma once
-
+// spans, boards, sleeping.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -11,8 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "transport/conformance_heads.h"
-#include "transport/conformance_tools.h"
+#include "transport/conformance.h"
 
 namespace weft::testing {
 

@@ -1,20 +1,14 @@
 // The part of the conformance suite about heads: what travels beside the bytes of a message, and
-// ends a receive that expects something else. Included by conformance.h.
-#pragma once
-
+// ends a receive that expects something else.
 #include <gtest/gtest.h>
 
 #include <deque>
 
-#include "transport/conformance_tools.h"
+#include "transport/conformance.h"
 
 namespace weft::testing {
 
-inline Head head(std::uint64_t sign) { return {sign, {sign + 1, sign + 2, sign + 3, sign + 4}}; }
-
-inline bool same(const Head& a, const Head& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-
-inline constexpr std::size_t kHeadSizes[] = {0, 8, 40, 48, 256, 257, 5000, 70000, 1u << 20};
+constexpr std::size_t kHeadSizes[] = {0, 8, 40, 48, 256, 257, 5000, 70000, 1u << 20};
 
 TEST_P(Conformance, HeadsThatAgreeChangeNothing) {
   Net net = make(2);
