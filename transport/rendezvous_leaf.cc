@@ -59,9 +59,10 @@ class Seeker {
  private:
   RootLink find() {
     for (;;) {
-      const auto now = Clock::now();
+      auto now = Clock::now();
       if (now >= deadline_) throw Error(why_not());
       look_up(now);
+      now = Clock::now();  // a resolver may take long
       start_attempts(now);
       if (Attempt* a = wait(now)) {
         RootLink link{std::move(a->channel), root_, heartbeat_period(spec_.timeout)};

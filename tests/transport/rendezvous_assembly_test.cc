@@ -7,22 +7,27 @@
 #include <netdb.h>
 #include <sys/resource.h>
 
+#include <atomic>
+
 #include "tests/transport/rendezvous_helpers.h"
 #include "transport/job_assembly.h"
 #include "transport/job_environment.h"
 #include "transport/wire.h"
 
-// In place of the C library's: a resolver that takes its time for one name, of this host.
-static constexpr char kSlowName[] = "slow.invalid";
+// In place of the C library's: a resolver that takes its time for two names of this host, of which
+// it does not know one when it is asked first.
+static constexpr char kSlowName[] = "slow.invalid", kLateName[] = "late.invalid";
 static constexpr std::chrono::milliseconds kSlowAnswer{5500};
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   using Real = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
   static const Real real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "getaddrinfo"));
-  if (name == nullptr || std::string_view(name) != kSlowName ||
-      (hints && (hints->ai_flags & AI_NUMERICHOST)))
+  const std::string_view asked = name ? name : "";
+  if ((asked != kSlowName && asked != kLateName) || (hints && (hints->ai_flags & AI_NUMERICHOST)))
     return real(name, service, hints, found);
   std::this_thread::sleep_for(kSlowAnswer);
+  static std::atomic<bool> asked_before = false;
+  if (asked == kLateName && !asked_before.exchange(true)) return EAI_AGAIN;
   return real("127.0.0.1", service, hints, found);
 }
 
@@ -302,6 +307,13 @@ TEST(Places, NamesAreLookedUpBesideAMuteServer) {
 TEST(Places, ASlowResolverIsNotAskedAgainWhileItsAnswerIsOfUse) {
   Specs setup(2, 10s);
   setup[1].address = kSlowName;
+  auto outcomes = connect_all(setup.specs);
+  expect_whole(outcomes);
+}
+
+TEST(Places, ASlowResolverThatDoesNotKnowANameYetIsAskedAgain) {
+  Specs setup(2, 15s);
+  setup[1].address = kLateName;
   auto outcomes = connect_all(setup.specs);
   expect_whole(outcomes);
 }
