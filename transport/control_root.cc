@@ -158,7 +158,13 @@ class Root : public Plane {
     while (understood && (got = c.receive(frame)) == Channel::Got::kFrame) {
       understood = handle(r, frame);
     }
-    if (c.heard()) p.heard = now;
+    if (c.heard()) {
+      p.heard = now;
+      if (gathering_ && !p.complete && c.partial()) {  // its part is coming: little else is long
+        p.begun = true;
+        last_part_ = now;
+      }
+    }
     if (understood && got != Channel::Got::kEnd) return;
     const std::string why = understood ? c.why() : "unexpected frame";
     c.close();

@@ -197,6 +197,31 @@ TEST(Late, AnAnswerThatIsJustComingIsWaitedFor) {
   leaf->leave();
 }
 
+TEST(Late, APartThatIsJustComingIsWaitedFor) {
+  Specs setup(2);
+  setup[0].timeout = 1s;
+  Outcome root;
+  std::thread connecting([&] { root.job = connect(setup[0]); });
+  RootLink link = assemble_leaf(setup[1]);
+  connecting.join();
+  std::thread waits([&] {
+    try {
+      EXPECT_EQ(root.job->all_gather("mine"), (std::vector<std::string>{"mine", "yours"}));
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  });
+  const std::string part =
+      wire::encode_frame(wire::Type::kGather, wire::encode(wire::Numbered{1, "yours"}));
+  for (const char byte : part) {
+    (void)::send(link.channel.fd(), &byte, 1, MSG_NOSIGNAL);
+    std::this_thread::sleep_for(100ms);
+  }
+  waits.join();
+  link.channel.send(wire::Type::kLeave, {});
+  root.job->leave();
+}
+
 TEST(Missing, RanksAreNamedOnEveryRankThatArrived) {
   Specs setup(6, 1s);
   auto outcomes = connect_all({setup[0], setup[1], setup[2], setup[4]});
