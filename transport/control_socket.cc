@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -64,6 +65,8 @@ bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address == "127.0.0.1";
 }
 
+constexpr int kListenQueue = 4096;
+
 void set_option(int fd, int level, int name, int value) noexcept {
   (void)setsockopt(fd, level, name, &value, sizeof value);
 }
@@ -97,7 +100,7 @@ Fd try_listen(bool loopback, bool six, std::uint16_t port, int& error) {
     bytes = sizeof address;
   }
   if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), bytes) != 0 ||
-      ::listen(fd.get(), 4096) != 0) {
+      ::listen(fd.get(), kListenQueue) != 0) {
     error = errno;
     fd.reset();
   }
@@ -197,6 +200,15 @@ Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports)
       "rank 0 cannot listen on port{} {} of \"{}\": {}; end the program that uses it, or choose "
       "another port (WEFT_ROOT or MASTER_PORT)",
       ports.size() == 1 ? "" : "s", fmt::join(ports, ", "), addresses, std::strerror(error)));
+}
+
+int listen_queue() noexcept {
+  int most = 128;  // where the kernel does not tell: its default for long
+  if (std::FILE* file = std::fopen("/proc/sys/net/core/somaxconn", "re")) {
+    if (std::fscanf(file, "%d", &most) != 1) most = 128;
+    std::fclose(file);
+  }
+  return std::min(most, kListenQueue);
 }
 
 std::uint16_t port_of(int fd) {

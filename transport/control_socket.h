@@ -65,6 +65,9 @@ std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std:
 // on every device otherwise. Throws Error naming the ports.
 Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports);
 std::uint16_t port_of(int fd);
+// How many connections that nobody has accepted yet a listener keeps on this host. Who comes then
+// hears nothing, as from a host that is gone.
+int listen_queue() noexcept;
 
 // The numeric address of this end of a connection; empty when there is none.
 std::string local_address(int fd);

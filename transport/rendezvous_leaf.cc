@@ -293,8 +293,7 @@ class Seeker {
 
   // A kernel answers, whatever its programs do: at once, where its queue has room for all ranks.
   std::chrono::milliseconds answer_time() const {
-    constexpr int kQueue = 4096;  // see listen_on()
-    return std::min<std::chrono::milliseconds>(spec_.timeout / 2, spec_.size <= kQueue ? 5s : 24h);
+    return std::min<std::chrono::milliseconds>(spec_.timeout / 2, spec_.size <= queue_ ? 5s : 24h);
   }
 
   static constexpr auto kPatience = 1000ms;
@@ -303,6 +302,7 @@ class Seeker {
 
   const JobSpec& spec_;
   const bool once_;
+  const int queue_ = listen_queue();  // of other hosts, too, as they are of one cluster
   const Clock::time_point deadline_;
   Clock::time_point start_deadline_{};
   Clock::time_point look_up_next_{};
