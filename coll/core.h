@@ -328,11 +328,14 @@ struct Core : std::enable_shared_from_this<Core> {
   // Until nobody of the job needs what this rank has sent any more; then meet(), which returns when
   // all are here: until then peers get answers.
   void settle_rails(const Job& of, const std::function<void()>& meet);
+  // While meet() waits for the others on the control plane, peers get answers.
+  void answer_while(const std::function<void()>& meet);
 
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
   std::unique_ptr<Job> job;  // null once closed
+  std::unique_ptr<Job> answering_job;  // for callers, where there are rails: see answer_while()
   WorldOptions options;
   const int shrunk;  // how often shrink() made another World, until this one
   std::unique_ptr<Topology> topology;

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "coll/core.h"
 #include "coll/rail_contract.h"
@@ -20,6 +22,42 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr int kPolls = 64;  // until rails look at their lanes several times
+
+// Peers get answers while it gathers.
+class AnsweringJob final : public Job {
+ public:
+  explicit AnsweringJob(Core& core) : core_(core) {}
+  Rank rank() const override { return job().rank(); }
+  int size() const override { return job().size(); }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    std::vector<std::string> all;
+    core_.answer_while([&] { all = job().all_gather(mine); });
+    return all;
+  }
+  std::vector<std::string> all_to_all(const std::vector<std::string>& mine) override {
+    std::vector<std::string> all;
+    core_.answer_while([&] { all = job().all_to_all(mine); });
+    return all;
+  }
+  bool failed() const noexcept override { return job().failed(); }
+  Status failure() const override { return job().failure(); }
+  void report(const Status& failure) noexcept override { job().report(failure); }
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    return job().silent(age);
+  }
+  std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
+    return job().inquire(limit);
+  }
+  void set_witness(Witness* witness) override { job().set_witness(witness); }
+  void leave() noexcept override { job().leave(); }
+  void abort(const char* reason) noexcept override { job().abort(reason); }
+  std::unique_ptr<Job> shrink() override { return job().shrink(); }
+  std::vector<Rank> former_ranks() const override { return job().former_ranks(); }
+
+ private:
+  Job& job() const { return *core_.job; }
+  Core& core_;
+};
 
 }  // namespace
 
@@ -67,6 +105,7 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   });
   inner.clear();
   for (int r = 0; r < n; ++r) inner.push_back(rails->face(r));
+  answering_job = std::make_unique<AnsweringJob>(*this);
 }
 
 void Core::prove_rails(GroupState& g) {
@@ -142,23 +181,14 @@ void Core::poll_rails() noexcept {
   for (int i = 0; i < kPolls; ++i) rails->poll();
 }
 
-// What this rank sent last may have been lost with a rail, and only this rank can send it again. A
-// receiver says what it has at the latest when it comes here itself; that may be lost, too, and only
-// this rank can say so again. So it polls until all are here.
-void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
-  if (!rails) return meet();
-  const auto until = Clock::now() + options.timeout / 2;
-  {
-    const std::lock_guard lock(mutex);
-    rails->settle();
-  }
-  std::atomic<bool> settled = false, met = false;
+void Core::answer_while(const std::function<void()>& meet) {
+  if (!rails || served) return meet();
+  std::atomic<bool> met = false;
   std::thread polling = thread_without_signals([&] {
     while (!met) {
       {
         const std::lock_guard lock(mutex);
-        poll_rails();
-        settled = rails->settled();
+        if (waiters == 0) poll_rails();
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -167,8 +197,6 @@ void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
     met = true;
     polling.join();
   };
-  while (!settled && !of.failed() && Clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
   try {
     meet();
   } catch (...) {
@@ -176,6 +204,27 @@ void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
     throw;
   }
   end();
+}
+
+// What this rank sent last may have been lost with a rail, and only this rank can send it again. A
+// receiver says what it has at the latest when it comes here itself; that may be lost, too, and only
+// this rank can say so again. So it polls until all are here.
+void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
+  if (!rails) return meet();
+  const auto until = Clock::now() + options.timeout / 2;
+  const auto settled = [&] {
+    const std::lock_guard lock(mutex);
+    return rails->settled();
+  };
+  {
+    const std::lock_guard lock(mutex);
+    rails->settle();
+  }
+  answer_while([&] {
+    while (!settled() && !of.failed() && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    meet();
+  });
 }
 
 }  // namespace weft

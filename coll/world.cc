@@ -321,7 +321,7 @@ const Topology& World::topology() const { return *core().topology; }
 Metrics World::metrics() const { return core().watch->metrics(); }
 bool World::failover() const { return core().rails != nullptr; }
 std::vector<CounterSnapshot> World::rail_counters() const { return core().watch->ports().read(); }
-Job& World::job() { return *core().job; }
+Job& World::job() { return core().rails ? *core().answering_job : *core().job; }
 void World::abort(const char* reason) noexcept {
   if (core_->job) core_->job->abort(reason);
 }

@@ -56,6 +56,7 @@ int rank_main(const std::string& then) try {
   }
   exchange(2);
   if (all.rank() == 1 && then == "compute") sleep(12);
+  if (then == "gather") (void)world->job().all_gather("figures");
   if (all.rank() == 0) std::printf("rank 0 is through\n");
   return 0;
 } catch (const std::exception& e) {
@@ -87,6 +88,11 @@ class RailReceipt : public ::testing::Test {
 };
 
 TEST_F(RailReceipt, LostWhileTheReceiverEndsItsWorld) { expect_well(run_lab("", "leave")); }
+
+// As weft perf does after each size.
+TEST_F(RailReceipt, LostWhileTheReceiverGathersOnTheControlPlane) {
+  expect_well(run_lab("", "gather"));
+}
 
 TEST_F(RailReceipt, LostWhileTheReceiverComputesBesideAProgressThread) {
   expect_well(run_lab("WEFT_PROGRESS_THREAD=1", "compute"));
