@@ -280,33 +280,41 @@ class Leaf : public Plane {
     std::string problems;
     for (Rank r = 1; r < rank_; ++r) {
       if (r == dead) continue;
+      std::string mask;
+      RootLink link;
       try {
-        std::string mask;
-        RootLink link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
-        std::vector<Rank> survivors;
-        const JobSpec spec = shrunk_spec(mask, survivors);
-        link.who = renumber(link.who, 0);
-        door_.reset();
-        return {std::make_unique<Leaf>(spec, std::move(link)), std::move(survivors)};
+        link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
       } catch (const Error& e) {
         problems += fmt::format("; rank {}: {}", r, e.what());
+        continue;
       }
+      std::vector<Rank> survivors;
+      const JobSpec spec = spec_of_most(mask, r, survivors);
+      link.who = renumber(link.who, 0);
+      door_.reset();
+      return {std::make_unique<Leaf>(spec, std::move(link)), std::move(survivors)};
     }
     log().info("weft: rank {} takes over from rank 0{}", rank_, problems);
     std::string mask;
     std::vector<Member> all = assemble_survivors(spec_, std::move(door_), dead, doors_, mask);
     std::vector<Rank> survivors;
-    const JobSpec spec = shrunk_spec(mask, survivors);
-    if (2 * survivors.size() < static_cast<std::size_t>(size_))
-      throw Error(fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
-                              "have gone on without these",
-                              survivors.size(), size_, rank_));
+    const JobSpec spec = spec_of_most(mask, rank_, survivors);
     std::vector<Member> members(1);
     for (std::size_t i = 1; i < survivors.size(); ++i) {
       members.push_back(std::move(all[static_cast<std::size_t>(survivors[i])]));
       members.back().who = renumber(members.back().who, static_cast<Rank>(i));
     }
     return {make_root_plane(spec, std::move(members)), std::move(survivors)};
+  }
+
+  // Throws Error where those that came to the heir are too few: on all of them.
+  JobSpec spec_of_most(std::string_view mask, Rank heir, std::vector<Rank>& survivors) const {
+    JobSpec spec = shrunk_spec(mask, survivors);
+    if (2 * survivors.size() < static_cast<std::size_t>(size_))
+      throw Error(fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
+                              "have gone on without these",
+                              survivors.size(), size_, heir));
+    return spec;
   }
 
   Channel root_;

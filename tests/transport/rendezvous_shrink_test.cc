@@ -50,6 +50,19 @@ TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
   leave_all(jobs);
 }
 
+TEST(ShrinkOverSockets, TooFewRanksWithoutRankZeroAreAllToldSo) {
+  auto jobs = connect_all(Specs(5).specs);
+  on_each(jobs, [](Job& job) { (void)job.all_gather("here"); });
+  for (const std::size_t r : {0, 1, 4}) jobs[r].job.reset();
+  std::vector<std::thread> threads;
+  for (const std::size_t r : {2, 3})
+    threads.emplace_back([&, r] {
+      eventually([&] { return jobs[r].job->failed(); });
+      EXPECT_THAT(shrink_error(*jobs[r].job), HasSubstr("only 2 of 5 ranks came to rank 2")) << r;
+    });
+  for (std::thread& t : threads) t.join();
+}
+
 // Of this host, as other hosts know it; empty where it has none.
 std::string outer_address() {
   std::string found;
