@@ -34,6 +34,7 @@ namespace fs = std::filesystem;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 using weft::Output;
 using weft::run;
@@ -164,6 +165,10 @@ TEST_F(Netlab, RefusesWhatMakesNoSense) {
   EXPECT_EQ(run(kNetlab + "--rails 2 --rate 1gbit,2gbit,3gbit -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--use nosuchlab -- true").exit_code, 4);
   EXPECT_EQ(run(kNetlab + "--counters /no/such/folder/x.json -- true").exit_code, 4);
+  const Output named = run(kNetlab + "--name My-lab -- true");
+  EXPECT_EQ(named.exit_code, 4);
+  EXPECT_THAT(named.text, HasSubstr("a lab called 'My-lab': use letters a-z"));
+  EXPECT_THAT(named.text, Not(HasSubstr("--lab"))) << "an option that it does not have";
   const std::string digits(50000, '4');
   for (const std::string& bad : {std::string("fast"), std::string("400"), std::string("-1mbit"),
                                  std::string("0mbit"), std::string("infbit"), digits + "mbit"}) {
