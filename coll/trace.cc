@@ -152,6 +152,7 @@ void Trace::align(Job& job) {
       at = std::from_chars(at, end, value).ptr;
       if (at != end) ++at;
     }
+    if (job_ == 0) job_ = root[0];
     // Rank 0 entered this round before this rank left it; and left the one before after this rank
     // had entered that.
     offset_high_ = std::min(offset_high_, static_cast<std::int64_t>(out - root[0]));
@@ -245,9 +246,9 @@ void Trace::write(std::FILE* file) const {
   const double uncertain = known ? static_cast<double>(offset_high_ - offset_low_) / 2e3 : -1;
   fmt::print(file,
              "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{{\"schema\":\"weft.trace/1\","
-             "\"rank\":{},\"clock_ahead_us\":{:.3f},\"clock_uncertain_us\":{:.3f},"
+             "\"rank\":{},\"job\":{},\"clock_ahead_us\":{:.3f},\"clock_uncertain_us\":{:.3f},"
              "\"dropped\":{}}}}}\n",
-             rank_, offset, uncertain, dropped_);
+             rank_, job_, offset, uncertain, dropped_);
 }
 
 namespace {

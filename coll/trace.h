@@ -68,6 +68,7 @@ class Trace {
   std::unordered_map<std::uint32_t, std::uint64_t> number_of_;
   std::uint64_t dropped_ = 0;
   std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
+  std::uint64_t job_ = 0;  // rank 0's clock at the first alignment: the same on all ranks of a job
 };
 
 // "trace.json" of rank 3: "trace.rank3.json"

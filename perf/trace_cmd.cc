@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -54,28 +55,39 @@ std::int64_t integer(const json& about, const char* key, std::int64_t most,
   return value;
 }
 
-// Its events and what it is about, into all; throws json::exception where a field is not as a trace
-// has it. `unknown`: the ranks whose clock is.
-void merge_one(const std::string& path, json& all, std::set<int>& ranks, std::set<int>& unknown,
-               double& first, double& uncertain) {
+struct Merged {
+  json events = json::array();
+  std::set<int> ranks, unknown;  // the latter: whose clock is
+  double first = std::numeric_limits<double>::max(), uncertain = 0;
+  std::map<std::int64_t, std::string> jobs;  // a file of each
+};
+
+// Its events and what it is about; throws json::exception where a field is not as a trace has it.
+void merge_one(const std::string& path, Merged& all) {
   json trace = read_trace(path);
   const json& about = trace["otherData"];
   const auto rank = static_cast<int>(
       integer(about, "rank", std::numeric_limits<int>::max(), path));
-  if (!ranks.insert(rank).second)
+  if (!all.ranks.insert(rank).second)
     throw Error(
         fmt::format("{} is another trace of rank {}: give one file of each rank of one "
                     "job",
                     path, rank));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  // A rank that was killed writes no trace: its file is that of the job before.
+  if (about.contains("job")) all.jobs.emplace(integer(about, "job", kMost, path), path);
+  if (all.jobs.size() > 1)
+    throw Error(
+        fmt::format("{} and {} are traces of two jobs: give one file of each rank of one job",
+                    all.jobs.begin()->second, all.jobs.rbegin()->second));
   const double ahead = about.value("clock_ahead_us", 0.0);
   const double unsure = about.value("clock_uncertain_us", -1.0);
   if (unsure < 0) {
-    unknown.insert(rank);
+    all.unknown.insert(rank);
     std::fprintf(stderr, "weft trace: the clock of rank %d is not known: its times are its own\n",
                  rank);
   }
-  uncertain = std::max(uncertain, unsure);
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  all.uncertain = std::max(all.uncertain, unsure);
   const auto dropped = about.contains("dropped") ? integer(about, "dropped", kMost, path) : 0;
   if (dropped > 0)
     fmt::print(stderr, "weft trace: rank {} left out its last {} events\n", rank, dropped);
@@ -83,40 +95,40 @@ void merge_one(const std::string& path, json& all, std::set<int>& ranks, std::se
     if (event.contains("ts")) {
       const double ts = event["ts"].get<double>() - ahead;
       event["ts"] = ts;
-      first = std::min(first, ts);
+      all.first = std::min(all.first, ts);
     }
-    all.push_back(std::move(event));
+    all.events.push_back(std::move(event));
   }
 }
 
 void merge(const std::vector<std::string>& paths, const std::string& to) {
-  json all = json::array();
-  std::set<int> ranks, unknown;
-  double first = std::numeric_limits<double>::max(), uncertain = 0;
+  Merged all;
   for (const std::string& path : paths) {
     try {
-      merge_one(path, all, ranks, unknown, first, uncertain);
+      merge_one(path, all);
     } catch (const json::exception& e) {
       throw Error(fmt::format("{} is a damaged trace: {}", path, e.what()));
     }
   }
   // Times from 0: microseconds since boot are hard to read.
-  for (json& event : all)
-    if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - first;
+  for (json& event : all.events)
+    if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - all.first;
   const json merged = {
-      {"traceEvents", std::move(all)},
+      {"traceEvents", std::move(all.events)},
       {"displayTimeUnit", "ns"},
       {"otherData",
        {{"schema", "weft.trace/1"},
-        {"ranks", ranks},
-        {"clock_uncertain_us", unknown.empty() ? uncertain : -1.0}}}};  // -1: as in one trace
+        {"ranks", all.ranks},
+        {"clock_uncertain_us", all.unknown.empty() ? all.uncertain : -1.0}}}};  // -1: as in one trace
   std::ofstream file(to);
   file << merged.dump() << '\n';
   file.close();
   if (!file) throw Error(fmt::format("cannot write {}", to));
-  fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(), ranks.size(),
-             unknown.empty() ? fmt::format("clocks agree within {:.0f} us", uncertain)
-                             : fmt::format("the clocks of {} are not known", unknown.size()));
+  fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(),
+             all.ranks.size(),
+             all.unknown.empty()
+                 ? fmt::format("clocks agree within {:.0f} us", all.uncertain)
+                 : fmt::format("the clocks of {} are not known", all.unknown.size()));
 }
 
 struct TraceArguments {

@@ -179,6 +179,23 @@ TEST_F(Observed, MergingNamesTheDamagedFile) {
   }
 }
 
+// As where a rank of this job was killed, and its file of the job before is still there.
+TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
+  for (const char* const name : {"a.json", "b.json"})
+    ASSERT_EQ(run(fmt::format("WEFT_TRACE={} {} perf barrier -n 2 -i 1", file(name), WEFT_BINARY))
+                  .exit_code, 0);
+  const auto merge = [&](const char* one, const char* other) {
+    return run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY, file(one), file(other),
+                           file("y.json")));
+  };
+  const Output mixed = merge("a.rank0.json", "b.rank1.json");
+  EXPECT_EQ(mixed.exit_code, 4) << mixed.text;
+  EXPECT_THAT(mixed.text, HasSubstr(file("a.rank0.json") + " and " + file("b.rank1.json") +
+                                    " are traces of two jobs"));
+  EXPECT_FALSE(fs::exists(file("y.json")));
+  EXPECT_EQ(merge("b.rank0.json", "b.rank1.json").exit_code, 0);
+}
+
 // As of a job that failed before it ended: nothing says that these clocks agree.
 TEST_F(Observed, MergingSaysWhoseClockIsNotKnown) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
