@@ -297,7 +297,9 @@ void write_whole(const std::string& path, const std::string& text) {
   file.close();
   error.clear();
   if (file && replaces) std::filesystem::rename(fresh, path, error);
-  if (!file || error) log().error("weft: cannot write {}", path);
+  if (file && !error) return;
+  log().error("weft: cannot write {}", path);
+  if (replaces) std::filesystem::remove(fresh, error);
 }
 
 }  // namespace

@@ -234,6 +234,22 @@ TEST_F(Observed, PrometheusText) {
   EXPECT_THAT(text, ContainsRegex("weft_pick_measured_us.*collective=\"all_reduce\""));
 }
 
+// The metrics before stay, and no piece of the new ones beside them.
+TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
+  const std::string disk = file("disk");
+  fs::create_directory(disk);
+  const std::string mounted =
+      fmt::format("unshare -m sh -c 'mount -t tmpfs -o size=4k none {0} || exit 77; "
+                  "head -c 4096 /dev/zero > {0}/m.rank0.prom; ", disk);
+  if (run(mounted + "'").exit_code != 0) GTEST_SKIP() << "missing capability: mounting a small disk";
+  const Output job = run(fmt::format(
+      "{}WEFT_LOG=error WEFT_METRICS={}/m.prom {} perf barrier -n 2 -i 1; ls -s {} | tail -n +2'",
+      mounted, disk, WEFT_BINARY, disk));
+  EXPECT_THAT(job.text, HasSubstr("cannot write " + disk + "/m.rank0.prom"));
+  EXPECT_THAT(job.text, HasSubstr("4 m.rank0.prom"));
+  EXPECT_THAT(job.text, Not(HasSubstr("0 m.rank"))) << "what could not be written";
+}
+
 TEST_F(Observed, TheLogIsSilentUnlessAsked) {
   const std::string command = perf("all_reduce -b 64K -e 64K -i 2");
   EXPECT_THAT(run(command).text, Not(HasSubstr("weft: all_reduce of")));
