@@ -30,7 +30,8 @@ Moment later(const Moment& a, const Moment& b) { return b.us > a.us ? b : a; }
 // Bytes before each chunk, for a message of `bytes`.
 std::vector<double> chunk_offsets(const Schedule& s, double bytes) {
   const auto weight = [&](int c) { return s.weight.empty() ? 1.0 : s.weight[c]; };
-  std::vector<double> sum(s.block.empty() ? 1 : s.nranks, 0);
+  // Of an all_to_all a block is one of n * n.
+  std::vector<double> sum(s.block.empty() ? 1 : std::ranges::max(s.block) + 1, 0);
   const auto group = [&](int c) { return s.block.empty() ? 0 : s.block[c]; };
   for (int c = 0; c < s.nchunks; ++c) sum[group(c)] += weight(c);
   std::vector<double> offset;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <numeric>
+
 #include "tests/coll/schedules.h"
 
 namespace weft {
@@ -127,6 +129,17 @@ TEST(Cost, RanksShareARail) {
   // From the schedule of one rank alone: it counts for all on its rail.
   const Schedule own = find_algorithm(Collective::kAllReduce, "hierarchical")->build(shape);
   EXPECT_NEAR(predict(own, shape, kBytes, 4, 1, m).rail_us, p.rail_us, 1e-6);
+}
+
+TEST(Cost, ChunksThatSayTheirBlocksAreThoseThatNeedNot) {
+  const CostModel m = plain();
+  const Shape shape = uniform(3, 1);
+  Schedule s = find_algorithm(Collective::kAllToAll, "pairwise")->build(shape);
+  ASSERT_TRUE(s.block.empty());
+  const double time_us = predict(s, shape, kBytes, 4, 1, m).time_us;
+  s.block.resize(static_cast<std::size_t>(s.nchunks));
+  std::iota(s.block.begin(), s.block.end(), 0);
+  EXPECT_NEAR(predict(s, shape, kBytes, 4, 1, m).time_us, time_us, 1e-6);
 }
 
 TEST(Cost, UnequalRailsTakeEquallyLong) {
