@@ -73,7 +73,8 @@ Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t b
 // What the bytes alone need, whatever the algorithm: with H > 1 hosts, f bytes per host through all
 // its rails, f = 2 (H-1)/H for all_reduce, (H-1)/H for all_gather and reduce_scatter, 1 for
 // broadcast; of a gather or scatter, what the root's host lacks; inside one host, the same with
-// ranks for hosts and memory for rails. 0 for a barrier.
+// ranks for hosts and memory for rails. Of unequal hosts, what the one needs that takes longest; f
+// of an all_reduce is 1 there, and the mean over all rails 2 (H-1) / rails. 0 for a barrier.
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 

@@ -18,33 +18,35 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
                       const CostModel& model) {
   const int n = shape.nranks;
   if (n < 2 || collective == Collective::kBarrier) return 0;
-  // Of `members` (hosts or ranks), where the blocks of `staying` of the n ranks need not move.
-  const auto share = [&](int members, int staying) {
-    if (collective == Collective::kAllReduce) return 2.0 * (members - 1) / members;
-    if (by_blocks(collective)) return static_cast<double>(n - staying) / n;
-    return 1.0;
-  };
   const auto size = static_cast<double>(bytes);
   if (shape.hosts.size() < 2) {
     // Each rank reads its own block where that lies, all at once.
     if (collective == Collective::kScatter)
       return size / n * std::max(model.host.us_per_byte, (n - 1) * model.memory_us_per_byte);
     const double per_byte = std::max(model.host.us_per_byte, n * model.memory_us_per_byte);
-    return share(n, 1) * size * per_byte;
+    const double share = collective == Collective::kAllReduce || by_blocks(collective)
+                             ? static_cast<double>(n - 1) / n
+                             : 1;
+    return (collective == Collective::kAllReduce ? 2 : 1) * share * size * per_byte;
   }
-  int smallest = n;
-  for (const auto& ranks : shape.hosts)
-    smallest = std::min(smallest, static_cast<int>(ranks.size()));
-  const int rails = model.rails_per_host > 0 ? model.rails_per_host : smallest;
-  // All that a gather or scatter moves passes the root's host, but for the blocks that are there.
-  int staying = smallest;
-  if (collective == Collective::kGather || collective == Collective::kScatter)
-    for (const auto& ranks : shape.hosts)
-      if (std::ranges::count(ranks, shape.root) > 0) staying = static_cast<int>(ranks.size());
-  // A host's ranks have their own blocks in an all_to_all.
-  const double ranks = collective == Collective::kAllToAll ? smallest : 1;
-  return share(static_cast<int>(shape.hosts.size()), staying) * ranks * size *
-         model.rail.us_per_byte / rails;
+  const bool one_end = collective == Collective::kGather || collective == Collective::kScatter;
+  double most = 0, rails = 0;  // of the message through a rail; of all hosts
+  for (const auto& ranks : shape.hosts) {
+    const auto here = static_cast<double>(ranks.size());
+    const double own = model.rails_per_host > 0 ? model.rails_per_host : here;
+    double share = 1;
+    if (by_blocks(collective)) share = (n - here) / n;
+    // From or to the root's host pass the blocks that are not there, at another host its own.
+    if (one_end && std::ranges::count(ranks, shape.root) == 0) share = here / n;
+    // A host's ranks have their own blocks.
+    if (collective == Collective::kAllToAll) share *= here;
+    most = std::max(most, share / own);
+    rails += own;
+  }
+  // No host sends or receives less than the message, and all together 2 (H - 1) of them.
+  if (collective == Collective::kAllReduce)
+    most = std::max(most, 2.0 * static_cast<double>(shape.hosts.size() - 1) / rails);
+  return most * size * model.rail.us_per_byte;
 }
 
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,

@@ -117,7 +117,9 @@ SimJob job_of(const SimFlags& flags) {
   // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
   const Collective as = job.collective == Collective::kScatter ? Collective::kGather
                                                                : job.collective;
-  job.bound_us = lower_bound_us(as, job.shape, job.bytes, job.model);
+  CostModel own_ports = job.model;
+  if (flags.slow_rails.empty()) own_ports.rails_per_host = flags.rails;  // 0: a host's ranks
+  job.bound_us = lower_bound_us(as, job.shape, job.bytes, own_ports);
   return job;
 }
 

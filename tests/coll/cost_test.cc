@@ -199,6 +199,15 @@ TEST(Cost, LowerBounds) {
       const double bound = lower_bound_us(c, shape, kBytes, m);
       EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
     }
+  // A host with one rail takes as long as the message, which need not be passed on from there.
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 1}), kBytes, m), unit,
+              1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({2, 2, 2, 1}), kBytes, m), unit,
+              1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 2}), kBytes, m),
+              6 * unit / 11, 1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::uneven({3, 1}), kBytes, m), .75 * unit,
+              1e-6);
   // Inside a host a scatter is what each rank reads, a gather all that the root reads.
   EXPECT_NEAR(lower_bound_us(Collective::kScatter, on_one_host(8), kBytes, m), unit / 8, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kGather, on_one_host(8), kBytes, m), .875 * unit, 1e-6);
