@@ -52,13 +52,16 @@ class PlaneJob : public Job {
     return here() ? plane_->silent(age) : std::vector<Rank>{};
   }
   void leave() noexcept override {
-    if (here()) plane_->leave();
+    if (!here()) return;
+    plane_->await_abort();
+    plane_->leave();
   }
   void abort(const char* reason) noexcept override {
     if (here()) plane_->abort(reason);
   }
   std::unique_ptr<Job> shrink() override {
     if (!here()) forked().check();
+    plane_->await_abort();
     Plane::Shrunk shrunk = plane_->shrink();
     return make_job(std::move(shrunk.plane), std::move(shrunk.survivors));
   }
@@ -142,6 +145,13 @@ void Plane::abort(const char* reason) noexcept {
   ring(wake_);  // the thread tells the others
 }
 
+void Plane::await_abort() noexcept {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread tells it
+  });
+}
+
 void Plane::check_shrink() const {
   if (left_) throw Error(fmt::format("rank {} called shrink after leave()", rank_));
   if (!failed()) throw Error("shrink: nothing has failed, so there is nobody to go on without");
@@ -215,6 +225,7 @@ void Plane::run() {
     if (handed_over_) return;
     if (aborted_.load(std::memory_order_acquire) == 2) {
       aborted_ = 3;
+      changed_.notify_all();
       if (!failed() && !left_)
         tell({Code::kAborted, fmt::format("rank {} aborted: {}", rank_, abort_reason_), rank_});
     }

@@ -40,6 +40,8 @@ class Plane {
   virtual void leave() noexcept = 0;
 
   void abort(const char* reason) noexcept;
+  // What abort() stored is told: before this rank's next word.
+  void await_abort() noexcept;
   // See Job::shrink(). The survivors are ranks of this job; the thread of the new one is not
   // started yet.
   struct Shrunk {

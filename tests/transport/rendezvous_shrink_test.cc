@@ -63,6 +63,32 @@ TEST(ShrinkOverSockets, TooFewRanksWithoutRankZeroAreAllToldSo) {
   for (std::thread& t : threads) t.join();
 }
 
+// abort() returns before its thread has told anybody.
+TEST(ShrinkOverSockets, WhoAbortsMayGoOnOrLeaveAtOnce) {
+  for (const Rank r : {0, 1}) {
+    auto jobs = connect_all(Specs(2).specs);
+    Job& aborts = *jobs[static_cast<std::size_t>(r)].job;
+    Job& other = *jobs[static_cast<std::size_t>(1 - r)].job;
+    std::thread hears([&] {
+      if (eventually([&] { return other.failed(); })) EXPECT_EQ(other.shrink()->size(), 2);
+    });
+    aborts.abort("enough");
+    try {
+      EXPECT_EQ(aborts.shrink()->size(), 2);
+    } catch (const Error& e) {
+      ADD_FAILURE() << "rank " << r << ": " << e.what();
+    }
+    hears.join();
+    leave_all(jobs);
+  }
+  auto jobs = connect_all(Specs(2).specs);
+  jobs[1].job->abort("enough");
+  jobs[1].job->leave();
+  EXPECT_TRUE(eventually([&] { return jobs[0].job->failed(); }));
+  EXPECT_EQ(jobs[0].job->failure().code(), Code::kAborted);
+  leave_all(jobs);
+}
+
 // Of this host, as other hosts know it; empty where it has none.
 std::string outer_address() {
   std::string found;
