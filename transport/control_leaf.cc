@@ -147,6 +147,7 @@ class Leaf : public Plane {
   static constexpr auto kLastWords = 500ms;
   static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
   static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
+  static constexpr std::size_t kDoorsAtOnce = 64;
 
   void serve_root(Clock::time_point now) {
     root_.flush();
@@ -278,14 +279,22 @@ class Leaf : public Plane {
     root_.close();
     const Rank dead = failure_.code() == Code::kPeerFailed ? failure_.rank() : kNoRank;
     std::string problems;
+    std::vector<bool> mute(1);  // by rank, as far as all were tried at once
     for (Rank r = 1; r < rank_; ++r) {
-      if (r == dead) continue;
+      const auto next = static_cast<std::size_t>(r) + 1;
+      if (r == dead || (next <= mute.size() && mute[next - 1])) continue;
       std::string mask;
       RootLink link;
       try {
         link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
       } catch (const Error& e) {
         problems += fmt::format("; rank {}: {}", r, e.what());
+        // With a host go all its ranks, and none of them answers.
+        if (next < mute.size() || r + 1 == rank_) continue;
+        mute.resize(next);
+        const std::size_t count = std::min(kDoorsAtOnce, static_cast<std::size_t>(rank_) - next);
+        const auto more = mute_doors(spec_, std::span(doors_).subspan(next, count));
+        mute.insert(mute.end(), more.begin(), more.end());
         continue;
       }
       std::vector<Rank> survivors;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,11 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
 bool on_loopback(std::string_view address) noexcept;
 // "address port"; nothing when it cannot be used.
 std::vector<Endpoint> door_endpoints(const std::string& door);
+// Tries all at once. Of each: 0 where somebody listens, else why not, EINPROGRESS where nothing has
+// answered within the limit. nullptr is a place where nobody listens.
+std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::milliseconds limit);
+// Of these doors, where there is no host any more that would answer.
+std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors);
 
 // What connect() did with spec.listen_fd, so that a second job of this process does not reuse it.
 bool listen_fd_taken(int fd) noexcept;

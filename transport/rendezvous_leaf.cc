@@ -26,6 +26,13 @@ using namespace std::chrono_literals;
 // How near to rank 0 an attempt came; the nearest makes the best error message.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
 
+// A kernel answers, whatever its programs do: at once, where its queue has room for all ranks. That
+// of other hosts is as long as this one's, as they are of one cluster.
+std::chrono::milliseconds answer_time(const JobSpec& spec) {
+  return std::min<std::chrono::milliseconds>(spec.timeout / 2,
+                                             spec.size <= listen_queue() ? 5s : 24h);
+}
+
 struct Attempt {
   Endpoint to;
   Channel channel;
@@ -138,7 +145,7 @@ class Seeker {
       const bool out = a.step == Step::kConnecting || a.channel.queued() > 0;
       polled.push_back({a.channel.fd(), static_cast<short>(out ? POLLIN | POLLOUT : POLLIN), 0});
       order.push_back(&a);
-      if (once_ && a.step == Step::kConnecting) wake = std::min(wake, a.begun_at + answer_time());
+      if (once_ && a.step == Step::kConnecting) wake = std::min(wake, a.begun_at + answer_time_);
     }
     if (held_back_) wake = std::min(wake, now + kPatience);
     if (::poll(polled.data(), polled.size(), poll_ms(wake, now)) < 0 && errno != EINTR) {
@@ -148,7 +155,7 @@ class Seeker {
     for (std::size_t i = 0; i < order.size(); ++i) {
       Attempt& a = *order[i];
       if (polled[i].revents != 0 && serve(a, now)) return &a;
-      if (once_ && a.step == Step::kConnecting && now >= a.begun_at + answer_time())
+      if (once_ && a.step == Step::kConnecting && now >= a.begun_at + answer_time_)
         give_up(a, "its host does not answer", now);
     }
     say_hello(now);
@@ -291,18 +298,13 @@ class Seeker {
     }
   }
 
-  // A kernel answers, whatever its programs do: at once, where its queue has room for all ranks.
-  std::chrono::milliseconds answer_time() const {
-    return std::min<std::chrono::milliseconds>(spec_.timeout / 2, spec_.size <= queue_ ? 5s : 24h);
-  }
-
   static constexpr auto kPatience = 1000ms;
   static constexpr auto kTalk = 5000ms;  // rank 0 hears nobody out for longer
   static constexpr auto kGrace = 2000ms;  // for rank 0's last word to get here
 
   const JobSpec& spec_;
   const bool once_;
-  const int queue_ = listen_queue();  // of other hosts, too, as they are of one cluster
+  const std::chrono::milliseconds answer_time_ = answer_time(spec_);
   const Clock::time_point deadline_;
   Clock::time_point start_deadline_{};
   Clock::time_point look_up_next_{};
@@ -362,6 +364,16 @@ std::vector<Endpoint> door_endpoints(const std::string& door) {
   if (port[0] == 0) return {};
   std::string problem;
   return resolve(door.substr(0, space), port, problem);
+}
+
+std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors) {
+  std::vector<std::vector<Endpoint>> at;
+  std::vector<const Endpoint*> tried;
+  for (const std::string& door : doors) at.push_back(door_endpoints(door));
+  for (const auto& of : at) tried.push_back(of.empty() ? nullptr : &of.front());
+  std::vector<bool> mute;
+  for (const int found : knock(tried, answer_time(spec))) mute.push_back(found == EINPROGRESS);
+  return mute;
 }
 
 RootLink assemble_leaf(const JobSpec& spec) { return Seeker(spec).assemble(); }

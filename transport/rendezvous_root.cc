@@ -105,30 +105,16 @@ class Door {
   // Whose door is shut is not waited for. All are tried at once: where a whole part of the network
   // is gone, none of them answers.
   void look_at(const std::vector<std::vector<Endpoint>>& doors) {
-    std::vector<Fd> tried;
-    std::vector<pollfd> polled;
+    std::vector<const Endpoint*> tried;
     std::vector<std::size_t> ranks;
     for (std::size_t r = 0; r < members_.size(); ++r) {
       if (!awaited_[r] || members_[r].channel.open()) continue;
-      int error = doors[r].empty() ? ECONNREFUSED : 0;
-      Fd fd = doors[r].empty() ? Fd() : start_connect(doors[r].front(), error);
-      if (error == ECONNREFUSED) awaited_[r] = false;
-      if (!fd) continue;
-      polled.push_back({fd.get(), POLLOUT, 0});
+      tried.push_back(doors[r].empty() ? nullptr : &doors[r].front());
       ranks.push_back(r);
-      tried.push_back(std::move(fd));
     }
-    const auto until = Clock::now() + kAnswer;
-    for (std::size_t left = ranks.size(); left > 0;) {
-      const auto now = Clock::now();
-      if (now >= until || ::poll(polled.data(), polled.size(), poll_ms(until, now)) == 0) return;
-      for (std::size_t i = 0; i < ranks.size(); ++i) {
-        if (polled[i].fd < 0 || polled[i].revents == 0) continue;
-        if (connect_error(polled[i].fd) == ECONNREFUSED) awaited_[ranks[i]] = false;
-        polled[i].fd = -1;
-        --left;
-      }
-    }
+    const std::vector<int> found = knock(tried, kAnswer);
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      if (found[i] == ECONNREFUSED) awaited_[ranks[i]] = false;
   }
 
   void wait(Clock::time_point now, Clock::time_point until = Clock::time_point::max()) {
@@ -363,6 +349,33 @@ class Door {
 };
 
 }  // namespace
+
+std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::milliseconds limit) {
+  std::vector<int> found(doors.size(), ECONNREFUSED);
+  std::vector<Fd> tried(doors.size());
+  std::vector<pollfd> polled(doors.size(), {-1, POLLOUT, 0});
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < doors.size(); ++i) {
+    if (!doors[i]) continue;
+    tried[i] = start_connect(*doors[i], found[i]);
+    if (!tried[i]) continue;
+    found[i] = EINPROGRESS;
+    polled[i].fd = tried[i].get();
+    ++left;
+  }
+  const auto until = Clock::now() + limit;
+  while (left > 0) {
+    const auto now = Clock::now();
+    if (now >= until || ::poll(polled.data(), polled.size(), poll_ms(until, now)) == 0) break;
+    for (std::size_t i = 0; i < doors.size(); ++i) {
+      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
+      found[i] = connect_error(polled[i].fd);
+      polled[i].fd = -1;
+      --left;
+    }
+  }
+  return found;
+}
 
 std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask) {

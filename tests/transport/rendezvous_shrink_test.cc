@@ -285,6 +285,49 @@ TEST(ShrinkOverSockets, AQueueThatIsFullIsNoHostThatIsGone) {
   EXPECT_EQ(heard, "011");
 }
 
+// The first host is gone with all its ranks: who looks for the heir tries them at once, not each for
+// as long as a host may take to answer.
+TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
+  constexpr int kRanks = 12;
+  const std::vector<std::uint16_t> any{0};
+  const Fd gone = listen_on("127.0.0.1", any);
+  ASSERT_EQ(::listen(gone.get(), 0), 0);  // what does not fit in its queue hears nothing
+  const Stranger first(port_of(gone.get()));
+  const std::string door = "127.0.0.1 " + std::to_string(port_of(gone.get()));
+  Specs setup(kRanks, 3s);
+  Outcome root, heir;
+  std::vector<RootLink> links(kRanks - 2);
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { root.job = connect(setup[0]); });
+  threads.emplace_back([&] { heir.job = connect(setup[kRanks - 1]); });
+  for (std::size_t i = 0; i < links.size(); ++i)
+    threads.emplace_back([&, i] { links[i] = assemble_leaf(setup[static_cast<int>(i) + 1]); });
+  for (std::thread& t : threads) t.join();
+  bool told = false;
+  for (RootLink& link : links) link.channel.send(wire::Type::kDoor, door);
+  ASSERT_TRUE(eventually([&] {
+    wire::Frame frame;
+    while (links[0].channel.receive(frame) == Channel::Got::kFrame)
+      told = told || frame.type == wire::Type::kDoors;
+    return told;
+  }));
+  // The heir is told before rank 0 ends.
+  root.job.reset();
+  ASSERT_TRUE(eventually([&] { return heir.job->failed(); }));
+  std::atomic<bool> left_all{false};
+  std::thread one_by_one([&] {
+    for (int i = 0; i < 3; ++i) {
+      std::string mask;
+      EXPECT_THROW((void)join_survivors(setup[1], door, mask), Error);
+    }
+    left_all = true;
+  });
+  EXPECT_THAT(shrink_error(*heir.job), HasSubstr("only 1 of 12 ranks came"));
+  EXPECT_FALSE(left_all);
+  one_by_one.join();
+  heir.job->leave();
+}
+
 // A switch is gone with all the hosts behind it: nobody answers there, and those that live come to
 // the heir meanwhile.
 TEST(ShrinkOverSockets, ManyRanksThatDoNotAnswerKeepNobodyFromJoining) {
