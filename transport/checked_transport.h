@@ -66,6 +66,8 @@ class CheckedTransport final : public Transport {
   void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
     inner_->forget(tag, mask | own_bit_);
     inner_->forget(tag | own_bit_, mask | own_bit_);
+    for (Peer& p : peers_)
+      std::erase_if(p.crcs, [=](const auto& told) { return (told.first & mask) == tag; });
   }
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return inner_->unclaimed(peer, tag, mask | own_bit_, theirs);

@@ -6,6 +6,7 @@
 
 #include "transport/checked.h"
 #include "transport/conformance.h"
+#include "transport/decorator.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
 #include "transport/sim.h"
@@ -65,6 +66,50 @@ TEST(Checked, WhatStaysCorruptIsNamed) {
   for (const char* part : {"rank 0 to rank 1 over shm", "5000 bytes", "crc32c", "5 times"})
     EXPECT_NE(why.message().find(part), std::string::npos) << why.message();
   net[0].cancel(1);
+}
+
+// As over rails: a message may come before the note about it.
+class NotesLast : public Decorator {
+ public:
+  using Decorator::Decorator;
+  void post(std::span<const Transfer> transfers) noexcept override {
+    for (const Transfer& t : transfers)
+      if (t.kind == Transfer::Kind::kSend && t.bytes == kNoteBytes)
+        held_.push_back(t);
+      else
+        Decorator::post({&t, 1});
+  }
+  std::size_t poll(std::span<Completion> out) noexcept override {
+    for (const Transfer& t : std::exchange(held_, {})) Decorator::post({&t, 1});
+    return Decorator::poll(out);
+  }
+
+ private:
+  static constexpr std::size_t kNoteBytes = 40;
+  std::vector<Transfer> held_;
+};
+
+// ids of communicators come again.
+TEST(Checked, WhatIsForgottenLeavesNoSumForTheNextOfItsTag) {
+  Buffer from(3000), to(3000);
+  int retried = 0;
+  Net net(make_in_threads(2, [&](Job& job, Rank me) {
+    return make_checked_transport(std::make_unique<NotesLast>(make_shm_transport(
+                                      job, one_host(2), std::vector<Rank>{0, 1})),
+                                  me, 2, [&] { ++retried; });
+  }));
+  ASSERT_TRUE(net.connect());
+  from.fill(1);
+  net[0].send(1, 7, from, 5);
+  net.settle();
+  net[0].cancel(5);
+  net[1].transport().forget(7, 0xffff);
+  from.fill(2);
+  net[1].recv(0, 7, to);
+  net[0].send(1, 7, from);
+  ASSERT_TRUE(net.finish());
+  EXPECT_TRUE(has_pattern(to.data(), 3000, 2));
+  EXPECT_EQ(retried, 0);
 }
 
 TEST(Fault, TextIsChecked) {
