@@ -292,7 +292,8 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
     require_whole(all);
     const json manifest = {{"schema", kSchema},    {"step", step},           {"type", kTypeName<T>},
                            {"ranks", comm.size()}, {"pieces", to_json(all)}, {"extra", extra}};
-    const std::string text = manifest.dump(1);
+    // Of what the trainer puts in, the name of a file may hold any bytes.
+    const std::string text = manifest.dump(1, ' ', false, json::error_handler_t::replace);
     write_whole(path + "/manifest.json", text);
     point("manifest");
     write_whole(path + "/commit", hex(crc32c(text.data(), text.size())));

@@ -63,6 +63,12 @@ TEST(Checkpoint, KeepsTheNewestAndWhatTheTrainerPutIn) {
   });
 }
 
+TEST(Checkpoint, AFileThatIsCalledAnythingMayBeNamedInIt) {
+  Folder folder;
+  save<float>(kLayouts[0], folder, 1, {{"source", "caf\xe9.txt"}});
+  EXPECT_EQ(load<float>(kLayouts[0], folder), std::pair(1, std::string()));
+}
+
 TEST(CheckpointErrors, WhatDoesNotFitIsNamed) {
   Folder folder;
   const auto said = [&](const std::function<void(World&)>& body) {
