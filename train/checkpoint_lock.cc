@@ -30,10 +30,13 @@ FolderLock::FolderLock(Communicator comm, const std::string& folder) {
     const std::string path = folder + "/lock";
     std::error_code ignored;  // what cannot be made cannot be opened
     std::filesystem::create_directories(folder, ignored);
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    // Another user's, in a folder of a group: who may read it may lock it, but not sign it.
+    const bool signs = fd_ >= 0 || errno != EACCES;
+    if (!signs) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) {
       const std::string me = this_process();
-      if (ftruncate(fd_, 0) != 0 || pwrite(fd_, me.data(), me.size(), 0) < 0)
+      if (signs && (ftruncate(fd_, 0) != 0 || pwrite(fd_, me.data(), me.size(), 0) < 0))
         log().warn("checkpoint: cannot write {}: {}", path, std::strerror(errno));
     } else if (fd_ >= 0 && errno == EWOULDBLOCK) {
       if (pread(fd_, holder, sizeof holder - 1, 0) <= 0) std::strcpy(holder, "another process");

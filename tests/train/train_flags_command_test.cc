@@ -158,6 +158,21 @@ TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
   }
 }
 
+TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
+  const std::string nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups " WEFT_BINARY " ";
+  if (run(nobody + "--help").exit_code != 0)
+    GTEST_SKIP() << "missing capability: to be another user (root and setpriv)";
+  const testing::TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    const train::FolderLock other(world.world(), folder.path());
+    const Output o = run(nobody + "train -n 1 --model spiral --steps 2 --save " + folder.path());
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr(fmt::format("another job saves there (process {} on host",
+                                              getpid())));
+  });
+}
+
 // As where a folder is not on a file system that all hosts share.
 TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   const testing::TemporaryFolder folder;
