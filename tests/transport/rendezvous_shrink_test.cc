@@ -70,7 +70,9 @@ TEST(ShrinkOverSockets, WhoAbortsMayGoOnOrLeaveAtOnce) {
     Job& aborts = *jobs[static_cast<std::size_t>(r)].job;
     Job& other = *jobs[static_cast<std::size_t>(1 - r)].job;
     std::thread hears([&] {
-      if (eventually([&] { return other.failed(); })) EXPECT_EQ(other.shrink()->size(), 2);
+      if (eventually([&] { return other.failed(); })) {
+        EXPECT_EQ(other.shrink()->size(), 2);
+      }
     });
     aborts.abort("enough");
     try {
