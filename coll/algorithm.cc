@@ -18,8 +18,8 @@ std::vector<Algorithm> families() {
 }  // namespace
 
 std::span<const Algorithm> algorithms() {
-  static const std::vector<Algorithm> all = families();
-  return all;
+  static const auto* const all = new std::vector<Algorithm>(families());  // outlives every static
+  return *all;                                                            // destructor
 }
 
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {

@@ -2,7 +2,9 @@
 // labels: sim
 // ctest: whole
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <utility>
@@ -213,6 +215,27 @@ TEST(Registry, OnlyUniformHostsHaveRails) {
   EXPECT_FALSE(a.applies(testing::uneven({2, 1})));
   EXPECT_TRUE(a.applies(testing::uneven({2, 2})));
   EXPECT_TRUE(a.applies(testing::on_one_host(5)));
+}
+
+// A program may hold its World in a static object, which is made before anything of weft's.
+constexpr int kStillThere = 7, kGone = 8;
+struct Program {
+  ~Program() {
+    if (ends) _exit(find_algorithm(Collective::kAllReduce, "flat") == flat ? kStillThere : kGone);
+  }
+  const Algorithm* flat = nullptr;
+  bool ends = false;
+} program;
+
+TEST(Registry, OutlivesStaticObjects) {
+  program.flat = find_algorithm(Collective::kAllReduce, "flat");
+  ASSERT_NE(program.flat, nullptr);
+  EXPECT_EXIT(
+      {
+        program.ends = true;
+        std::exit(kGone);
+      },
+      ::testing::ExitedWithCode(kStillThere), "");
 }
 
 }  // namespace
