@@ -120,6 +120,7 @@ class Handle {
   friend class Communicator;
   Handle(std::shared_ptr<GroupState> group, Operation* op);
   explicit Handle(Status status);
+  bool unfinished();  // as far as is known
   std::shared_ptr<GroupState> group_;
   Operation* op_ = nullptr;  // while it may be unfinished
   Status status_;

@@ -216,6 +216,15 @@ struct Core : std::enable_shared_from_this<Core> {
   Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0);
   void set_up(const Place& place);
   ~Core();
+  // As new Core(), but what of it is left in a forked child never ends there.
+  template <class... Of>
+  static std::shared_ptr<Core> make(Of&&... of) {
+    return {new Core(std::forward<Of>(of)...), &Core::end};
+  }
+  static void end(Core* core) noexcept;
+  // Whether this is a child of the process that made it: its mutex may be locked for ever, its
+  // threads are not there, and what it has mapped and connected is its parent's.
+  bool forked() const noexcept { return generation != fork_generation(); }
   // The end of the World, after which every call fails. Takes the mutex itself.
   void close() noexcept;
 
@@ -334,6 +343,7 @@ struct Core : std::enable_shared_from_this<Core> {
   Status deadline_status(Operation* op);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
 
+  const int generation = fork_generation();
   std::unique_ptr<Job> job;  // null once closed
   std::unique_ptr<Job> answering_job;  // for callers, where there are rails: see answer_while()
   WorldOptions options;

@@ -191,6 +191,7 @@ class Making {
     core_->groups[id_] = group.get();
     reserved_ = false;
     return {group.release(), [core = core_](GroupState* g) {
+              if (core->forked()) return;
               if (lane_thread) {
                 const std::lock_guard guard(core->mutex);
                 core->orphans.emplace_back(g);

@@ -33,8 +33,17 @@ Handle::~Handle() {
   if (op_) (void)wait();
 }
 
+bool Handle::unfinished() {
+  if (op_ && group_->core->forked()) {
+    op_ = nullptr;
+    status_ = {Code::kAborted,
+               "this Handle belongs to the process that made it: a forked child cannot use it"};
+  }
+  return op_ != nullptr;
+}
+
 bool Handle::test() {
-  if (!op_) return true;
+  if (!unfinished()) return true;
   Core& core = *group_->core;
   std::unique_lock lock(core.mutex);
   if (!op_->over) {
@@ -46,7 +55,7 @@ bool Handle::test() {
 }
 
 bool Handle::wait_for(std::chrono::nanoseconds time) {
-  if (!op_) return true;
+  if (!unfinished()) return true;
   Core& core = *group_->core;
   std::unique_lock lock(core.mutex);
   constexpr auto kNever = std::chrono::steady_clock::time_point::max();
@@ -56,13 +65,13 @@ bool Handle::wait_for(std::chrono::nanoseconds time) {
 
 Status Handle::wait() {
   if (empty_) return empty_handle();
-  if (op_) status_ = group_->core->wait(std::exchange(op_, nullptr));
+  if (unfinished()) status_ = group_->core->wait(std::exchange(op_, nullptr));
   return status_;
 }
 
 void Handle::on_done(std::function<void(const Status&)> call) {
   if (empty_) return call(empty_handle());
-  if (op_) {
+  if (unfinished()) {
     const std::lock_guard lock(group_->core->mutex);
     if (!op_->over) {
       if (!op_->on_done) {
@@ -82,7 +91,8 @@ void Handle::on_done(std::function<void(const Status&)> call) {
 
 void Handle::detach() {
   empty_ = true;
-  if (Operation* op = std::exchange(op_, nullptr)) {
+  if (unfinished()) {
+    Operation* op = std::exchange(op_, nullptr);
     const std::lock_guard lock(group_->core->mutex);
     if (op->over) {
       group_->core->give_back(op);

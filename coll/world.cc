@@ -188,7 +188,17 @@ void Core::set_up(const Place& place) {
 
 Core::~Core() { close(); }
 
+void Core::end(Core* core) noexcept {
+  if (!core->forked()) {
+    delete core;
+    return;
+  }
+  static auto* const remains = new std::vector<Core*>;  // so that nobody takes it for a leak
+  remains->push_back(core);
+}
+
 void Core::close() noexcept {
+  if (forked()) return;
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
@@ -269,7 +279,7 @@ void Core::share_profile() {
 }
 
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
-    : core_(std::make_shared<Core>(std::move(job), std::move(place), options)) {
+    : core_(Core::make(std::move(job), std::move(place), options)) {
   Communicator all = world();
   if (size() > 1) {
     calibrate(*core_, *all.state_).check();
@@ -340,7 +350,7 @@ std::unique_ptr<World> World::shrink() {
   old.close();
   std::shared_ptr<Core> next;
   while (!next) try {
-      next = std::make_shared<Core>(std::move(job), place, old.options, old.shrunk + 1);
+      next = Core::make(std::move(job), place, old.options, old.shrunk + 1);
     } catch (const Error&) {
       if (!job || !job->failed()) throw;
       job = job->shrink();  // one more has gone meanwhile
