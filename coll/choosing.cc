@@ -128,11 +128,22 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   return plan;
 }
 
+void await_agreement(GroupState& g, std::unique_lock<FairMutex>& lock) {
+  const auto me = std::this_thread::get_id();
+  g.core->agreed.wait(lock, [&] { return g.agrees == std::thread::id() || g.agrees == me; });
+}
+
 // The ranks of a trial tell each other what they measured, as part of the call that came last.
 void Communicator::agree(bool blocking) {
   GroupState& g = *state_;
   std::unique_lock lock(g.core->mutex);
-  const PickKey key = *std::exchange(g.due, nullptr);
+  const auto let_others_call = [&g] {
+    g.agrees = {};
+    g.core->agreed.notify_all();
+  };
+  const PickKey* const due = std::exchange(g.due, nullptr);
+  if (!due || g.core->broken) return let_others_call();
+  const PickKey key = *due;
   Trial& trial = g.trials.at(key);
   if (!blocking) trial.not_timed();
   const auto says = std::make_shared<std::vector<double>>(trial.testimony());
@@ -150,6 +161,7 @@ void Communicator::agree(bool blocking) {
   const Status status = blocking ? run(c, Call(call), 0) : Status();
   lock.lock();
   g.agreeing = false;
+  let_others_call();
   std::tie(g.last, g.last_on_board) = last;
   if (!blocking || !status.ok()) return;  // the next call tells
   const Algorithm* before = trial.current();

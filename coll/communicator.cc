@@ -66,6 +66,8 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     if (taken) return op;
   }
   lock.lock();
+  if (g.agrees != std::thread::id()) [[unlikely]]
+    await_agreement(g, lock);
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
     return nullptr;
@@ -127,9 +129,13 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   const Plan* plan =
       core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
   if (!plan) {
+    g.due = nullptr;  // the next call ends the trial
     core.watch->end_at_once(record);
     return nullptr;
   }
+  call.ends_trial = g.due != nullptr;
+  if (call.ends_trial) [[unlikely]]
+    g.agrees = std::this_thread::get_id();
   g.last = algorithm;
   g.last_on_board = false;
   Operation* op = core.take_for(*plan, total);
@@ -210,7 +216,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
     return status;
   }
   status = state_->core->wait(op, lock);
-  if (state_->due && status.ok()) [[unlikely]]
+  if (call.ends_trial) [[unlikely]]
     agree(true);
   return status;
 }
@@ -270,7 +276,7 @@ Handle Communicator::start(Collective c, Call&& call, Rank root) {
   if (lock) lock.unlock();
   Handle handle(state_, op);
   handle.status_ = std::move(status);
-  if (state_->due) [[unlikely]]
+  if (call.ends_trial) [[unlikely]]
     agree(false);
   if (op && state_->core->served) state_->core->to_serve.notify_one();
   return handle;

@@ -170,7 +170,9 @@ struct GroupState {
   };
   std::array<Settled, kCollectives> settled;
   const PickKey* due = nullptr;  // of a trial that the ranks must agree about now
-  bool agreeing = false;         // they do: what they use for it is tried later
+  // The thread that does, from the call that ends the trial: on no rank may a call come between.
+  std::thread::id agrees;
+  bool agreeing = false;  // it is at it: what it uses for that is tried later
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // calls on device memory, where there were any
@@ -210,6 +212,8 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
 // The algorithm of this call, and the trial that it is part of, if it is to be timed.
 const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root,
                         Trial*& trial);
+// Until no other thread agrees about a trial.
+void await_agreement(GroupState& g, std::unique_lock<FairMutex>& lock);
 
 struct Core : std::enable_shared_from_this<Core> {
   // Throws Error; the job is then given back.
@@ -387,6 +391,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   FairMutex mutex;
   std::condition_variable_any device_done;  // an operation of kind kDevice is over
+  std::condition_variable_any agreed;       // a group, about a trial
   int waiters = 0;                          // threads in wait_until(): they make progress
   std::uint64_t moves = 0;                  // rises when anything moves
   struct Ended {

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "coll/choice.h"
 #include "coll/metrics.h"
@@ -98,6 +99,29 @@ TEST_P(Correction, ARankThatDoesNotWaitIsAgainstAChangeAndHarmless) {
   run([&](World& world) { calls(world, 200, world.rank() == 1); });
   for (const auto& [r, algorithms] : ran) EXPECT_EQ(algorithms, ran[0]) << "rank " << r;
   EXPECT_EQ(ran[0].front(), ran[0].back());
+}
+
+// Calls that may come in any order, as all are the same.
+TEST_P(Correction, ThreadsOfOneCommunicatorDoNotComeBetween) {
+  constexpr int kThreads = 3, kCalls = 70;
+  run([&](World& world) {
+    Communicator comm = world.world();
+    for (const std::size_t count : {kCount, 2 * kCount}) {
+      std::vector<std::thread> threads;
+      for (int t = 0; t < kThreads; ++t)
+        threads.emplace_back([=]() mutable {
+          const std::vector<std::int32_t> in(count, 1), want(count, comm.size());
+          std::vector<std::int32_t> out(count);
+          for (int i = 0; i < kCalls; ++i) {
+            const Status s =
+                comm.all_reduce(in.data(), out.data(), count, DType::kInt32, RedOp::kSum);
+            ASSERT_TRUE(s.ok()) << "call " << i << ": " << s.to_string();
+            ASSERT_EQ(out, want) << "call " << i;
+          }
+        });
+      for (auto& t : threads) t.join();
+    }
+  });
 }
 
 TEST_P(Correction, OffTriesNothing) {
