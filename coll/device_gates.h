@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "transport/device.h"
@@ -22,6 +23,13 @@ struct DeviceGate {
   std::atomic<std::uint32_t>* done = nullptr;
 };
 
+// Calls of CUDA that give memory back (cudaFree, cudaFreeHost, cudaHostUnregister,
+// cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU, and until then let no other
+// thread put work there: while a stream waits at a gate for such work, all of it stands still for
+// ever. So they are made here: calls give_back() unless a stream waits, and lets none come to wait
+// meanwhile. False: it was not called.
+bool unless_streams_wait(const std::function<void()>& give_back);
+
 // The gates of one thread, used again and again. The caller locks; put() needs no lock.
 class DeviceGates {
  public:
@@ -32,18 +40,21 @@ class DeviceGates {
   DeviceGates(const DeviceGates&) = delete;
   DeviceGates& operator=(const DeviceGates&) = delete;
 
-  // Throws Error when the device refuses. Gates of graphs are never given back.
+  // Throws Error when the device refuses.
   DeviceGate take();
-  void give_back(const DeviceGate& gate);  // `done` is about to be set
-  // What is on the stream later waits for `done`.
-  void put(const DeviceGate& gate, Device::Stream stream) const;
+  // What is on the stream later waits for open(). A captured gate is part of a graph: its streams
+  // come again and again, unseen, and count as waiting for as long as this lives.
+  void put(const DeviceGate& gate, Device::Stream stream, bool captured);
+  void open(const DeviceGate& gate, bool captured);
 
  private:
   bool streams_have_passed() const;
+  std::atomic<std::uint32_t>* page();
 
   Device& device_;
   std::vector<std::atomic<std::uint32_t>*> pages_;  // of words
   std::vector<DeviceGate> all_, used_;  // used: free once the stream has taken `done` back
+  std::atomic<std::size_t> captured_{0};
 };
 
 // Polls, then gives way, then sleeps a little: a GPU is waited for longer than a neighbour.

@@ -18,7 +18,9 @@
 #include <cstdlib>
 #include <set>
 #include <string_view>
+#include <utility>
 
+#include "coll/device_regions.h"
 #include "coll/device_shape.h"
 #include "topo/log.h"
 
@@ -356,6 +358,11 @@ class ByCards {
 GpuDirect::GpuDirect(DeviceLane& lane)
     : lane_(lane), gpus_(static_cast<std::size_t>(lane.device().count())) {}
 
+GpuDirect::~GpuDirect() {
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
+    give_back_region(static_cast<int>(gpu), std::move(gpus_[gpu].memory));
+}
+
 bool GpuDirect::wants(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
   if (op.forced || op.call.uneven || op.collective == Collective::kBarrier) return false;
@@ -371,11 +378,16 @@ bool GpuDirect::wants(const DeviceOperation& op) {
 
 void GpuDirect::look(int gpu, OfGpu& of) {
   of.looked = true;
-  std::string why;
+  std::string why = why_not(gpu, nullptr);
   try {
-    auto memory = std::make_unique<DeviceRegion>(lane_.device(), gpu, kUnderWay * kAreasBytes);
-    why = why_not(gpu, *memory);
-    if (why.empty()) of.memory = std::move(memory);
+    if (why.empty()) {
+      auto memory = take_region(lane_.device(), gpu, kUnderWay * kAreasBytes);
+      why = why_not(gpu, memory.get());
+      if (why.empty())
+        of.memory = std::move(memory);
+      else
+        give_back_region(gpu, std::move(memory));
+    }
   } catch (const Error& e) {
     why = e.what();
   }
@@ -385,8 +397,8 @@ void GpuDirect::look(int gpu, OfGpu& of) {
                g.ranks[static_cast<std::size_t>(g.me)], lane_.device().describe(gpu), why);
 }
 
-// Empty: all cards that this rank needs reach the memory.
-std::string GpuDirect::why_not(int gpu, DeviceRegion& memory) {
+// Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against it.
+std::string GpuDirect::why_not(int gpu, const DeviceRegion* memory) {
   const GroupState& g = lane_.group();
   Core& core = *g.core;
   if (g.ranks.size() > static_cast<std::size_t>(kDeviceOperands))
@@ -405,7 +417,7 @@ std::string GpuDirect::why_not(int gpu, DeviceRegion& memory) {
   }
   for (const int link : links) {
     Transport& rail = *core.links[static_cast<std::size_t>(link)];
-    if (!rail.caps().cuda || !rail.reaches_device(memory.data(), memory.size()))
+    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory->data(), memory->size())))
       return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
   }
   return {};

@@ -25,6 +25,7 @@ extern const Algorithm kGpuDirectPath;  // what last_algorithm() calls it; no sc
 class GpuDirect {
  public:
   explicit GpuDirect(DeviceLane& lane);
+  ~GpuDirect();
   GpuDirect(const GpuDirect&) = delete;
   GpuDirect& operator=(const GpuDirect&) = delete;
 
@@ -41,7 +42,7 @@ class GpuDirect {
     std::unique_ptr<DeviceRegion> memory;  // null: not reached
   };
   void look(int gpu, OfGpu& of);
-  std::string why_not(int gpu, DeviceRegion& memory);
+  std::string why_not(int gpu, const DeviceRegion* memory);
 
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;

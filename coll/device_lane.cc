@@ -69,8 +69,10 @@ bool DeviceLane::given_up() {
 // ---- calls ---------------------------------------------------------------------------------
 
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
-  device_peers().trim(device_);
-  Pinned::trim(device_);
+  unless_streams_wait([&] {
+    device_peers().trim(device_);
+    Pinned::trim(device_);
+  });
   if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
   {
     const std::lock_guard lock(mutex_);
@@ -82,7 +84,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
       seal(op->mine.call);
     }
   }
-  if (op->ordered) gates_.put(op->gate, stream);
+  if (op->ordered) gates_.put(op->gate, stream, kind_ == Kind::kGraphs);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(op));
@@ -158,8 +160,7 @@ void DeviceLane::run(DeviceOperation& op) {
   }
   if (!op.ordered) return;
   const std::lock_guard lock(mutex_);
-  if (kind_ == Kind::kCalls) gates_.give_back(op.gate);
-  op.gate.done->store(1, std::memory_order_release);
+  gates_.open(op.gate, kind_ == Kind::kGraphs);
 }
 
 // What its steps are a part of. A replay is an operation of its own.

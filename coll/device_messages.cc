@@ -94,7 +94,7 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
-  Pinned::trim(device_);
+  unless_streams_wait([&] { Pinned::trim(device_); });
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {
@@ -102,7 +102,7 @@ void DeviceMessages::add(std::span<const Message> messages, std::optional<Device
     if (stop_) throw Error("the World of this Communicator has ended");
     if (stream) f.gate = gates_.take();
   }
-  if (stream) gates_.put(f.gate, *stream);
+  if (stream) gates_.put(f.gate, *stream, captured);
   f.handle = handle;
   if (!captured) {
     const std::lock_guard lock(core_.mutex);
@@ -351,9 +351,7 @@ void DeviceMessages::open_gates() {
     const std::lock_guard lock(mutex_);
     f.open = true;
     --closed_;
-    if (!f.gate.done) continue;
-    if (!f.captured) gates_.give_back(f.gate);
-    f.gate.done->store(1, std::memory_order_release);
+    if (f.gate.done) gates_.open(f.gate, f.captured);
   }
 }
 

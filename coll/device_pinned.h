@@ -2,7 +2,7 @@
 // for the next one. All of it is of weft::alloc, so that ranks of the host read it where it lies.
 //
 // Unpinning may wait for all work of the GPU, also for a stream that waits for this process. So
-// who gives memory back never does it; trim() does, in calls that have put nothing on a stream yet.
+// who gives memory back never does it; trim() does, called where no stream waits (device_gates.h).
 // Not installed. Thread-safe, but for one object.
 #pragma once
 

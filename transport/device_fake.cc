@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -196,7 +197,14 @@ void* FakeDevice::alloc_private(int gpu, std::size_t bytes) {
 void* FakeDevice::alloc_managed(std::size_t bytes) {
   return add(0, bytes, MemoryKind::kManaged, false, 0, -1);
 }
-void FakeDevice::free(void* memory) { remove(memory, "free"); }
+void FakeDevice::free(void* memory) {
+  note_return();
+  remove(memory, "free");
+}
+
+void FakeDevice::note_return() noexcept {
+  late_returns_ += std::ranges::any_of(streams_waiting_, [](int waiting) { return waiting > 0; });
+}
 
 void* FakeDevice::local(const void* pointer) const {
   const std::lock_guard lock(mutex_);
@@ -262,6 +270,7 @@ void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
 }
 
 void FakeDevice::close(void* opened) noexcept {
+  note_return();
   const std::lock_guard lock(mutex_);
   blocks_.erase(reinterpret_cast<std::uintptr_t>(opened));
 }
@@ -363,6 +372,7 @@ void FakeDevice::pin(void* memory, std::size_t bytes) {
 }
 
 void FakeDevice::unpin(void* memory) noexcept {
+  note_return();
   const std::lock_guard lock(mutex_);
   pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
 }
@@ -394,6 +404,7 @@ std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
 // What was freed reads as 1, so that no stream waits for it for ever, and is never given back: a
 // write that comes late shows.
 void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
+  note_return();
   const std::lock_guard lock(mutex_);
   for (Words& w : words_) {
     if (w.memory.get() != words) continue;

@@ -94,6 +94,9 @@ class FakeDevice final : public Device {
   std::size_t pageable_copies() const;  // to or from host memory that is not pinned
   // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
   std::size_t late_loads() const { return late_loads_; }
+  // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it too.
+  std::size_t late_returns() const { return late_returns_; }
+  int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
 
  private:
   struct Block;
@@ -104,6 +107,7 @@ class FakeDevice final : public Device {
   const Block* find(const void* pointer) const;  // mutex_ held
   void check_injected(const char* call);
   FakeStream& stream_of(Stream stream, int gpu = 0);
+  void note_return() noexcept;
 
   mutable std::mutex mutex_;
   std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
@@ -130,7 +134,7 @@ class FakeDevice final : public Device {
   std::vector<RemoteWrite> remote_writes_;  // not flushed
   std::array<std::atomic<int>, kGpus> streams_waiting_{};  // for words
   std::set<std::pair<std::string, int>> loaded_;           // kernels, on GPUs
-  std::atomic<std::size_t> late_loads_{0};
+  std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
 };
 
 // The one of this process, made when first asked for and never destroyed.

@@ -37,8 +37,7 @@ class DevicePeers {
   void* acquire(Device& device, const DeviceAddress& address, int gpu);
   void release(const DeviceAddress& address, int gpu) noexcept;
   // Closes mappings of memory that its owner has replaced, and the oldest of more than kKept. A GPU
-  // may wait for all its work to end when memory is closed: not for threads that other work waits
-  // for.
+  // may wait for all its work to end when memory is closed: not while other work waits for weft.
   void trim(Device& device) noexcept;
   std::size_t size() const;
 

@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "coll/device_pinned.h"
 #include "support/device_ranks.h"
 #include "support/ranks.h"
 #include "transport/device_fake.h"
@@ -160,6 +162,41 @@ TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
     work.wait();
   });
   EXPECT_EQ(fake_->late_writes(), 0u);
+}
+
+// CUDA may wait for every stream of the GPU to give memory back, and let no thread copy meanwhile:
+// so for ever, where one waits for a copy of weft's.
+TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake), other(fake);
+    DeviceBuffer data(work, 4000), large(work, 1 << 20);  // cards are looked for
+    Communicator comm = world.world(), looks = comm.duplicate();
+    auto ends = std::make_unique<Communicator>(comm.duplicate());
+    ASSERT_TRUE(ends->on(other.get()).barrier().ok());
+    other.wait();
+    { const Pinned kept(fake, Pinned::kKept + 1); }
+    (void)world.job().all_gather("");
+    if (world.rank() == 1) (void)world.job().all_gather("");  // the other one's stream waits
+    ASSERT_TRUE(comm.on(work.get())
+                    .all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum)
+                    .ok());
+    if (world.rank() == 0)
+      while (fake.streams_waiting(0) == 0) std::this_thread::yield();
+    const std::size_t before = fake.late_returns();
+    Handle unpins = looks.on(other.get()).all_reduce_async(large.data(), large.data(), 1 << 18,
+                                                           DType::kFloat32, RedOp::kSum);
+    if (world.rank() == 0) {
+      ends.reset();
+      EXPECT_EQ(fake.late_returns(), before);
+      (void)world.job().all_gather("");
+    }
+    EXPECT_TRUE(unpins.wait().ok());
+    work.wait();
+    other.wait();
+    if (world.rank() == 0) EXPECT_EQ(fake.late_returns(), before);
+    (void)world.job().all_gather("");
+  });
 }
 
 TEST_F(DeviceStreams, HostMemoryInTheOrderOfAStream) {
