@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <mutex>
+#include <set>
 #include <string_view>
-#include <thread>
 
 #include "topo/log.h"
 #include "topo/status.h"
@@ -12,11 +13,17 @@
 namespace weft::cuda {
 namespace {
 
-// What a host function of a stream does where there are no memory operations.
-struct WordWork {
-  std::atomic<std::uint32_t>* word;
-  std::uint32_t value;
-};
+// Before the first stream of a GPU waits: what is loaded later may wait for that stream.
+void load_once(int gpu) {
+  static std::mutex mutex;
+  static std::set<int> loaded;
+  const std::lock_guard lock(mutex);
+  if (loaded.contains(gpu)) return;
+  const Relaxed relaxed;
+  if (const cudaError_t e = load_words(); e != cudaSuccess)
+    fail("loading of the kernels that wait for words", gpu, e);
+  loaded.insert(gpu);
+}
 
 }  // namespace
 
@@ -35,7 +42,7 @@ CudaWords::CudaWords() {
   }
   if (!write_ || !wait_) {
     write_ = nullptr;
-    log().debug("weft: no stream memory operations: streams wait in host functions");
+    log().debug("weft: no stream memory operations: streams wait in kernels");
   }
 }
 
@@ -52,24 +59,9 @@ void CudaWords::write(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* 
                               gpu, static_cast<int>(r)));
     return;
   }
-  // A captured host function runs at every replay: what it is given lives as long as the process.
-  auto* work = new WordWork{word, value};
-  const bool again = capturing(stream);
-  const auto once = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    w->word->store(w->value, std::memory_order_release);
-    delete w;
-  };
-  const auto always = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    w->word->store(w->value, std::memory_order_release);
-  };
-  const cudaError_t e =
-      cudaLaunchHostFunc(stream, again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
-  if (e != cudaSuccess) {
-    delete work;
-    fail("cudaLaunchHostFunc", gpu, e);
-  }
+  load_once(gpu);
+  if (const cudaError_t e = launch_write(stream, word, value); e != cudaSuccess)
+    fail("launch of the kernel that writes a word", gpu, e);
 }
 
 void CudaWords::wait(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* word,
@@ -84,24 +76,9 @@ void CudaWords::wait(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* w
                               gpu, static_cast<int>(r)));
     return;
   }
-  auto* work = new WordWork{word, value};
-  const bool again = capturing(stream);
-  const auto wait = [](const WordWork& w) {
-    while (w.word->load(std::memory_order_acquire) != w.value) std::this_thread::yield();
-  };
-  static constexpr auto kWait = wait;
-  const auto once = [](void* p) {
-    const auto* w = static_cast<WordWork*>(p);
-    kWait(*w);
-    delete w;
-  };
-  const auto always = [](void* p) { kWait(*static_cast<WordWork*>(p)); };
-  const cudaError_t e =
-      cudaLaunchHostFunc(stream, again ? cudaHostFn_t(always) : cudaHostFn_t(once), work);
-  if (e != cudaSuccess) {
-    delete work;
-    fail("cudaLaunchHostFunc", gpu, e);
-  }
+  load_once(gpu);
+  if (const cudaError_t e = launch_wait(stream, word, value); e != cudaSuccess)
+    fail("launch of the kernel that waits for a word", gpu, e);
 }
 
 }  // namespace weft::cuda

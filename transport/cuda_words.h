@@ -1,5 +1,5 @@
 // Words of pinned memory that a stream writes and waits for: by stream memory operations of the
-// driver, or by host functions where it has none (or WEFT_CUDA_MEMOPS=off).
+// driver, or by kernels where it has none (or WEFT_CUDA_MEMOPS=off).
 #pragma once
 
 #include <atomic>
@@ -23,5 +23,10 @@ class CudaWords {
   CUresult (*write_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
   CUresult (*wait_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
 };
+
+// cuda_words.cu; on the current GPU.
+cudaError_t launch_write(cudaStream_t stream, void* word, std::uint32_t value);
+cudaError_t launch_wait(cudaStream_t stream, void* word, std::uint32_t value);
+cudaError_t load_words();
 
 }  // namespace weft::cuda
