@@ -33,15 +33,17 @@ std::chrono::milliseconds answer_time(const JobSpec& spec) {
                                              spec.size <= listen_queue() ? 5s : 24h);
 }
 
+constexpr std::chrono::milliseconds kSilence{3000};  // of a connection, the first time
+
 struct Attempt {
   Endpoint to;
   Channel channel;
   Step step = Step::kStarted;
   bool hello_sent = false;
-  Clock::time_point begun_at{}, connected_at{}, hello_at{};
+  Clock::time_point first_at{}, begun_at{}, connected_at{}, hello_at{};
   std::string nonce;         // rank 0's
   Clock::time_point next{};  // when to connect again
-  std::chrono::milliseconds backoff{10};
+  std::chrono::milliseconds backoff{10}, silence = kSilence;
 };
 
 class Seeker {
@@ -88,7 +90,8 @@ class Seeker {
     if (now < look_up_next_) return;
     const auto talks = [now](const auto& item) {
       const Attempt& a = item.second;
-      return a.channel.open() && a.step >= Step::kSilent && now < a.connected_at + kTalk;
+      const bool mute = a.nonce.empty() && a.silence > kSilence;  // once before
+      return a.channel.open() && a.step >= Step::kSilent && !mute && now < a.connected_at + kTalk;
     };
     if (std::ranges::any_of(attempts_, talks)) {
       look_up_next_ = now + kPatience;
@@ -127,6 +130,7 @@ class Seeker {
       a.channel = Channel(std::move(fd), wire::kMaxHandshakeBytes);
       a.step = Step::kConnecting;
       a.begun_at = now;
+      if (a.first_at == Clock::time_point{}) a.first_at = now;
       a.hello_sent = false;
       a.nonce.clear();
     }
@@ -145,7 +149,8 @@ class Seeker {
       const bool out = a.step == Step::kConnecting || a.channel.queued() > 0;
       polled.push_back({a.channel.fd(), static_cast<short>(out ? POLLIN | POLLOUT : POLLIN), 0});
       order.push_back(&a);
-      if (once_ && a.step == Step::kConnecting) wake = std::min(wake, a.begun_at + answer_time_);
+      wake = std::min(wake, anew_at(a));
+      if (once_ && a.step == Step::kConnecting) wake = std::min(wake, a.first_at + answer_time_);
     }
     if (held_back_) wake = std::min(wake, now + kPatience);
     if (::poll(polled.data(), polled.size(), poll_ms(wake, now)) < 0 && errno != EINTR) {
@@ -155,11 +160,34 @@ class Seeker {
     for (std::size_t i = 0; i < order.size(); ++i) {
       Attempt& a = *order[i];
       if (polled[i].revents != 0 && serve(a, now)) return &a;
-      if (once_ && a.step == Step::kConnecting && now >= a.begun_at + answer_time_)
+      if (once_ && a.step == Step::kConnecting && now >= a.first_at + answer_time_)
         give_up(a, "its host does not answer", now);
+      if (now >= anew_at(a)) connect_anew(a, now);
     }
     say_hello(now);
     return nullptr;
+  }
+
+  // Where thousands of ranks come at once the queue of a listener overflows: some hear nothing, and
+  // the kernel asks again after 1, 3, 7, 15 s, for all of them at once; others take themselves for
+  // connected, and the listener knows nothing of it. Each rank has its own time to try again. At a
+  // door that is opened only later a connection waits, however long.
+  Clock::time_point anew_at(const Attempt& a) const {
+    const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
+    if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
+    if (a.step == Step::kSilent && a.nonce.empty() && !once_)
+      return a.connected_at + a.silence + own;
+    return Clock::time_point::max();
+  }
+
+  void connect_anew(Attempt& a, Clock::time_point now) {
+    if (a.step == Step::kSilent) {
+      a.silence *= 2;
+      give_up(a, "connected, but nobody answers", now);
+    }
+    a.channel.close();
+    a.step = Step::kStarted;
+    a.next = now;
   }
 
   // True when rank 0 accepted this rank here.

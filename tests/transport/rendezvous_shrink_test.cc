@@ -3,15 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/ioctl.h>
 
 #include <atomic>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "tests/transport/rendezvous_helpers.h"
@@ -241,50 +236,6 @@ TEST(ShrinkOverSockets, AHostThatDoesNotAnswerIsLeftBeforeARankThatDoesNotTalk) 
   knock(gone);
   EXPECT_FALSE(left_busy);
   waits.join();
-}
-
-// A network of its own for this thread, in which a listener's queue is as short as can be.
-bool enter_network_of_short_queues() {
-  if (unshare(CLONE_NEWNET) != 0) return false;
-  const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  ifreq lo{};
-  std::strcpy(lo.ifr_name, "lo");
-  lo.ifr_flags = IFF_UP | IFF_RUNNING;
-  const bool up = ioctl(any, SIOCSIFFLAGS, &lo) == 0;
-  close(any);
-  std::ofstream limit("/proc/sys/net/core/somaxconn");
-  return up && (limit << 1).flush().good();
-}
-
-// net.core.somaxconn is 128 on many systems: of more ranks some hear nothing from the host of an
-// heir that has not come to shrink() yet.
-TEST(ShrinkOverSockets, AQueueThatIsFullIsNoHostThatIsGone) {
-  std::string heard;
-  bool alone = false;
-  std::thread inside([&] {
-    alone = enter_network_of_short_queues();
-    if (!alone) return;
-    const std::vector<std::uint16_t> any{0};
-    Fd heirs = listen_on("127.0.0.1", any);
-    const std::string at = "127.0.0.1 " + std::to_string(port_of(heirs.get()));
-    const Stranger first(port_of(heirs.get())), second(port_of(heirs.get()));
-    Specs setup(3, 10s);
-    close(setup[0].listen_fd);
-    std::thread joins([&] {
-      try {
-        (void)join_survivors(setup[2], at, heard);
-      } catch (const Error& e) {
-        heard = e.what();
-      }
-    });
-    std::this_thread::sleep_for(5500ms);
-    std::string mask;
-    (void)assemble_survivors(setup[1], std::move(heirs), 0, {at, at, at}, mask);
-    joins.join();
-  });
-  inside.join();
-  if (!alone) GTEST_SKIP() << "missing capability: a network namespace of its own";
-  EXPECT_EQ(heard, "011");
 }
 
 // The first host is gone with all its ranks: who looks for the heir tries them at once, not each for
