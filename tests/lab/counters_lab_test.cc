@@ -91,7 +91,11 @@ class CountersInTheLab : public ::testing::Test {
       if (!jobs.is_array()) continue;
       for (const auto& one : jobs)
         for (const auto& rank : one["ranks"])
-          if (rank["host"] == "h2" && one["size"] == size && rank["begun"] > 60) return rank["pid"];
+          if (rank["host"] == "h2" && one["size"] == size && rank["begun"] > 60 &&
+              // and no job of another test
+              run(fmt::format("ip netns identify {}", rank["pid"].get<int>())).text ==
+                  fmt::format("weft-{}-h2\n", lab_))
+            return rank["pid"];
     }
     ADD_FAILURE() << "the job does not run";
     return 0;
