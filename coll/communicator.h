@@ -316,7 +316,7 @@ class World {
 
  private:
   explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-  Core& core() const;  // throws Error after shrink()
+  class Asking;  // throws Error after shrink()
   std::shared_ptr<Core> core_;
   std::vector<Rank> former_;
 };

@@ -263,6 +263,8 @@ struct Core : std::enable_shared_from_this<Core> {
   Status failure;        // once broken
   double crowding = 1;   // ranks of this machine per core that they may use together
   bool crowded = false;  // more ranks than cores
+  std::atomic<int> asking{0};  // threads in calls of the World, whose end waits for them
+  std::atomic<bool> ending{false};
 };
 
 // The communicator of that id, made when first asked for; it lives as long as the core.

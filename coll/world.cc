@@ -15,6 +15,7 @@
 #include "coll/device_begin.h"
 #include "topo/discover.h"
 #include "topo/log.h"
+#include "topo/yield.h"
 #include "transport/between_hosts.h"
 #include "transport/checked.h"
 #include "transport/device_fake_nic.h"
@@ -216,6 +217,8 @@ void Core::close() noexcept {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
       fail(left);
     }
+    ending = true;
+    while (asking != 0) yield_core();
     together = !broken && !job->failed();
     if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
@@ -288,6 +291,24 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
   if (options.progress_thread) core_->start_serving();
 }
 
+// A question to a World that another thread may be ending by shrink(): what it is about is there
+// until it is answered. No lock, as a signal handler may call abort().
+class World::Asking {
+ public:
+  explicit Asking(const World& world) : core_(*world.core_) { ++core_.asking; }
+  ~Asking() { --core_.asking; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  Core* in_time() const { return core_.ending ? nullptr : &core_; }
+  Core& core() const {
+    if (Core* const core = in_time()) return *core;
+    throw Error("this World is no more: shrink() made another of it");
+  }
+
+ private:
+  Core& core_;
+};
+
 World::~World() { core_->close(); }
 
 std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
@@ -321,23 +342,26 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
   return std::make_unique<World>(connect(spec), std::move(place), o);
 }
 
-Core& World::core() const {
-  if (!core_->job) throw Error("this World is no more: shrink() made another of it");
-  return *core_;
+Rank World::rank() const { return Asking(*this).core().job->rank(); }
+int World::size() const { return Asking(*this).core().job->size(); }
+const Topology& World::topology() const { return *Asking(*this).core().topology; }
+Metrics World::metrics() const { return Asking(*this).core().watch->metrics(); }
+bool World::failover() const { return Asking(*this).core().rails != nullptr; }
+std::vector<CounterSnapshot> World::rail_counters() const {
+  return Asking(*this).core().watch->ports().read();
 }
-Rank World::rank() const { return core().job->rank(); }
-int World::size() const { return core().job->size(); }
-const Topology& World::topology() const { return *core().topology; }
-Metrics World::metrics() const { return core().watch->metrics(); }
-bool World::failover() const { return core().rails != nullptr; }
-std::vector<CounterSnapshot> World::rail_counters() const { return core().watch->ports().read(); }
-Job& World::job() { return core().rails ? *core().answering_job : *core().job; }
+Job& World::job() {
+  const Asking asking(*this);
+  Core& core = asking.core();
+  return core.answering_job ? *core.answering_job : *core.job;
+}
 void World::abort(const char* reason) noexcept {
-  if (core_->job) core_->job->abort(reason);
+  const Asking asking(*this);
+  if (Core* const core = asking.in_time()) core->job->abort(reason);
 }
 
 std::unique_ptr<World> World::shrink() {
-  Core& old = core();
+  Core& old = Asking(*this).core();
   const Place place = old.topology->place(old.job->rank());
   {
     std::unique_lock lock(old.mutex);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "coll/communicator.h"
+#include "coll/metrics.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/read_file.h"
@@ -354,6 +355,29 @@ TEST(ShrinkMisuse, TheOldWorldSaysWhatHappened) {
     EXPECT_THROW((void)world.shrink(), Error);
     EXPECT_THROW((void)old.duplicate(), Error);
   });
+}
+
+// A thread that watches over a program does not know when another one shrinks.
+TEST(ShrinkMisuse, TheOldWorldMayBeAskedMeanwhile) {
+  for (int round = 0; round < 5; ++round)
+    testing::run_ranks(testing::places({1, 1}, 2), {}, [](World& world) {
+      std::atomic<bool> over = false;
+      std::thread watcher([&] {
+        for (;; std::this_thread::yield()) try {
+            if (over) return;
+            world.abort("watched");
+            EXPECT_EQ(world.size(), 2);
+            EXPECT_EQ(world.metrics().rank, world.rank());
+          } catch (const Error&) {
+          }
+      });
+      Communicator comm = world.world();
+      while (comm.barrier().ok()) continue;
+      const std::unique_ptr<World> next = world.shrink();
+      EXPECT_TRUE(next->world().barrier().ok());
+      over = true;
+      watcher.join();
+    });
 }
 
 // Ranks have other numbers afterwards, and would write over each other's files.
