@@ -194,7 +194,9 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     EXPECT_TRUE(unpins.wait().ok());
     work.wait();
     other.wait();
-    if (world.rank() == 0) EXPECT_EQ(fake.late_returns(), before);
+    if (world.rank() == 0) {
+      EXPECT_EQ(fake.late_returns(), before);
+    }
     (void)world.job().all_gather("");
   });
 }
