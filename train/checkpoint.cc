@@ -112,6 +112,13 @@ std::string new_folder(const std::string& folder, int step) {
 }
 
 // The commit goes first: a checkpoint that is removed by half is none.
+void remove_folder(const std::string& path) {
+  std::error_code ignored;
+  fs::remove(path + "/commit", ignored);
+  fs::remove_all(path, ignored);
+  if (ignored) log().warn("checkpoint: cannot remove {}: {}", path, ignored.message());
+}
+
 void remove_old(const std::string& folder, const std::string& newest, int keep) {
   auto all = step_folders(folder);
   // The newest is not the one with the highest step where a run went on after an older one.
@@ -122,10 +129,7 @@ void remove_old(const std::string& folder, const std::string& newest, int keep) 
       ++kept;
       continue;
     }
-    std::error_code ignored;
-    fs::remove(it->second + "/commit", ignored);
-    fs::remove_all(it->second, ignored);
-    if (ignored) log().warn("checkpoint: cannot remove {}: {}", it->second, ignored.message());
+    remove_folder(it->second);
   }
 }
 
@@ -255,6 +259,13 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
   });
   agree_that_it_worked(comm, unable);
   path = all_gather_text(comm, path)[0];
+  // Nothing of a save that failed stays: on a full disk it would take all that was left.
+  bool done = false;
+  const auto agree_or_remove = [&](const std::string& mine) {
+    const std::string first = first_fault(comm, mine);
+    if (root && !first.empty() && !done) remove_folder(path);
+    if (!first.empty()) throw Error(first);
+  };
   point("folder");
   std::vector<std::vector<IndexEntry>> of_rank;
   for (const std::string& text : all_gather_text(comm, to_json(index_of(pieces)).dump()))
@@ -281,7 +292,7 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
     if (!parts.empty()) write_whole(path + fmt::format("/rank-{:05}.shard", me), parts);
     point("shard");
   });
-  agree_that_it_worked(comm, fault);
+  agree_or_remove(fault);
 
   const auto texts = all_gather_text(comm, to_json(written).dump());
   fault = fault_of([&] {
@@ -297,10 +308,11 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
     write_whole(path + "/manifest.json", text);
     point("manifest");
     write_whole(path + "/commit", hex(crc32c(text.data(), text.size())));
+    done = true;
     point("commit");
     remove_old(folder, path, options.keep);
   });
-  agree_that_it_worked(comm, fault);
+  agree_or_remove(fault);
   point("end");
   return {step, extra, path};
 }

@@ -69,6 +69,24 @@ TEST(Checkpoint, AFileThatIsCalledAnythingMayBeNamedInIt) {
   EXPECT_EQ(load<float>(kLayouts[0], folder), std::pair(1, std::string()));
 }
 
+// As on a disk that is full: what was written of it would keep it full.
+TEST(CheckpointErrors, ASaveThatFailsLeavesNothing) {
+  for (const std::string where : {"before shard", "shard", "manifest", "commit"}) {
+    Folder folder;
+    save<float>(kLayouts[0], folder, 1);
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      Part<float> part(kLayouts[1], world.rank());
+      CheckpointOptions o;
+      o.at_point = [&](const char* point) {
+        if (world.rank() == 0 && point == where) throw Error("the disk is full");
+      };
+      EXPECT_THROW(save_checkpoint(world.world(), folder, 2, part.pieces, {}, o), Error) << where;
+    });
+    EXPECT_EQ(fs::exists(folder / "step-00000002"), where == "commit") << where;
+    EXPECT_EQ(load<float>(kLayouts[0], folder).first, where == "commit" ? 2 : 1) << where;
+  }
+}
+
 TEST(CheckpointErrors, WhatDoesNotFitIsNamed) {
   Folder folder;
   const auto said = [&](const std::function<void(World&)>& body) {
