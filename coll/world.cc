@@ -234,11 +234,14 @@ void Core::close() noexcept {
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
-    if (together)
+    if (together) {
       settle_rails(*leaving, [&] {
         watch->align_clocks();
         leaving->all_gather("");
       });
+      // Who still looked at its rails would see those of the first that is gone break.
+      if (rails) leaving->all_gather("");
+    }
   } catch (const std::exception& e) {
     log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
