@@ -25,7 +25,7 @@ using testing::Processes;
 using testing::Setting;
 
 constexpr int kRounds = 6, kGood = 7;
-constexpr std::size_t kFloats = 2000000;
+constexpr std::size_t kForkCount = 2000000;
 
 struct ForkCase {
   Setting setting;
@@ -67,18 +67,18 @@ TEST_P(Fork, AChildMayEndWhatItsParentWorksWith) {
     WorldOptions options;
     options.transport = s.transport;
     options.progress_thread = GetParam().progress_thread;
-    std::vector<std::int32_t> in(kFloats, 1), out(kFloats);
+    std::vector<std::int32_t> in(kForkCount, 1), out(kForkCount);
     auto world = std::make_unique<World>(
         connect(spec), testing::places(s.hosts)[static_cast<std::size_t>(spec.rank)], options);
     Communicator comm = world->world().duplicate();
     for (int round = 0; round < kRounds; ++round) {
-      out.assign(kFloats, -1);
+      out.assign(kForkCount, -1);
       Handle handle =
-          comm.all_reduce_async(in.data(), out.data(), kFloats, DType::kInt32, RedOp::kSum);
+          comm.all_reduce_async(in.data(), out.data(), kForkCount, DType::kInt32, RedOp::kSum);
       const pid_t child = fork();
       if (child == 0) end_child(std::move(handle), std::move(comm), std::move(world));
       if (round % 2 == 0 && !ends_well(child)) return 2;
-      if (!handle.wait().ok() || out != std::vector<std::int32_t>(kFloats, n)) return 3;
+      if (!handle.wait().ok() || out != std::vector<std::int32_t>(kForkCount, n)) return 3;
       if (round % 2 == 1 && !ends_well(child)) return 2;
     }
     return 0;

@@ -28,5 +28,7 @@ TEST_F(Cuda, KernelsDoLongMessages) {
 
 TEST_F(Cuda, DoesWhatTheSeamSays) { testing::run_device_cases(*device()); }
 
+TEST_F(Cuda, NoCallWaitsForAStreamThatWaits) { testing::run_waiting_cases(*device()); }
+
 }  // namespace
 }  // namespace weft

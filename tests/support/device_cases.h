@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "support/device_memory.h"
 #include "topo/status.h"
@@ -94,6 +97,50 @@ inline void run_device_cases(Device& device) {
 
   // Host memory is not exported, and the error says on what.
   EXPECT_THROW((void)device.export_memory(&on_stack), Error);
+}
+
+// What weft asks of a device while a stream waits for it: no call may wait for that stream.
+inline void run_waiting_cases(Device& device) {
+  TestStream waits(device), other(device);
+  DeviceBuffer buffer(other, 4096);
+  auto host = alloc_array<std::byte>(4096);
+  std::atomic<std::uint32_t>* word = device.words(1);
+  device.wait_word(waits.get(), word, 1);
+  std::atomic<bool> over = false;
+  std::thread gives_up([&] {  // so that a call that waits ends, and is named
+    for (int ms = 0; ms < 20000 && !over; ++ms)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    word->store(1);
+  });
+  const auto returned = [&](const char* call) {
+    EXPECT_EQ(word->load(), 0u) << call << " waits for a stream that waits";
+  };
+  auto* const more = device.words(1024);
+  returned("words");
+  device.pin(host.get(), 4096);
+  returned("pin");
+  void* const memory = device.alloc(0, std::size_t{64} << 20);
+  returned("alloc");
+  (void)device.export_memory(memory);
+  returned("export_memory");
+  Device::Event event = device.make_event(0);
+  returned("make_event");
+  Device::Stream stream = device.make_stream(0);
+  returned("make_stream");
+  device.copy(host.get(), buffer.data(), 4096, 0, stream);
+  device.record(event, stream);
+  while (!device.reached(event)) std::this_thread::yield();
+  returned("copy");
+  EXPECT_EQ(host[0], DeviceBuffer::kPoison);
+  over = true;
+  gives_up.join();
+  waits.wait();
+  device.unpin(host.get());
+  device.free(memory);
+  device.free_event(event);
+  device.free_stream(stream);
+  device.free_words(more);
+  device.free_words(word);
 }
 
 }  // namespace weft::testing
