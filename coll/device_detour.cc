@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "coll/arguments.h"
+#include "coll/device_streams.h"
 #include "topo/status.h"
 
 namespace weft {
@@ -27,14 +28,13 @@ Detour::Detour(Device& device, int gpu, std::chrono::milliseconds deadline)
     : device_(device),
       gpu_(gpu),
       deadline_(deadline),
-      stream_(device.make_stream(gpu)),
+      stream_(own_stream(device, gpu, 0)),
       event_(device.make_event(gpu)) {}
 
 Detour::~Detour() {
   if (under_way_)
     for (Pinned& room : rooms_) room.abandon();
   device_.free_event(event_);
-  device_.free_stream(stream_);
 }
 
 std::byte* Detour::room(std::size_t bytes) { return rooms_.emplace_back(device_, bytes).get(); }

@@ -22,7 +22,7 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     core_.groups[companion_->id] = companion_.get();
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
-  gpus_.resize(static_cast<std::size_t>(device_.count()));
+  events_.resize(static_cast<std::size_t>(device_.count()));
   gpudirect_ = std::make_unique<GpuDirect>(*this);
   thread_ = std::thread([this] { serve(); });
 }
@@ -34,10 +34,8 @@ DeviceLane::~DeviceLane() {
   }
   stop();
   gpudirect_.reset();
-  for (OfGpu& g : gpus_) {
-    for (const Device::Event e : g.events) device_.free_event(e);
-    for (const Device::Stream s : g.streams) device_.free_stream(s);
-  }
+  for (const auto& of_gpu : events_)
+    for (const Device::Event e : of_gpu) device_.free_event(e);
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*companion_);
 }
@@ -254,16 +252,10 @@ void DeviceLane::note_path(const DeviceOperation& op, const Algorithm* path) {
 
 // ---- what the steps need -------------------------------------------------------------------
 
-Device::Stream DeviceLane::stream(int gpu, int which) {
-  OfGpu& g = gpus_.at(static_cast<std::size_t>(gpu));
-  while (g.streams.size() < kStreams) g.streams.push_back(device_.make_stream(gpu));
-  return g.streams[static_cast<std::size_t>(which)];
-}
-
 Device::Event DeviceLane::event(int gpu, std::size_t which) {
-  OfGpu& g = gpus_.at(static_cast<std::size_t>(gpu));
-  while (g.events.size() <= which) g.events.push_back(device_.make_event(gpu));
-  return g.events[which];
+  auto& of_gpu = events_.at(static_cast<std::size_t>(gpu));
+  while (of_gpu.size() <= which) of_gpu.push_back(device_.make_event(gpu));
+  return of_gpu[which];
 }
 
 void DeviceLane::wait(Device::Event event) {

@@ -23,6 +23,7 @@
 #include "coll/device_messages.h"
 #include "coll/device_pinned.h"
 #include "coll/device_record.h"
+#include "coll/device_streams.h"
 #include "transport/device.h"
 
 namespace weft {
@@ -70,9 +71,7 @@ class DeviceLane {
   Communicator& wire() { return wire_; }
   const GroupState& group() const { return group_; }
   GroupState& companion() { return *companion_; }  // with the core's mutex held
-  // Streams of the lane on a GPU, that wait for nothing else.
-  static constexpr int kStreams = 2;
-  Device::Stream stream(int gpu, int which);
+  Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
   // Waits until an event of a stream is reached, while transfers go on; throws when the job fails
   // meanwhile.
   void wait(Device::Event event);
@@ -83,11 +82,6 @@ class DeviceLane {
   std::byte* staging(std::size_t bytes);
 
  private:
-  struct OfGpu {
-    std::vector<Device::Stream> streams;
-    std::vector<Device::Event> events;
-  };
-
   void serve();
   DeviceOperation* next(std::unique_lock<std::mutex>& lock);
   void run(DeviceOperation& op);
@@ -118,7 +112,7 @@ class DeviceLane {
   bool told_ = false;  // that the direct path cannot be taken
   std::unique_ptr<GpuDirect> gpudirect_;
 
-  std::vector<OfGpu> gpus_;
+  std::vector<std::vector<Device::Event>> events_;  // by GPU
   Pinned staging_;
   std::thread thread_;
 };

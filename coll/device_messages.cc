@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "coll/device_kernels.h"
+#include "coll/device_streams.h"
 
 namespace weft {
 namespace {
@@ -26,7 +27,6 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
     replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
     core_.groups[replays_->id] = replays_.get();
   }
-  streams_.resize(static_cast<std::size_t>(device_.count()));
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -36,8 +36,6 @@ DeviceMessages::~DeviceMessages() {
     changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
   }
   stop();
-  for (const auto& of_gpu : streams_)
-    for (const Device::Stream s : of_gpu) device_.free_stream(s);
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*replays_);
 }
@@ -237,11 +235,11 @@ void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
   ++leg.taken;
 }
 
-// Puts the copy of a slice on the thread's stream down (0) or up (1).
-void DeviceMessages::copy(Leg& leg, std::uint32_t slice, std::size_t which, std::byte* to,
+// Puts the copy of a slice on the stream down (0) or up (1).
+void DeviceMessages::copy(Leg& leg, std::uint32_t slice, int which, std::byte* to,
                           const std::byte* from) {
   const std::size_t at = slice * leg.slice_bytes;
-  const Device::Stream s = stream(leg.gpu, which);
+  const Device::Stream s = own_stream(device_, leg.gpu, which);
   device_.copy(to + at, from + at, std::min(leg.bytes() - at, leg.slice_bytes), leg.gpu, s);
   leg.copies.push_back(device_.make_event(leg.gpu));
   device_.record(leg.copies.back(), s);
@@ -373,12 +371,6 @@ void DeviceMessages::let_go() {
     if (f.handle) core_.finish(f.handle, f.status);
   core_.device_done.notify_all();
   core_.run_callbacks(lock);
-}
-
-Device::Stream DeviceMessages::stream(int gpu, std::size_t which) {
-  auto& of_gpu = streams_.at(static_cast<std::size_t>(gpu));
-  while (of_gpu.size() <= which) of_gpu.push_back(device_.make_stream(gpu));
-  return of_gpu[which];
 }
 
 }  // namespace weft

@@ -104,15 +104,13 @@ class DeviceMessages {
   bool look_at_transports(Flight& f, bool clock);  // with the core's mutex held
   void take_down(Leg& leg);
   void take_up(Leg& leg, std::uint32_t slice);
-  void copy(Leg& leg, std::uint32_t slice, std::size_t stream, std::byte* to,
-            const std::byte* from);
+  void copy(Leg& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
   bool end_copies(Leg& leg);
   void fail(Flight& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
   void open_gates();
   void let_go();
-  Device::Stream stream(int gpu, std::size_t which);
 
   Device& device_;
   GroupState& group_;  // the user's
@@ -129,7 +127,6 @@ class DeviceMessages {
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped
 
-  std::vector<std::vector<Device::Stream>> streams_;  // the thread's, by GPU: down, up
   unsigned looks_ = 0;
   std::thread thread_;
 };

@@ -85,6 +85,11 @@ void FakeDevice::check_injected(const char* call) {
 
 // ---- streams -------------------------------------------------------------------------------
 
+std::size_t FakeDevice::streams() const {
+  const std::lock_guard lock(mutex_);
+  return streams_.size();
+}
+
 FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
   const std::lock_guard lock(mutex_);
   auto found = streams_.find(stream);

@@ -96,6 +96,7 @@ class FakeDevice final : public Device {
   std::size_t late_loads() const { return late_loads_; }
   // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it too.
   std::size_t late_returns() const { return late_returns_; }
+  std::size_t streams() const;
   int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
 
  private:

@@ -164,6 +164,33 @@ TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
   EXPECT_EQ(fake_->late_writes(), 0u);
 }
 
+// CUDA has 8 queues for all streams of a process. One that waits for weft must not be in that of a
+// stream of weft's, so there are few of those, however many communicators there are.
+TEST_F(DeviceStreams, CommunicatorsShareTwoStreams) {
+  const std::size_t before = fake_->streams();
+  run_ranks(places({2}), patient(), [&](World& world) {
+    TestStream work(*fake_device());
+    DeviceBuffer data(work, 4000), other(work, 4000);
+    std::vector<Communicator> comms;
+    for (int k = 0; k < 5; ++k) {
+      comms.push_back(world.world().duplicate());
+      Communicator comm = comms.back();
+      ASSERT_TRUE(comm.on(work.get())
+                      .all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum)
+                      .ok());
+      const Rank peer = 1 - world.rank();
+      const Message both[] = {Message::to(peer, data.data(), 1000, DType::kFloat32),
+                              Message::from(peer, other.data(), 1000, DType::kFloat32)};
+      ASSERT_TRUE(comm.on(work.get()).exchange(both).ok());
+      ASSERT_TRUE(comm.exchange(both).ok());
+    }
+    work.wait();
+    (void)world.job().all_gather("");
+    EXPECT_LE(fake_device()->streams(), before + 2 + 2);  // the ranks' own, and weft's
+    (void)world.job().all_gather("");
+  });
+}
+
 // CUDA may wait for every stream of the GPU to give memory back, and let no thread copy meanwhile:
 // so for ever, where one waits for a copy of weft's.
 TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
