@@ -50,6 +50,10 @@ void land(Detour& detour, Collective c, Status& status) {
   }
 }
 
+// Of a communicator's blocking calls one in so many looks whether the job has failed: small ones
+// may never wait, which is when others look.
+constexpr std::uint64_t kLookEvery = 64;
+
 // Starts a collective. Null when it is over already, with its status. `lock` does not hold the
 // mutex yet; afterwards it may.
 Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
@@ -70,6 +74,12 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     await_agreement(g, lock);
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
+    return nullptr;
+  }
+  if (blocking && g.sequence % kLookEvery == 0 && core.job->failed()) [[unlikely]] {
+    core.fail(core.job->failure());
+    status = core.failure;
+    core.run_callbacks(lock);
     return nullptr;
   }
   const std::uint64_t sequence = g.sequence++;

@@ -278,5 +278,16 @@ TEST(FailureOfOthers, DoesNotKeepARankThatLeaves) {
   });
 }
 
+TEST(Abort, IsHeardWhereNoCallWaits) {
+  testing::run_ranks(testing::places({1}), {}, [](World& world) {
+    Communicator comm = world.world();
+    EXPECT_TRUE(comm.barrier().ok());
+    world.abort("enough");
+    Status s;
+    for (int call = 0; call < 200 && s.ok(); ++call) s = comm.barrier();
+    EXPECT_EQ(s.code(), Code::kAborted) << s.to_string();
+  });
+}
+
 }  // namespace
 }  // namespace weft
