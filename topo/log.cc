@@ -14,7 +14,7 @@ spdlog::logger* make() {
   auto* logger = new spdlog::logger("weft", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%H:%M:%S.%f %L %v");
   const char* text = std::getenv("WEFT_LOG");
-  const std::string_view level = text ? text : "off";
+  const std::string_view level = text ? text : "error";
   const spdlog::level::level_enum known = spdlog::level::from_str(std::string(level));
   if (known == spdlog::level::off && level != "off" && !level.empty()) {
     logger->warn("weft: WEFT_LOG={} is not one of off, error, warn, info, debug", level);

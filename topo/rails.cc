@@ -92,12 +92,18 @@ bool loopback(const Nic& nic) { return nic.name == "lo"; }
 // Bridges and cables that container engines and hypervisors make: up, and with the same address
 // on every host, so never a way to another one.
 bool of_containers(const Nic& nic) {
-  constexpr std::array<std::string_view, 8> kPrefixes = {"docker", "virbr",   "veth", "br-",
-                                                         "cni",    "flannel", "cali", "podman"};
+  constexpr std::array<std::string_view, 12> kPrefixes = {
+      "docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman", "cilium", "lxcbr",
+      "lxdbr",  "kube-"};
   return nic.pci.empty() && std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](auto prefix) {
            return std::string_view(nic.name).starts_with(prefix);
          });
 }
+
+// A service processor's cable to its own host (usb0, idrac, bmc_redfish0) and the resolver of a
+// container engine: up, and often with the same address on every host. A switch is reached by it
+// only where there is nothing else.
+bool link_local(const Nic& nic) { return nic.address.starts_with("169.254."); }
 
 template <typename Wanted>
 std::vector<Nic> filter(const std::vector<Nic>& nics, Wanted wanted) {
@@ -126,7 +132,7 @@ std::vector<Nic> choose_rails(const HostDescription& host) {
   const auto candidate = [](const Nic& nic) { return !nic.rdma && nic.up && !loopback(nic); };
   if (rails.empty()) {
     rails = filter(host.nics, [&](const Nic& nic) {
-      return candidate(nic) && !of_containers(nic) && !nic.address.empty();
+      return candidate(nic) && !of_containers(nic) && !nic.address.empty() && !link_local(nic);
     });
   }
   if (rails.empty()) {

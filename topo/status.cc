@@ -37,7 +37,7 @@ std::string Status::to_string() const {
 }
 
 void Status::check() const {
-  if (!ok()) throw Error(to_string());
+  if (!ok()) throw StatusError(*this);
 }
 
 }  // namespace weft

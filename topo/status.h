@@ -51,13 +51,23 @@ class [[nodiscard]] Status {
   const std::string& message() const noexcept;
   // "peer failed: rank 3 on host b: connection closed"
   std::string to_string() const;
-  // Throws Error with to_string() unless ok.
+  // Throws StatusError unless ok.
   void check() const;
 
  private:
   Code code_ = Code::kOk;
   Rank rank_ = kNoRank;
   std::shared_ptr<const std::string> message_;  // null: empty
+};
+
+// What was run failed, where that is told by throwing: Status::to_string().
+class StatusError : public Error {
+ public:
+  explicit StatusError(Status status) : Error(status.to_string()), status_(std::move(status)) {}
+  const Status& status() const { return status_; }
+
+ private:
+  Status status_;
 };
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -53,19 +54,41 @@ void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& rank
   }
 }
 
-// The same PCI slot on every host is the same rail: the slots that all hosts have come first, in
-// the order of host 0. Without a slot for every rail (virtual ones) the order stays as listed.
-void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
+// What is called alike on all hosts, in the order of host 0. Nothing where a rail has no key, or not
+// one of its own on its host.
+template <typename Key>
+std::optional<std::vector<std::string>> in_common(const std::vector<Place>& places,
+                                                  const std::vector<std::vector<Rank>>& hosts,
+                                                  Key key) {
   std::vector<std::string> common;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
-    std::set<std::string> slots;
+    std::set<std::string> here;
     for (const Nic& nic : places[hosts[host][0]].rails) {
-      if (nic.pci.empty() || !slots.insert(nic.pci).second) return;
-      if (host == 0) common.push_back(nic.pci);
+      if (key(nic).empty() || !here.insert(key(nic)).second) return {};
+      if (host == 0) common.push_back(key(nic));
     }
-    std::erase_if(common, [&](const std::string& slot) { return !slots.contains(slot); });
+    std::erase_if(common, [&](const std::string& one) { return !here.contains(one); });
   }
-  for (Place& place : places) reorder(place.rails, common, [](const Nic& nic) { return nic.pci; });
+  return common;
+}
+
+// The same PCI slot on every host is the same rail: the slots that all hosts have come first, in
+// the order of host 0. Without a slot for every rail (virtual ones) the order stays as listed, and
+// where hosts then have more and fewer of them, those that all have by name come first: the one that
+// is missing must not make another one of each that follows.
+void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
+  const auto slot = [](const Nic& nic) { return nic.pci; };
+  if (const auto common = in_common(places, hosts, slot)) {
+    for (Place& place : places) reorder(place.rails, *common, slot);
+    return;
+  }
+  const auto name = [](const Nic& nic) { return nic.name; };
+  const auto common = in_common(places, hosts, name);
+  const bool equal = std::ranges::all_of(places, [&](const Place& place) {
+    return place.rails.size() == places[0].rails.size();
+  });
+  if (common && !equal)
+    for (Place& place : places) reorder(place.rails, *common, name);
 }
 
 // The rail of each of a host's ranks: an even share of ranks on each rail, on the rank's NUMA node

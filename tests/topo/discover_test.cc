@@ -242,6 +242,13 @@ TEST(ChooseRails, InterfacesWithAnAddressElseAnyElseLoopback) {
   host.nics.push_back(interface("rail2", "10.0.2.1"));
   host.nics.push_back(interface("eth0", "10.0.3.1", "0000:02:00.0"));
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth0", "rail2", "rail10"));
+  // Of the host's service processor, and of its containers: none leads to another host.
+  host.nics.push_back(interface("usb0", "169.254.95.120", "0000:00:14.0"));
+  host.nics.push_back(interface("kube-ipvs0", "10.96.0.1"));
+  host.nics.push_back(interface("lxcbr0", "10.0.4.1"));
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth0", "rail2", "rail10"));
+  host.nics.erase(host.nics.begin() + 3, host.nics.begin() + 6);
+  EXPECT_THAT(names(choose_rails(host)), ElementsAre("usb0", "eth1")) << "there is nothing else";
   for (Nic& nic : host.nics) nic.up = false;
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("lo"));
   host.nics.clear();

@@ -169,6 +169,21 @@ TEST(Topology, WithoutSlotsTheListedOrderStays) {
   EXPECT_THAT(rail_names(other_slots, 1), ElementsAre("y1", "y0"));
 }
 
+TEST(Topology, WithoutSlotsAMissingRailDoesNotShiftThoseBehindIt) {
+  const std::vector<Nic> all = {nic("r0"), nic("r1"), nic("r2")}, fewer = {nic("r0"), nic("r2")};
+  for (const auto& [first, second] : {std::pair(all, fewer), std::pair(fewer, all)}) {
+    const Topology topology({place("a", first), place("b", second)});
+    ASSERT_EQ(topology.nrails(), 2);
+    for (Rank r : {0, 1}) {
+      EXPECT_EQ(topology.place(r).rails[0].name, "r0");
+      EXPECT_EQ(topology.place(r).rails[1].name, "r2");
+    }
+  }
+  // Where hosts call theirs differently, only the order tells.
+  const Topology topology({place("a", all), place("b", {nic("eth1"), nic("eth0")})});
+  EXPECT_THAT(rail_names(topology, 1), ElementsAre("eth1", "eth0"));
+}
+
 TEST(Topology, RanksOfAHostAgreeOnTheirRails) {
   const Topology reordered(
       {place("a", {nic("r0"), nic("r1")}), place("a", {nic("r1"), nic("r0")})});

@@ -1,0 +1,32 @@
+// As where the limit of processes and threads is reached: as long as it lives, this process can
+// start no thread, since none can have a stack of the size that it asks for.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+
+namespace weft::testing {
+
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t endless;
+    pthread_getattr_default_np(&endless);
+    pthread_attr_setstacksize(&endless, std::size_t{1} << 46);
+    pthread_setattr_default_np(&endless);
+    pthread_attr_destroy(&endless);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+}  // namespace weft::testing
