@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <utility>
+
+#include "topo/thread.h"
 
 namespace weft {
 namespace {
@@ -112,7 +112,7 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each)
   const std::lock_guard one(one_gather_);
   Lock lock(mutex_);
   if (left_) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
-  if (!gather_error_.empty()) throw Error(gather_error_);
+  if (!gather_error_.empty()) throw GatherFailed(gather_error_);
   if (failed()) throw Error(failure_.to_string());
   ++sequence_;
   gathered_ = false;
@@ -121,7 +121,7 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each)
   // The thread has the deadline, and ends this wait by one of these.
   changed_.wait(lock, [&] { return gathered_ || !gather_error_.empty() || failed() || stopping_; });
   if (gathered_) return std::exchange(parts_, {});
-  if (!gather_error_.empty()) throw Error(gather_error_);
+  if (!gather_error_.empty()) throw GatherFailed(gather_error_);
   if (failed()) throw Error(failure_.to_string());
   throw Error(fmt::format("rank {}: its job was destroyed during all_gather", rank_));
 }
@@ -188,17 +188,7 @@ std::string renumber(const std::string& who, Rank rank) {
 
 void Plane::start() {
   wake_ = make_wake_fd();
-  // Signals are for the program's own threads: a handler must not run in this one.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread("the thread of the control plane", [this] { run(); });
 }
 
 void Plane::stop() noexcept {

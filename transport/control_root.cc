@@ -74,7 +74,13 @@ class Root : public Plane {
       members.push_back(std::move(peer(survivors[i]).member));
       members.back().who = renumber(members.back().who, static_cast<Rank>(i));
     }
-    return {std::make_unique<Root>(spec, std::move(members)), std::move(survivors)};
+    auto next = std::make_unique<Root>(spec, std::move(members));
+    // Who could open none then (too many files) may say it later: the others do not say it again.
+    for (std::size_t i = 1; i < survivors.size(); ++i) {
+      next->peers_[i].door = std::move(peer(survivors[i]).next_door);
+      next->doors_ += !next->peers_[i].door.empty();
+    }
+    return {std::move(next), std::move(survivors)};
   }
 
   // The others may still work: rank 0 goes on serving them until stop() and, for a while, in it.

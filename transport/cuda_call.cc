@@ -69,7 +69,7 @@ int current_gpu() noexcept {
 // long as the process lives.
 CUcontext context_of(int gpu) {
   static std::mutex mutex;
-  static std::map<int, CUcontext> known;
+  static auto& known = *new std::map<int, CUcontext>;  // outlives every static
   const std::lock_guard lock(mutex);
   const auto found = known.find(gpu);
   if (found != known.end()) return found->second;

@@ -93,7 +93,8 @@ class CudaDevice final : public Device {
   void pin(void* memory, std::size_t bytes) override {
     const Relaxed relaxed;
     const OnAnyGpu on;
-    if (const cudaError_t e = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (const cudaError_t e = cudaHostRegister(
+            memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
         e != cudaSuccess)
       fail(fmt::format("cudaHostRegister of {} bytes", bytes).c_str(), 0, e);
   }
@@ -102,6 +103,10 @@ class CudaDevice final : public Device {
     const OnAnyGpu on;
     cudaHostUnregister(memory);
     cudaGetLastError();
+  }
+
+  bool kernels_use_pinned(int gpu) const override {
+    return attribute(gpu, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
   }
 
   Stream make_stream(int gpu) override {

@@ -16,7 +16,7 @@ namespace {
 // Before the first stream of a GPU waits: what is loaded later may wait for that stream.
 void load_once(int gpu) {
   static std::mutex mutex;
-  static std::set<int> loaded;
+  static auto& loaded = *new std::set<int>;  // outlives every static
   const std::lock_guard lock(mutex);
   if (loaded.contains(gpu)) return;
   const Relaxed relaxed;

@@ -76,6 +76,11 @@ class Device {
   // Host memory that copies run to and from without waiting; until unpin().
   virtual void pin(void* memory, std::size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
+  // Whether kernels on `gpu` read and write pinned memory where the host does.
+  virtual bool kernels_use_pinned(int gpu) const {
+    (void)gpu;
+    return true;
+  }
 
   // Streams that do not wait for the default stream.
   virtual Stream make_stream(int gpu) = 0;

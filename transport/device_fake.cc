@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "topo/status.h"
+#include "topo/thread.h"
 
 namespace weft {
 
@@ -18,7 +19,8 @@ struct FakeDevice::FakeEvent {
 };
 
 struct FakeDevice::FakeStream {
-  explicit FakeStream(int g) : gpu(g), thread([this] { serve(); }) {}
+  explicit FakeStream(int g)
+      : gpu(g), thread(start_thread("a stream of the fake device", [this] { serve(); })) {}
   ~FakeStream() {
     {
       const std::lock_guard lock(mutex);
@@ -161,14 +163,7 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
   if (bytes == 0) return;
   {
     const std::lock_guard lock(mutex_);
-    const auto pageable = [&](const void* p) {
-      if (find(p)) return false;
-      const auto at = reinterpret_cast<std::uintptr_t>(p);
-      const auto next = pinned_.upper_bound(at);
-      return next == pinned_.begin() ||
-             std::prev(next)->first + std::prev(next)->second < at + bytes;
-    };
-    pageable_copies_ += pageable(to) || pageable(from);
+    pageable_copies_ += pageable(to, bytes) || pageable(from, bytes);
   }
   put(stream, [=, this, g = static_cast<std::size_t>(gpu)] {
     for (int left = copies_let_[g]; left >= 0; left = copies_let_[g]) {
@@ -178,6 +173,22 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
     std::memmove(local(to), local(from), bytes);
     ++copies_done_[g];
   });
+}
+
+// Host memory that is not pinned. With the mutex held.
+bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
+  if (!p || find(p)) return false;
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  const auto next = pinned_.upper_bound(at);
+  return next == pinned_.begin() || std::prev(next)->first + std::prev(next)->second < at + bytes;
+}
+
+// What a kernel reads or writes: not to be found at all on a GPU where it is pageable.
+void* FakeDevice::operand(const void* pointer) {
+  void* const found = local(pointer);
+  const std::lock_guard lock(mutex_);
+  pageable_operands_ += found == pointer && pageable(pointer, 1);
+  return found;
 }
 
 void FakeDevice::pin(void* memory, std::size_t bytes) {
@@ -205,7 +216,7 @@ void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
                                      sizeof(std::max_align_t));
   std::memcpy(args.data(), work.args, work.bytes);
   put(stream, [run = work.run, args = std::move(args)] {
-    run(args.data(), [](const void* p) { return fake_device()->local(p); });
+    run(args.data(), [](const void* p) { return fake_device()->operand(p); });
   });
 }
 
@@ -225,6 +236,11 @@ void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
     for (std::size_t i = 0; i < w.count; ++i) w.memory[i].store(1);
     w.freed = true;
   }
+}
+
+std::size_t FakeDevice::pageable_operands() const {
+  const std::lock_guard lock(mutex_);
+  return pageable_operands_;
 }
 
 std::size_t FakeDevice::pageable_copies() const {

@@ -42,7 +42,7 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   if (a.at < a.base || a.at + bytes > a.base + r.bytes) return a;
   // An allocation's number never comes again, so what was exported once stays right.
   static std::mutex mutex;
-  static std::map<std::uint64_t, ExportedMemory> known;
+  static auto& known = *new std::map<std::uint64_t, ExportedMemory>;  // outlives every static
   const std::lock_guard lock(mutex);
   if (known.size() > DevicePeers::kKept) known.clear();
   const auto [entry, missing] = known.try_emplace(r.id);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 
+#include "topo/thread.h"
 #include "transport/control_socket.h"
 #include "transport/hmac.h"
 #include "transport/job_assembly.h"
@@ -37,7 +38,14 @@ void check(pmix_status_t status, const char* what) {
 // The connection to the PMIx server: made once, given back when the process exits.
 class Client {
  public:
-  Client() : owner_(getpid()) { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); }
+  Client() : owner_(getpid()) {
+    // PMIx makes a thread, and may wait for its server: whoever waits here can be interrupted.
+    pmix_status_t status = PMIX_ERROR;
+    start_thread("the thread that speaks to PMIx", [&] {
+      status = PMIx_Init(&self_, nullptr, 0);
+    }).join();
+    check(status, "PMIx_Init");
+  }
   ~Client() {
     if (getpid() == owner_) PMIx_Finalize(nullptr, 0);  // a forked child has no say in it
   }

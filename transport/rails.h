@@ -55,11 +55,13 @@ struct RailsOptions {
 
 // What happened to a rail, as this rank saw it.
 struct RailEvent {
-  enum class Kind : std::uint8_t { kOut, kReplay, kBack } kind = Kind::kOut;
+  // kUnheard: messages of the peer come, but it answers on no rail, so that none would stand in for
+  // another; kHeard: it does now.
+  enum class Kind : std::uint8_t { kOut, kReplay, kBack, kUnheard, kHeard } kind = Kind::kOut;
   int rail = 0;
   Rank peer = kNoRank;
   bool seen_here = false;  // kOut: and not by the peer, who said so
-  std::string cause;
+  std::string cause = {};
   std::uint64_t messages = 0, bytes = 0;  // kReplay: that go over another lane now
 };
 

@@ -54,6 +54,8 @@ void Rails::State::ping(Rank rank, std::int64_t now) {
   p.counted = now;
   p.lively = false;
   ++p.unanswered;
+  if (p.unanswered == kMostUnanswered && on_event)
+    on_event({.kind = RailEvent::Kind::kUnheard, .peer = rank});
   if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
   log().warn(
       "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
@@ -79,7 +81,8 @@ void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
   }
   p.paths[rail] = {.streak = p.paths[rail].streak + 1};
   p.deaf = 0;
-  p.reached = true;
+  if (!std::exchange(p.reached, true) && p.unanswered >= kMostUnanswered && on_event)
+    on_event({.kind = RailEvent::Kind::kHeard, .peer = rank});
   if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
 }
 

@@ -35,6 +35,12 @@ struct JobSpec {
 // malformed or missing.
 JobSpec job_from_environment();
 
+// Ranks did not come to an all_gather in time, or left: it says which.
+class GatherFailed : public Error {
+ public:
+  using Error::Error;
+};
+
 // A job that has assembled. One object per process (or per thread, in tests). Thread-safe.
 class Job {
  public:
@@ -43,7 +49,7 @@ class Job {
   virtual int size() const = 0;
 
   // Every rank calls this the same number of times, with bytes of any size; returns all of them in
-  // rank order. Throws Error naming the ranks that did not arrive before the timeout.
+  // rank order. Throws GatherFailed naming the ranks that did not arrive before the timeout.
   virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
   // Likewise, with bytes for each rank, by rank; returns what all have for this one. For what each
   // pair has of its own: an all_gather brings every rank the words of all pairs.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -25,13 +24,6 @@ using namespace std::chrono_literals;
 
 // How near to rank 0 an attempt came; the nearest makes the best error message.
 enum class Step : int { kStarted, kConnecting, kSilent, kGreeted, kAccepted };
-
-// A kernel answers, whatever its programs do: at once, where its queue has room for all ranks. That
-// of other hosts is as long as this one's, as they are of one cluster.
-std::chrono::milliseconds answer_time(const JobSpec& spec) {
-  return std::min<std::chrono::milliseconds>(spec.timeout / 2,
-                                             spec.size <= listen_queue() ? 5s : 24h);
-}
 
 constexpr std::chrono::milliseconds kSilence{3000};  // of a connection, the first time
 
@@ -171,11 +163,11 @@ class Seeker {
   // Where thousands of ranks come at once the queue of a listener overflows: some hear nothing, and
   // the kernel asks again after 1, 3, 7, 15 s, for all of them at once; others take themselves for
   // connected, and the listener knows nothing of it. Each rank has its own time to try again. At a
-  // door that is opened only later a connection waits, however long.
+  // door that is opened only later a connection waits, however long, where the queue has room for all.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
-    if (a.step == Step::kSilent && a.nonce.empty() && !once_)
+    if (a.step == Step::kSilent && a.nonce.empty() && (!once_ || spec_.size > listen_queue()))
       return a.connected_at + a.silence + own;
     return Clock::time_point::max();
   }
@@ -183,7 +175,8 @@ class Seeker {
   void connect_anew(Attempt& a, Clock::time_point now) {
     if (a.step == Step::kSilent) {
       a.silence *= 2;
-      give_up(a, "connected, but nobody answers", now);
+      a.first_at = {};
+      if (!once_) give_up(a, "connected, but nobody answers", now);
     }
     a.channel.close();
     a.step = Step::kStarted;
@@ -343,13 +336,6 @@ class Seeker {
   Step nearest_ = Step::kStarted;
 };
 
-// 0: it is none.
-std::uint16_t port_of(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc() && end == text.data() + text.size() ? port : 0;
-}
-
 }  // namespace
 
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask) {
@@ -357,7 +343,7 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   const auto space = door.find(' ');
   if (space == std::string::npos) throw Error("it listens nowhere");
   there.address = door.substr(0, space);
-  there.ports = {port_of(door.substr(space + 1))};
+  there.ports = {port_in(door.substr(space + 1))};
   if (there.ports[0] == 0) throw Error(fmt::format("it listens at '{}', which is no port", door));
   // It waits for others, too, and has its own time from when it came.
   there.timeout = 2 * spec.timeout;
@@ -379,29 +365,6 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
     pollfd polled{link.channel.fd(), POLLIN, 0};
     (void)::poll(&polled, 1, poll_ms(until, now));
   }
-}
-
-bool on_loopback(std::string_view address) noexcept {
-  return address == "::1" || address.starts_with("127.");
-}
-
-std::vector<Endpoint> door_endpoints(const std::string& door) {
-  const auto space = door.find(' ');
-  if (space == std::string::npos) return {};
-  const std::vector<std::uint16_t> port{port_of(door.substr(space + 1))};
-  if (port[0] == 0) return {};
-  std::string problem;
-  return resolve(door.substr(0, space), port, problem);
-}
-
-std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors) {
-  std::vector<std::vector<Endpoint>> at;
-  std::vector<const Endpoint*> tried;
-  for (const std::string& door : doors) at.push_back(door_endpoints(door));
-  for (const auto& of : at) tried.push_back(of.empty() ? nullptr : &of.front());
-  std::vector<bool> mute;
-  for (const int found : knock(tried, answer_time(spec))) mute.push_back(found == EINPROGRESS);
-  return mute;
 }
 
 RootLink assemble_leaf(const JobSpec& spec) { return Seeker(spec).assemble(); }

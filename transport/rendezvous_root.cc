@@ -350,33 +350,6 @@ class Door {
 
 }  // namespace
 
-std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::milliseconds limit) {
-  std::vector<int> found(doors.size(), ECONNREFUSED);
-  std::vector<Fd> tried(doors.size());
-  std::vector<pollfd> polled(doors.size(), {-1, POLLOUT, 0});
-  std::size_t left = 0;
-  for (std::size_t i = 0; i < doors.size(); ++i) {
-    if (!doors[i]) continue;
-    tried[i] = start_connect(*doors[i], found[i]);
-    if (!tried[i]) continue;
-    found[i] = EINPROGRESS;
-    polled[i].fd = tried[i].get();
-    ++left;
-  }
-  const auto until = Clock::now() + limit;
-  while (left > 0) {
-    const auto now = Clock::now();
-    if (now >= until || ::poll(polled.data(), polled.size(), poll_ms(until, now)) == 0) break;
-    for (std::size_t i = 0; i < doors.size(); ++i) {
-      if (polled[i].fd < 0 || polled[i].revents == 0) continue;
-      found[i] = connect_error(polled[i].fd);
-      polled[i].fd = -1;
-      --left;
-    }
-  }
-  return found;
-}
-
 std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask) {
   return Door(spec, std::move(door)).assemble_survivors(dead, doors, mask);

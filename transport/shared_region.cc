@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,23 +81,34 @@ Registry& registry() {
   return one ? *one : make_registry();
 }
 
+std::string reason(int error) {
+  const bool files = error == EMFILE || error == ENFILE;
+  return std::string(strerror(error)) +
+         (files             ? "; raise the limit with `ulimit -n` or LimitNOFILE="
+          : error == ENOMEM ? "; see `ulimit -v`, and vm.max_map_count"
+                            : "");
+}
+
 }  // namespace
 
 SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
   SharedRegion r;
   const std::size_t align = bytes >= kHuge ? kHuge : 4096;
   r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
+  rlimit longest{};  // of a file: the kernel kills who makes a longer one
+  if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && r.size_ > longest.rlim_cur)
+    throw Error(fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
+                            "limit with `ulimit -f` or LimitFSIZE=",
+                            bytes, longest.rlim_cur));
   r.fd_ = memfd_create(label, MFD_CLOEXEC);
   if (r.fd_ < 0)
     throw Error(
-        fmt::format("cannot create shared memory of {} bytes: {} (too many open files? see "
-                    "ulimit -n)",
-                    bytes, strerror(errno)));
+        fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
   if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
     throw Error(fmt::format("cannot size shared memory to {} bytes: {}", bytes, strerror(errno)));
   void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd_, 0);
   if (p == MAP_FAILED)
-    throw Error(fmt::format("cannot map {} bytes of shared memory: {}", bytes, strerror(errno)));
+    throw Error(fmt::format("cannot map {} bytes of shared memory: {}", bytes, reason(errno)));
   r.data_ = static_cast<std::byte*>(p);
   if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a wish: fewer page-table walks
   return r;
@@ -107,16 +119,16 @@ SharedRegion SharedRegion::open(pid_t pid, int fd, std::size_t bytes) {
   r.size_ = bytes;
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
   const int here = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  int error = errno;
   if (here < 0)
-    throw Error(
-        fmt::format("cannot open the shared memory of process {} ({}): {}; do the ranks run "
-                    "as one user and in one pid namespace?",
-                    pid, path, strerror(errno)));
+    throw Error(fmt::format(
+        "cannot open the shared memory of process {} ({}): {}{}", pid, path, reason(error),
+        error == EMFILE ? "" : "; do the ranks run as one user and in one pid namespace?"));
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, here, 0);
-  const int error = errno;
+  error = errno;
   close(here);
   if (p == MAP_FAILED)
-    throw Error(fmt::format("cannot map {} bytes of process {}: {}", bytes, pid, strerror(error)));
+    throw Error(fmt::format("cannot map {} bytes of process {}: {}", bytes, pid, reason(error)));
   r.data_ = static_cast<std::byte*>(p);
   if (bytes >= kHuge) madvise(p, bytes, MADV_HUGEPAGE);
   return r;

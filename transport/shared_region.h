@@ -16,9 +16,10 @@
 
 namespace weft {
 
-// A mapping owned by this object. Throws Error when the kernel refuses.
+// A mapping owned by this object, or none. Throws Error when the kernel refuses.
 class SharedRegion {
  public:
+  SharedRegion() = default;
   static SharedRegion create(std::size_t bytes, const char* label);
   static SharedRegion open(pid_t pid, int fd, std::size_t bytes);
   SharedRegion(SharedRegion&& other) noexcept { swap(other); }
@@ -32,7 +33,6 @@ class SharedRegion {
   int fd() const { return fd_; }  // -1 for a region opened from another process
 
  private:
-  SharedRegion() = default;
   void swap(SharedRegion& other) noexcept;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;

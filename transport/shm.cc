@@ -39,23 +39,60 @@ bool can_attach(int pid, std::uint64_t probe) {
   return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof word && word == kProbe;
 }
 
+// First byte of what ranks exchange: what they have to say follows, or why they failed.
+constexpr char kSays = 's';
+constexpr char kFailed = 'e';
+
+// What all ranks say, each by `say`. A rank that fails still takes part, and keeps what it has until
+// all have met: so every rank learns of it at once, and why, and none finds its memory gone.
+template <typename Say>
+std::vector<std::string> exchange(Job& job, const Topology& topology, const Say& say) {
+  std::string mine;
+  try {
+    mine = kSays + say();
+  } catch (const Error& error) {
+    mine = kFailed + std::string(error.what());
+  }
+  std::vector<std::string> all = job.all_gather(mine);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    if (all[r].starts_with(kFailed))
+      throw Error(fmt::format("rank {} on host {}: {}", rank,
+                              topology.host_name(topology.host(rank)), all[r].substr(1)));
+    all[r].erase(0, 1);
+  }
+  return all;
+}
+
 }  // namespace
 
 ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members)
     : layout_(static_cast<int>(members.size())),
-      arena_(SharedRegion::create(layout_.bytes, "weft-arena")),
       member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
   // Others may read our memory even where the kernel allows that to parents only (Yama).
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-  const Hello mine{getpid(), arena_.fd(), region_directory_fd(), layout_.bytes,
-                   reinterpret_cast<std::uint64_t>(&probe_word)};
-  const auto hellos =
-      job.all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
+  const auto hellos = exchange(job, topology, [&] {
+    arena_ = SharedRegion::create(layout_.bytes, "weft-arena");
+    const Hello mine{getpid(), arena_.fd(), region_directory_fd(), layout_.bytes,
+                     reinterpret_cast<std::uint64_t>(&probe_word)};
+    return std::string(reinterpret_cast<const char*>(&mine), sizeof mine);
+  });
+  // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
+  const auto verdicts = exchange(job, topology, [&] {
+    reach(job.rank(), members, hellos);
+    return std::string(cma_ ? "1" : "0");
+  });
+  for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
+  choose_copies();
+  make_slots();
+}
 
+void ShmTransport::reach(Rank me, std::span<const Rank> members,
+                         std::span<const std::string> hellos) {
   cma_ = true;
   const std::size_t n = members.size();
   for (std::size_t i = 0; i < n; ++i) {
-    if (members[i] == job.rank()) me_ = static_cast<int>(i);
+    if (members[i] == me) me_ = static_cast<int>(i);
     member_of_[static_cast<std::size_t>(members[i])] = static_cast<int>(i);
   }
   for (std::size_t i = 0; i < n; ++i) {
@@ -72,7 +109,7 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     } else {
       if (hello.arena_bytes != layout_.bytes)
         throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
-                                members[i], job.rank()));
+                                members[i], me));
       p.region = std::make_unique<SharedRegion>(
           SharedRegion::open(hello.pid, hello.arena_fd, hello.arena_bytes));
       p.arena = p.region->data();
@@ -91,10 +128,9 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
     p.kept.cells.resize(kRing);
     peers_.push_back(std::move(p));
   }
-  // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
-  const auto verdicts = job.all_gather(cma_ ? "1" : "0");
-  for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
+}
 
+void ShmTransport::choose_copies() {
   const char* copy = std::getenv("WEFT_SHM_COPY");
   const std::string_view mode = copy ? copy : "auto";
   if (mode != "auto" && mode != "slots" && mode != "cma")
@@ -105,7 +141,9 @@ ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const R
         "WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
         "see kernel.yama.ptrace_scope and the container's seccomp profile");
   cma_min_bytes_ = mode == "cma" ? kInline + 1 : kCmaMin;
+}
 
+void ShmTransport::make_slots() {
   int slot = 0;
   std::size_t base = layout_.slots;
   slot_refs_.assign(kAllSlots, 0);

@@ -65,7 +65,10 @@ void ShmTransport::cancel(std::uint32_t id_high) noexcept {
       Sent& s = p.log[c % kRing];
       if (!s.open || !s.report || !mine(s.id)) continue;
       s.report = false;  // the bytes are the caller's again: the peer must not take them as sent
-      p.out[c % kRing].revoked.store(1, std::memory_order_release);
+      p.out[c % kRing].revoked.store(1, std::memory_order_relaxed);
+      // A store that releases holds back what was written before it, not what the caller writes to
+      // these bytes next: who reads that must see the mark.
+      std::atomic_thread_fence(std::memory_order_release);
     }
     if (p.backlog.empty()) std::erase(waiting_, p.rank);
   }

@@ -95,6 +95,10 @@ class ShmTransport final : public Transport {
     Head disputed;  // what it sent where something else was expected
   };
 
+  // Maps the memory of the members, by what they have said of it.
+  void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
+  void choose_copies();
+  void make_slots();
   Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
   bool try_send(Peer& p, Waiting& w) noexcept;
   Cell* next_cell(Peer& p) noexcept;

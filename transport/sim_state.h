@@ -1,6 +1,6 @@
 // The inside of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
-// sim_datapath.cc moves messages through it, sim_store.cc keeps them, sim_failure.cc breaks what
-// carries them.
+// sim_events.cc lets time pass, sim_datapath.cc moves messages through it, sim_store.cc keeps them,
+// sim_failure.cc breaks what carries them.
 #pragma once
 
 #include <algorithm>

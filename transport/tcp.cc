@@ -134,11 +134,12 @@ bool TcpTransport::disputed(Rank peer, Head& theirs) const noexcept {
   return theirs.sign != 0;
 }
 
-void TcpTransport::fail(Peer& peer, Code code, const std::string& why) {
+void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here) {
   if (!peer.failure.ok()) return drop(peer);
   peer.open = false;
+  const Peer& culprit = here ? peers_[static_cast<std::size_t>(rank_)] : peer;
   peer.failure =
-      Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
+      Status(code, fmt::format("{}: device {}: {}", culprit.where, device_, why), culprit.rank);
   log().debug("tcp: rank {}: {}", rank_, peer.failure.to_string());
   drop(peer);
   end_all(peer, code);

@@ -20,9 +20,9 @@ namespace weft {
 // - Messages of up to 64 KiB go at once, and wait at the receiver where nobody asked for them so
 //   far. Longer ones go when their receive is posted, straight into its memory.
 // - A peer is connected to by the first post of either direction. From then on its death completes
-//   the transfers with it, receives included, with kPeerFailed; what had come whole before can
-//   still be received. A peer that is stopped or cut off without a word is noticed by the job's
-//   control plane, not here.
+//   the transfers with it, receives included, with kPeerFailed (kTransport where this host has no
+//   socket to reach it); what had come whole before can still be received. A peer that is stopped
+//   or cut off without a word is noticed by the job's control plane, not here.
 // - Strangers on the port are turned away: who connects must know a key that ranks exchange at
 //   set-up. Bytes are not encrypted.
 // - Destruction waits until the peers' kernels have what was sent, for a second at most; it never

@@ -28,12 +28,18 @@ bool TcpTransport::connect(Peer& peer) {
   if (!peer.failure.ok()) return false;
   if (peer.state != State::kNone) return true;
   peer.fd = tcp::open_socket(device_, address_);
-  const int error =
-      peer.fd ? (tcp::tune(peer.fd), tcp::start(peer.fd, peer.address, peer.port)) : errno;
-  if (error) {
+  if (!peer.fd) {  // the peer may be well
+    const int error = errno;
+    fail(peer, Code::kTransport,
+         fmt::format("no socket for a connection to rank {}: {}{}", peer.rank, std::strerror(error),
+                     error == EMFILE ? "; raise the limit with `ulimit -n` or LimitNOFILE=" : ""),
+         true);
+    return false;
+  }
+  tcp::tune(peer.fd);
+  if (const int error = tcp::start(peer.fd, peer.address, peer.port)) {
     fail(peer, Code::kPeerFailed,
-         fmt::format("no connection to {}: {}{}", peer.address, std::strerror(error),
-                     error == EMFILE ? "; raise the limit with `ulimit -n` or LimitNOFILE=" : ""));
+         fmt::format("no connection to {}: {}", peer.address, std::strerror(error)));
     return false;
   }
   set_state(peer, State::kConnecting);

@@ -166,7 +166,8 @@ class TcpTransport final : public Transport {
                : &peers_[static_cast<std::size_t>(rank)];
   }
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
-  void fail(Peer& peer, Code code, const std::string& why);
+  // here: this rank is to blame, not the peer.
+  void fail(Peer& peer, Code code, const std::string& why, bool here = false);
   void end_all(Peer& peer, Code code);
   bool live(const Peer& peer) const {
     return peer.state == State::kUp || (peer.state == State::kGreeting && rank_ < peer.rank);

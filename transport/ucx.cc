@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "topo/log.h"
+#include "topo/thread.h"
 #include "topo/yield.h"
 #include "transport/crc32c.h"
 #include "transport/ucx_config.h"
@@ -89,6 +90,7 @@ void UcxTransport::set_up(const Nic& rail, int nranks) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   params.estimated_num_eps = static_cast<std::size_t>(nranks);
+  const SignalsBlocked blocked;  // UCX makes a thread
   ucp_context_h context = nullptr;
   check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
   context_.reset(context);

@@ -20,9 +20,16 @@
 namespace weft {
 namespace {
 
+// Before Linux 5.12 a page that is registered stays with the card when the process forks and writes
+// to it, and the process goes on with a copy. The library keeps such pages from children, if it is
+// told before anything else; later kernels need nothing.
 struct DeviceList {
   int count = 0;
-  ibv_device** list = ibv_get_device_list(&count);
+  ibv_device** list = nullptr;
+  DeviceList() {
+    [[maybe_unused]] static const int refused = ibv_fork_init();
+    list = ibv_get_device_list(&count);
+  }
   ~DeviceList() {
     if (list) ibv_free_device_list(list);
   }

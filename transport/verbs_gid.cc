@@ -63,9 +63,11 @@ std::vector<Gid> candidates(std::vector<Gid> table) {
 }
 
 std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> theirs) {
-  // In terms that do not depend on who asks: kind, prefix, and the two addresses in order.
+  // In terms that do not depend on who asks: kind, whether packets get there, prefix, and the two
+  // addresses in order.
   const auto merit = [](const Gid& a, const Gid& b) {
-    return std::tuple(a.kind, -common_prefix(a.bytes, b.bytes), std::min(a.bytes, b.bytes),
+    const bool lost = routed({a, b}) && (routable_lid(a) == 0 || routable_lid(b) == 0);
+    return std::tuple(a.kind, lost, -common_prefix(a.bytes, b.bytes), std::min(a.bytes, b.bytes),
                       std::max(a.bytes, b.bytes), std::min(a.index, b.index));
   };
   std::optional<GidPair> best;
@@ -79,10 +81,20 @@ std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> the
 }
 
 bool routed(const GidPair& pair) noexcept {
-  constexpr std::size_t kSubnetPrefix = 8;
-  return pair.mine.kind == GidKind::kInfiniBand &&
-         !std::equal(pair.mine.bytes.begin(), pair.mine.bytes.begin() + kSubnetPrefix,
-                     pair.theirs.bytes.begin());
+  const auto subnet = [](const Gid& gid) {
+    std::array<std::uint8_t, 8> prefix;
+    std::copy_n(gid.bytes.begin(), prefix.size(), prefix.begin());
+    if (routable_lid(gid) != 0) prefix[4] = prefix[5] = 0;
+    return prefix;
+  };
+  return pair.mine.kind == GidKind::kInfiniBand && subnet(pair.mine) != subnet(pair.theirs);
+}
+
+std::uint16_t routable_lid(const Gid& gid) noexcept {
+  const GidBytes& g = gid.bytes;
+  const bool site_local = g[0] == 0xfe && g[1] == 0xc0 && g[2] == 0 && g[3] == 0;
+  if (gid.kind != GidKind::kInfiniBand || !site_local) return 0;
+  return static_cast<std::uint16_t>(g[4] << 8 | g[5]);
 }
 
 int choose_pkey(std::span<const std::uint16_t> table, std::uint16_t partition) noexcept {

@@ -52,6 +52,10 @@ std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> the
 // Whether the ports are of different subnets of InfiniBand: then packets need a GRH to be routed.
 bool routed(const GidPair& pair) noexcept;
 
+// The LID by which the routers of all other subnets know a port. A subnet manager that gives such
+// writes it into a site-local GID of the port, fec0:0:LID:subnet. 0: this GID has none.
+std::uint16_t routable_lid(const Gid& gid) noexcept;
+
 // Partition keys: the lower 15 bits name a partition, the upper one says whether the port is a full
 // member of it. Limited members reach full ones only. On Ethernet all ports are full members of one.
 inline constexpr std::uint16_t kFullMember = 0x8000, kEveryPartition = 0xffff;

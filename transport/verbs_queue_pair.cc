@@ -54,6 +54,8 @@ VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::
   path.mine = pair->mine;
   path.theirs = pair->theirs;
   path.global = mine.ethernet || mine.lid == 0 || theirs.lid == 0 || routed(*pair);
+  // The peer's own LID is another port here, or none.
+  if (const auto lid = routable_lid(path.theirs); lid != 0 && routed(*pair)) path.lid = lid;
   return path;
 }
 

@@ -2,14 +2,21 @@
 // only, and by cross-memory attach only.
 // labels: multiproc
 // ctest: alone
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #if __has_include("transport/shm.h")
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "support/processes.h"
 #include "support/sanitizer.h"
 #include "transport/conformance.h"
 #include "transport/shm.h"
@@ -33,6 +40,45 @@ INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
                          maker_name);
 INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach", "cma")),
                          maker_name);
+
+// Whatever it is that one rank can open no more: all ranks say so, of that rank. They did not know
+// more than that it had died, or found its memory gone and asked for another pid namespace.
+TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
+  constexpr int kRanks = 3, kWords = 400;
+  Shared<char> said(kRanks * kWords);
+  int failed = 0;
+  for (int files = 0; files < 20; ++files) {
+    Processes job(kRanks, std::chrono::seconds(20), [&](const JobSpec& spec) {
+      setenv("WEFT_SHM_COPY", "auto", 1);
+      const std::unique_ptr<Job> of = connect(spec);
+      if (spec.rank == 1) {
+        const auto low = static_cast<rlim_t>(fcntl(0, F_DUPFD_CLOEXEC, 0) + files);
+        const rlimit limit{low, low};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+      }
+      const std::vector<Rank> members{0, 1, 2};
+      try {
+        const auto transport = make_shm_transport(*of, one_host(kRanks), members);
+        of->all_gather("");
+      } catch (const Error& e) {
+        std::snprintf(&said[spec.rank * kWords], kWords, "%s", e.what());
+        return 1;
+      }
+      of->leave();
+      return 0;
+    });
+    ASSERT_TRUE(job.wait(std::chrono::seconds(60)));
+    if (job.code(1) == 0) break;
+    ++failed;
+    for (Rank r = 0; r < kRanks; ++r) {
+      ASSERT_EQ(job.code(r), 1) << "rank " << r << " of " << files << " files";
+      const std::string words = &said[r * kWords];
+      EXPECT_EQ(words.find("rank 1 on host"), 0u) << "rank " << r << ": " << words;
+      EXPECT_NE(words.find("Too many open files; raise the limit"), words.npos) << words;
+    }
+  }
+  EXPECT_GT(failed, 3);  // its arena, its directory, a peer's arena, a peer's directory
+}
 
 // A rank that gives an operation up and uses its buffer again must not spoil, unseen, what a peer
 // still reads there.

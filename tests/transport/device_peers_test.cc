@@ -1,5 +1,9 @@
 // Mapped device memory of other processes.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
 
 #include "topo/status.h"
 #include "transport/device_fake.h"
@@ -36,6 +40,36 @@ TEST(DevicePeers, WhatWasReplacedIsClosedAlsoWhenTheNewCannotBeOpened) {
   EXPECT_EQ(fake.allocations(), mapped);
   fake.free(first);
   fake.free(second);
+}
+
+// A World in a static object may have an operation to end when the statics made later are gone.
+constexpr int kSameAsBefore = 7, kOther = 8;
+struct LastOfAll {
+  ~LastOfAll() {
+    if (!ends) return;
+    for (std::size_t bytes = 16; bytes < 1024; bytes += 16)  // what was freed is not as it was
+      for (int i = 0; i < 20; ++i) std::memset(std::malloc(bytes), 0x5a, bytes);
+    _exit(asked() == before ? kSameAsBefore : kOther);
+  }
+  std::uint64_t asked() const {
+    return device_address(*fake_device(), memory, 64, fake_device()->residence(memory))
+        .exported.bytes;
+  }
+  void* memory = nullptr;
+  std::uint64_t before = 0;
+  bool ends = false;
+} last_of_all;
+
+TEST(DevicePeers, WhatWasExportedOutlivesStaticObjects) {
+  last_of_all.memory = fake_device()->alloc(0, 5000);
+  last_of_all.before = last_of_all.asked();
+  EXPECT_EXIT(
+      {
+        last_of_all.ends = true;
+        std::exit(kOther);
+      },
+      ::testing::ExitedWithCode(kSameAsBefore), "");
+  fake_device()->free(last_of_all.memory);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "perf/local_job.h"
+#include "support/shell.h"
 #include "support/temporary_folder.h"
 #include "transport/rendezvous.h"
 
@@ -56,10 +57,11 @@ std::string read_all(int fd) {
 // A running `weft launch`.
 class Launch {
  public:
-  explicit Launch(std::vector<std::string> arguments) {
+  explicit Launch(std::vector<std::string> arguments, bool blocking = true) {
     arguments.insert(arguments.begin(), {WEFT_BINARY, "launch"});
     int out[2], err[2];
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) std::abort();
+    if (!blocking) fcntl(out[1], F_SETFL, O_NONBLOCK);
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
@@ -188,6 +190,39 @@ TEST(Launch, TagsALongLineAsOne) {
   EXPECT_THAT(r.out, HasSubstr("\n[0] second\n"));
 }
 
+TEST(Launch, LinesThatCannotBePassedOnAreAnError) {
+  const Output r = run(WEFT_BINARY " launch -n 2 --tag -- echo lost > /dev/full");
+  EXPECT_EQ(r.exit_code, 4);
+  EXPECT_THAT(r.text, HasSubstr("output cannot be written: No space left on device"));
+}
+
+// As whoever shares the stream may have set it: where it is full, lines went missing.
+TEST(Launch, WaitsForAReaderWhoIsSlow) {
+  Launch job({"-n", "1", "--tag", "--", "seq", "1", "60000"}, false);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const Result r = job.end();
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.lines().size(), 60000u);
+}
+
+// Two for each rank: more than the limit that most shells set, and than what ranks find set.
+TEST(Launch, ThereAreFilesForTheStreamsOfAllRanks) {
+  const Output r = run("ulimit -Sn 40; " WEFT_BINARY " launch -n 30 --tag -- sh -c 'ulimit -Sn'");
+  if (r.text.find("cannot modify") != r.text.npos)
+    GTEST_SKIP() << "missing capability: a limit of open files that can be set";
+  EXPECT_EQ(r.exit_code, 0) << r.text;
+  EXPECT_THAT(r.text, HasSubstr("[29] 40\n"));
+}
+
+// Killed where memory runs short, say: it took the launcher with it, by SIGPIPE, when the ranks had
+// all done their work.
+TEST(Launch, DoesWithoutItsGuard) {
+  const Result r = shell({"-n", "1"},
+                         "for p in $(pgrep -P $PPID); do [ $p = $$ ] || { kill -9 $p; "
+                         "while ! grep -q ' Z ' /proc/$p/stat; do sleep 0.01; done; }; done");
+  EXPECT_EQ(r.code, 0) << r.err;
+}
+
 TEST(Launch, UnknownProgram) {
   Result r = launch({"-n", "2", "--", "no-such-program-of-weft"});
   EXPECT_EQ(r.code, 127);
@@ -232,6 +267,18 @@ TEST(LocalJob, NamesTheOneWhoWasKilledAndNotWhoKnewOfItFirst) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(run_local_job(body, options), 128 + SIGKILL);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 was killed by signal 9"));
+}
+
+// A code above 128 then says that the job itself was interrupted.
+TEST(LocalJob, ARankThatLeavesWithAnyCodeIsNoSignalToTheJob) {
+  LaunchOptions options;
+  options.ranks = 2;
+  options.killed_code = 2;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_local_job([](Rank rank) { return rank == 1 ? 255 : 0; }, options), 2);
+  EXPECT_EQ(run_local_job([](Rank rank) { return rank == 1 ? raise(SIGKILL) : 0; }, options), 2);
+  EXPECT_EQ(run_local_job([](Rank rank) { return rank == 1 ? 7 : 0; }, options), 7);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("rank 1 exited with code 255"));
 }
 
 TEST(Launch, TheOthersHaveTimeForTheirOwnLastWords) {

@@ -2,8 +2,10 @@
 #include "transport/memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdint>
+#include <string>
 
 #include "topo/status.h"
 
@@ -16,6 +18,22 @@ TEST(Memory, MoreThanThereIsIsRefused) {
   EXPECT_THROW(alloc_array<float>(SIZE_MAX), Error);
   // So many that their bytes, modulo 2^64, are 4.
   EXPECT_THROW(alloc_array<float>(SIZE_MAX / 4 + 2), Error);
+}
+
+// It was killed: shared memory is a file to the kernel.
+TEST(Memory, MoreThanAFileMayHaveIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{1 << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  std::string said;
+  try {
+    alloc(4 << 20);
+  } catch (const Error& e) {
+    said = e.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_NE(said.find("ulimit -f"), said.npos) << said;
 }
 
 }  // namespace

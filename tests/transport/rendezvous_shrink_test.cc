@@ -145,6 +145,41 @@ TEST(ShrinkOverSockets, NeighboursOfRankZeroAreFoundFromOtherHosts) {
 }
 
 // Whether rank 0 leaves before a rank wants to go on, or after.
+// Rank 2 has no file left for a door when it calls shrink(), and one a moment later. Without the
+// doors of all, the end of rank 0 would be that of the next job.
+TEST(ShrinkOverSockets, ADoorThatIsOpenedLateCounts) {
+  Specs setup(3);
+  std::vector<Outcome> jobs(2);
+  std::vector<std::thread> threads;
+  for (const int r : {0, 1})
+    threads.emplace_back([&, r] { jobs[static_cast<std::size_t>(r)].job = connect(setup[r]); });
+  RootLink link = assemble_leaf(setup[2]);
+  for (std::thread& t : threads) t.join();
+  threads.clear();
+  link.channel.send(wire::Type::kDoor, "127.0.0.1 1");
+  const auto hears = [&](wire::Type type) {
+    return eventually([&] {
+      wire::Frame frame;
+      while (link.channel.receive(frame) == Channel::Got::kFrame)
+        if (frame.type == type) return true;
+      return false;
+    });
+  };
+  ASSERT_TRUE(hears(wire::Type::kDoors));
+  jobs[0].job->report(Status(Code::kTransport, "a cable", kNoRank));
+  ASSERT_TRUE(eventually([&] { return jobs[1].job->failed(); }));
+  link.channel.send(wire::Type::kShrink, {});
+  std::vector<std::unique_ptr<Job>> next(2);
+  for (const std::size_t r : {0, 1})
+    threads.emplace_back([&, r] { next[r] = jobs[r].job->shrink(); });
+  EXPECT_TRUE(hears(wire::Type::kShrunk));
+  for (std::thread& t : threads) t.join();
+  link.channel.send(wire::Type::kDoor, "127.0.0.1 2");
+  EXPECT_TRUE(hears(wire::Type::kDoors));
+  link.channel.send(wire::Type::kLeave, {});
+  for (const std::size_t r : {1, 0}) next[r]->leave();
+}
+
 TEST(ShrinkOverSockets, NobodyWaitsForARankZeroThatHasLeft) {
   for (const bool before : {true, false}) {
     Specs setup(2);

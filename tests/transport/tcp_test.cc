@@ -332,5 +332,27 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+// Not the peer's, which is well: a job that goes on without ranks that failed would leave it behind.
+TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::byte to[8];
+  ForgedJob job(2, nullptr);
+  const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());
+  const rlimit none{3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .data = to, .bytes = sizeof to};
+  transport->post({&t, 1});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const Status cause = transport->cause(1);
+  EXPECT_EQ(cause.code(), Code::kTransport);
+  EXPECT_EQ(cause.rank(), 0);
+  EXPECT_EQ(cause.message().find("rank 0 on host"), 0u) << cause.message();
+  EXPECT_NE(cause.message().find("Too many open files; raise"), std::string::npos);
+  Completion done;
+  ASSERT_EQ(transport->poll({&done, 1}), 1u);
+  EXPECT_EQ(done.code, Code::kTransport);
+}
+
 }  // namespace
 }  // namespace weft::testing

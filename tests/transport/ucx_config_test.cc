@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "rail_ranks.h"
+#include "support/signals.h"
 
 namespace weft::testing {
 namespace {
@@ -79,6 +80,20 @@ TEST(UcxConfig, SettingsReachTheSockets) {
     end.send(1 - me, 1, &out, 1, 2);
     EXPECT_EQ(end.wait(1), Code::kOk);
     EXPECT_EQ(end.wait(2), Code::kOk);
+  });
+}
+
+// UCX makes a thread of its own: a handler of the program's must not run there.
+TEST(UcxConfig, SignalsDoNotReachTheThreadOfUcx) {
+  run_ranks(2, [&](SharedBoard& board, Rank me) {
+    const int before = threads_with_signals();
+    RailEnd end(board, me, "ucx");
+    char in = 0, out = 'x';
+    end.recv(1 - me, 1, &in, 1, 1);
+    end.send(1 - me, 1, &out, 1, 2);
+    EXPECT_EQ(end.wait(1), Code::kOk);
+    EXPECT_EQ(end.wait(2), Code::kOk);
+    EXPECT_EQ(threads_with_signals(), before);
   });
 }
 

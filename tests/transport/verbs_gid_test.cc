@@ -67,6 +67,37 @@ TEST(VerbsGid, APacketToAnotherSubnetIsRouted) {
   EXPECT_TRUE(verbs_path(there, here, "there").global);
 }
 
+// The peer's LID is one of its own subnet. As managers of routed subnets fill the table: index 0 is
+// the plain address, index 1 that with the LID which routers know.
+TEST(VerbsGid, ToAnotherSubnetGoesTheLidThatRoutersKnow) {
+  const auto address = [](std::uint8_t subnet, std::uint16_t lid, std::uint8_t last) {
+    GidBytes g = ipv6(0xfe, 0xc0, last);
+    g[4] = static_cast<std::uint8_t>(lid >> 8), g[5] = static_cast<std::uint8_t>(lid);
+    g[7] = subnet;
+    return g;
+  };
+  const auto at = [&](std::uint8_t subnet, std::uint16_t lid, std::uint8_t last) {
+    VerbsPort p = infiniband();
+    p.gids = {gid(GidType::kInfiniBand, 0, address(subnet, 0, last)),
+              gid(GidType::kInfiniBand, 1, address(subnet, lid, last))};
+    return p;
+  };
+  const VerbsPort a = at(1, 0xb011, 1), b = at(2, 0xb022, 2), c = at(1, 0xb013, 3);
+  const VerbsPath there = verbs_path(a, b, "a"), back = verbs_path(b, a, "b");
+  EXPECT_TRUE(there.global && back.global);
+  EXPECT_EQ(there.lid, 0xb022);
+  EXPECT_EQ(back.lid, 0xb011);
+  EXPECT_EQ(there.mine.index, 1);
+  EXPECT_EQ(there.theirs.bytes, back.mine.bytes);
+  const VerbsPath near = verbs_path(a, c, "a");  // of one subnet: no router
+  EXPECT_FALSE(near.global);
+  EXPECT_EQ(near.lid, 7);
+  VerbsPort one = a, other = c;  // WEFT_VERBS_GID_INDEX=1
+  one.gids.erase(one.gids.begin());
+  other.gids.erase(other.gids.begin());
+  EXPECT_FALSE(verbs_path(one, other, "a").global);
+}
+
 TEST(VerbsPartition, FullMembersFirst) {
   const std::vector<std::uint16_t> table = {0x7fff, 0, 0x0001, 0x8001, 0x8002};
   EXPECT_EQ(choose_pkey(table, 0), 3);
@@ -175,6 +206,12 @@ TEST(VerbsGid, APortSurvivesTheWire) {
   std::string bad = port.encode();
   bad[0] ^= 1;
   EXPECT_THROW(VerbsPort::decode(bad), Error);
+}
+
+// Else a child, on an old kernel, leaves the card with pages that are this process's no more.
+TEST(VerbsForks, AreKnownToTheLibrary) {
+  (void)verbs_devices();
+  EXPECT_NE(ibv_is_fork_initialized(), IBV_FORK_DISABLED);
 }
 
 TEST(VerbsCause, NamesTheStatusAndWhatToLookFor) {
