@@ -116,8 +116,8 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
     op->deterministic = g.shape.deterministic;
   }
-  op->mine.call = op->call.uneven ? uneven_signature(op->collective, op->call, op->root,
-                                                     core.job->rank(), g.id, 0)
+  const Rank me = g.ranks[static_cast<std::size_t>(g.me)];  // another thread may shrink the job
+  op->mine.call = op->call.uneven ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
                                   : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
   const std::lock_guard order(lanes->mutex);

@@ -1,13 +1,19 @@
 // Slices of up to 2 MiB, five under way, each in up to five stages:
 //
-//   down     what the slice reads, from the user's buffer to the lane's
-//   first    messages with all peers
-//   combine  where values are reduced: by the kernel, in the order of ranks
-//   second   messages with all peers, where a result is more than one rank's
-//   up       to the user's buffer
+//   down     what the slice reads of the buffers of this host, to the lane's memory
+//   first    messages with all hosts
+//   combine  where values are reduced: by the kernel, in the order of hosts
+//   second   messages with all hosts, where a result is more than one rank's
+//   up       to the buffers of this host
+//
+// The ranks of a host share out the work between hosts: the rank at place i sends and receives for
+// all of them what belongs to place i, with the ranks at that place of the other hosts, so each
+// over its own rail. `down` reduces over the host where values are reduced, and `up` writes to all
+// buffers that want the result: what ranks of a host exchange crosses no card and waits for nobody,
+// as no two of them write or read the same bytes.
 //
 // Messages go from everybody to everybody: each byte crosses the wires as often as in the best
-// schedule of the host, in one or two steps. A reduction is shared out: rank i reduces part i.
+// schedule of the host, in one or two steps. A reduction is shared out: host i reduces part i.
 #include "coll/device_by_cards.h"
 
 #include <fmt/format.h>
@@ -15,40 +21,27 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "coll/device_card_slices.h"
+#include "coll/device_mapped.h"
 #include "coll/device_shape.h"
 
 namespace weft {
 namespace {
 
-constexpr std::size_t kUnderWay = 5;
-// Of the larger buffer of a slice. All that cuts is the same on every rank, and follows from the
-// call alone.
-constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
-constexpr std::size_t kGrain = 256;  // areas, blocks and shares begin at multiples of it
-// Three areas: what is read, what comes for a reduction, the result; each up to a slice and a grain
-// for every rank.
-constexpr std::size_t kAreasBytes = 3 * (kPieceBytes + kDeviceOperands * kGrain);
-
-std::size_t whole_grains(std::size_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
-
-class ByCards {
+class ByCards : private CardSlices {
  public:
-  ByCards(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
-           std::byte* memory)
-      : lane_(lane),
-        op_(op),
+  ByCards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+          std::span<const DeviceRecord> records, const MappedBuffers& buffers, std::byte* memory,
+          bool on_device)
+      : CardSlices(op, layout, memory),
+        lane_(lane),
         records_(records),
-        n_(records.size()),
-        me_(static_cast<std::size_t>(lane.group().me)),
-        root_(static_cast<std::size_t>(op.root)),
-        element_(size_of(op.call.type)),
+        buffers_(buffers),
         gpu_(std::max(op.mine.in.gpu, op.mine.out.gpu)),
-        memory_(memory) {
-    slice_ = std::min(op.call.count,
-                      std::max<std::size_t>(1, kPieceBytes / (most_blocks(op, n_) * element_)));
-  }
+        on_device_(on_device) {}
   ~ByCards() {
     for (auto& slot : under_way_)
       for (auto& messages : slot) (void)wait(messages);
@@ -57,7 +50,7 @@ class ByCards {
   ByCards& operator=(const ByCards&) = delete;
 
   Status run() {
-    const std::size_t slices = (op_.call.count + slice_ - 1) / slice_;
+    const std::size_t slices = this->slices();
     for (std::size_t k = 0; k < slices + kUnderWay - 1; ++k) {
       const auto due = [&](std::size_t stage) { return k >= stage && k - stage < slices; };
       if (due(0)) down(k);
@@ -76,52 +69,82 @@ class ByCards {
   }
 
  private:
-  // Events by slot: its last copy down, kernel, and copy up.
+  // Events by slot: its last work down, kernel, and work up.
   static constexpr std::size_t kDown = 0, kCombined = kUnderWay, kUp = 2 * kUnderWay;
   enum Phase : std::size_t { kFirst, kSecond };
-
-  // ---- where things are, of slice k
-  std::size_t length(std::size_t k) const {
-    return std::min(slice_, op_.call.count - k * slice_);
-  }
-  std::byte* area(std::size_t k, std::size_t which) const {
-    return memory_ + k % kUnderWay * kAreasBytes + which * (kAreasBytes / 3);
-  }
-  std::size_t stride(std::size_t k) const { return whole_grains(length(k) * element_); }
-  std::byte* read(std::size_t k, std::size_t block = 0) const {
-    return area(k, 0) + block * stride(k);
-  }
-  std::byte* result(std::size_t k, std::size_t block = 0) const {
-    return area(k, 2) + block * stride(k);
-  }
-  // Share i of so many, of a slice that is one block: where it begins, in elements.
-  std::size_t begin(std::size_t k, std::size_t i, std::size_t shares) const {
-    const std::size_t grain = kGrain / element_, grains = (length(k) + grain - 1) / grain;
-    return std::min(length(k), grains * i / shares * grain);
-  }
-  std::size_t share(std::size_t k, std::size_t i, std::size_t shares) const {
-    return begin(k, i + 1, shares) - begin(k, i, shares);
-  }
-  // What rank r sent for the reduction.
-  std::byte* operand(std::size_t k, std::size_t r) const {
-    const bool shared = op_.collective != Collective::kReduceScatter;
-    const std::size_t bytes = (shared ? share(k, me_, n_) : length(k)) * element_;
-    return area(k, 1) + r * whole_grains(bytes);
-  }
+  static constexpr std::size_t kAll = ~std::size_t{0};  // places of this host
 
   // ---- stages
-  void copy(void* to, const void* from, std::size_t bytes, int stream) {
-    if (to != from) lane_.device().copy(to, from, bytes, gpu_, lane_.stream(gpu_, stream));
+  // Slice k of a block of the ins of this host's ranks, reduced, or of one of them, to `to`.
+  void read_block(std::size_t k, std::byte* to, std::size_t place, Rank block) {
+    if (place != kAll || places_ == 1) {
+      const std::size_t whose = place == kAll ? 0 : place;
+      lane_.device().copy(to, buffers_.in(whose, at(k, block)), length(k) * element_, gpu_,
+                          lane_.stream(gpu_, 0));
+      return;
+    }
+    DeviceReduce r;
+    r.type = op_.call.type;
+    r.op = op_.call.op;
+    r.nsrcs = static_cast<int>(places_);
+    r.ndsts = 1;
+    r.count = length(k);
+    for (std::size_t p = 0; p < places_; ++p) {
+      r.srcs[p] = buffers_.in(p, at(k, block));
+      r.factors[p] = records_[static_cast<std::size_t>(rank_at(me_, p))].factor;
+    }
+    r.dsts[0] = to;
+    lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 0));
+  }
+  // To slice k of a block of the outs of all of them, or of one.
+  void write_block(std::size_t k, const std::byte* from, std::size_t place, Rank block) {
+    if (place != kAll || places_ == 1) {
+      const std::size_t whose = place == kAll ? 0 : place;
+      lane_.device().copy(buffers_.out(whose, at(k, block)), from, length(k) * element_, gpu_,
+                          lane_.stream(gpu_, 1));
+      return;
+    }
+    DeviceReduce r;  // of one source: a copy
+    r.type = op_.call.type;
+    r.nsrcs = 1;
+    r.ndsts = static_cast<int>(places_);
+    r.count = length(k);
+    r.srcs[0] = from;
+    for (std::size_t p = 0; p < places_; ++p) r.dsts[p] = buffers_.out(p, at(k, block));
+    lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 1));
   }
 
   void down(std::size_t k) {
     // The slot's last slice is up before its memory is written again.
     lane_.wait(lane_.event(gpu_, kUp + k % kUnderWay));
-    const auto* from = static_cast<const std::byte*>(op_.call.in);
-    const DeviceShape here = device_shape(op_.collective, lane_.group().me, op_.root, n_);
-    for (std::size_t b = 0; b < here.in; ++b)
-      copy(read(k, b), from + (b * op_.call.count + k * slice_) * element_, length(k) * element_,
-           0);
+    const std::size_t mine = layout_.place;
+    switch (op_.collective) {
+      case Collective::kAllReduce:
+      case Collective::kReduce:
+        read_block(k, read(k), kAll, 0);
+        break;
+      case Collective::kReduceScatter:
+        for (std::size_t h = 0; h < hosts_; ++h) read_block(k, read(k, h), kAll, rank_at(h, mine));
+        break;
+      case Collective::kAllGather:
+      case Collective::kGather:
+        read_block(k, read(k), mine, 0);
+        break;
+      case Collective::kBroadcast:
+        if (me_ == root_) read_block(k, read(k), root_place_, 0);
+        break;
+      case Collective::kScatter:
+        for (std::size_t h = 0; me_ == root_ && h < hosts_; ++h)
+          read_block(k, read(k, h), root_place_, rank_at(h, mine));
+        break;
+      case Collective::kAllToAll:
+        for (std::size_t h = 0; h < hosts_; ++h)
+          for (std::size_t p = 0; p < places_; ++p)
+            read_block(k, read(k, h * places_ + p), mine, rank_at(h, p));
+        break;
+      default:
+        break;
+    }
     lane_.device().record(lane_.event(gpu_, kDown + k % kUnderWay), lane_.stream(gpu_, 0));
   }
 
@@ -129,13 +152,13 @@ class ByCards {
     lane_.wait(lane_.event(gpu_, kDown + k % kUnderWay));
     const std::size_t whole = length(k);
     const bool at_root = me_ == root_;
-    for (std::size_t i = 1; i < n_; ++i) {
-      const std::size_t to = (me_ + i) % n_, from = (me_ + n_ - i) % n_;
+    for (std::size_t i = 1; i < hosts_; ++i) {
+      const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
       switch (op_.collective) {
         case Collective::kAllReduce:
         case Collective::kReduce:
-          recv(k, kFirst, from, operand(k, from), share(k, me_, n_));
-          send(k, kFirst, to, read(k) + begin(k, to, n_) * element_, share(k, to, n_));
+          recv(k, kFirst, from, operand(k, from), share(k, me_, hosts_));
+          send(k, kFirst, to, read(k) + begin(k, to, hosts_) * element_, share(k, to, hosts_));
           break;
         case Collective::kReduceScatter:
           recv(k, kFirst, from, operand(k, from), whole);
@@ -146,8 +169,10 @@ class ByCards {
           send(k, kFirst, to, read(k), whole);
           break;
         case Collective::kAllToAll:
-          recv(k, kFirst, from, result(k, from), whole);
-          send(k, kFirst, to, read(k, to), whole);
+          for (std::size_t p = 0; p < places_; ++p) {
+            recv(k, kFirst, from, result(k, from * places_ + p), whole);
+            send(k, kFirst, to, read(k, to * places_ + p), whole);
+          }
           break;
         case Collective::kGather:
           if (at_root) recv(k, kFirst, from, result(k, from), whole);
@@ -174,20 +199,22 @@ class ByCards {
     if (Status s = arrived(k, kFirst); !s.ok()) return s;
     if (!reduces(op_.collective)) return {};
     const bool shared = op_.collective != Collective::kReduceScatter;
-    const std::size_t at = shared ? begin(k, me_, n_) * element_ : 0;
+    const std::size_t from = shared ? begin(k, me_, hosts_) * element_ : 0;
     DeviceReduce r;
     r.type = op_.call.type;
-    r.op = op_.call.op;
-    r.divisor = op_.call.op == RedOp::kAvg ? static_cast<int>(n_) : 1;
-    r.nsrcs = static_cast<int>(n_);
+    // Over several ranks of a host the factors are in it already.
+    const bool factors_are_in = op_.call.op == RedOp::kPreMulSum && places_ > 1;
+    r.op = factors_are_in ? RedOp::kSum : op_.call.op;
+    r.divisor = op_.call.op == RedOp::kAvg ? static_cast<int>(records_.size()) : 1;
+    r.nsrcs = static_cast<int>(hosts_);
     r.ndsts = 1;
-    r.count = shared ? share(k, me_, n_) : length(k);
+    r.count = shared ? share(k, me_, hosts_) : length(k);
     if (r.count == 0) return {};
-    for (std::size_t s = 0; s < n_; ++s) {
-      r.srcs[s] = s != me_ ? operand(k, s) : shared ? read(k) + at : read(k, me_);
-      r.factors[s] = records_[s].factor;
+    for (std::size_t h = 0; h < hosts_; ++h) {
+      r.srcs[h] = h != me_ ? operand(k, h) : shared ? read(k) + from : read(k, me_);
+      r.factors[h] = records_[static_cast<std::size_t>(rank_at(h, 0))].factor;
     }
-    r.dsts[0] = result(k) + at;
+    r.dsts[0] = result(k) + from;
     lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 1));
     lane_.device().record(lane_.event(gpu_, kCombined + k % kUnderWay), lane_.stream(gpu_, 1));
     return {};
@@ -195,17 +222,17 @@ class ByCards {
 
   Status send_second(std::size_t k) {
     lane_.wait(lane_.event(gpu_, kCombined + k % kUnderWay));
-    const auto part = [&](std::size_t r) { return result(k) + begin(k, r, n_) * element_; };
-    const std::size_t mine = share(k, me_, n_);
-    for (std::size_t i = 1; i < n_; ++i) {
-      const std::size_t to = (me_ + i) % n_, from = (me_ + n_ - i) % n_;
+    const auto part = [&](std::size_t h) { return result(k) + begin(k, h, hosts_) * element_; };
+    const std::size_t mine = share(k, me_, hosts_);
+    for (std::size_t i = 1; i < hosts_; ++i) {
+      const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
       switch (op_.collective) {
         case Collective::kAllReduce:
-          recv(k, kSecond, from, part(from), share(k, from, n_));
+          recv(k, kSecond, from, part(from), share(k, from, hosts_));
           send(k, kSecond, to, part(me_), mine);
           break;
         case Collective::kReduce:
-          if (me_ == root_) recv(k, kSecond, from, part(from), share(k, from, n_));
+          if (me_ == root_) recv(k, kSecond, from, part(from), share(k, from, hosts_));
           if (to == root_) send(k, kSecond, to, part(me_), mine);
           break;
         case Collective::kBroadcast:
@@ -222,34 +249,39 @@ class ByCards {
 
   Status up(std::size_t k) {
     if (Status s = arrived(k, kSecond); !s.ok()) return s;
-    auto* const to = static_cast<std::byte*>(op_.call.out) + k * slice_ * element_;
-    const std::size_t bytes = length(k) * element_;
+    const std::size_t mine = layout_.place;
     const bool at_root = me_ == root_;
     switch (op_.collective) {
       case Collective::kAllReduce:
+        write_block(k, result(k), kAll, 0);
+        break;
       case Collective::kReduceScatter:
-        copy(to, result(k), bytes, 1);
+        write_block(k, result(k), mine, 0);
         break;
       case Collective::kReduce:
-        if (at_root) copy(to, result(k), bytes, 1);
+        if (at_root) write_block(k, result(k), root_place_, 0);
         break;
       case Collective::kBroadcast:
-        copy(to, at_root ? read(k) : result(k), bytes, 1);
+        write_block(k, at_root ? read(k) : result(k), kAll, 0);
         break;
       case Collective::kScatter:
-        copy(to, at_root ? read(k, me_) : result(k), bytes, 1);
+        write_block(k, at_root ? read(k, me_) : result(k), mine, 0);
         break;
-      case Collective::kGather:
-        if (!at_root) break;
-        [[fallthrough]];
       case Collective::kAllGather:
-      case Collective::kAllToAll: {
-        const std::size_t own = op_.collective == Collective::kAllToAll ? me_ : 0;
-        for (std::size_t r = 0; r < n_; ++r)
-          copy(to + r * op_.call.count * element_, r == me_ ? read(k, own) : result(k, r), bytes,
-               1);
+      case Collective::kGather: {
+        const bool gathers = op_.collective == Collective::kGather;
+        for (std::size_t h = 0; (!gathers || at_root) && h < hosts_; ++h)
+          write_block(k, h == me_ ? read(k) : result(k, h), gathers ? root_place_ : kAll,
+                      rank_at(h, mine));
         break;
       }
+      case Collective::kAllToAll:
+        for (std::size_t h = 0; h < hosts_; ++h)
+          for (std::size_t p = 0; p < places_; ++p) {
+            const std::size_t block = h * places_ + p;
+            write_block(k, h == me_ ? read(k, block) : result(k, block), p, rank_at(h, mine));
+          }
+        break;
       default:
         break;
     }
@@ -257,26 +289,18 @@ class ByCards {
     return {};
   }
 
-  // Of a broadcast: the part that rank r, not the root, passes on.
-  std::byte* passed_on(std::size_t k, std::size_t r) const {
-    return result(k) + begin(k, r - (r > root_), n_ - 1) * element_;
-  }
-  std::size_t passed(std::size_t k, std::size_t r) const {
-    return share(k, r - (r > root_), n_ - 1);
-  }
-
   // ---- messages
   struct Posting {
-    std::size_t slot, phase, peer;
+    std::size_t slot, phase, host;
     bool sends;
     std::byte* at;
     std::size_t count;
   };
-  void send(std::size_t k, Phase phase, std::size_t peer, std::byte* at, std::size_t count) {
-    if (count) to_post_.push_back({k % kUnderWay, phase, peer, true, at, count});
+  void send(std::size_t k, Phase phase, std::size_t host, std::byte* at, std::size_t count) {
+    if (count) to_post_.push_back({k % kUnderWay, phase, host, true, at, count});
   }
-  void recv(std::size_t k, Phase phase, std::size_t peer, std::byte* at, std::size_t count) {
-    if (count) to_post_.push_back({k % kUnderWay, phase, peer, false, at, count});
+  void recv(std::size_t k, Phase phase, std::size_t host, std::byte* at, std::size_t count) {
+    if (count) to_post_.push_back({k % kUnderWay, phase, host, false, at, count});
   }
 
   Status post() {
@@ -287,9 +311,9 @@ class ByCards {
       Operation* const op = core.take();
       op->collective = Collective::kSendRecv;
       op->group = &lane_.companion();
-      op->root = static_cast<Rank>(p.peer);
+      op->root = rank_at(p.host, layout_.place);
       op->call = {.count = p.count, .type = op_.call.type};
-      core.start_message(op, p.sends, p.at, p.count * element_, true);
+      core.start_message(op, p.sends, p.at, p.count * element_, on_device_);
       under_way_[p.slot][p.phase].push_back(op);
     }
     to_post_.clear();
@@ -301,7 +325,7 @@ class ByCards {
     auto& messages = under_way_[k % kUnderWay][phase];
     if (messages.empty()) return {};
     if (Status s = wait(messages); !s.ok()) return s;
-    lane_.device().flush_remote_writes(gpu_);
+    if (on_device_) lane_.device().flush_remote_writes(gpu_);
     return {};
   }
 
@@ -315,28 +339,27 @@ class ByCards {
   }
 
   DeviceLane& lane_;
-  const DeviceOperation& op_;
   std::span<const DeviceRecord> records_;
-  std::size_t n_, me_, root_, element_;
-  int gpu_;
-  std::byte* memory_;
-  std::size_t slice_ = 1;
+  const MappedBuffers& buffers_;
+  const int gpu_;
+  const bool on_device_;
   std::vector<Posting> to_post_;
   std::array<std::array<std::vector<Operation*>, 2>, kUnderWay> under_way_;
 };
 
 }  // namespace
 
-const std::size_t kByCardsBytes = kUnderWay * kAreasBytes;
+const std::size_t kByCardsBytes = CardSlices::kBytes;
 
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
   const DeviceShape s = device_shape(op.collective, op.root, op.root, ranks);
   return std::max(s.in, s.out);
 }
 
-Status run_by_cards(DeviceLane& lane, const DeviceOperation& op,
-                    std::span<const DeviceRecord> records, std::byte* memory) {
-  ByCards exchange(lane, op, records, memory);
+Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+                    std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                    std::byte* memory, bool on_device) {
+  ByCards exchange(lane, op, layout, records, buffers, memory, on_device);
   try {
     return exchange.run();
   } catch (const Error& e) {

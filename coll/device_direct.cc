@@ -1,13 +1,11 @@
 // The direct path: every rank reads its peers' device memory and writes the results where they
 // belong, in one kernel or a few copies. Every byte is read once and written once: no collective on
 // one GPU can move fewer.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "coll/device_gpudirect.h"
 #include "coll/device_lane.h"
-#include "coll/device_shape.h"
+#include "coll/device_mapped.h"
 
 namespace weft {
 namespace {
@@ -25,56 +23,49 @@ Schedule none(const Shape& shape) {
 const Algorithm kDirectPath{"device", Collective::kAllReduce, "in device memory", never, none};
 const Algorithm kGpuDirectPath{"gpudirect", Collective::kAllReduce,
                                "in device memory, by RDMA cards", never, none};
+const Algorithm kStagedHostsPath{"staged_hierarchical", Collective::kAllReduce,
+                                 "inside hosts in device memory, between them through host memory",
+                                 never, none};
 const Algorithm kStagedPath{"staged", Collective::kAllReduce, "through host memory", never, none};
 
-DirectPath::DirectPath(DeviceLane& lane, const DeviceOperation& op,
-                       std::span<const DeviceRecord> records)
-    : lane_(lane),
-      op_(op),
-      records_(records),
-      me_(static_cast<std::size_t>(lane.group().me)),
-      n_(records.size()),
-      element_(size_of(op.call.type)),
-      gpu_(op.mine.out.gpu >= 0 ? op.mine.out.gpu : op.mine.in.gpu),
-      ins_(n_),
-      outs_(n_) {
-  try {
-    for (std::size_t r = 0; r < n_; ++r) {
-      const DeviceShape shape =
-          device_shape(op.collective, static_cast<Rank>(r), op.root, n_);
-      const auto map = [&](const DeviceAddress& address, void*& at, const char* which) {
-        if (address.gpu < 0)
-          throw Error(fmt::format("{} of rank {} is not device memory", which, r));
-        at = device_peers().acquire(lane.device(), address, gpu_);
-        acquired_.emplace_back(&address, gpu_);
-      };
-      // In place: one mapping more costs nothing.
-      if (shape.in) map(records[r].in, ins_[r], "in");
-      if (shape.out) map(records[r].out, outs_[r], "out");
-    }
-  } catch (const Error& e) {
-    why_not_ = e.what();
+namespace {
+
+class DirectPath {
+ public:
+  DirectPath(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
+             const MappedBuffers& buffers)
+      : lane_(lane),
+        op_(op),
+        records_(records),
+        buffers_(buffers),
+        me_(static_cast<std::size_t>(lane.group().me)),
+        n_(records.size()),
+        element_(size_of(op.call.type)),
+        gpu_(std::max(op.mine.in.gpu, op.mine.out.gpu)) {}
+  void run();
+
+ private:
+  std::byte* in(std::size_t rank, std::size_t element) const { return buffers_.in(rank, element); }
+  std::byte* out(std::size_t rank, std::size_t element) const {
+    return buffers_.out(rank, element);
   }
-}
+  void copy(std::byte* to, const std::byte* from, std::size_t count) {
+    if (to != from)
+      lane_.device().copy(to, from, count * element_, gpu_, lane_.stream(gpu_, 0));
+  }
+  void reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
+                   std::span<const std::size_t> results);
 
-DirectPath::~DirectPath() {
-  for (const auto& [address, gpu] : acquired_) device_peers().release(*address, gpu);
-}
+  DeviceLane& lane_;
+  const DeviceOperation& op_;
+  std::span<const DeviceRecord> records_;
+  const MappedBuffers& buffers_;
+  std::size_t me_, n_, element_;
+  int gpu_;
+};
 
-std::byte* DirectPath::in(std::size_t rank, std::size_t element) const {
-  return static_cast<std::byte*>(ins_[rank]) + element * element_;
-}
-std::byte* DirectPath::out(std::size_t rank, std::size_t element) const {
-  return static_cast<std::byte*>(outs_[rank]) + element * element_;
-}
-
-void DirectPath::copy(std::byte* to, const std::byte* from, std::size_t count) {
-  if (to != from)
-    lane_.device().copy(to, from, count * element_, gpu_, lane_.stream(gpu_, 0));
-}
-
-// `count` elements of every rank's in, from element `in_at` on, are reduced to the outs of the ranks
-// in `results`, from element `out_at` on.
+// `count` elements of every rank's in, from element `in_at` on, are reduced to the outs of the
+// ranks in `results`, from element `out_at` on.
 void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
                              std::span<const std::size_t> results) {
   if (count == 0) return;
@@ -141,6 +132,13 @@ void DirectPath::run() {
   const Device::Event event = lane_.event(gpu_, 0);
   lane_.device().record(event, lane_.stream(gpu_, 0));
   lane_.wait(event);
+}
+
+}  // namespace
+
+void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
+                const MappedBuffers& buffers) {
+  DirectPath(lane, op, records, buffers).run();
 }
 
 }  // namespace weft

@@ -48,7 +48,7 @@ DeviceWork device_work(const DeviceReduce& reduce) {
 
 void load_device_kernels(Device& device, int gpu) {
   static std::mutex mutex;
-  static std::set<int> loaded;
+  static auto& loaded = *new std::set<int>;  // outlives every static
   const std::lock_guard lock(mutex);  // others wait until they are there
   if (loaded.contains(gpu)) return;
   loaded.insert(gpu);

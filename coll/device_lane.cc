@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <numeric>
+#include <optional>
 
 #include "coll/device_gpudirect.h"
+#include "coll/device_mapped.h"
 #include "coll/signature.h"
 #include "topo/log.h"
+#include "topo/thread.h"
 
 namespace weft {
 
@@ -24,7 +27,13 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
   events_.resize(static_cast<std::size_t>(device_.count()));
   gpudirect_ = std::make_unique<GpuDirect>(*this);
-  thread_ = std::thread([this] { serve(); });
+  try {
+    thread_ = start_thread("the thread of a GPU's calls", [this] { serve(); });
+  } catch (...) {
+    const std::lock_guard lock(core_.mutex);
+    core_.forget_group(*companion_);
+    throw;
+  }
 }
 
 DeviceLane::~DeviceLane() {
@@ -195,7 +204,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
     companion_->shape.deterministic = op.deterministic;
   }
-  op.mine.gpudirect = gpudirect_->wants(op);
+  op.mine.ways = gpudirect_->ways(op);
   std::vector<DeviceRecord> records(n);
   static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
   if (Status s = wire_.all_gather(&op.mine, records.data(),
@@ -208,10 +217,11 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
                                    n <= static_cast<std::size_t>(kDeviceOperands) &&
                                    op.collective != Collective::kBarrier && !op.call.uneven;
-  std::uint64_t longest = 0;
+  std::uint64_t longest = 0, ways = op.mine.ways;
   for (const DeviceRecord& of_rank : records) {
     on_device = on_device || of_rank.on_device;
     direct = direct && !of_rank.staged_only;
+    ways &= of_rank.ways;
     longest = std::max(longest, of_rank.longest);
   }
   if (!on_device) {
@@ -220,27 +230,40 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     note_path(op, nullptr);
     return s;
   }
+  const auto way = static_cast<GpuDirect::Way>(ways & -ways);  // the first one
+  std::optional<MappedBuffers> buffers;
   if (direct) {
-    DirectPath path(*this, op, records);
+    std::vector<Rank> everybody(n);
+    std::iota(everybody.begin(), everybody.end(), 0);
+    buffers.emplace(*this, op, records, std::move(everybody));
+  } else if (ways != 0) {
+    buffers.emplace(*this, op, records, gpudirect_->neighbours());
+  }
+  wait_for_stream(op);
+  if (way == GpuDirect::kAlone) {
+    note_path(op, &kGpuDirectPath);
+    return gpudirect_->run(way, op, records, *buffers);
+  }
+  if (buffers) {
     // The others' inputs are ready, and everybody reaches everything.
-    wait_for_stream(op);
-    std::int32_t mine = path.reachable(), all = 0;
+    std::int32_t mine = buffers->why_not().empty(), all = 0;
     if (Status s = wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin); !s.ok()) return s;
     if (all) {
-      path.run();
-      note_path(op, &kDirectPath);
+      if (direct)
+        run_direct(*this, op, records, *buffers);
+      else if (Status s = gpudirect_->run(way, op, records, *buffers); !s.ok())
+        return s;
+      note_path(op, direct                          ? &kDirectPath
+                    : way == GpuDirect::kWithHost ? &kGpuDirectPath
+                                                  : &kStagedHostsPath);
       return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
     }
-    if (!path.reachable() && !std::exchange(told_, true))
-      log().info("weft: rank {}: device memory goes through host memory: {}", group_.ranks[0],
-                 path.why_not());
-  } else {
-    wait_for_stream(op);
+    if (!mine && !std::exchange(told_, true))
+      log().info("weft: rank {}: device memory goes through host memory: {}",
+                 group_.ranks[static_cast<std::size_t>(group_.me)], buffers->why_not());
   }
-  const bool by_cards = std::ranges::all_of(
-      records, [](const DeviceRecord& of_rank) { return of_rank.gpudirect != 0; });
-  Status s = by_cards ? gpudirect_->run(op, records) : run_staged(*this, op, longest);
-  note_path(op, by_cards ? &kGpuDirectPath : &kStagedPath);
+  Status s = run_staged(*this, op, longest);
+  note_path(op, &kStagedPath);
   return s;
 }
 

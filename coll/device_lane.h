@@ -28,7 +28,8 @@
 
 namespace weft {
 
-class GpuDirect;  // device_gpudirect.h
+class GpuDirect;      // device_gpudirect.h
+class MappedBuffers;  // device_mapped.h
 
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
@@ -135,35 +136,11 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
 // What last_algorithm() calls the two ways; no schedules.
 extern const Algorithm kDirectPath, kStagedPath;
 
-// Runs an operation in device memory of ranks that reach each other's: the records of all ranks.
-// Throws Error when the device fails.
-class DirectPath {
- public:
-  // Maps every buffer; false, with the reason, when some cannot be reached from here.
-  DirectPath(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records);
-  ~DirectPath();
-  DirectPath(const DirectPath&) = delete;
-  DirectPath& operator=(const DirectPath&) = delete;
-  bool reachable() const { return why_not_.empty(); }
-  const std::string& why_not() const { return why_not_; }
-  void run();  // all ranks' inputs are there; returns when the results are
-
- private:
-  std::byte* in(std::size_t rank, std::size_t element) const;
-  std::byte* out(std::size_t rank, std::size_t element) const;
-  void copy(std::byte* to, const std::byte* from, std::size_t count);
-  void reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
-                   std::span<const std::size_t> results);
-
-  DeviceLane& lane_;
-  const DeviceOperation& op_;
-  std::span<const DeviceRecord> records_;
-  std::size_t me_, n_, element_;
-  int gpu_;
-  std::vector<void*> ins_, outs_;
-  std::vector<std::pair<const DeviceAddress*, int>> acquired_;
-  std::string why_not_;
-};
+// Runs an operation in device memory of ranks that reach each other's: the records and buffers of
+// all ranks. All ranks' inputs are there; returns when what this rank writes is. Throws Error when
+// the device fails.
+void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
+                const MappedBuffers& buffers);
 
 // Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
 // memory, up, three slices under way. Works for all kinds of memory and all hosts. longest:

@@ -8,6 +8,7 @@
 
 #include "coll/device_kernels.h"
 #include "coll/device_streams.h"
+#include "topo/thread.h"
 
 namespace weft {
 namespace {
@@ -27,7 +28,13 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
     replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
     core_.groups[replays_->id] = replays_.get();
   }
-  thread_ = std::thread([this] { serve(); });
+  try {
+    thread_ = start_thread("the thread of a GPU's messages", [this] { serve(); });
+  } catch (...) {
+    const std::lock_guard lock(core_.mutex);
+    core_.forget_group(*replays_);
+    throw;
+  }
 }
 
 DeviceMessages::~DeviceMessages() {

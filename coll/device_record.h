@@ -23,7 +23,7 @@ struct DeviceRecord {
   std::uint64_t longest = 0;     // elements of the longest block that it knows of
   std::int32_t on_device = 0;    // some buffer of this rank is device or managed memory
   std::int32_t staged_only = 0;  // no way around host memory for this rank
-  std::uint64_t gpudirect = 0;  // 1: its cards would send and receive this in device memory
+  std::uint64_t ways = 0;  // bits: how it could exchange this with other hosts (device_gpudirect.h)
   DeviceAddress in, out;
 };
 

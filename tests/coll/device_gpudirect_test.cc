@@ -7,77 +7,30 @@
 
 #include <cstdlib>
 
-#include "support/device_ranks.h"
-#include "support/ranks.h"
+#include "support/device_cards.h"
 #include "support/temporary_folder.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Brake;
 using testing::DeviceBuffer;
-using testing::DeviceCase;
+using testing::kByCards;
+using testing::path_of;
 using testing::patient;
 using testing::places;
 using testing::run_device_case;
+using testing::run_every_collective;
 using testing::run_ranks;
+using testing::sum_in_stream_order;
 using testing::TestStream;
 
-constexpr Collective kSent[] = {Collective::kAllReduce,     Collective::kAllGather,
-                                Collective::kReduceScatter, Collective::kBroadcast,
-                                Collective::kReduce,        Collective::kGather,
-                                Collective::kScatter,       Collective::kAllToAll};
-
-class GpuDirectCollectives : public testing::OnFakeDevice {
- protected:
-  void SetUp() override {
-    OnFakeDevice::SetUp();
-    fake_->give_nics(true);
-    setenv("WEFT_GPUDIRECT", "1", 1);  // also the shortest messages
-  }
-  void TearDown() override {
-    unsetenv("WEFT_GPUDIRECT");
-    if (!fake_) return;
-    fake_->give_nics(false);
-    fake_->hide_from_nics(-1);
-    OnFakeDevice::TearDown();
-  }
-  static int gpu_of(World& world) { return world.rank() % FakeDevice::kGpus; }
-};
+class GpuDirectCollectives : public testing::OnFakeCards {};
 
 std::vector<int> hosts(int n) { return std::vector<int>(static_cast<std::size_t>(n), 1); }
 
-// The sum of one element, so that the path that a call takes can be looked at.
-std::string path_of(Communicator comm, TestStream& work, std::size_t count = 1) {
-  run_device_case(comm, work, {Collective::kAllReduce, count});
-  return std::string(comm.last_algorithm());
-}
-
 TEST_F(GpuDirectCollectives, EveryCollectiveTypeAndOperator) {
-  for (const int n : {2, 3, 4})
-    run_ranks(places(hosts(n)), patient(), [](World& world) {
-      TestStream work(*device(), gpu_of(world));
-      Communicator comm = world.world();
-      for (const Collective collective : kSent)
-        for (const std::size_t count : {std::size_t{1}, std::size_t{333}})
-          for (const DType type : kAllDTypes)
-            for (const RedOp op : kAllRedOps) {
-              const bool reducing = reduces(collective);
-              if (!reducing && (op != RedOp::kSum || count == 1)) continue;
-              if (!defined(op, type)) continue;
-              if (op == RedOp::kAvg && is_floating(type) && (comm.size() & (comm.size() - 1)))
-                continue;
-              const bool odd = (count + static_cast<std::size_t>(type)) % 2;
-              run_device_case(comm, work,
-                              {collective, count, type, op, odd, odd ? size_of(type) : 0,
-                               static_cast<Rank>(type) % comm.size(),
-                               static_cast<int>(op) % 2 == 0});
-              if (::testing::Test::HasFatalFailure()) return;
-              ASSERT_EQ(comm.last_algorithm(), "gpudirect") << name(collective);
-            }
-    });
+  for (const int n : {2, 3, 4}) run_every_collective(places(hosts(n)), "gpudirect", true);
 }
 
 // More slices than are under way at once, and a last one that is shorter; and messages so short that
@@ -86,7 +39,7 @@ TEST_F(GpuDirectCollectives, ManySlicesAndShortOnesOverTwoRails) {
   run_ranks(places(hosts(3), 2), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
     Communicator comm = world.world();
-    for (const Collective collective : kSent) {
+    for (const Collective collective : kByCards) {
       // The larger buffer has 12 MB: 5 slices and most of one.
       const std::size_t count = 3'000'000 / (by_blocks(collective) ? 3 : 1) + 7;
       const auto kind = static_cast<int>(collective);
@@ -127,28 +80,7 @@ TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
 }
 
 TEST_F(GpuDirectCollectives, InTheOrderOfTheStreamWithoutHoldingUpTheHost) {
-  run_ranks(places(hosts(2)), patient(), [](World& world) {
-    TestStream work(*device(), gpu_of(world));
-    Communicator comm = world.world();
-    constexpr std::size_t kCount = 300'000;
-    DeviceBuffer in(work, kCount * 4), out(work, kCount * 4);
-    const std::vector<float> ones(kCount, 1);
-    std::vector<float> got(kCount);
-    {
-      // Nothing on the stream moves before everything has been called.
-      Brake brake(work.get());
-      // Written on the stream before the call; read on it after.
-      device()->copy(in.data(), ones.data(), kCount * 4, work.gpu(), work.get());
-      ASSERT_TRUE(comm.on(work.get())
-                      .all_reduce(in.data(), out.data(), kCount, DType::kFloat32, RedOp::kSum)
-                      .ok());
-      device()->copy(got.data(), out.data(), kCount * 4, work.gpu(), work.get());
-      brake.release();
-      work.wait();
-    }
-    EXPECT_EQ(got, std::vector<float>(kCount, 2));
-    EXPECT_EQ(comm.last_algorithm(), "gpudirect");
-  });
+  sum_in_stream_order(places(hosts(2)), kNoRank);
 }
 
 TEST_F(GpuDirectCollectives, InAGraphAtEveryReplay) {
@@ -195,7 +127,7 @@ TEST_F(GpuDirectCollectives, StagedWhereTheProcessorMustSeeTheBytesOrIsAskedTo) 
     TestStream work(*device());
     EXPECT_EQ(path_of(world.world(), work, 1000), "staged");
   });
-  // Ranks of one host do not reach each other by a card.
+  // Who has the same place on each host, where hosts have unequal numbers of ranks?
   run_ranks(places({2, 1}), patient(), [](World& world) {
     TestStream work(*device());
     EXPECT_EQ(path_of(world.world(), work, 1000), "staged");

@@ -6,13 +6,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/no_threads.h"
 #include "support/ranks.h"
 #include "transport/device_fake.h"
 
@@ -47,6 +50,35 @@ TEST_F(DeviceMessageEnds, AWorldEndsAfterItsSendsAreTaken) {
     ASSERT_TRUE(comm.recv(got.data(), kCount, kType, 0).ok());
     work.wait();
     EXPECT_EQ(got, mine);
+  });
+}
+
+// What the thread was to serve must not be left among the communicators.
+TEST_F(DeviceMessageEnds, ACallThatGetsNoThreadFailsAndTheNextDoesNot) {
+  std::barrier together(2);
+  std::optional<testing::NoThreads> none;
+  run_ranks(places({2}), patient(), [&](World& world) {
+    TestStream work(*device());
+    const Rank peer = 1 - world.rank();
+    DeviceBuffer in(work, 800), out(work, 800);
+    in.put(std::vector<std::byte>(800));
+    Communicator comm = world.world().on(work.get());
+    const Message both[] = {Message::to(peer, in.data(), 100, kType),
+                            Message::from(peer, out.data(), 100, kType)};
+    EXPECT_TRUE(comm.exchange(both).ok());
+    work.wait();
+    together.arrive_and_wait();
+    if (world.rank() == 0) none.emplace();
+    together.arrive_and_wait();
+    const Status status = comm.all_reduce(in.data(), out.data(), 100, kType, RedOp::kSum);
+    EXPECT_EQ(status.code(), Code::kTransport);
+    EXPECT_NE(status.message().find("pids.max"), std::string::npos) << status.to_string();
+    together.arrive_and_wait();
+    if (world.rank() == 0) none.reset();
+    together.arrive_and_wait();
+    EXPECT_TRUE(comm.all_reduce(in.data(), out.data(), 100, kType, RedOp::kSum).ok());
+    work.wait();
+    EXPECT_EQ(out.get(), std::vector<std::byte>(800));
   });
 }
 

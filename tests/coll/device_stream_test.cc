@@ -15,6 +15,7 @@
 #include "coll/device_pinned.h"
 #include "support/device_ranks.h"
 #include "support/ranks.h"
+#include "support/signals.h"
 #include "transport/device_fake.h"
 
 namespace weft {
@@ -25,6 +26,7 @@ using testing::patient;
 using testing::places;
 using testing::run_ranks;
 using testing::TestStream;
+using testing::threads_with_signals;
 
 class DeviceStreams : public testing::OnFakeDevice {};
 
@@ -104,6 +106,24 @@ TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
       work.wait();
       EXPECT_EQ(got, std::vector<std::int64_t>(own, 3 * replay));
     }
+  });
+}
+
+// A handler of the program's, for its timer or Ctrl-C, must run in a thread that it knows.
+TEST_F(DeviceStreams, SignalsDoNotReachTheThreadsOfTheLibrary) {
+  const int before = threads_with_signals();
+  run_ranks(places({2}), patient(), [&](World& world) {
+    TestStream work(*fake_device(), world.rank());
+    Communicator comm = world.world().on(work.get());
+    DeviceBuffer data(work, 4);
+    const Rank peer = 1 - comm.rank();
+    ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1, DType::kInt32, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.rank() == 0 ? comm.send(data.data(), 1, DType::kInt32, peer).ok()
+                                 : comm.recv(data.data(), 1, DType::kInt32, peer).ok());
+    work.wait();
+    ASSERT_TRUE(world.world().barrier().ok());
+    EXPECT_EQ(threads_with_signals(), before + 2) << "and the two ranks, which are threads here";
+    ASSERT_TRUE(world.world().barrier().ok());
   });
 }
 
