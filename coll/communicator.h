@@ -288,6 +288,9 @@ class World {
   int size() const;
   const Topology& topology() const;
   Job& job();
+  // Where a call of job() threw: the failure of the job, after a look at where the ranks are that did
+  // not come (the hang verdict), which all ranks then hear of. ok: it threw for another reason.
+  Status gather_status(const Error& thrown);
   Metrics metrics() const;  // counters since the World was made
   // What the ports of this rank's rails have counted so far, by rail (topo/counters.h): read it
   // before and after something and tell the difference. Connections of TCP are this process's own.

@@ -189,7 +189,13 @@ struct Core : std::enable_shared_from_this<Core> {
   void answer_while(const std::function<void()>& meet);
 
   Status deadline_status(Operation* op);
+  // What a call of the control plane failed of; ok: of something else than the other ranks.
+  Status gather_status(const Error& thrown);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
+  std::chrono::milliseconds silence_age() const {  // from when on a rank counts as silent
+    return std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  }
+  Status cut_off_status(const std::string& what) const;  // ok when this host is not cut off
 
   const int generation = fork_generation();
   std::unique_ptr<Job> job;  // null once closed

@@ -29,6 +29,14 @@ void Counters::rail_back(int rail, Rank peer) {
   if (const auto it = outages_.find({rail, peer}); it != outages_.end()) it->second.back = true;
 }
 
+void Counters::unheard(Rank peer, bool is) {
+  const std::lock_guard lock(mutex_);
+  if (is)
+    unheard_.insert(peer);
+  else
+    unheard_.erase(peer);
+}
+
 void Counters::picked(Collective c, int size_class, int ranks,
                       const std::vector<Candidate>& candidates) {
   const std::lock_guard lock(mutex_);
@@ -88,6 +96,7 @@ Metrics Counters::read() const {
   m.rails_taken_back = rails_taken_back.get();
   m.replayed = replayed.get();
   m.replayed_bytes = replayed_bytes.get();
+  m.unheard.assign(unheard_.begin(), unheard_.end());
   for (const auto& [lane, outage] : outages_) m.outages.push_back(outage);
   for (const auto& [key, pick] : picks_) {
     const auto& [collective, size_class, ranks, algorithm] = key;

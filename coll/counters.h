@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -56,6 +57,7 @@ struct Counters {
 
   void rail_out(int rail, Rank peer, const std::string& cause);
   void rail_back(int rail, Rank peer);
+  void unheard(Rank peer, bool is);
   void picked(Collective c, int size_class, int ranks, const std::vector<Candidate>& candidates);
   void measured(Collective c, int size_class, int ranks, std::string_view algorithm, double us);
 
@@ -71,6 +73,7 @@ struct Counters {
   mutable std::mutex mutex_;
   std::map<std::vector<Rank>, BoardTraffic> boards_;
   std::map<std::pair<int, Rank>, Metrics::Outage> outages_;  // by rail and peer
+  std::set<Rank> unheard_;
   std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_;
 };
 

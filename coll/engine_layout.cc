@@ -96,10 +96,9 @@ void Run::lay_out(std::uint64_t round, Cut& cut) const {
   const std::size_t begin = round * segment_;
   for (std::size_t c = 0; c < n; ++c) {
     const Piece& piece = plan_->pieces[c];
-    const auto i = static_cast<std::size_t>(piece.index), of = static_cast<std::size_t>(piece.of);
     const std::size_t all = block_count(piece.block);
     const std::size_t elements = all > begin ? std::min(segment_, all - begin) : 0;
-    const std::size_t from = elements * i / of, to = elements * (i + 1) / of;
+    const std::size_t from = piece.begin(elements), to = piece.end(elements);
     cut.offset[c] = packed() ? packed_at : from;
     cut.length[c] = to - from;
     packed_at += to - from;
@@ -290,8 +289,7 @@ void Run::copy_in_packed() {
   for (const int c : plan_->inputs) {
     const auto i = static_cast<std::size_t>(c);
     const Piece& p = plan_->pieces[i];
-    const auto within =
-        block_count(p.block) * static_cast<std::size_t>(p.index) / static_cast<std::size_t>(p.of);
+    const std::size_t within = p.begin(block_count(p.block));
     bring(out_ + cut.offset[i] * element_, in_ + (block_at(false, p.block) + within) * element_,
           cut.length[i]);
   }
@@ -304,8 +302,7 @@ void Run::copy_out_packed() {
     const auto i = static_cast<std::size_t>(c);
     const Piece& p = plan_->pieces[i];
     if (cut.length[i] == 0) continue;
-    const auto within =
-        block_count(p.block) * static_cast<std::size_t>(p.index) / static_cast<std::size_t>(p.of);
+    const std::size_t within = p.begin(block_count(p.block));
     std::byte* to =
         static_cast<std::byte*>(call_.out) + (block_at(true, p.block) + within) * element_;
     const std::byte* from = out_ + cut.offset[i] * element_;

@@ -62,8 +62,7 @@ std::span<const Run::Traffic> Run::traffic() {
     if (call_.uneven && blocks()) {  // a node moves one chunk then
       const Piece& p = plan_->pieces[static_cast<std::size_t>(n.at.first)];
       const auto part = [&](std::size_t elements) {
-        const auto at = static_cast<std::size_t>(p.index), of = static_cast<std::size_t>(p.of);
-        return (elements * (at + 1) / of - elements * at / of) * element_;
+        return (p.end(elements) - p.begin(elements)) * element_;
       };
       const std::size_t all = block_count(p.block);
       before_last = all / segment_;

@@ -28,13 +28,19 @@ std::string call_title(const Operation& op) {
                      op.call.head.about[1] & kSignatureSequenceMask);
 }
 
+// Whom a transport blames for what failed with a peer: this rank itself may have no socket.
+Rank culprit(const Status& cause, Rank peer) {
+  return cause.rank() == kNoRank ? peer : cause.rank();
+}
+
 }  // namespace
 
 void Core::fail_message(const Operation* op, Code code, std::size_t link) {
   const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
   if (code == Code::kMismatch && fail_disputed(op->call.head, peer, link)) return;
   const Status why = links[link]->cause(peer);
-  fail_after_verdict({code, why.ok() ? fmt::format("rank {}", peer) : why.message(), peer});
+  fail_after_verdict(
+      {code, why.ok() ? fmt::format("rank {}", peer) : why.message(), culprit(why, peer)});
 }
 
 void Core::fail_run(const Operation* op) {
@@ -48,7 +54,7 @@ void Core::fail_run(const Operation* op) {
        fmt::format("{}: {} ({}{})", call_title(*op),
                    why.ok() ? fmt::format("rank {}", peer) : why.message(), run.failed_step(),
                    names_rail ? std::string() : rail_name(run.failed_link())),
-       peer});
+       culprit(why, peer)});
 }
 
 void Core::fail(const Status& why) {

@@ -48,6 +48,9 @@ struct Metrics {
     bool back = false;  // taken back since
   };
   std::vector<Outage> outages;  // the last one of each lane that was taken out
+  // Ranks whose messages come, and that answer on no rail what rails ask each other (by UDP): with
+  // these, none stands in for another.
+  std::vector<Rank> unheard;
   // What `auto` picked, and how long that really takes: a sample of the calls is timed.
   struct Pick {
     Collective collective;

@@ -18,16 +18,19 @@ constexpr std::size_t kAhead = 2;
 
 // Steps over several chunks become steps over one chunk each: in the block layout chunks that
 // follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
-// that are one reduction stay together, chunk by chunk.
-Schedule split_chunks(const Schedule& s) {
+// that are one reduction stay together, chunk by chunk; by step, `ends` says where its own ends, as
+// two that follow each other may have a chunk in common.
+Schedule split_chunks(const Schedule& s, std::vector<std::size_t>& ends) {
   Schedule out = s;
   out.steps.clear();
   for (std::size_t i = 0; i < s.steps.size();) {
     const Step& first = s.steps[i];
     const std::size_t end = first.op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
-    for (int c = first.at.first; c < first.at.end(); ++c)
+    for (int c = first.at.first; c < first.at.end(); ++c) {
+      ends.resize(ends.size() + end - i, ends.size() + end - i);
       for (std::size_t k = i; k < end; ++k)
         out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
+    }
     i = end;
   }
   return out;
@@ -37,12 +40,19 @@ Schedule split_chunks(const Schedule& s) {
 std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
   std::vector<Piece> pieces(static_cast<std::size_t>(s.nchunks));
   std::vector<int> seen(static_cast<std::size_t>(blocks), 0);
+  std::vector<double> weights(static_cast<std::size_t>(blocks), 0);
   for (int c = 0; c < s.nchunks; ++c) {
     Piece& p = pieces[static_cast<std::size_t>(c)];
     p.block = s.block.empty() ? c : s.block[static_cast<std::size_t>(c)];
     p.index = seen[static_cast<std::size_t>(p.block)]++;
+    p.weight = s.weight.empty() ? 0 : s.weight[static_cast<std::size_t>(c)];
+    p.before = weights[static_cast<std::size_t>(p.block)];
+    weights[static_cast<std::size_t>(p.block)] += p.weight;
   }
-  for (Piece& p : pieces) p.of = seen[static_cast<std::size_t>(p.block)];
+  for (Piece& p : pieces) {
+    p.of = seen[static_cast<std::size_t>(p.block)];
+    p.all = weights[static_cast<std::size_t>(p.block)];
+  }
   return pieces;
 }
 
@@ -79,10 +89,13 @@ void keep_touched(Schedule& s, std::vector<Piece>& pieces, const Promise& promis
 
 class Compiler {
  public:
-  // `moved`: the input is copied to where its values are changed, first of all.
-  Compiler(Schedule schedule, const PlanRequest& request, Plan::Layout layout, bool moved)
+  // `ends`: see split_chunks(). `moved`: the input is copied to where its values are changed, first
+  // of all.
+  Compiler(Schedule schedule, const std::vector<std::size_t>& ends, const PlanRequest& request,
+           Plan::Layout layout, bool moved)
       : request_(request),
         promise_{request.collective, schedule.nranks, request.root},
+        ends_(ends),
         moved_(moved) {
     plan_.nchunks = schedule.nchunks;
     if (request.collective == Collective::kAllToAll)
@@ -122,7 +135,7 @@ class Compiler {
           break;
         case Op::kRecvReduce:
           if (i >= reduced_) {
-            reduced_ = reduction_end(plan_.schedule, i);
+            reduced_ = ends_.empty() ? reduction_end(plan_.schedule, i) : ends_[i];
             open_ = -1;
           }
           recv_reduce(step);
@@ -344,6 +357,7 @@ class Compiler {
 
   const PlanRequest& request_;
   const Promise promise_;
+  const std::vector<std::size_t>& ends_;
   const bool moved_;
   Plan plan_;
   std::vector<Where> where_;
@@ -363,9 +377,11 @@ Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) 
   const auto layout = !by_blocks(request.collective) ? Plan::Layout::kMessage
                       : packed                       ? Plan::Layout::kPacked
                                                      : Plan::Layout::kBlocks;
-  const Schedule ready = layout == Plan::Layout::kBlocks ? split_chunks(schedule) : schedule;
+  std::vector<std::size_t> ends;
+  const Schedule ready =
+      layout == Plan::Layout::kBlocks ? split_chunks(schedule, ends) : schedule;
   for (const bool moved : {false, true}) {
-    Compiler compiler(ready, request, layout, moved);
+    Compiler compiler(ready, ends, request, layout, moved);
     if (!compiler.run()) continue;
     Plan plan = compiler.finish();
     static std::atomic<std::uint64_t> serial{0};

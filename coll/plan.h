@@ -66,6 +66,19 @@ struct PlanRequest {
 // Which part of the message a chunk is: piece `index` of `of` of a block (coll/promise.h).
 struct Piece {
   int block = 0, index = 0, of = 1;
+  // Its weight in the block, those before it, and all; all 0: they are equal.
+  double weight = 0, before = 0, all = 0;
+  // Where it begins and ends in so many elements of its block.
+  std::size_t begin(std::size_t elements) const { return cut(elements, index, before); }
+  std::size_t end(std::size_t elements) const { return cut(elements, index + 1, before + weight); }
+
+ private:
+  std::size_t cut(std::size_t elements, int i, double weights) const {
+    if (i == of) return elements;
+    if (all > 0)
+      return static_cast<std::size_t>(static_cast<double>(elements) * (weights / all));
+    return elements * static_cast<std::size_t>(i) / static_cast<std::size_t>(of);
+  }
 };
 
 struct Plan {

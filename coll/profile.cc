@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "topo/log.h"
+#include "transport/hmac.h"
 
 namespace weft {
 namespace {
@@ -225,7 +226,7 @@ Profile newest_profile(const Shape& shape) {
 
 void save_profile(const std::string& path, const Profile& profile) noexcept {
   if (path.empty() || profile.off()) return;
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
+  const std::string fresh = path + '.' + hex(random_bytes(8));  // pids come again in containers
   try {
     check_named_profile();
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())

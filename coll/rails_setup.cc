@@ -14,6 +14,7 @@
 #include "coll/rail_contract.h"
 #include "coll/rail_voice.h"
 #include "topo/log.h"
+#include "topo/thread.h"
 
 namespace weft {
 
@@ -184,7 +185,7 @@ void Core::poll_rails() noexcept {
 void Core::answer_while(const std::function<void()>& meet) {
   if (!rails || served) return meet();
   std::atomic<bool> met = false;
-  std::thread polling = thread_without_signals([&] {
+  std::thread polling = start_thread("a thread that answers peers", [&] {
     while (!met) {
       {
         const std::lock_guard lock(mutex);

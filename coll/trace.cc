@@ -4,8 +4,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -166,7 +168,7 @@ void Trace::write() const noexcept {
   if (path_.empty()) return;
   std::FILE* file = std::fopen(path_.c_str(), "w");
   if (!file) {
-    log().error("weft: cannot write the trace {}: does its folder exist?", path_);
+    log().error("weft: cannot write the trace {}: {}", path_, std::strerror(errno));
     return;
   }
   bool written = true;

@@ -3,13 +3,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "coll/core.h"
+#include "topo/thread.h"
 #include "topo/yield.h"
 
 namespace weft {
@@ -78,6 +77,7 @@ Status Core::deadline_status(Operation* op) {
   const std::string what =
       fmt::format("{} did not finish within {} ms",
                   name(whole.record ? whole.collective : op->collective), options.timeout.count());
+  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
   if (const Status why = watch->verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
@@ -92,10 +92,38 @@ Status Core::deadline_status(Operation* op) {
           peer};
 }
 
+// Who waits on the control plane has the deadline of those who exchange messages meanwhile, and its
+// time is up no later than theirs: it asks, too.
+Status Core::gather_status(const Error& thrown) {
+  if (const Status known = job->failure(); !known.ok()) return known;
+  if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
+  const std::string what = thrown.what();
+  const std::lock_guard lock(mutex);
+  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
+  if (const Status why = watch->verdict(what); !why.ok()) return why;
+  if (const Status silent = silence_status(what); !silent.ok()) return silent;
+  return {Code::kPeerFailed, what};
+}
+
+// Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none of
+// them is to blame. Only rank 0 hears of all.
+Status Core::cut_off_status(const std::string& what) const {
+  const int here = topology->host(job->rank()), others = topology->nhosts() - 1;
+  if (job->rank() != 0 || others < 2) return {};
+  const std::vector<Rank> silent = job->silent(silence_age());
+  std::vector<bool> mute(static_cast<std::size_t>(job->size()));
+  for (const Rank r : silent) mute[static_cast<std::size_t>(r)] = true;
+  for (Rank r = 0; r < job->size(); ++r)
+    if (topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
+  return {Code::kPeerFailed,
+          fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
+                      "off from them",
+                      what, others, silence_age().count(), topology->host_name(here))};
+}
+
 // Names the rank that has been silent for the longest time: on a busy machine others may be late.
 Status Core::silence_status(const std::string& what) const {
-  auto age =
-      std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
+  auto age = silence_age();
   std::vector<Rank> silent = job->silent(age);
   if (silent.empty()) return {};
   while (silent.size() > 1) {
@@ -230,18 +258,16 @@ void Core::serve() {
   }
 }
 
-std::thread thread_without_signals(std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
 void Core::start_serving() {
   served = true;
-  server = thread_without_signals([this] { serve(); });
+  try {
+    server = start_thread("the progress thread (WEFT_PROGRESS_THREAD)", [this] { serve(); });
+  } catch (const Error& e) {
+    served = false;
+    const std::lock_guard lock(mutex);
+    fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()});
+    throw;
+  }
 }
 
 void Core::stop_serving() noexcept {
@@ -255,7 +281,7 @@ void Core::stop_serving() noexcept {
 
 void Core::start_calling() {
   if (calls) return;
-  caller = thread_without_signals([this] {
+  caller = start_thread("the thread of callbacks", [this] {
     std::unique_lock guard(mutex);
     while (calls) {
       to_call.wait(guard, [this] { return !ended.empty() || !calls; });

@@ -5,9 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace weft {
@@ -82,8 +80,5 @@ class Polling {
   std::uint64_t turns_ = 0;
   std::vector<int> fds_;
 };
-
-// Signals are for the program's own threads.
-std::thread thread_without_signals(std::function<void()> body);
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "coll/diagnosis.h"
 #include "coll/signature.h"
 #include "topo/log.h"
+#include "transport/hmac.h"
 
 namespace weft {
 namespace {
@@ -285,20 +287,22 @@ void Watch::answer(const std::vector<std::string>& testimonies) {
 
 namespace {
 
-// Those who look for the file find all of it or none.
+// Those who look for the file find all of it or none. Several ranks may write it at once, also in
+// containers, where they have the same pid.
 void write_whole(const std::string& path, const std::string& text) {
   std::error_code error;
   const auto there = std::filesystem::status(path, error);
+  errno = 0;
   // /dev/null and the like are written to, never replaced.
   const bool replaces = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
-  const std::string fresh = replaces ? fmt::format("{}.{}", path, getpid()) : path;
+  const std::string fresh = replaces ? path + '.' + hex(random_bytes(8)) : path;
   std::ofstream file(fresh);
   file << text;
   file.close();
-  error.clear();
+  error = file ? std::error_code() : std::error_code(errno, std::generic_category());
   if (file && replaces) std::filesystem::rename(fresh, path, error);
   if (file && !error) return;
-  log().error("weft: cannot write {}", path);
+  log().error("weft: cannot write {}: {}", path, error ? error.message() : "is the disk full?");
   if (replaces) std::filesystem::remove(fresh, error);
 }
 
@@ -310,6 +314,9 @@ void Watch::rail_event(const RailEvent& e) noexcept {
       return counters_.rail_out(e.rail, e.peer, e.cause);
     case RailEvent::Kind::kBack:
       return counters_.rail_back(e.rail, e.peer);
+    case RailEvent::Kind::kUnheard:
+    case RailEvent::Kind::kHeard:
+      return counters_.unheard(e.peer, e.kind == RailEvent::Kind::kUnheard);
     case RailEvent::Kind::kReplay:
       counters_.replayed.add(e.messages);
       counters_.replayed_bytes.add(e.bytes);

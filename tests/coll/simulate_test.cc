@@ -8,6 +8,7 @@
 
 #include <random>
 
+#include "coll/check.h"
 #include "coll/cost.h"
 #include "coll/schedules.h"
 #include "coll/simulated.h"
@@ -203,6 +204,89 @@ TEST_P(EveryAlgorithm, ADeadRankIsNamed) {
       }
     }
   }
+}
+
+// Three ranks, two chunks of each rank's block.
+Schedule in_halves(const Shape& shape) {
+  Schedule s;
+  s.rank = shape.rank;
+  s.nranks = 3;
+  s.nchunks = 6;
+  s.block = {0, 0, 1, 1, 2, 2};
+  return s;
+}
+
+bool three_ranks(const Shape& shape) { return shape.nranks == 3; }
+
+// Rank 2 adds rank 1's values to both chunks, then rank 0's, beginning with the chunk that it added
+// to last.
+Schedule in_two_turns(const Shape& shape) {
+  Schedule s = in_halves(shape);
+  if (s.rank == 2) {
+    for (const Rank to : {0, 1}) s.send(to, {2 * to, 2});
+    s.recv_reduce(1, {4, 2});
+    s.recv_reduce(0, {5, 1});
+    s.recv_reduce(0, {4, 1});
+    return s;
+  }
+  const Rank other = 1 - s.rank;
+  s.send(other, {2 * other, 2});
+  if (s.rank == 1) s.send(2, {4, 2});
+  if (s.rank == 0) s.send(2, {5, 1});
+  if (s.rank == 0) s.send(2, {4, 1});
+  for (const Rank from : {other, 2}) s.recv_reduce(from, {2 * s.rank, 2});
+  return s;
+}
+
+// What the checker takes for two reductions is two of them, also where chunks are moved one by one.
+TEST(OwnAlgorithm, ReductionsThatShareAChunkStayApart) {
+  const Algorithm a{"two_turns", Collective::kReduceScatter, "", three_ranks, in_two_turns};
+  const Shape shape = uniform(3, 1);
+  ASSERT_EQ(check(a.collective, testing::build_all(a, shape)), "");
+  for (const std::size_t count : {100, 50000}) {  // packed, and in blocks
+    std::vector<std::vector<float>> in, out(3, std::vector<float>(count));
+    SimBuffers buffers;
+    for (const float value : {1.0F, 1e8F, -1e8F}) in.emplace_back(3 * count, value);
+    for (std::size_t r = 0; r < 3; ++r) {
+      buffers.in.push_back(in[r].data());
+      buffers.out.push_back(out[r].data());
+    }
+    simulate(a, shape, count, DType::kFloat32, fabric_of(shape), {}, buffers);
+    EXPECT_EQ(out[2], std::vector<float>(count, 1.0F)) << "(-1e8 + 1e8) + 1";
+  }
+}
+
+// A quarter of rank 2's block goes straight to rank 0, the rest by way of rank 1.
+Schedule by_a_detour(const Shape& shape) {
+  Schedule s = in_halves(shape);
+  s.packs = true;
+  s.weight = {1, 3, 1, 3, 1, 3};
+  if (s.rank == 2) {
+    s.send(0, {4, 1});
+    s.send(1, {5, 1});
+  } else if (s.rank == 1) {
+    s.send(0, {2, 2});
+    s.recv(2, {5, 1});
+    s.send(0, {5, 1}, 1);
+  } else {
+    s.recv(1, {2, 2});
+    s.recv(2, {4, 1});
+    s.recv(1, {5, 1}, 1);
+  }
+  return s;
+}
+
+TEST(OwnAlgorithm, ChunksOfABlockHaveTheirWeights) {
+  const Algorithm a{"detour", Collective::kGather, "", three_ranks, by_a_detour};
+  const Shape shape = uniform(3, 1);
+  ASSERT_EQ(check(a.collective, testing::build_all(a, shape)), "");
+  for (const std::size_t count : {100U, 400000U}) {
+    const SimResult r = run_with_data(a, shape, count, DType::kInt32, fabric_of(shape));
+    EXPECT_EQ(r.traffic.host_tx_bytes[2], count * 4);
+    EXPECT_NEAR(static_cast<double>(r.traffic.host_tx_bytes[1]), 1.75 * 4 * count, 64) << count;
+  }
+  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+    run_with_data(a, shape, 1 + seed * seed * 211, DType::kInt8, weather(shape, seed), seed % 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, EveryAlgorithm,

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/no_threads.h"
 #include "support/ranks.h"
 #include "topo/log.h"
 
@@ -66,6 +67,27 @@ TEST(WorldEnd, NobodyTakesRailsForDeadWhosePeerIsThroughFirst) {
   log().sinks().pop_back();
   log().set_level(level);
   EXPECT_THAT(lines->str(), ::testing::Not(::testing::HasSubstr("taken out")));
+}
+
+// Its process was ended; the others would have waited until the deadline.
+TEST(WorldEnd, WithoutAThreadForProgressAllHearOfIt) {
+  auto jobs = local_jobs(2);
+  const auto where = testing::places({2});
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(60);
+  Status heard;
+  std::thread other([&, options, here = std::move(jobs[0])]() mutable {
+    World world(std::move(here), where[0], options);
+    heard = world.world().barrier();
+  });
+  options.progress_thread = true;
+  {
+    const testing::NoThreads none;
+    EXPECT_THROW(World(std::move(jobs[1]), where[1], options), Error);
+  }
+  other.join();
+  EXPECT_EQ(heard.rank(), 1);
+  EXPECT_THAT(heard.to_string(), ::testing::HasSubstr("cannot start the progress thread"));
 }
 
 }  // namespace
