@@ -1,6 +1,7 @@
 #include "perf/job_guard.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +11,12 @@
 
 namespace weft {
 
-// The guard reads process groups from a pipe: +pgid to kill when the pipe ends, -pgid to forget.
+// The guard reads process groups from a socket: +pgid to kill when it ends, -pgid to forget.
 void Guard::start() {
-  pipe_ = make_pipe();
+  // A socket: who writes to one whose reader is gone need not die of it.
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) fail_by_errno("socketpair");
+  pipe_ = {File(ends[0]), File(ends[1])};
   pid_ = fork();
   if (pid_ < 0) fail_by_errno("fork");
   if (pid_ > 0) {
@@ -39,8 +43,7 @@ void Guard::start() {
 }
 
 void Guard::tell(pid_t group) {
-  // Far less than PIPE_BUF, so it is written whole or not at all.
-  [[maybe_unused]] const ssize_t n = write(pipe_.write.get(), &group, sizeof group);
+  (void)send(pipe_.write.get(), &group, sizeof group, MSG_NOSIGNAL);
 }
 
 void Guard::end() {

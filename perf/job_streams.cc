@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,7 +13,13 @@
 namespace weft {
 
 void fail_by_errno(const char* what) {
-  throw Error(fmt::format("weft: {} failed: {}", what, std::strerror(errno)));
+  const int error = errno;
+  throw Error(fmt::format(
+      "{} failed: {}{}", what, std::strerror(error),
+      error == EMFILE   ? "; raise the limit with `ulimit -n` or LimitNOFILE="
+      : error == EAGAIN ? "; raise the limit of processes (`ulimit -u`, TasksMax=, pids.max of the "
+                          "control group)"
+                        : ""));
 }
 
 void File::close() {
@@ -25,13 +32,19 @@ Pipe make_pipe() {
   return {File(fds[0]), File(fds[1])};
 }
 
-void write_all(int fd, std::string_view text) {
+int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
+    if (n < 0 && errno == EAGAIN) {  // somebody else who has it open wants it so
+      pollfd room{fd, POLLOUT, 0};
+      (void)poll(&room, 1, -1);
+      continue;
+    }
+    if (n < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(n));
   }
+  return 0;
 }
 
 bool pass_lines(Stream& s) {
@@ -48,7 +61,7 @@ bool pass_lines(Stream& s) {
   }
   s.line.erase(0, from);
   if (got <= 0 && !s.line.empty()) out.append(s.tag).append(std::exchange(s.line, {})).append("\n");
-  write_all(s.to, out);
+  if (const int error = write_all(s.to, out)) s.error = error;
   return got > 0;
 }
 

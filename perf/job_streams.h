@@ -36,15 +36,16 @@ struct Stream {
   File from;
   int to = -1;
   std::string tag, line;  // put before each line; one that has not ended yet
+  int error = 0;          // of a write: lines were lost
 };
 
 // Passes on what has arrived; false at the end of the stream.
 bool pass_lines(Stream& stream);
 
-// Gives up where nobody reads any more.
-void write_all(int fd, std::string_view text);
+// 0, or what errno says where it cannot be written.
+int write_all(int fd, std::string_view text);
 
-// Throws Error with what errno says.
+// Throws Error with what errno says, and the limit to raise.
 [[noreturn]] void fail_by_errno(const char* what);
 
 }  // namespace weft

@@ -94,7 +94,7 @@ void write_lab_report(std::ofstream& file, const std::string& path, const LabRep
                              {"tx_bytes", port.tx_bytes},
                              {"rx_bytes", port.rx_bytes}});
   }
-  file << json.dump(2) << '\n';
+  file << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   file.flush();
   if (!file) throw Error(fmt::format("--counters {}: writing failed", path));
 }

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,9 +29,11 @@
 #include <utility>
 
 #include "perf/bind_cores.h"
+#include "perf/commands.h"
 #include "perf/job_guard.h"
 #include "perf/job_streams.h"
 #include "perf/process.h"
+#include "transport/control_socket.h"
 #include "transport/hmac.h"
 #include "transport/job_environment.h"
 
@@ -92,7 +95,7 @@ class LocalJob {
       wait();
       escalate(Clock::now());
     }
-    return exit_code_;
+    return exit_code_ == 0 && incomplete_ ? kExitError : exit_code_;
   }
 
  private:
@@ -136,6 +139,8 @@ class LocalJob {
     const std::vector<std::string> ids = host_ids();
     std::map<std::string, int> local_ranks;
     guard_.start();
+    (void)getrlimit(RLIMIT_NOFILE, &files_before_);
+    if (options_.tag) (void)allow_files(2 * options_.ranks);  // their pipes
     std::fflush(nullptr);  // or the children would print our buffers again
     const pid_t launcher = getpid();
     for (Rank r = 0; r < options_.ranks; ++r) {
@@ -189,6 +194,7 @@ class LocalJob {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(1);  // it died before we could ask
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+    (void)setrlimit(RLIMIT_NOFILE, &files_before_);
     if (options_.bind) bind_to_share(r, options_.ranks);
     if (out >= 0) dup2(out, STDOUT_FILENO);
     if (err >= 0) dup2(err, STDERR_FILENO);
@@ -214,9 +220,14 @@ class LocalJob {
     }
     if (poll(polled.data(), polled.size(), wait_ms) <= 0) return;
     for (std::size_t i = streams_.size(); i-- > 0;) {
-      if (polled[i + 1].revents != 0 && !pass_lines(streams_[i])) {
-        streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (polled[i + 1].revents == 0) continue;
+      const bool more = pass_lines(streams_[i]);
+      if (streams_[i].error != 0 && !std::exchange(incomplete_, true)) {
+        say(fmt::format("{}: standard {} cannot be written: {}: what it got is not complete",
+                        options_.name, streams_[i].to == STDOUT_FILENO ? "output" : "error",
+                        std::strerror(streams_[i].error)));
       }
+      if (!more) streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     signalfd_siginfo info;
     while (read(signals_.get(), &info, sizeof info) == sizeof info) {
@@ -266,8 +277,8 @@ class LocalJob {
   }
 
   void first_failure(Rank rank, int status) {
-    exit_code_ =
-        WIFSIGNALED(status) && options_.killed_code > 0 ? options_.killed_code : code_of(status);
+    exit_code_ = code_of(status);
+    if (exit_code_ > 128 && options_.killed_code > 0) exit_code_ = options_.killed_code;
     std::string text = fmt::format("{}: rank {} {}", options_.name, rank, how_it_ended(status));
     if (running_ > 0) {
       text += fmt::format("; {} still running {} {} ms to end", running_,
@@ -326,7 +337,7 @@ class LocalJob {
     }
   }
 
-  static void say(const std::string& text) { write_all(STDERR_FILENO, text + "\n"); }
+  static void say(const std::string& text) { (void)write_all(STDERR_FILENO, text + "\n"); }
 
   const std::function<int(Rank)> child_;
   const LaunchOptions& options_;
@@ -335,6 +346,8 @@ class LocalJob {
   int running_ = 0;
   int exit_code_ = 0;
   bool interrupted_ = false;
+  bool incomplete_ = false;  // what the ranks wrote could not all be passed on
+  rlimit files_before_{};
   int next_signal_ = 0;
   Clock::time_point next_step_ = Clock::time_point::max();
   File signals_;

@@ -23,7 +23,8 @@ struct LaunchOptions {
   bool bind = true;
   bool tag = false;                       // put "[rank] " before each line of output
   bool ranks_say_why = false;             // of an exit code: only ranks that were killed are named
-  int killed_code = 0;                    // of a job of which a rank was killed; 0: 128 + signal
+  // Of a job of which a rank was killed, or left with a code that reads so; 0: 128 + signal.
+  int killed_code = 0;
   std::string name = "weft";              // in front of our own messages
 };
 

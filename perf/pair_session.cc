@@ -84,10 +84,10 @@ class PairSession {
       return measure();
     } catch (const std::exception& e) {
       const bool known = job_->failed();
-      const std::string what = e.what() + counted_;
+      const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
+      const std::string what = e.what() + (usage ? std::string() : pair_) + counted_;
       const Status failure = known ? job_->failure() : Status(Code::kTransport, what, kNoRank);
       if (!known) {
-        const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
         job_->report(Status(usage ? Code::kInvalidArgument : Code::kTransport,
                             fmt::format("rank {}: {}", me_, what)));
         fmt::print(stderr, "weft perf {}: {}\n", name(o_.test), what);
@@ -160,6 +160,7 @@ class PairSession {
       return p.client == me_ || p.server == me_;
     });
     link_.reset();
+    pair_.clear();
     Rank peer = kNoRank;
     const std::uint64_t most = o_.sizes().back();
     if (mine != round.end()) {
@@ -170,6 +171,13 @@ class PairSession {
             rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
       }
       peer = mine->client == me_ ? mine->server : mine->client;
+      const auto host = [this](Rank r) { return topology_->host_name(topology_->host(r)); };
+      if (launched_)
+        pair_ = fmt::format("; pair {}->{}: host {} to host {}{}", mine->client, mine->server,
+                            host(mine->client), host(mine->server),
+                            o_.op == "shm" || host(me_) == host(peer)
+                                ? std::string()
+                                : fmt::format(", rail {} ({})", rail_number_, rail_.name));
       link_ = o_.verbs() ? make_verbs_pair(o_, rail_, most)
                          : make_transport_pair(o_, *transport_, me_, peer, most);
     }
@@ -316,6 +324,7 @@ class PairSession {
   std::unique_ptr<PairLink> link_;
   std::vector<PairRow> rows_;
   std::vector<Json> pairs_;
+  std::string pair_;     // of many, the one that this rank is in: "; pair 3->1: host ..."
   std::string counted_;  // at this end's port until an error: "; rail 0 ..."
 };
 

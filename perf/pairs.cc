@@ -110,11 +110,13 @@ PairResult link_of(const Topology& topology, const std::string& transport, bool 
   link.link = by == "shm" ? (local ? by : by + " between hosts")
               : local     ? by + " inside a host"
                           : by + " across rails";
-  if (by == "shm" || local || topology.rail(a) != topology.rail(b)) return link;
+  link.from_host = topology.host_name(topology.host(a));
+  link.to_host = topology.host_name(topology.host(b));
+  if (by == "shm" || local) return link;
   const Rank low = std::min(a, b);
   const int n = topology.nrails();
   const int here = static_cast<int>(topology.ranks_of(topology.host(low)).size());
-  std::vector<int> rails;
+  std::vector<int>& rails = link.on_rails;
   bool known = true;
   for (int r = 0; r < n; ++r) {
     if (r != topology.rail(low) &&
@@ -128,6 +130,16 @@ PairResult link_of(const Topology& topology, const std::string& transport, bool 
     link.rail_gbps += gbps;
   }
   if (!known) link.rail_gbps = 0;
+  if (topology.rail(a) != topology.rail(b)) {  // alike are those that use as much
+    if (rails.size() > 1) link.link += fmt::format(", {} at once", rails.size());
+    const auto& nics = topology.place(low).rails;
+    if (std::ranges::adjacent_find(nics, std::ranges::not_equal_to(), &Nic::rate_gbps) !=
+            nics.end() &&
+        link.rail_gbps > 0)
+      link.link += fmt::format(", {:.6g} Gb/s", link.rail_gbps);
+    link.rail_gbps = 0;
+    return link;
+  }
   link.rails = static_cast<int>(rails.size());
   link.link = fmt::format("{} rail{} {}", by, rails.size() == 1 ? "" : "s", fmt::join(rails, ","));
   return link;
@@ -137,33 +149,35 @@ namespace {
 
 using Round = std::vector<std::pair<Rank, Rank>>;
 
-// Of one link, both directions of its pairs. Usual is the slowest of the faster half, but of few
-// ranks of the share without a given one: of n ranks one takes part in 2 / n of all directions, and
-// were it bad, the median of three would be a bad one.
-PairResult typical(const std::vector<PairResult>& pairs) {
-  std::vector<double> bandwidth, latency;
-  std::set<Rank> ranks;
-  for (const PairResult& p : pairs) {
-    bandwidth.push_back(p.bandwidth_GBps);
-    latency.push_back(p.latency_us);
-    ranks.insert({p.from, p.to});
+}  // namespace
+
+std::vector<Round> measuring_rounds(const Topology& topology, const std::string& transport,
+                                    bool failover, bool one_machine) {
+  std::vector<Round> rounds;
+  for (const Round& round : pair_rounds(topology.nranks())) {
+    const auto first = static_cast<std::ptrdiff_t>(rounds.size());
+    std::vector<std::set<std::pair<int, int>>> busy;  // of each round from the first: host, rail
+    for (const auto& [a, b] : round) {
+      std::set<std::pair<int, int>> ports;
+      for (const int rail : link_of(topology, transport, failover, a, b).on_rails)
+        for (const Rank r : {a, b}) ports.insert({topology.host(r), rail});
+      const auto free = std::ranges::find_if(busy, [&](const auto& taken) {
+        return !one_machine &&
+               std::ranges::none_of(ports, [&](const auto& p) { return taken.contains(p); });
+      });
+      const auto at = free - busy.begin();
+      if (free == busy.end()) {
+        busy.emplace_back();
+        rounds.emplace_back();
+      }
+      busy[static_cast<std::size_t>(at)].merge(ports);
+      rounds[static_cast<std::size_t>(first + at)].emplace_back(a, b);
+    }
   }
-  const std::size_t n = ranks.size(), directions = pairs.size();
-  const std::size_t share = n < 4 ? directions * (n - 2) / n : (directions + 1) / 2;
-  const std::size_t at = std::max<std::size_t>(share, 1) - 1;
-  std::sort(bandwidth.begin(), bandwidth.end(), std::greater());
-  std::sort(latency.begin(), latency.end());
-  PairResult usual = pairs[0];
-  usual.latency_us = latency[at];
-  usual.bandwidth_GBps = bandwidth[at];
-  return usual;
+  return rounds;
 }
 
-std::map<std::string, std::vector<PairResult>> by_link(const std::vector<PairResult>& results) {
-  std::map<std::string, std::vector<PairResult>> links;
-  for (const PairResult& r : results) links[r.link].push_back(r);
-  return links;
-}
+namespace {
 
 // Both directions of each pair of the round; every rank gets all. Who has no pair waits without
 // using a core. Sets `over` where rank 0 finds that it is later than `until_us`.
@@ -200,21 +214,6 @@ std::vector<PairResult> measure_round(World& world, const std::string& transport
 
 }  // namespace
 
-Round out_of_line(const std::vector<PairResult>& results, const PairLimits& limits) {
-  std::map<std::string, PairResult> usual;
-  for (const auto& [link, all] : by_link(results)) usual[link] = typical(all);
-  Round pairs;
-  for (const PairResult& r : results) {
-    const PairResult& u = usual.at(r.link);
-    const std::pair pair(std::min(r.from, r.to), std::max(r.from, r.to));
-    if ((r.latency_us > limits.warn_latency * u.latency_us ||
-         r.bandwidth_GBps < limits.warn_bandwidth * u.bandwidth_GBps) &&
-        std::ranges::find(pairs, pair) == pairs.end())
-      pairs.push_back(pair);
-  }
-  return pairs;
-}
-
 std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s,
                                       const PairLimits& limits) {
   constexpr int kLooks = 2;
@@ -222,17 +221,11 @@ std::vector<PairResult> measure_pairs(World& world, const std::string& transport
   bool one_machine = true, over = false;
   for (Rank r = 1; r < world.size(); ++r)
     one_machine = one_machine && topology.place(r).machine == topology.place(0).machine;
-  std::vector<Round> rounds;
-  for (auto& round : pair_rounds(world.size())) {
-    if (one_machine)
-      for (const auto& pair : round) rounds.push_back({pair});
-    else
-      rounds.push_back(round);
-  }
   Buffer data(kLargest * kWindow, false);
   const double until_us = now_us() + budget_s * 1e6;
   std::vector<PairResult> results;
-  for (const Round& round : rounds) {
+  for (const Round& round :
+       measuring_rounds(topology, transport, world.failover(), one_machine)) {
     const auto more = measure_round(world, transport, round, one_machine, data, until_us, over);
     results.insert(results.end(), more.begin(), more.end());
     if (over) return results;
@@ -249,89 +242,6 @@ std::vector<PairResult> measure_pairs(World& world, const std::string& transport
       if (over) return results;
     }
   return results;
-}
-
-namespace {
-
-// A rail that is slow at every host is like itself everywhere: only the others tell.
-std::vector<Item> judge_rails(const std::vector<PairResult>& links, const PairLimits& limits) {
-  std::vector<Item> items;
-  for (const PairResult& link : links) {
-    if (link.rails == 0) continue;
-    const std::string by = link.link.substr(0, link.link.find(' '));
-    const auto alike = [&](const PairResult& o) {
-      return o.rails == link.rails && o.link.starts_with(by + " ");
-    };
-    const bool rates = std::ranges::all_of(
-        links, [&](const PairResult& o) { return !alike(o) || o.rail_gbps > 0; });
-    const auto of_rate = [&](const PairResult& o) {
-      return rates ? o.bandwidth_GBps / o.rail_gbps : o.bandwidth_GBps;
-    };
-    const PairResult* best = &link;
-    for (const PairResult& other : links)
-      if (alike(other) && of_rate(other) > of_rate(*best)) best = &other;
-    const double share = of_rate(link) / of_rate(*best);
-    if (share >= limits.warn_bandwidth) continue;
-    items.push_back(
-        {"pairs", link.link, share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn,
-         fmt::format("{} GB/s, {:.0f} % of {}'s {}{}", format_GBps(link.bandwidth_GBps),
-                     share * 100, best->link, format_GBps(best->bandwidth_GBps),
-                     rates ? ", each at its rate" : ""),
-         "rail-slow",
-         "look at the switch, cables and settings of this rail; one that is meant to be slower has "
-         "a rate of its own (WEFT_RAILS=NAME:GBPS,...)"});
-  }
-  return items;
-}
-
-}  // namespace
-
-std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,
-                              const PairLimits& limits) {
-  std::vector<Item> items, outliers;
-  std::vector<PairResult> links;
-  for (const auto& [link, pairs] : by_link(results)) {
-    const PairResult& usual = links.emplace_back(typical(pairs));
-    const auto [quickest, latest] = std::ranges::minmax_element(pairs, {}, &PairResult::latency_us);
-    const auto [least, most] = std::ranges::minmax_element(pairs, {}, &PairResult::bandwidth_GBps);
-    items.push_back({"pairs", link, Verdict::kPass,
-                     fmt::format("{:>3} directions   {} us ({} to {})   {} GB/s ({} to {})",
-                                 pairs.size(), format_us(usual.latency_us),
-                                 format_us(quickest->latency_us), format_us(latest->latency_us),
-                                 format_GBps(usual.bandwidth_GBps),
-                                 format_GBps(least->bandwidth_GBps),
-                                 format_GBps(most->bandwidth_GBps)),
-                     "", ""});
-    for (const PairResult& p : pairs) {
-      const std::string subject = fmt::format("rank {} -> rank {}", p.from, p.to);
-      const double share = p.bandwidth_GBps / usual.bandwidth_GBps;
-      if (share < limits.warn_bandwidth)
-        outliers.push_back(
-            {"pairs", subject, share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn,
-             fmt::format("{}: {} GB/s, {:.0f} % of the usual {}", link,
-                         format_GBps(p.bandwidth_GBps), share * 100,
-                         format_GBps(usual.bandwidth_GBps)),
-             "pair-slow-bandwidth",
-             "compare with the other pairs of these ranks: all slow points to a host or its NIC, "
-             "one slow to the path between"});
-      const double times = p.latency_us / usual.latency_us;
-      if (times > limits.warn_latency)
-        outliers.push_back(
-            {"pairs", subject, times > limits.fail_latency ? Verdict::kFail : Verdict::kWarn,
-             fmt::format("{}: {} us, {:.1f} times the usual {}", link, format_us(p.latency_us),
-                         times, format_us(usual.latency_us)),
-             "pair-slow-latency",
-             "look for other load on these hosts, power saving, and a detour in the network"});
-    }
-  }
-  items.insert(items.end(), outliers.begin(), outliers.end());
-  for (Item& item : judge_rails(links, limits)) items.push_back(std::move(item));
-  if (results.size() < expected)
-    items.push_back({"pairs", "all pairs", Verdict::kUnknown,
-                     fmt::format("{} of {} directions measured before the time was up",
-                                 results.size(), expected),
-                     "pair-not-measured", "rerun with a larger --budget-s"});
-  return items;
 }
 
 }  // namespace weft

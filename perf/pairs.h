@@ -19,6 +19,8 @@ struct PairResult {
   double bandwidth_GBps = 0;
   int rails = 0;         // how many of them are `link`; 0: none, or not always the same
   double rail_gbps = 0;  // the rate of them together; 0: not known
+  std::string from_host = {}, to_host = {};
+  std::vector<int> on_rails = {};  // whose ports its bytes go through, at both hosts
 };
 
 // Every pair of n ranks once, in rounds of pairs that share no rank (circle method).
@@ -30,6 +32,12 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 // rank each.
 PairResult link_of(const Topology& topology, const std::string& transport, bool failover, Rank a,
                    Rank b);
+
+// The rounds in which they are measured. Pairs of one share no rank, and no port of a rail, of whose
+// rate each would get a part. On one machine, which all share, each pair has a round to itself.
+std::vector<std::vector<std::pair<Rank, Rank>>> measuring_rounds(const Topology& topology,
+                                                                 const std::string& transport,
+                                                                 bool failover, bool one_machine);
 
 // A pair is judged against what is usual of its link: the median, but of few ranks what a single
 // bad one leaves alone (of three, a third). Where hosts are emulated, or have fewer cores than
@@ -48,14 +56,14 @@ inline const PairLimits& limits_for(bool emulated, bool crowded) {
 std::vector<std::pair<Rank, Rank>> out_of_line(const std::vector<PairResult>& results,
                                                const PairLimits& limits);
 
-// Measures all pairs; every rank gets all results. Between machines a round at a time. On one
-// machine one pair at a time, and who is out of line again, at most twice: the best counts, as what
-// is wrong stays so, and what waited for a core does not. Stops after budget_s: what is missing was
-// not measured. Throws JobFailed.
+// Measures all pairs; every rank gets all results. On one machine, who is out of line again, at
+// most twice: the best counts, as what is wrong stays so, and what waited for a core does not.
+// Stops after budget_s: what is missing was not measured. Throws JobFailed.
 std::vector<PairResult> measure_pairs(World& world, const std::string& transport, double budget_s,
                                       const PairLimits& limits);
 
-// One item per link, one per pair that is out of line, and one per rail that is slow as a whole
+// One item per link; one for each host whose port of a rail is slow to, or from, all of two or more
+// others, and one for each other pair that is out of line; and one per rail that is slow as a whole
 // next to the others, at their rates where these are known; UNKNOWN for pairs not measured
 // (`expected` directions in all).
 std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_t expected,

@@ -269,7 +269,7 @@ int perf(const PerfFlags& flags) {
         return code;
       },
       [&](Rank me, const Status& failure) {
-        if (me != speaker(failure.rank()) && report.ranks > 1) return;
+        if (me != speaker(failure.rank()) && job_from_environment().size > 1) return;
         fmt::print(stderr, "weft perf: {}\n", failure.to_string());
         report.failure = failure;
         if (!flags.json.empty()) write_json(report, flags.json);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coll/communicator.h"
+#include "perf/verdict.h"
 #include "topo/counters.h"
 
 namespace weft {
@@ -27,5 +28,8 @@ nlohmann::ordered_json to_json(const std::vector<RailCount>& counts);
 
 // "rail 1 host h2: tcp.retransmits +12", for each rail with signs of trouble.
 std::vector<std::string> trouble(const std::vector<RailCount>& counts);
+
+// An item for each port, and one more for each whose link damaged bits or went down meanwhile.
+std::vector<Item> judge_ports(const std::vector<RailCount>& counts);
 
 }  // namespace weft

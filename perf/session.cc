@@ -103,25 +103,32 @@ int run_rank(std::string_view command, const JobFlags& flags,
   // must use the rail that it is called by.
   if (command == "train" || command == "validate") options.spread = false;
   if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
-  const std::string launcher = job_from_environment().launcher;
-  const auto world = World::from_environment(options);
-  const Rank me = world->rank();
+  const JobSpec spec = job_from_environment();
+  const Rank me = spec.rank;
   const auto fail = [&](const Status& status) {
     if (failed)
       failed(me, status);
-    else if (me == speaker(status.rank()) || world->size() == 1)
+    else if (me == speaker(status.rank()) || spec.size == 1)
       fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
     // Not the fabric failed, but what was asked of a rank (it reports that below).
     return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
   };
+  std::unique_ptr<World> world;
   try {
-    check_against_job(flags, launcher, world->topology());
+    world = World::from_environment(options);
+  } catch (const StatusError& e) {  // other errors are about what was asked for
+    return fail(e.status());
+  }
+  try {
+    check_against_job(flags, spec.launcher, world->topology());
     return body(*world);
   } catch (const UsageError& e) {
     if (me == 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
     return kExitError;
   } catch (const JobFailed& e) {
     return fail(e.status());
+  } catch (const GatherFailed& e) {
+    return fail(world->gather_status(e));
   } catch (const std::exception& e) {
     // A step outside the collectives failed: because the job did, or here alone, and then the
     // others must hear of it or they would wait for this rank.

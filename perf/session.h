@@ -38,13 +38,9 @@ class UsageError : public Error {
 };
 
 // The job failed while it ran.
-class JobFailed : public Error {
+class JobFailed : public StatusError {
  public:
-  explicit JobFailed(Status status) : Error(status.to_string()), status_(std::move(status)) {}
-  const Status& status() const { return status_; }
-
- private:
-  Status status_;
+  using StatusError::StatusError;
 };
 inline void require(Status status) {
   if (!status.ok()) throw JobFailed(std::move(status));

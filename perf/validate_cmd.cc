@@ -45,6 +45,11 @@ class Validation {
   void begin(World& world);
   void add(const std::string& section, std::vector<Item> items);
   int finish();
+  std::string name_of(Rank r) const {
+    const auto i = static_cast<std::size_t>(r);
+    return i < host_of_.size() ? fmt::format("rank {} host {}", r, host_of_[i])
+                               : fmt::format("rank {}", r);
+  }
   bool prints() const { return speaks_ && flags_.json != "-"; }
 
   const ValidateFlags& flags_;
@@ -53,6 +58,7 @@ class Validation {
   std::string phase_ = "start";
   int ranks_ = 0, hosts_ = 0, rails_ = 0;
   std::string transport_;
+  std::vector<std::string> host_of_;  // by rank
   std::vector<Item> items_;
   std::vector<PairResult> pairs_;
   std::vector<RailCount> counts_;
@@ -65,6 +71,7 @@ void Validation::begin(World& world) {
   ranks_ = t.nranks();
   hosts_ = t.nhosts();
   rails_ = t.nrails();
+  for (Rank r = 0; r < ranks_; ++r) host_of_.push_back(t.host_name(t.host(r)));
   transport_ = flags_.job.transport;
   for (Rank r = 1; r < ranks_; ++r)
     emulated_ |= !t.same_host(r, 0) && t.place(r).machine == t.place(0).machine;
@@ -79,17 +86,6 @@ void Validation::add(const std::string& section, std::vector<Item> items) {
   items_.insert(items_.end(), items.begin(), items.end());
   if (prints()) fmt::print("{}\n", section_text(section, items));
   std::fflush(stdout);
-}
-
-// Evidence for whoever looks for a cause. Not judged: lossy networks drop while all is well.
-std::vector<Item> items_of(const std::vector<RailCount>& counts) {
-  std::vector<Item> items;
-  for (const RailCount& c : counts) {
-    const std::string bad = to_string(signs_of_trouble(c.changes));
-    items.push_back({"ports", fmt::format("rail {} host {}", c.rail, c.host), Verdict::kPass,
-                     bad.empty() ? "no counter of trouble has moved" : bad, "", ""});
-  }
-  return items;
 }
 
 int Validation::run(World& world) {
@@ -118,7 +114,7 @@ int Validation::run(World& world) {
   progress.clear();
   add("collectives", std::move(collectives));
   counts_ = count_rails(world, ports);
-  if (!counts_.empty()) add("ports", items_of(counts_));
+  if (!counts_.empty()) add("ports", judge_ports(counts_));
   if (auto outages = judge_outages(rail_outages(world)); !outages.empty())
     add("rails", std::move(outages));
   return finish();
@@ -126,9 +122,11 @@ int Validation::run(World& world) {
 
 void Validation::failed(Rank me, const Status& failure) {
   const Rank culprit = failure.rank();
+  if (ranks_ == 0) ranks_ = job_from_environment().size;  // before there was a topology
   speaks_ = me == speaker(culprit) || ranks_ == 1;
   Item item{"job",
-            culprit == kNoRank ? "the job" : fmt::format("rank {}", culprit),
+            // A deadline that passed may name the sender on a link that is at fault.
+            culprit == kNoRank || failure.code() == Code::kTimeout ? "the job" : name_of(culprit),
             Verdict::kFail,
             fmt::format("{} (while at {})", failure.to_string(), phase_),
             "",
@@ -136,11 +134,15 @@ void Validation::failed(Rank me, const Status& failure) {
   switch (failure.code()) {
     case Code::kPeerFailed:
       item.fault = "rank-lost";
-      item.remedy = "look at the log of that rank and host: out of memory, killed, powered off";
+      item.remedy =
+          "look at the log of that rank and host: out of memory, killed, powered off; and whether "
+          "its network still answers (`ping`)";
       break;
     case Code::kTimeout:
       item.fault = "deadline-passed";
-      item.remedy = "a rank or a link hangs: rerun with fewer hosts to find it";
+      item.remedy =
+          "of a link that is named, look at the cable, the port, its switch, the firewall, and the "
+          "MTU all along the way; where none is, rerun with fewer hosts to find what hangs";
       break;
     default:
       item.fault = "job-failed";
@@ -172,6 +174,8 @@ int Validation::finish() {
   for (const PairResult& p : pairs_)
     json["pairs"].push_back({{"from", p.from},
                              {"to", p.to},
+                             {"from_host", p.from_host},
+                             {"to_host", p.to_host},
                              {"link", p.link},
                              {"latency_us", p.latency_us},
                              {"bandwidth_GBps", p.bandwidth_GBps}});

@@ -1,7 +1,9 @@
 // What the hosts of the job have, as items of a validation.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "coll/communicator.h"
@@ -18,6 +20,17 @@ struct HostReport {
 
 // The first rank of each machine describes it; every rank gets all.
 HostReport validate_hosts(World& world);
+
+// Hosts whose rails are not like those of most: how many there are, and at what rate; and an address
+// that two hosts have.
+std::vector<Item> compare_hosts(const Topology& topology);
+
+// Hosts whose interface of a rail has another MTU than most.
+struct RailMtu {
+  std::string host, device;
+  std::int64_t mtu = 0;
+};
+std::vector<Item> compare_mtus(int rail, const std::vector<RailMtu>& hosts);
 
 // Whether ranks take turns on the cores of this host, so that times mean little.
 bool crowded(const nlohmann::ordered_json& host, int ranks);

@@ -9,7 +9,9 @@
 
 namespace weft {
 
-// A rail between two hosts, as a rank of one of them saw it.
+// A rail between two hosts, as a rank of one of them saw it. kNoRail: none failed, but none could stand
+// in for another (Metrics::unheard).
+inline constexpr int kNoRail = -1;
 struct RailOutage {
   int rail = 0;
   std::string host, other;
@@ -20,7 +22,7 @@ struct RailOutage {
 // What all ranks have seen since the World was made; every rank gets all.
 std::vector<RailOutage> rail_outages(World& world);
 
-// An item for each rail that failed. It names the host that all its failures have in common.
+// An item for each rail that failed, or for each host that its failures have in common.
 std::vector<Item> judge_outages(const std::vector<RailOutage>& outages);
 
 }  // namespace weft

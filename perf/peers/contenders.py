@@ -4,6 +4,7 @@ time. Knows nothing of tables and targets."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -67,15 +68,33 @@ class Failed(Exception):
 
 
 def execute(argv, environment, timeout_s):
-    try:
-        done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True,
-                              text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"no end within {timeout_s} s") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise Failed(f"exit code {done.returncode}: {' '.join(last)}")
-    return done.stdout
+    with subprocess.Popen(argv, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as job:
+        try:
+            output, errors = job.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"no end within {timeout_s} s") from None
+        finally:
+            end_all(job)
+    if job.returncode != 0:
+        last = (errors.strip() or output.strip()).splitlines()[-1:]
+        raise Failed(f"exit code {job.returncode}: {' '.join(last)}")
+    return output
+
+
+def end_all(job):
+    """A launcher takes its ranks down when it is asked to end; what is left would take the
+    processor from whoever is measured next."""
+    for ask in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(job.pid, ask)
+        except ProcessLookupError:
+            return
+        try:
+            job.wait(5)
+        except subprocess.TimeoutExpired:
+            pass
 
 
 class Peer:

@@ -35,8 +35,11 @@ class Results:
                    for rounds in outcome.values())
 
     def value(self, case, name, key="time_us"):
-        values = [o[key] for o in self.outcomes.get(case, {}).get(name, []) if key in o]
-        return median(values) if values else None
+        """Of who failed in a round there is none: a wrong result may have come sooner than a right
+        one."""
+        rounds = self.outcomes.get(case, {}).get(name, [])
+        values = [o[key] for o in rounds if key in o]
+        return median(values) if values and "error" not in rounds[-1] else None
 
     def time_us(self, case, name):
         """`best` is the fastest peer of this run."""

@@ -153,6 +153,23 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
   EXPECT_THAT(o.text, ContainsRegex("FAIL +rail-out: rail 1: failed between hosts h1, h2: "));
 }
 
+// All works, until a rail fails: this is the time to know that none would stand in for it.
+TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
+  const Output up =
+      run(fmt::format("{} up --lab {} --hosts 3 --rails 2 --rate 400mbit", kScript, lab_));
+  ASSERT_EQ(up.exit_code, 0) << up.text;
+  const Output filter = run(fmt::format(
+      "n='ip -n weft-{}-h2 rule'; $n del pref 0 && $n add pref 1 ipproto udp prohibit && $n add pref "
+      "5 lookup local",
+      lab_));
+  if (filter.exit_code != 0) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
+  const Output o = run(fmt::format(
+      "timeout 200 {} lab netlab --use {} -- weft validate --budget-s 6", WEFT_BINARY, lab_));
+  EXPECT_THAT(o.text, ContainsRegex("WARN +no-failover: host h2: messages pass between hosts h1, h2, "
+                                    "h3, and datagrams .UDP. do not"));
+  EXPECT_THAT(o.text, ContainsRegex("let UDP pass"));
+}
+
 // The rank dies while its host is cut off: the other one hears of both at the same time.
 TEST_F(CountersInTheLab, AnErrorSaysWhatTheRailLostMeanwhile) {
   Output o;

@@ -42,15 +42,15 @@ class HangInTheLab : public ::testing::Test {
   // the switches' namespace. Returns what the job said.
   Output job_with_cut(int per_host, int rails, const std::string& environment,
                       const std::vector<std::string>& ports,
-                      const std::string& cut = "ip -n {} link set {} down") {
+                      const std::string& cut = "ip -n {} link set {} down", int hosts = 2) {
     const std::string lab = fmt::format("hang{}", getpid());
-    const int ranks = 2 * per_host;
+    const int ranks = hosts * per_host;
     Output job;
     std::thread running([&] {
       job = run(fmt::format(
-          "{0} timeout 200 {1} lab netlab --name {2} --hosts 2 --ppn {3} --rails {4} --grace 10 -- "
+          "{0} timeout 200 {1} lab netlab --name {2} --hosts {5} --ppn {3} --rails {4} --grace 10 -- "
           "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
-          environment, WEFT_BINARY, lab, per_host, rails));
+          environment, WEFT_BINARY, lab, per_host, rails, hosts));
     });
     // Once the job is well under way.
     bool runs = false;
@@ -112,6 +112,31 @@ TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs)
       << "host " << host_;
 }
 
+// Most ranks wait for the verdict of each pair on the control plane: they are not to blame, and know
+// no less of it. Without a rate that was told, long messages go before a validation begins.
+TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
+  const std::string lab = fmt::format("hang{}", getpid());
+  const Output up =
+      run(fmt::format("{} up --lab {} --hosts 4 --rails 2 --rate 400mbit", script_, lab));
+  ASSERT_EQ(up.exit_code, 0) << up.text;
+  const Output cut = run(fmt::format(
+      "tc -n weft-{}-sw qdisc replace dev h4-r1 root tbf rate 400mbit burst 700 limit 1m", lab));
+  EXPECT_EQ(cut.exit_code, 0) << cut.text;
+  for (const char* rate : {"", "env -u WEFT_RAIL_GBPS "})
+    for (int i = 0; i < 3; ++i) {
+      const Output o =
+          run(fmt::format("timeout 200 {0} lab netlab --use {1} -- {2} {0} validate --timeout-ms "
+                          "3000 2>&1",
+                          WEFT_BINARY, lab, rate));
+      EXPECT_EQ(o.exit_code, 2) << o.text;
+      EXPECT_THAT(o.text, ContainsRegex("FAIL +deadline-passed: the job: deadline passed: .*rail 1 "
+                                        ".rail1. between hosts (h[1-3] and h4|h4 and h[1-3]) moves "
+                                        "no bytes"));
+      EXPECT_THAT(o.text, ContainsRegex("verdict: CRITICAL"));
+    }
+  run(fmt::format("{} down --lab {}", script_, lab));
+}
+
 // With failover there is nothing left to stand in, and the control plane goes too: the job ends, and
 // says which rail it waits for, or whom nobody hears any more.
 TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
@@ -124,6 +149,15 @@ TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
               ContainsRegex("rail [01] .rail[01]. between hosts h[12] and h[12] moves? no bytes|"
                             "rank [0-3] (on host h[12] )?has not been heard of|waiting for rank [0-3]"))
       << "host " << host_;
+}
+
+// Of all others, whom rank 0 hears no more, none is to blame.
+TEST_F(HangInTheLab, RankZeroKnowsThatItsOwnHostIsCutOff) {
+  const Output job = job_with_cut(1, 2, "", {"h1-r0", "h1-r1"}, "ip -n {} link set {} down", 3);
+  EXPECT_NE(job.exit_code, 0) << job.text;
+  EXPECT_THAT(job.text, ContainsRegex("no rank of the 2 other hosts has been heard of for [0-9]+ ms: "
+                                      "host h1 is cut off from them"));
+  EXPECT_THAT(job.text, ::testing::Not(ContainsRegex("rank [12] [a-z0-9 ]*has not been heard of")));
 }
 
 }  // namespace

@@ -279,6 +279,13 @@ TEST_F(Netlab, CountersCountWhatWasSent) {
   EXPECT_GE(report["max_host_tx_bytes"].get<std::int64_t>(), kBytes);
 }
 
+TEST_F(Netlab, TheReportTakesACommandOfAnyBytes) {
+  const Output result = run(kNetlab + "--name " + lab_name() + " --hosts 2 --counters " +
+                            file("counters") + " -- true \"$(printf 'caf\\351')\"");
+  EXPECT_EQ(result.exit_code, 0) << result.text;
+  EXPECT_EQ(json("counters")["command"][1], "caf\uFFFD");
+}
+
 TEST_F(Netlab, TwoLabsAtOnceDoNotMeet) {
   const std::vector<std::int64_t> sizes = {1'000'000, 2'000'000};
   std::vector<pid_t> runs;

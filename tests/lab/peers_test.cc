@@ -41,17 +41,20 @@ class Peers : public ::testing::Test {
     return run(std::string(WEFT_BINARY) + " bench peers --rounds 3 --json " + file("report") +
                " --build " + file("build") + " " + options);
   }
-  // Stands in for weft: says 30, 10 and 20 us in its three rounds.
-  std::string stand_in(int wrong) const {
+  // Stands in for weft: says 30, 10 and 20 us in its three rounds, and so many wrong elements.
+  std::string stand_in(const std::string& wrong) const {
     std::ofstream script(file("weft"));
     script << "#!/bin/bash\n"
               "n=$(cat "
            << file("n") << " 2>/dev/null || echo 0); echo $((n + 1)) >" << file("n")
            << "\n"
               "times=(30 10 20)\n"
+              "wrong=("
+           << wrong
+           << ")\n"
               "while [ \"$1\" != --json ]; do shift; done\n"
-              "echo '{\"rows\": [{\"time_us_p50\": '${times[n]}', \"wrong\": "
-           << wrong << "}]}' >$2\n";
+              "echo '{\"rows\": [{\"time_us_p50\": '${times[n]}', \"wrong\": '${wrong[n]}'}]}' "
+              ">$2\n";
     script.close();
     fs::permissions(file("weft"), fs::perms::owner_all);
     return " --weft " + file("weft");
@@ -63,7 +66,7 @@ class Peers : public ::testing::Test {
 
 TEST_F(Peers, ReportsTheMedianOfTheRounds) {
   const Output result =
-      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(0));
+      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 0"));
   // The target is a ratio to a peer that did not run.
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("UNKNOWN all_reduce, 2 ranks, malloc memory, 8 B"));
@@ -119,7 +122,7 @@ TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
 
 TEST_F(Peers, AReportThatCannotBeWrittenIsAnErrorAndNoVerdict) {
   for (const std::string& bench :
-       {" bench peers -n 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in(0),
+       {" bench peers -n 2 --sizes 8 --collectives all_reduce --only weft_malloc" + stand_in("0"),
         std::string(" bench choice -n 2 --layouts '' -e 8 --budget-ms 1")}) {
     const Output result = run(WEFT_BINARY + bench + " --rounds 1 --json /dev/full");
     EXPECT_EQ(result.exit_code, 4) << result.text;
@@ -142,9 +145,29 @@ TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
 
 TEST_F(Peers, AWrongResultIsNoTime) {
   const Output result =
-      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in(5));
+      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("5 5 5"));
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("5 wrong elements"));
+}
+
+// No target is met by the rounds before.
+TEST_F(Peers, WhoIsWrongOnceHasNoTimeAtAll) {
+  const Output result =
+      bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" + stand_in("0 0 5"));
+  EXPECT_EQ(result.exit_code, 3) << result.text;
+  const nlohmann::json json = report();
+  EXPECT_TRUE(json["rows"][0]["contenders"]["weft_malloc"]["time_us"].is_null()) << json;
+  EXPECT_THAT(result.text, ::testing::Not(HasSubstr("20.00")));
+}
+
+TEST_F(Peers, WhatARunThatIsGivenUpHasStartedEndsToo) {
+  std::ofstream(file("weft")) << "#!/bin/bash\nsleep 1000 >/dev/null 2>&1 &\necho $! >"
+                              << file("pid") << "\ntrap '' TERM\nwait\n";
+  fs::permissions(file("weft"), fs::perms::owner_all);
+  const Output result = bench("--only weft_malloc -n 2 --sizes 8 --collectives all_reduce" +
+                              (" --timeout 1 --weft " + file("weft")));
+  EXPECT_THAT(result.text, HasSubstr("no end within 1.0 s"));
+  EXPECT_NE(run("kill -0 $(cat " + file("pid") + ")").exit_code, 0);
 }
 
 TEST_F(Peers, RefusesWhatMakesNoSense) {

@@ -220,6 +220,19 @@ TEST_F(PairLimits, AnEndThatIsStoppedIsNotWaitedForForEver) {
   }
 }
 
+// Of many pairs, it says which: the other end may be the one at fault.
+TEST_F(PairLimits, AnErrorNamesThePair) {
+  const std::string rank =
+      "if [ $WEFT_RANK = 3 ]; then while t=$(cut -d\" \" -f14 /proc/$$/stat); [ $t -le 40 ]; do "
+      "sleep 0.1; done; kill -STOP $$; fi & exec " +
+      kPairTest + "lat --op tcp -d lo --pairs rail -D 60 --timeout 3 --limit 60";
+  const Output out = run(fmt::format(
+      "timeout 110 {} launch -n 4 --hosts 2 -- bash -c '{}' 2>&1", WEFT_BINARY, rank));
+  EXPECT_EQ(out.exit_code, 2) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("nothing has moved for 3 s (--timeout)"));
+  EXPECT_THAT(out.text, HasSubstr("; pair 3->1: host host1 to host host0, rail 0 (lo)"));
+}
+
 TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
   const Output out = run(
       fmt::format("timeout 60 {}bw --op shm -d lo --timeout 1 --limit 1 -p {}", kPairTest, port()));

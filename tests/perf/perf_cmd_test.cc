@@ -103,6 +103,15 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   }
 }
 
+// The text of a failure need not name the host, and a rank of a thousand says nothing of where it is.
+TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
+  const std::string rank =
+      "if [ $WEFT_RANK = 3 ]; then while t=$(cut -d\" \" -f14 /proc/$$/stat); [ $t -le 40 ]; do "
+      "sleep 0.1; done; kill -KILL $$; fi & exec " WEFT_BINARY " validate";
+  const Outcome run = weft(fmt::format("launch -n 4 --hosts 2 -- bash -c '{}'", rank));
+  EXPECT_THAT(run.output, HasSubstr("rank-lost: rank 3 host host1: peer failed: "));
+}
+
 TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
   const std::string command =
       "perf broadcast -n 4 --hosts 2 --transport shm -b 64K -e 64K -i 3 --timeout-ms 20000";

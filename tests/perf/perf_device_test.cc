@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "perf/device_memory.h"
 #include "support/shell.h"
 
@@ -23,6 +25,20 @@ TEST(PerfOnDevice, ProcessesReadEachOthersMemory) {
     EXPECT_THAT(out.text, HasSubstr("device")) << "not the direct path";
   }
   EXPECT_EQ(run(perf("fake", "all_reduce -n 2 -b 64K -e 64K --in-place -d all")).exit_code, 0);
+}
+
+// Two of each host; between hosts by cards, or through pinned memory.
+TEST(PerfOnDevice, ProcessesOfHostsShareOutWhatCrosses) {
+  const std::pair<const char*, const char*> paths[] = {{"fake", "staged_hierarchical"},
+                                                       {"fake-nic", "gpudirect"}};
+  for (const auto& [device, path] : paths)
+    for (const char* collective : {"all_reduce", "all_gather", "all_to_all"}) {
+      const Output out =
+          run(perf(device, std::string(collective) + " -n 4 --hosts 2 -b 1M -e 1M"));
+      EXPECT_EQ(out.exit_code, 0) << out.text;
+      EXPECT_THAT(out.text, HasSubstr(path));
+      EXPECT_THAT(out.text, HasSubstr("all results exact"));
+    }
 }
 
 TEST(PerfOnDevice, ANamedAlgorithmIsStaged) {

@@ -1,6 +1,7 @@
 // From items to a verdict and an exit code; pairs and what is thought of them.
 #include "perf/verdict.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -165,6 +166,77 @@ TEST(Pairs, LinksNameTheirRails) {
   EXPECT_EQ(alone.rail_gbps, 100);
 }
 
+// Pairs across rails go by the rails of the lower rank: those whose rails are fewer or slower are
+// no slow ones.
+TEST(Pairs, AcrossRailsThoseAreAlikeThatUseAsMuch) {
+  const auto topology = [](const std::vector<int>& ranks, const std::vector<double>& rates) {
+    std::vector<Place> places;
+    for (std::size_t host = 0; host < ranks.size(); ++host)
+      for (int r = 0; r < ranks[host]; ++r) {
+        places.emplace_back();
+        places.back().host = "host" + std::to_string(host);
+        for (const double rate : rates) {
+          Nic& nic = places.back().rails.emplace_back();
+          nic.name = "eth" + std::to_string(places.back().rails.size());
+          nic.rate_gbps = rate;
+        }
+      }
+    return Topology(std::move(places));
+  };
+  const auto verdict = [](const Topology& t, auto&& rate) {  // of the lower rank's rails
+    std::vector<PairResult> results;
+    for (Rank a = 0; a < t.nranks(); ++a)
+      for (Rank b = 0; b < t.nranks(); ++b) {
+        if (a == b) continue;
+        PairResult& r = results.emplace_back(link_of(t, "tcp", true, a, b));
+        r.latency_us = 5;
+        r.bandwidth_GBps = t.same_host(a, b) ? 50 : rate(std::min(a, b));
+      }
+    return overall(judge_pairs(results, results.size(), kRealLimits));
+  };
+  const Topology unequal = topology({2, 2}, {100, 25});
+  EXPECT_EQ(verdict(unequal, [&](Rank low) { return unequal.rail(low) == 0 ? 12 : 3; }),
+            Verdict::kPass);
+  EXPECT_EQ(link_of(unequal, "auto", true, 0, 3).link, "tcp across rails, 100 Gb/s");
+  EXPECT_EQ(link_of(unequal, "auto", true, 1, 2).link, "tcp across rails, 25 Gb/s");
+  const Topology uneven = topology({1, 1, 1, 4, 4}, {100, 100, 100, 100});
+  EXPECT_EQ(verdict(uneven, [](Rank low) { return low < 3 ? 40 : 10; }), Verdict::kPass);
+  EXPECT_EQ(link_of(uneven, "auto", true, 5, 0).link, "tcp across rails, 4 at once");
+  EXPECT_EQ(link_of(uneven, "auto", true, 3, 8).link, "tcp across rails");
+  EXPECT_EQ(link_of(uneven, "auto", false, 5, 0).link, "tcp across rails");
+  EXPECT_EQ(link_of(uneven, "auto", true, 5, 0).rails, 0) << "no rail is judged by them";
+}
+
+// Four ranks of a host on two rails: pairs of a round that met at a port would have a part of its
+// rate each, and the share of which depended on the round.
+TEST(Pairs, ThoseOfARoundShareNoPort) {
+  std::vector<Place> places(12);
+  for (std::size_t r = 0; r < places.size(); ++r) {
+    places[r].host = fmt::format("h{}", r / 4);
+    places[r].rails.resize(2);
+    places[r].rails[0].name = "eth0";
+    places[r].rails[1].name = "eth1";
+  }
+  const Topology topology(std::move(places));
+  std::set<std::pair<Rank, Rank>> measured;
+  for (const auto& round : measuring_rounds(topology, "auto", true, false)) {
+    std::set<std::pair<int, int>> ports;
+    std::set<Rank> ranks;
+    for (const auto& [a, b] : round) {
+      EXPECT_TRUE(measured.insert({a, b}).second);
+      EXPECT_TRUE(ranks.insert(a).second && ranks.insert(b).second);
+      if (topology.same_host(a, b)) continue;
+      // Both ends use the rail of the lower rank.
+      const int rail = topology.rail(std::min(a, b));
+      EXPECT_TRUE(ports.insert({topology.host(a), rail}).second) << a << " and " << b;
+      EXPECT_TRUE(ports.insert({topology.host(b), rail}).second) << a << " and " << b;
+    }
+  }
+  EXPECT_EQ(measured.size(), 66u);
+  for (const auto& round : measuring_rounds(topology, "auto", true, true))
+    EXPECT_EQ(round.size(), 1u) << "on one machine";
+}
+
 TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
   auto results = alike(4);
   EXPECT_THAT(out_of_line(results, kRealLimits), IsEmpty());
@@ -173,6 +245,73 @@ TEST(Pairs, WhoIsOutOfLineIsMeasuredAgain) {
   results[11].bandwidth_GBps = 1;  // rank 3 -> rank 2
   EXPECT_THAT(out_of_line(results, kRealLimits), ElementsAre(std::pair(0, 1), std::pair(2, 3)));
   EXPECT_THAT(out_of_line(results, kEmulatedLimits), IsEmpty());
+}
+
+// Two ranks on each host, all on one rail.
+std::vector<PairResult> between_hosts(int hosts) {
+  std::vector<PairResult> results;
+  for (Rank a = 0; a < 2 * hosts; ++a)
+    for (Rank b = 0; b < 2 * hosts; ++b)
+      if (a / 2 != b / 2)
+        results.push_back({a, b, "tcp rail 1", 5, 10, 1, 0, fmt::format("h{}", a / 2),
+                           fmt::format("h{}", b / 2), {1}});
+  return results;
+}
+
+std::vector<Item> complaints(const std::vector<PairResult>& results) {
+  std::vector<Item> items = judge_pairs(results, results.size(), kRealLimits);
+  std::erase_if(items, [](const Item& i) { return i.verdict == Verdict::kPass; });
+  return items;
+}
+
+// One line for its port, not one for each of the pairs that cross it.
+TEST(Pairs, AHostThatIsSlowWithAllOthersIsNamed) {
+  for (const int hosts : {3, 4, 9}) {
+    auto results = between_hosts(hosts);
+    EXPECT_THAT(complaints(results), IsEmpty());
+    for (PairResult& r : results)
+      if (r.from_host == "h2") r.bandwidth_GBps = 3;
+    auto items = complaints(results);
+    ASSERT_EQ(items.size(), 1u) << hosts;
+    EXPECT_EQ(items[0].subject, "host h2 tcp rail 1");
+    EXPECT_EQ(items[0].fault, "host-slow-bandwidth");
+    EXPECT_THAT(items[0].detail, HasSubstr("sends 3.00 to 3.00 GB/s, at most 30 % of the usual 10.00"));
+    // Judged by the worst of them.
+    for (PairResult& r : results)
+      if (r.from_host == "h2" && r.to == 0) r.bandwidth_GBps = 0.5;
+    items = complaints(results);
+    ASSERT_EQ(items.size(), 1u) << hosts;
+    EXPECT_EQ(items[0].verdict, Verdict::kFail);
+    // What is slow besides is told, with the hosts.
+    for (PairResult& r : results)
+      if (r.from == 0 && r.to == 2) r.bandwidth_GBps = 0.5;
+    items = complaints(results);
+    ASSERT_EQ(items.size(), 2u) << hosts;
+    EXPECT_EQ(items[1].subject, "rank 0 (h0) -> rank 2 (h1)");
+
+    results = between_hosts(hosts);
+    for (PairResult& r : results)
+      if (r.from_host == "h1" || r.to_host == "h1") {
+        r.bandwidth_GBps = 3;
+        r.latency_us = 200;
+      }
+    items = complaints(results);
+    ASSERT_EQ(items.size(), 3u) << hosts;
+    EXPECT_THAT(items[0].detail, HasSubstr("sends"));
+    EXPECT_THAT(items[1].detail, HasSubstr("receives"));
+    EXPECT_EQ(items[2].fault, "host-slow-latency");
+    for (const Item& item : items) EXPECT_EQ(item.subject, "host h1 tcp rail 1");
+  }
+}
+
+// Their slow pairs tell of one another, and of neither host.
+TEST(Pairs, OfTwoHostsThePairsAreNamed) {
+  auto results = between_hosts(2);
+  for (PairResult& r : results)
+    if (r.from_host == "h1") r.bandwidth_GBps = 3;
+  const auto items = complaints(results);
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_EQ(items[0].subject, "rank 2 (h1) -> rank 0 (h0)");
 }
 
 // As the report says of them: "times are judged leniently".
@@ -205,6 +344,22 @@ TEST(Outages, NameTheRailAndTheHostThatAllHaveInCommon) {
   EXPECT_EQ(items[0].subject, "rail 0");
   EXPECT_EQ(items[0].verdict, Verdict::kWarn) << "it came back";
   EXPECT_EQ(items[1].subject, "rail 1") << "the whole rail, or more than one host";
+}
+
+TEST(Outages, EachOfTwoHostsAtFaultIsNamed) {
+  std::vector<RailOutage> outages;
+  for (const char* host : {"a", "b", "c", "d", "e"})
+    for (const char* other : {"b", "d"})
+      if (host != std::string(other)) outages.push_back({1, host, other, false, "no answer"});
+  outages.push_back({1, "d", "a", false, "its link is down"});
+  for (RailOutage& o : outages)
+    if (o.host == "b" && o.other == "d") o.cause = "its link is down";  // as d told b
+  const auto items = judge_outages(outages);
+  ASSERT_EQ(items.size(), 2u);
+  EXPECT_EQ(items[0].subject, "rail 1 host b");
+  EXPECT_THAT(items[0].detail, HasSubstr("hosts a, b, c, e: no answer"));
+  EXPECT_EQ(items[1].subject, "rail 1 host d");
+  EXPECT_THAT(items[1].detail, HasSubstr("its link is down"));
 }
 
 TEST(ValidationCases, CoverTypesOperatorsAndBothPlaces) {
