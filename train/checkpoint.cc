@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -83,8 +84,12 @@ std::string folder_name(long step, long again) {
 // Folders named step-N or step-N.K, by (N, K).
 std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const std::string& folder) {
   std::vector<std::pair<std::pair<long, long>, std::string>> all;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
+  std::error_code error;
+  const fs::directory_iterator entries(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw Error(fmt::format("checkpoint: cannot list {}: {}; may this user read it?", folder,
+                            error.message()));
+  for (const auto& entry : entries) {
     long step = 0, again = 0;
     const std::string name = entry.path().filename();
     // As new_folder() names them: "step-00000100.best" is a user's own.
@@ -96,8 +101,17 @@ std::vector<std::pair<std::pair<long, long>, std::string>> step_folders(const st
   return all;
 }
 
-bool committed(const std::string& path) {
-  return fault_of([&] { read_committed(path); }).empty();
+// Whether it is a checkpoint; nothing where that cannot be told.
+std::optional<bool> committed(const std::string& path) {
+  try {
+    read_committed(path);
+    return true;
+  } catch (const Unreadable& e) {
+    log().warn("{}", e.what());
+    return std::nullopt;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // A folder of this step that is not there yet: an interrupted save may have left one, and a resumed
@@ -120,18 +134,18 @@ void remove_folder(const std::string& path) {
   if (ignored) log().warn("checkpoint: cannot remove {}: {}", path, ignored.message());
 }
 
-void remove_old(const std::string& folder, const std::string& newest, int keep) {
+void remove_old(const std::string& folder, const std::string& newest, int keep) try {
   auto all = step_folders(folder);
   // The newest is not the one with the highest step where a run went on after an older one.
   int kept = 1;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     if (it->second == newest) continue;
-    if (kept < keep && committed(it->second)) {
-      ++kept;
-      continue;
-    }
-    remove_folder(it->second);
+    const std::optional<bool> good = kept < keep ? committed(it->second) : false;
+    kept += good.value_or(false);
+    if (good && !*good) remove_folder(it->second);
   }
+} catch (const std::exception& e) {
+  log().warn("{}", e.what());  // the new one is there
 }
 
 template <class T>
@@ -186,12 +200,27 @@ void fill(const std::string& path, const json& manifest, const std::vector<Piece
 std::vector<std::string> committed_checkpoints(const std::string& folder) {
   std::vector<std::string> all;
   for (const auto& [step, path] : step_folders(folder))
-    if (committed(path)) all.push_back(path);
+    if (committed(path).value_or(false)) all.push_back(path);
   return all;
 }
 
 bool checkpoint_there(Communicator comm, const std::string& folder) {
-  std::uint8_t there = comm.rank() == 0 && !committed_checkpoints(folder).empty() ? 1 : 0;
+  std::uint8_t there = 0;
+  const std::string unable = fault_of([&] {
+    if (comm.rank() != 0) return;
+    std::string unread;
+    for (const auto& [step, path] : step_folders(folder)) {
+      const std::optional<bool> good = committed(path);
+      there |= good.value_or(false);
+      if (!good) unread = path;
+    }
+    if (!there && !unread.empty())
+      throw Error(fmt::format(
+          "checkpoint: {} cannot be read, and may be whole: may this user read it, and is the disk "
+          "well? To do without it, move it away",
+          unread));
+  });
+  agree_that_it_worked(comm, unable);
   comm.broadcast(&there, &there, 1, DType::kUInt8, 0).check();
   return there != 0;
 }

@@ -56,7 +56,8 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
 std::vector<std::string> committed_checkpoints(const std::string& folder);
 
 // Whether there is one to load, as rank 0 sees the folder: the same on every rank, also where one
-// sees another folder. A collective call.
+// sees another folder. Throws Error on every rank where that cannot be told: whoever took it for no
+// would begin anew and remove what is there. A collective call.
 bool checkpoint_there(Communicator comm, const std::string& folder);
 // For a run that starts from the beginning: throws UsageError on every rank where there is one. It
 // would be taken for a later one of this run. A collective call.

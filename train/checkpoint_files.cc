@@ -30,9 +30,11 @@ class File {
     if (fsync(fd_) != 0) fail("sync", "is the disk full or failing?");
   }
   [[noreturn]] void fail(const char* what, const char* hint) const {
+    const int error = errno;
     const std::string text =
-        fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(errno), hint);
-    if (reads_) throw Damaged(text);
+        fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(error), hint);
+    if (reads_ && error == ENOENT) throw Damaged(text);
+    if (reads_) throw Unreadable(text);
     throw Error(text);
   }
 

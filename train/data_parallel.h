@@ -178,6 +178,7 @@ class DataParallel : public WeightStore {
   };
   std::vector<UnitState> state_;
   std::deque<Travel> travels_;
+  bool adding_ = false;  // what the first of them brought
   double exposed_ = 0, total_ = 0, since_ = 0;
 };
 

@@ -194,15 +194,18 @@ void DataParallel<T>::arrived(Travel& t) {
   if (options_.zero < 2) return;  // in place
   const std::size_t n = part(t.bucket->count());
   const std::size_t stored = part(t.bucket->begin);
+  adding_ = true;
   for (std::size_t r = 0; r < t.blocks.count() / std::max<std::size_t>(n, 1); ++r)
     add_sum(stored, t.blocks.data() + r * n, n);
   if (t.blocks.empty())
     add_sum(stored, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
+  adding_ = false;
 }
 
 // In the order of their launch on every rank: second halves must not overtake each other.
 template <class T>
 void DataParallel<T>::poll() {
+  if (adding_) return;  // between the pieces of what is added, which is the first travel
   for (UnitState& s : state_)
     if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_s();
   while (!travels_.empty() && advance(travels_.front(), false)) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "topo/thread.h"
+
 namespace weft::train {
 namespace {
 
@@ -40,15 +42,16 @@ void pause() {
 class Team {
  public:
   explicit Team(int threads) {
-    for (int w = 1; w < threads; ++w)
-      helpers_.emplace_back([this, w] { help(static_cast<std::size_t>(w)); });
+    try {
+      for (int w = 1; w < threads; ++w)
+        helpers_.push_back(start_thread("a thread of the operators (--threads)",
+                                        [this, w] { help(static_cast<std::size_t>(w)); }));
+    } catch (...) {
+      stop();
+      throw;
+    }
   }
-  ~Team() {
-    stop_ = true;
-    round_.fetch_add(1);
-    round_.notify_all();
-    for (auto& t : helpers_) t.join();
-  }
+  ~Team() { stop(); }
   std::size_t size() const { return helpers_.size() + 1; }
 
   void run(std::size_t pieces, const std::function<void(std::size_t, std::size_t)>& f) {
@@ -65,6 +68,13 @@ class Team {
   }
 
  private:
+  void stop() {
+    stop_ = true;
+    round_.fetch_add(1);
+    round_.notify_all();
+    for (auto& t : helpers_) t.join();
+  }
+
   // About 50 us: operators follow each other much faster, other ranks' messages take longer.
   static constexpr int kTries = 2000;
 

@@ -116,6 +116,44 @@ TEST(CheckpointDamage, WhatWasSavedAfterItIsKept) {
   EXPECT_EQ(load<double>(kLayouts[1], folder), std::pair(4, std::string()));
 }
 
+// As a disk that fails, or a server of files that does not answer: to read a link to itself is an
+// error of the system. It was taken for a folder without a checkpoint: a job began anew there, and
+// removed what it had not been able to read.
+TEST(CheckpointDamage, WhatCannotBeReadNowIsNoSignThatThereIsNone) {
+  const auto there = [](const std::string& folder) {
+    std::vector<std::string> said(2);
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      try {
+        said[static_cast<std::size_t>(world.rank())] =
+            checkpoint_there(world.world(), folder) ? "yes" : "no";
+      } catch (const Error& e) {
+        said[static_cast<std::size_t>(world.rank())] = e.what();
+      }
+    });
+    EXPECT_EQ(said[0], said[1]);
+    return said[0];
+  };
+  const auto hide = [](const std::string& file) {
+    fs::rename(file, file + ".away");
+    fs::create_symlink(file, file);
+  };
+  Folder folder;
+  const std::string inside = static_cast<std::string>(folder) + "/inside";
+  EXPECT_EQ(there(inside), "no");
+  save<double>(kLayouts[0], inside, 1);
+  save<double>(kLayouts[0], inside, 2);
+  EXPECT_EQ(there(inside), "yes");
+  hide(inside + "/step-00000002/commit");
+  EXPECT_EQ(there(inside), "yes");
+  hide(inside + "/step-00000001/commit");
+  EXPECT_THAT(there(inside), HasSubstr("cannot be read, and may be whole"));
+  save<double>(kLayouts[0], inside, 3);
+  for (const char* step : {"/step-00000001", "/step-00000002", "/step-00000003"})
+    EXPECT_TRUE(fs::exists(inside + step)) << step;
+  hide(inside);
+  EXPECT_THAT(there(inside), HasSubstr("cannot list"));
+}
+
 // "step-00000002.best" and the like are the user's own.
 TEST(CheckpointDamage, CopiesUnderOtherNamesAreLeftAlone) {
   Folder folder;

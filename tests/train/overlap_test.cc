@@ -10,6 +10,7 @@
 
 #include "support/stage_of_replicas.h"
 #include "support/train_on_device_cases.h"
+#include "train/parallel.h"
 
 namespace weft::train {
 namespace {
@@ -77,6 +78,35 @@ TEST(Overlap, BucketsLeaveBeforeTheBackwardPassIsOver) {
     EXPECT_GT(with.during, 0u);
     EXPECT_LT(with.exposed, with.total);  // some of it was on its way while something was computed
   }
+}
+
+// Gradients that have come are added by an operator, which polls between its pieces in its turn.
+TEST(Overlap, WhatHasComeIsAddedOnce) {
+  struct LateStore : testing::SeeingStore {
+    using SeeingStore::SeeingStore;
+    void gradients_done(int unit) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than between two polls
+      SeeingStore::gradients_done(unit);
+    }
+  };
+  set_operator_threads(1);
+  double squares[2] = {};
+  for (const bool between : {false, true})
+    testing::run_ranks(testing::places({1}), testing::patient(), [&](World& world) {
+      const GptShape shape{
+          .vocabulary = 128, .positions = 16, .width = 128, .heads = 4, .layers = 2};
+      testing::Replica<double> replica(world, shape, {.zero = 2, .offload = {}}, 1);
+      LateStore late(replica.store);
+      replica.stage.set_store(&late);
+      replica.forward(0);
+      if (between) set_between_pieces([&] { replica.store.poll(); });
+      replica.backward(0);
+      set_between_pieces(nullptr);
+      replica.store.finish();
+      squares[between] = replica.store.squares();
+    });
+  EXPECT_GT(squares[0], 0);
+  EXPECT_EQ(squares[0], squares[1]);
 }
 
 // ZeRO 3: the weights of the next unit are asked for before this one computes.

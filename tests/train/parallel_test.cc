@@ -6,9 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "support/no_threads.h"
+#include "topo/status.h"
 #include "train/operators.h"
 
 namespace weft::train {
@@ -34,6 +37,22 @@ TEST_F(Parallel, EveryPieceOnce) {
       ASSERT_TRUE(worker_is_one);
     }
   }
+}
+
+// Where some of the helpers had begun already, it ended the process.
+TEST_F(Parallel, WithoutThreadsAnErrorThatNamesTheLimit) {
+  set_operator_threads(4);
+  const auto piece = [](std::size_t, std::size_t) {};
+  {
+    const testing::NoThreads none;
+    try {
+      in_pieces(8, piece);
+      FAIL() << "there are no threads";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("pids.max"), std::string::npos) << e.what();
+    }
+  }
+  in_pieces(8, piece);
 }
 
 TEST_F(Parallel, PiecesOfAPieceAreALoop) {
