@@ -94,8 +94,10 @@ class PairSession {
       } else if (!launched_ || me_ == speaker(failure.rank())) {
         fmt::print(stderr, "weft perf {}: {}{}\n", name(o_.test), failure.to_string(), counted_);
       }
-      // Both ends may find the same wrong flags, and one of them says so first.
-      return dynamic_cast<const UsageError*>(&e) != nullptr ? kExitError : kExitCritical;
+      // Not the fabric failed, but what was asked for: of this end, or of the one that says so
+      // first.
+      const bool asked = usage || failure.code() == Code::kInvalidArgument;
+      return asked ? kExitError : kExitCritical;
     }
   }
 

@@ -267,7 +267,21 @@ TEST_F(PairProcesses, DifferentFlagsAreRefused) {
   const Ends ends = run_pair("bw --op shm -s 4K", "-n 77");
   EXPECT_EQ(ends.client.exit_code, 4) << ends.client.text;
   EXPECT_THAT(ends.client.text, AllOf(HasSubstr("different flags"), HasSubstr("-n 77")));
-  EXPECT_NE(ends.server.exit_code, 0);
+  EXPECT_EQ(ends.server.exit_code, 4) << ends.server.text;
+}
+
+// The launcher ends with the code of the rank that ends first: it is the same on both.
+TEST_F(PairProcesses, WhatOneEndCannotDoAsAskedIsNoFaultOfTheFabric) {
+  for (const std::string test : {"bw", "lat"}) {
+    const std::string both = fmt::format("timeout 60 {}{} --op shm -s 64 -d lo -p {}", kPerf, test,
+                                         20000 + getpid() % 12000);
+    auto server = std::async(std::launch::async, [&] { return run(both); });
+    const Output client = run(both + " --json /nowhere/report 127.0.0.1");
+    EXPECT_EQ(client.exit_code, 4) << client.text;
+    const Output other = server.get();
+    EXPECT_EQ(other.exit_code, 4) << other.text;
+    EXPECT_THAT(other.text, HasSubstr("/nowhere/report"));
+  }
 }
 
 TEST_F(PairProcesses, AServerThatIsNotThereIsNamed) {
