@@ -168,6 +168,7 @@ void Core::launch(Operation* op) {
 
 void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes, bool on_device) {
   enter_message(op, send, bytes);
+  if (op->noted) post_note(op);
   let_slices_go(op, data, op->slices, on_device);
 }
 
@@ -181,25 +182,32 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
       signature(Collective::kSendRecv, op->call, send ? peer : job->rank(), g.id, number + 1);
   seal(op->call.head);
   op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
-                 (slices & ((std::uint64_t{1} << kMessageBit) - 1));
+                 (slices & ((std::uint64_t{1} << (kMessageBit - 1)) - 1));
   op->kind = Operation::Kind::kMessage;
   op->slice_bytes = shm_peer[static_cast<std::size_t>(peer)] ? SIZE_MAX : message_slice;
   op->slices = op->slices_left = slices_of(bytes, op->slice_bytes);
   op->slices_posted = op->slices_ready = 0;
   op->slices_over = nullptr;
-  slices += op->slices;
+  op->under_way = false;
+  op->noted = has_notes(peer, bytes);
+  if (op->noted && !op->notes) op->notes = std::make_unique<MessageNotes>();
+  if (op->noted) *op->notes = {};
+  slices += op->slices + op->noted;
   op->sends = send;
   op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, number + 1);
 }
 
+void Core::set_out(Operation* op) {
+  if (std::exchange(op->under_way, true)) return;
+  enlist(op);
+  watch->starting(*op, op->bytes);
+}
+
 void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device) {
-  if (op->slices_posted == 0) {
-    enlist(op);
-    watch->starting(*op, op->bytes);
-    op->data = static_cast<std::byte*>(data);
-    op->on_device = on_device;
-  }
+  set_out(op);
+  op->data = static_cast<std::byte*>(data);
+  op->on_device = on_device;
   op->slices_ready = end;
   post_slices(op);
 }
@@ -207,7 +215,7 @@ void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_d
 void Core::post_slices(Operation* op) {
   // A peer that does not receive yet has to keep what comes: of long messages a little.
   constexpr std::uint32_t kSentAhead = 2;
-  constexpr std::uint64_t kNumbers = (std::uint64_t{1} << kMessageBit) - 1;
+  constexpr std::uint64_t kNumbers = (std::uint64_t{1} << (kMessageBit - 1)) - 1;
   const std::uint32_t over = op->slices - op->slices_left;
   const std::uint32_t end =
       op->sends ? std::min(op->slices_ready, over + kSentAhead) : op->slices_ready;
@@ -222,7 +230,7 @@ void Core::post_slices(Operation* op) {
     const std::size_t at = k * op->slice_bytes;
     t.data = op->data + at;
     t.bytes = std::min(op->bytes - at, op->slice_bytes);
-    t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + k) & kNumbers);
+    t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + op->noted + k) & kNumbers);
     t.id = static_cast<std::uint64_t>(op->id) << 32 | k;
     links[link]->post({&t, 1});
   }
@@ -263,7 +271,7 @@ bool Core::progress() {
       } else if (batch[i].code != Code::kOk) {
         fail_message(op, batch[i].code, l);
         return true;
-      } else {
+      } else if (!end_note(op, static_cast<std::uint32_t>(batch[i].id))) {
         --op->slices_left;
         if (op->slices_over) op->slices_over->push_back(static_cast<std::uint32_t>(batch[i].id));
       }
@@ -290,7 +298,7 @@ bool Core::end_operations() {
       done = op->run.done();
     } else {
       if (op->slices_posted < op->slices_ready) post_slices(op);
-      done = op->slices_left == 0;
+      done = op->slices_left == 0 && (!op->noted || op->notes->under_way == 0);
     }
     // Who has its result may not come here again for long: its peers must not need it for theirs.
     if (done && rails) {

@@ -43,6 +43,7 @@ DeviceMessages::~DeviceMessages() {
     changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
   }
   stop();
+  (void)unless_streams_wait([] { DeviceRoom::trim(true); });
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*replays_);
 }
@@ -99,7 +100,10 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
-  unless_streams_wait([&] { Pinned::trim(device_); });
+  unless_streams_wait([&] {
+    Pinned::trim(device_);
+    DeviceRoom::trim(false);
+  });
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {
@@ -209,9 +213,12 @@ void DeviceMessages::set_out(Flight& f) {
     for (Leg& leg : f.legs) {
       if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
+      const bool noted = leg.op && leg.op->noted;
+      if (noted && leg.message.sends) offer(leg);
+      if (leg.offered) continue;
       if (leg.message.sends) {
         take_down(leg);
-      } else if (!leg.own) {
+      } else if (!leg.own && (leg.gpu < 0 || !noted)) {
         if (leg.gpu >= 0) leg.room = Pinned(device_, leg.bytes());
         leg.ready = leg.slices;
       }
@@ -260,6 +267,8 @@ bool DeviceMessages::end_copies(Leg& leg) {
     if (!device_.reached(leg.copies.front())) {
       if (!stop_ || Clock::now() < leave_at_) break;
       (leg.source ? leg.source->room : leg.room).abandon();
+      leg.offered.abandon();
+      leg.reads.reset();
     }
     device_.free_event(leg.copies.front());
     leg.copies.pop_front();
@@ -273,7 +282,9 @@ bool DeviceMessages::look_at_device(Flight& f) {
   for (Leg& leg : f.legs) {
     try {
       moved = end_copies(leg) || moved;
+      end_read(leg);
       if (!f.status.ok()) continue;
+      moved = hear(leg) || moved;
       if (leg.source)
         for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
       moved = moved || !leg.arrived.empty();
@@ -291,13 +302,16 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     if (given_up() && f.status.ok()) f.status = why_given_up();
     Operation* const op = leg.op;
     if (!op) continue;
-    if (!f.status.ok() && op->slices_posted == 0) {
+    if (!f.status.ok() && !op->under_way) {
       core_.finish(op, f.status);
-    } else if (f.status.ok() && op->slices_ready < leg.ready) {
-      core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
-      moved = true;
+    } else if (f.status.ok()) {
+      if (op->noted) look_at_notes(leg);
+      if (op->slices_ready < leg.ready && !(leg.offered && !leg.room)) {
+        core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+        moved = true;
+      }
     }
-    if (clock && op->slices_posted > 0 && !op->over) core_.check_deadline(op, Clock::now());
+    if (clock && op->under_way && !op->over) core_.check_deadline(op, Clock::now());
     moved = moved || !leg.landed.empty();
     leg.arrived.insert(leg.arrived.end(), leg.landed.begin(), leg.landed.end());
     leg.landed.clear();
@@ -305,7 +319,9 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     moved = true;
     if (f.status.ok()) f.status = op->status;
     core_.give_back(std::exchange(leg.op, nullptr));
-    if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
+    if (!leg.message.sends || !leg.copies.empty()) continue;
+    leg.room.give_back();
+    leg.offered.give_back();
   }
   return moved;
 }

@@ -7,7 +7,10 @@
 // and is copied up. Between hosts in slices: while one is copied, others are on their way. Messages
 // take their number among those of their pair when they are called, so they meet messages of host
 // memory and of no stream too; those of a captured graph take it at each replay, among what is
-// replayed. Device memory outside of streams comes here as well, and waits for no stream. Not
+// replayed. Device memory outside of streams comes here as well, and waits for no stream.
+//
+// Between GPUs of a host a long message passes no host memory: what is sent is copied to a room in
+// device memory, from which the receiver reads it (message_notes.h; device_messages_read.cc). Not
 // installed.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -28,6 +32,7 @@
 #include "coll/core.h"
 #include "coll/device_gates.h"
 #include "coll/device_pinned.h"
+#include "coll/device_rooms.h"
 #include "transport/device.h"
 
 namespace weft {
@@ -73,6 +78,11 @@ class DeviceMessages {
     std::deque<Device::Event> copies = {};    // under way, in the order of their stream
     Leg* source = nullptr;                    // of a receive from this rank itself: the send
     bool own = false;                         // to or from this rank itself
+    DeviceRoom offered = {};                  // of a send: where the receiver may read it
+    std::optional<DeviceAddress> reads = {};  // of a receive: what is read, and mapped
+    // What the other end has told, to be looked at; what this one is to answer.
+    bool told = false;
+    MessageAnswer heard = MessageAnswer::kNone, answer = MessageAnswer::kNone;
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
   // Messages that go together.
@@ -106,6 +116,12 @@ class DeviceMessages {
   void take_up(Leg& leg, std::uint32_t slice);
   void copy(Leg& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
   bool end_copies(Leg& leg);
+  // Of a message with notes.
+  void offer(Leg& leg);
+  void look_at_notes(Leg& leg);  // with the core's mutex held
+  bool hear(Leg& leg);  // whether there was anything
+  void read(Leg& leg);
+  void end_read(Leg& leg);
   void fail(Flight& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
@@ -123,6 +139,8 @@ class DeviceMessages {
   std::list<Flight> waiting_;  // for their streams
   std::list<Captured> captured_;
   std::list<Flight> flights_;  // the thread's; changed with the mutex held
+  // Ranks whose GPUs do not read what this one has, and those that it reads from; the thread's.
+  std::set<Rank> not_reached_, read_from_;
   std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped

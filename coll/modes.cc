@@ -44,6 +44,7 @@ void Core::agree_on_modes() {
     std::string word;
     words >> word;
     if (word == "device") message_slice = kStagedSlice;
+    has_device.push_back(word == "device");
     all_have_devices = all_have_devices && word == "device";
     for (std::size_t m = 0; m < modes.size(); ++m) {
       words >> word;

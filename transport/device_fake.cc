@@ -164,6 +164,7 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
   {
     const std::lock_guard lock(mutex_);
     pageable_copies_ += pageable(to, bytes) || pageable(from, bytes);
+    host_copies_ += !find(to) || !find(from);
   }
   put(stream, [=, this, g = static_cast<std::size_t>(gpu)] {
     for (int left = copies_let_[g]; left >= 0; left = copies_let_[g]) {
@@ -243,6 +244,10 @@ std::size_t FakeDevice::pageable_operands() const {
   return pageable_operands_;
 }
 
+std::size_t FakeDevice::host_copies() const {
+  const std::lock_guard lock(mutex_);
+  return host_copies_;
+}
 std::size_t FakeDevice::pageable_copies() const {
   const std::lock_guard lock(mutex_);
   return pageable_copies_;

@@ -92,6 +92,7 @@ class FakeDevice final : public Device {
   std::size_t allocations() const;      // own ones and opened ones, at present
   std::size_t late_writes() const;      // of streams to words that were freed
   std::size_t pageable_copies() const;  // to or from host memory that is not pinned
+  std::size_t host_copies() const;      // to or from host memory of any kind
   std::size_t pageable_operands() const;  // of kernels: a GPU would fail
   // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
   std::size_t late_loads() const { return late_loads_; }
@@ -124,7 +125,7 @@ class FakeDevice final : public Device {
   };
   std::vector<Words> words_;                      // all that there ever were
   std::map<std::uintptr_t, std::size_t> pinned_;  // bytes, by address
-  std::size_t pageable_copies_ = 0, pageable_operands_ = 0;
+  std::size_t pageable_copies_ = 0, host_copies_ = 0, pageable_operands_ = 0;
   std::uint64_t next_id_ = 1;
   std::string failing_;
   std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};

@@ -235,13 +235,18 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
   });
 }
 
-TEST_F(DeviceMessageOrder, GraphsReplay) {
+// Short messages, and such as are read in the sender's memory.
+class DeviceMessageGraphs : public testing::OnFakeDevice,
+                            public ::testing::WithParamInterface<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Elements, DeviceMessageGraphs, ::testing::Values(3000, 9000));
+
+TEST_P(DeviceMessageGraphs, Replay) {
   run_ranks(places({3}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake, world.rank() % FakeDevice::kGpus);
     Communicator comm = world.world().on(work.get());
     const Rank me = comm.rank(), next = (me + 1) % 3, last = (me + 2) % 3;
-    constexpr std::size_t kCount = 3000;
+    const std::size_t kCount = GetParam();
     Buffer in(work, true, kCount), out(work, true, kCount), again(work, true, kCount);
     Values mine(kCount), got(kCount), called(kCount);
     fake.begin_capture(work.get());

@@ -1,0 +1,66 @@
+#include "coll/message_notes.h"
+
+#include "coll/core.h"
+
+namespace weft {
+namespace {
+
+// Lower halves of the ids of their transfers, where others have the number of a slice.
+constexpr std::uint32_t kNoteTransfer = 0xFFFFFFFE, kAnswerTransfer = 0xFFFFFFFF;
+// Of the numbers of a pair: an answer to the message with the others.
+constexpr std::uint64_t kAnswerMark = std::uint64_t{1} << (kMessageBit - 1);
+
+}  // namespace
+
+bool Core::has_notes(Rank peer, std::size_t bytes) const {
+  return bytes >= kNotedBytes && !options.integrity && peer != job->rank() &&
+         shm_peer[static_cast<std::size_t>(peer)] && has_device[static_cast<std::size_t>(peer)] &&
+         has_device[static_cast<std::size_t>(job->rank())];
+}
+
+void Core::post_note(Operation* op) {
+  set_out(op);
+  MessageNotes& n = *op->notes;
+  post_beside(op, op->sends, kNoteTransfer, &n.note, sizeof n.note);
+  if (op->sends && n.note.readable)
+    post_beside(op, false, kAnswerTransfer, &n.answer, sizeof n.answer);
+}
+
+void Core::post_answer(Operation* op, MessageAnswer answer) {
+  op->notes->answer = answer;
+  post_beside(op, true, kAnswerTransfer, &op->notes->answer, sizeof answer);
+}
+
+void Core::post_beside(Operation* op, bool send, std::uint32_t which, void* data,
+                       std::size_t bytes) {
+  Transfer t;
+  t.kind = send ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+  t.peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  t.head = &op->call.head;
+  t.data = static_cast<std::byte*>(data);
+  t.bytes = bytes;
+  t.tag = which == kAnswerTransfer ? op->call.tag | kAnswerMark : op->call.tag;
+  t.id = static_cast<std::uint64_t>(op->id) << 32 | which;
+  ++op->notes->under_way;
+  const auto link = static_cast<std::size_t>(link_of(job->rank(), t.peer));
+  use_link(link);
+  links[link]->post({&t, 1});
+}
+
+bool Core::end_note(Operation* op, std::uint32_t which) {
+  if (which < kNoteTransfer) return false;
+  MessageNotes& n = *op->notes;
+  --n.under_way;
+  (which == kNoteTransfer ? n.told : n.answered) = true;
+  // Whoever receives in host memory wants it sent; in device memory: device_messages.h.
+  if (which == kNoteTransfer && !op->sends && n.note.readable && !op->slices_over)
+    post_answer(op, MessageAnswer::kSendIt);
+  return true;
+}
+
+void Core::nothing_is_sent(Operation* op) {
+  op->slices_left = 0;
+  receipts_owed = true;  // have it looked at
+}
+
+}  // namespace weft
