@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coll/arguments.h"
+#include "coll/device_blocks.h"
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
 #include "coll/signature.h"
@@ -79,7 +80,8 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
   };
   op.mine.on_device = op.mine.in.gpu >= 0 || op.mine.out.gpu >= 0 ||
                       plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
-  op.mine.staged_only = (op.collective == Collective::kAllToAll && op.in_place) ||
+  const bool both = buffers.has_in && buffers.has_out;
+  op.mine.staged_only = (op.collective == Collective::kAllToAll && op.in_place && both) ||
                         (buffers.has_in && op.mine.in.gpu < 0) ||
                         (buffers.has_out && op.mine.out.gpu < 0);
 }
@@ -155,12 +157,14 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   return detached ? nullptr : handle;
 }
 
-// Whether a call without a stream goes to the lane, where slices overlap with their copies,
-// wherever its memory is: a rank that has no blocks cannot know where those of others are, so all
-// decide by what all know. Of an all_to_all_v no rank knows all sizes.
-bool worth_slicing(const GroupState& g, Collective c, const Call& call) {
+// Whether a call without a stream goes to the lane, where GPUs of a host read each other's memory and
+// slices overlap with their copies, wherever its memory is: a rank that has no blocks cannot know
+// where those of others are, so all decide by what all know. Of an all_to_all_v no rank knows all
+// sizes. What a lane itself calls has no lane.
+bool worth_a_lane(const GroupState& g, Collective c, const Call& call) {
   const std::size_t n = g.ranks.size();
-  if (!g.core->all_have_devices || c == Collective::kAllToAll || n == 1) return false;
+  if (!g.core->all_have_devices || n == 1 || g.id >> g.core->id_bits != 0) return false;
+  if (c == Collective::kAllToAll) return true;
   const std::size_t longest = std::ranges::max(call.counts);
   return longest > 4 * kStagedSlice / n / size_of(call.type);
 }
@@ -174,7 +178,7 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
                   call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
                   call.out != nullptr};
   const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
-  const bool laned = call.ordered || worth_slicing(g, c, call);
+  const bool laned = call.ordered || worth_a_lane(g, c, call);
   taken = laned;
   if (!laned && !in_on && !out_on) return nullptr;
   try {
@@ -195,9 +199,13 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
     for (const auto counts : {op->call.counts, op->call.recv_counts})
       for (const std::size_t count : counts)
         op->mine.longest = std::max<std::uint64_t>(op->mine.longest, count);
-    op->mine.in.gpu = in_on ? b.in.gpu : -1;
-    op->mine.out.gpu = out_on ? b.out.gpu : -1;
-    op->mine.on_device = in_on || out_on;
+    const std::size_t element = size_of(call.type);
+    const std::size_t bytes_in = extent(device_blocks(*op, g.me, n, false)) * element;
+    const std::size_t bytes_out = extent(device_blocks(*op, g.me, n, true)) * element;
+    Buffers filled = b;
+    filled.has_in = bytes_in > 0;
+    filled.has_out = bytes_out > 0;
+    tell_buffers(device, *op, filled, bytes_in, bytes_out);
     return start(device, g, std::move(op), captured, blocking);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};

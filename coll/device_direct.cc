@@ -3,6 +3,7 @@
 // one GPU can move fewer.
 #include <algorithm>
 
+#include "coll/device_blocks.h"
 #include "coll/device_gpudirect.h"
 #include "coll/device_lane.h"
 #include "coll/device_mapped.h"
@@ -33,11 +34,12 @@ namespace {
 class DirectPath {
  public:
   DirectPath(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
-             const MappedBuffers& buffers)
+             const MappedBuffers& buffers, std::span<const DeviceBlock> blocks)
       : lane_(lane),
         op_(op),
         records_(records),
         buffers_(buffers),
+        blocks_(blocks),
         me_(static_cast<std::size_t>(lane.group().me)),
         n_(records.size()),
         element_(size_of(op.call.type)),
@@ -55,17 +57,20 @@ class DirectPath {
   }
   void reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
                    std::span<const std::size_t> results);
+  void run_even();
+  void run_uneven();
 
   DeviceLane& lane_;
   const DeviceOperation& op_;
   std::span<const DeviceRecord> records_;
   const MappedBuffers& buffers_;
+  std::span<const DeviceBlock> blocks_;  // of an uneven operation, in the others' ins
   std::size_t me_, n_, element_;
   int gpu_;
 };
 
-// `count` elements of every rank's in, from element `in_at` on, are reduced to the outs of the
-// ranks in `results`, from element `out_at` on.
+// `count` elements of every rank's in, from element `in_at` on (or where its block is), are reduced to
+// the outs of the ranks in `results`, from element `out_at` on.
 void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
                              std::span<const std::size_t> results) {
   if (count == 0) return;
@@ -77,7 +82,7 @@ void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t o
   r.ndsts = static_cast<int>(results.size());
   r.count = count;
   for (std::size_t k = 0; k < n_; ++k) {
-    r.srcs[k] = in(k, in_at);
+    r.srcs[k] = in(k, blocks_.empty() ? in_at : blocks_[k].at);
     r.factors[k] = records_[k].factor;
   }
   for (std::size_t d = 0; d < results.size(); ++d) r.dsts[d] = out(results[d], out_at);
@@ -85,6 +90,30 @@ void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t o
 }
 
 void DirectPath::run() {
+  if (gpu_ < 0) return;  // all its blocks are empty
+  if (op_.call.uneven)
+    run_uneven();
+  else
+    run_even();
+  const Device::Event event = lane_.event(gpu_, 0);
+  lane_.device().record(event, lane_.stream(gpu_, 0));
+  lane_.wait(event);
+}
+
+// Every rank writes its own out.
+void DirectPath::run_uneven() {
+  const std::vector<DeviceBlock> outs = device_blocks(op_, static_cast<Rank>(me_), n_, true);
+  if (op_.collective == Collective::kReduceScatter)
+    return reduce_part(outs[0].count, 0, outs[0].at, {&me_, 1});
+  for (std::size_t i = 0; i < n_ && !outs.empty(); ++i) {
+    const std::size_t r = (me_ + i) % n_;
+    if (op_.collective == Collective::kScatter && static_cast<Rank>(r) != op_.root) continue;
+    const DeviceBlock& to = outs[outs.size() == n_ ? r : 0];
+    if (to.count > 0) copy(out(me_, to.at), in(r, blocks_[r].at), to.count);
+  }
+}
+
+void DirectPath::run_even() {
   const std::size_t count = op_.call.count;
   const auto root = static_cast<std::size_t>(op_.root);
   // My share of a whole message; shares begin at whole vectors.
@@ -129,16 +158,13 @@ void DirectPath::run() {
     default:
       break;
   }
-  const Device::Event event = lane_.event(gpu_, 0);
-  lane_.device().record(event, lane_.stream(gpu_, 0));
-  lane_.wait(event);
 }
 
 }  // namespace
 
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
-                const MappedBuffers& buffers) {
-  DirectPath(lane, op, records, buffers).run();
+                const MappedBuffers& buffers, std::span<const DeviceBlock> blocks) {
+  DirectPath(lane, op, records, buffers, blocks).run();
 }
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "coll/device_blocks.h"
 #include "coll/device_gpudirect.h"
 #include "coll/device_mapped.h"
 #include "coll/signature.h"
@@ -216,7 +217,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   // Ranks that read each other's memory send nothing that could be checked.
   bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
                                    n <= static_cast<std::size_t>(kDeviceOperands) &&
-                                   op.collective != Collective::kBarrier && !op.call.uneven;
+                                   op.collective != Collective::kBarrier;
   std::uint64_t longest = 0, ways = op.mine.ways;
   for (const DeviceRecord& of_rank : records) {
     on_device = on_device || of_rank.on_device;
@@ -239,6 +240,10 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   } else if (ways != 0) {
     buffers.emplace(*this, op, records, gpudirect_->neighbours());
   }
+  std::vector<DeviceBlock> blocks;
+  bool as_expected = true;
+  if (direct && op.call.uneven)
+    if (Status s = ask_for_blocks(*this, op, blocks, as_expected); !s.ok()) return s;
   wait_for_stream(op);
   if (way == GpuDirect::kAlone) {
     note_path(op, &kGpuDirectPath);
@@ -246,11 +251,11 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   if (buffers) {
     // The others' inputs are ready, and everybody reaches everything.
-    std::int32_t mine = buffers->why_not().empty(), all = 0;
+    std::int32_t mine = buffers->why_not().empty() && as_expected, all = 0;
     if (Status s = wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin); !s.ok()) return s;
     if (all) {
       if (direct)
-        run_direct(*this, op, records, *buffers);
+        run_direct(*this, op, records, *buffers, blocks);
       else if (Status s = gpudirect_->run(way, op, records, *buffers); !s.ok())
         return s;
       note_path(op, direct                          ? &kDirectPath
@@ -258,7 +263,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
                                                   : &kStagedHostsPath);
       return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
     }
-    if (!mine && !std::exchange(told_, true))
+    if (!buffers->why_not().empty() && !std::exchange(told_, true))
       log().info("weft: rank {}: device memory goes through host memory: {}",
                  group_.ranks[static_cast<std::size_t>(group_.me)], buffers->why_not());
   }

@@ -28,6 +28,7 @@
 
 namespace weft {
 
+struct DeviceBlock;   // device_blocks.h
 class GpuDirect;      // device_gpudirect.h
 class MappedBuffers;  // device_mapped.h
 
@@ -137,10 +138,10 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
 extern const Algorithm kDirectPath, kStagedPath;
 
 // Runs an operation in device memory of ranks that reach each other's: the records and buffers of
-// all ranks. All ranks' inputs are there; returns when what this rank writes is. Throws Error when
-// the device fails.
+// all ranks, and of an uneven one their blocks for this one. All ranks' inputs are there; returns
+// when what this rank writes is. Throws Error when the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
-                const MappedBuffers& buffers);
+                const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
 // Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
 // memory, up, three slices under way. Works for all kinds of memory and all hosts. longest:

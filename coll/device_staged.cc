@@ -14,6 +14,7 @@
 #include <array>
 #include <vector>
 
+#include "coll/device_blocks.h"
 #include "coll/device_lane.h"
 #include "coll/device_shape.h"
 
@@ -31,9 +32,8 @@ class Staging {
         element_(size_of(op.call.type)),
         longest_(longest) {
     const Rank me = lane.group().me;
-    const DeviceShape here = device_shape(op.collective, me, op.root, n_);
-    in_ = blocks_of(here.in, false);
-    out_ = blocks_of(here.out, true);
+    in_ = device_blocks(op, me, n_, false);
+    out_ = device_blocks(op, me, n_, true);
     // Slices must be the same on every rank: what a root has more of counts everywhere.
     std::size_t widest = 1;
     for (Rank r = 0; r < static_cast<Rank>(n_); ++r) {
@@ -63,49 +63,15 @@ class Staging {
   }
 
  private:
-  // Elements of a user's buffer.
-  struct Block {
-    std::size_t at, count;
-  };
   // Events by slot: its last copy down, and up.
   static constexpr std::size_t kDown = 0, kUp = kSlots;
 
-  // This rank's, in the order of ranks where there are several: one, all, or none.
-  std::vector<Block> blocks_of(std::size_t blocks, bool out) const {
-    const Call& c = op_.call;
-    const bool received = out && op_.collective == Collective::kAllToAll;
-    const auto counts = received ? c.recv_counts : c.counts;
-    const auto offsets = received ? c.recv_offsets : c.offsets;
-    std::vector<Block> all;
-    for (std::size_t b = 0; b < blocks; ++b) {
-      if (!c.uneven)
-        all.push_back({b * c.count, c.count});
-      else if (several(out))
-        all.push_back({offsets[b], counts[b]});
-      else
-        all.push_back({0, counts[static_cast<std::size_t>(lane_.group().me)]});
-    }
-    return all;
-  }
-  // Whether this side of the collective holds a block of every rank.
-  bool several(bool out) const {
-    switch (op_.collective) {
-      case Collective::kAllGather:
-      case Collective::kGather:
-        return out;
-      case Collective::kReduceScatter:
-      case Collective::kScatter:
-        return !out;
-      default:
-        return true;
-    }
-  }
   std::size_t length(std::size_t k, std::size_t count) const {
     return count > k * slice_ ? std::min(slice_, count - k * slice_) : 0;
   }
-  std::size_t packed(const std::vector<Block>& blocks) const {
+  std::size_t packed(const std::vector<DeviceBlock>& blocks) const {
     std::size_t elements = 0;
-    for (const Block& b : blocks) elements += length(0, b.count);
+    for (const DeviceBlock& b : blocks) elements += length(0, b.count);
     return elements * element_;
   }
   std::byte* in(std::size_t k) const { return memory_ + k % kSlots * slot_bytes_; }
@@ -117,7 +83,7 @@ class Staging {
     lane_.wait(lane_.event(gpu_, kUp + k % kSlots));
     const auto* from = static_cast<const std::byte*>(op_.call.in);
     std::byte* to = in(k);
-    for (const Block& b : in_) {
+    for (const DeviceBlock& b : in_) {
       const std::size_t bytes = length(k, b.count) * element_;
       if (bytes == 0) continue;
       lane_.device().copy(to, from + (b.at + k * slice_) * element_, bytes, gpu_,
@@ -146,7 +112,7 @@ class Staging {
     if (Status s = handles_[k % kSlots].wait(); !s.ok()) return s;
     auto* to = static_cast<std::byte*>(op_.call.out);
     const std::byte* from = out(k);
-    for (const Block& b : out_) {
+    for (const DeviceBlock& b : out_) {
       const std::size_t bytes = length(k, b.count) * element_;
       if (bytes == 0) continue;
       lane_.device().copy(to + (b.at + k * slice_) * element_, from, bytes, gpu_,
@@ -160,7 +126,7 @@ class Staging {
   DeviceLane& lane_;
   const DeviceOperation& op_;
   const std::size_t n_, element_, longest_;
-  std::vector<Block> in_, out_;
+  std::vector<DeviceBlock> in_, out_;
   std::size_t slice_, in_bytes_, slot_bytes_;
   std::byte* memory_;
   int gpu_;
