@@ -23,7 +23,9 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-std::uint64_t least_bytes() {
+}  // namespace
+
+std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
   if (text == "auto") return kLeastBytes;
@@ -36,8 +38,6 @@ std::uint64_t least_bytes() {
                           text));
 }
 
-}  // namespace
-
 GpuDirect::GpuDirect(DeviceLane& lane)
     : lane_(lane), gpus_(static_cast<std::size_t>(lane.device().count())) {}
 
@@ -49,7 +49,7 @@ GpuDirect::~GpuDirect() {
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
   if (op.forced || op.call.uneven || op.collective == Collective::kBarrier) return 0;
-  if (!least_) least_ = least_bytes();
+  if (!least_) least_ = gpudirect_least_bytes();
   const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
   const DeviceShape here = device_shape(op.collective, lane_.group().me, op.root, n);

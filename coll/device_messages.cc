@@ -215,7 +215,7 @@ void DeviceMessages::set_out(Flight& f) {
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
       const bool noted = leg.op && leg.op->noted;
       if (noted && leg.message.sends) offer(leg);
-      if (leg.offered) continue;
+      if (leg.shared) continue;
       if (leg.message.sends) {
         take_down(leg);
       } else if (!leg.own && (leg.gpu < 0 || !noted)) {
@@ -241,7 +241,8 @@ void DeviceMessages::take_down(Leg& leg) {
 }
 
 void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
-  const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
+  const std::byte* const from =
+      leg.by_cards ? leg.shared.get() : (leg.source ? leg.source->room : leg.room).get();
   auto* const to = static_cast<std::byte*>(leg.message.data);
   if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
   const std::size_t at = slice * leg.slice_bytes, bytes = leg.bytes();
@@ -267,7 +268,7 @@ bool DeviceMessages::end_copies(Leg& leg) {
     if (!device_.reached(leg.copies.front())) {
       if (!stop_ || Clock::now() < leave_at_) break;
       (leg.source ? leg.source->room : leg.room).abandon();
-      leg.offered.abandon();
+      leg.shared.abandon();
       leg.reads.reset();
     }
     device_.free_event(leg.copies.front());
@@ -288,6 +289,7 @@ bool DeviceMessages::look_at_device(Flight& f) {
       if (leg.source)
         for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
       moved = moved || !leg.arrived.empty();
+      if (leg.by_cards && !leg.arrived.empty()) device_.flush_remote_writes(leg.gpu);
       for (const std::uint32_t slice : std::exchange(leg.arrived, {})) take_up(leg, slice);
     } catch (const std::exception& e) {
       fail(f, e.what());
@@ -306,8 +308,11 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
       core_.finish(op, f.status);
     } else if (f.status.ok()) {
       if (op->noted) look_at_notes(leg);
-      if (op->slices_ready < leg.ready && !(leg.offered && !leg.room)) {
-        core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+      if (op->slices_ready < leg.ready && (leg.room || leg.by_cards || !leg.shared)) {
+        void* const at = leg.by_cards ? leg.shared.get()
+                         : leg.room   ? leg.room.get()
+                                      : leg.message.data;
+        core_.let_slices_go(op, at, leg.ready, leg.by_cards);
         moved = true;
       }
     }
@@ -317,11 +322,13 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     leg.landed.clear();
     if (!op->over) continue;
     moved = true;
+    // A peer's card may still write.
+    if (!op->status.ok() && leg.by_cards && !leg.message.sends) leg.shared.abandon();
     if (f.status.ok()) f.status = op->status;
     core_.give_back(std::exchange(leg.op, nullptr));
     if (!leg.message.sends || !leg.copies.empty()) continue;
     leg.room.give_back();
-    leg.offered.give_back();
+    leg.shared.give_back();
   }
   return moved;
 }

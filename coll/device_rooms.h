@@ -1,8 +1,8 @@
-// Device memory of weft's own that ranks of this host may read: what is sent lies there until the
-// receiver has read it, while its stream goes on.
+// Device memory of weft's own for messages: ranks of this host may read it, RDMA cards may reach
+// it. What is sent lies there, while its stream goes on, until the receiver has it.
 //
-// Kept from one message to the next, as peers have it mapped. Not installed. Thread-safe, but for
-// one object.
+// Kept from one message to the next, as peers have it mapped and cards have it registered. Not
+// installed. Thread-safe, but for one object.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,7 @@ class DeviceRoom {
   }
   explicit operator bool() const { return block_ != nullptr; }
   std::byte* get() const { return block_->region.data(); }
+  std::size_t size() const { return block_->region.size(); }
   const DeviceAddress& address() const { return block_->address; }
   void give_back() noexcept;
   // The GPU may still be at it, and nobody waits for that any more: it is never used again.

@@ -13,16 +13,17 @@ constexpr std::uint64_t kAnswerMark = std::uint64_t{1} << (kMessageBit - 1);
 }  // namespace
 
 bool Core::has_notes(Rank peer, std::size_t bytes) const {
-  return bytes >= kNotedBytes && !options.integrity && peer != job->rank() &&
-         shm_peer[static_cast<std::size_t>(peer)] && has_device[static_cast<std::size_t>(peer)] &&
-         has_device[static_cast<std::size_t>(job->rank())];
+  const auto me = static_cast<std::size_t>(job->rank()), to = static_cast<std::size_t>(peer);
+  if (bytes < kNotedBytes || options.integrity || me == to) return false;
+  if (!has_device[me] || !has_device[to]) return false;
+  return shm_peer[to] || links[static_cast<std::size_t>(link_of(job->rank(), peer))]->caps().cuda;
 }
 
 void Core::post_note(Operation* op) {
   set_out(op);
   MessageNotes& n = *op->notes;
   post_beside(op, op->sends, kNoteTransfer, &n.note, sizeof n.note);
-  if (op->sends && n.note.readable)
+  if (op->sends && n.note.offer != MessageNote::kNone)
     post_beside(op, false, kAnswerTransfer, &n.answer, sizeof n.answer);
 }
 
@@ -53,8 +54,8 @@ bool Core::end_note(Operation* op, std::uint32_t which) {
   --n.under_way;
   (which == kNoteTransfer ? n.told : n.answered) = true;
   // Whoever receives in host memory wants it sent; in device memory: device_messages.h.
-  if (which == kNoteTransfer && !op->sends && n.note.readable && !op->slices_over)
-    post_answer(op, MessageAnswer::kSendIt);
+  const bool asked = which == kNoteTransfer && !op->sends && n.note.offer != MessageNote::kNone;
+  if (asked && !op->slices_over) post_answer(op, MessageAnswer::kSendIt);
   return true;
 }
 

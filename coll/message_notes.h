@@ -1,10 +1,11 @@
-// What the two ends of a long message tell each other, where both are ranks of one host and have
-// GPUs: then the receiver may read what is sent where it lies in the sender's device memory.
+// What the two ends of a long message tell each other, where both have GPUs: then it may pass no
+// host memory. Inside a host the receiver reads it where it lies in the sender's device memory;
+// between hosts RDMA cards that reach GPUs bring it from there to device memory.
 //
-// The note takes the message's number among those of its pair, what is sent the next one. An answer
-// travels the other way, with the note's number and a mark; there is one where the bytes can be
-// read. An end does not know the other's kind of memory before, so that every such message has a
-// note. Not installed.
+// The note takes the message's number among those of its pair, what is sent the next ones. An
+// answer travels the other way, with the note's number and a mark; there is one to every offer. An
+// end does not know the other's kind of memory before, so that every such message has a note. Not
+// installed.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +20,21 @@ namespace weft {
 inline constexpr std::size_t kNotedBytes = 64 << 10;
 
 struct MessageNote {
-  std::uint32_t readable =
-      0;  // 1: at this address, until there is an answer; 0: what is sent follows
-  std::uint32_t unused = 0;
-  DeviceAddress at;
+  enum Offer : std::uint32_t {
+    kNone,      // what is sent follows, from host memory
+    kReadable,  // at this address, until there is an answer
+    kByCards,   // it could be sent from device memory
+  };
+  std::uint32_t offer = kNone, unused = 0;
+  DeviceAddress at = {};
 };
 
 enum class MessageAnswer : std::uint32_t {
   kNone,
   kTaken,       // it has been read
-  kSendIt,      // the receiver has host memory
-  kNotReached,  // its GPU does not reach that memory: do not ask again
+  kByCards,     // yes, to device memory
+  kSendIt,      // from host memory
+  kNotReached,  // the same, and this rank's GPU or card will not reach other such messages either
 };
 
 struct MessageNotes {

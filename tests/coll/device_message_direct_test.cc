@@ -1,12 +1,13 @@
 // labels: multiproc
 // ctest: whole
-// Long messages between ranks of a host that have GPUs: read in the sender's device memory where
-// both ends have such memory, sent otherwise. On the fake device.
+// Long messages between ranks that have GPUs: read in the sender's device memory inside a host,
+// brought by cards between hosts, where both ends have such memory; sent from host memory
+// otherwise. On the fake device.
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -57,7 +58,7 @@ class End {
   std::vector<std::byte> host_;
 };
 
-class DeviceMessageRead : public testing::OnFakeDevice {
+class DeviceMessageDirect : public testing::OnFakeDevice {
  protected:
   // Rank 0 sends so many elements, and rank 1 receives them.
   void pass(World& world, TestStream& work, std::size_t count, bool from_device, bool to_device,
@@ -76,11 +77,7 @@ class DeviceMessageRead : public testing::OnFakeDevice {
         << (to_device ? "device" : "host") << ", " << sender_on_stream << receiver_on_stream;
     EXPECT_TRUE(end.intact_around());
   }
-};
-
-TEST_F(DeviceMessageRead, AllKindsOfMemoryMeet) {
-  run_ranks(places({2}), patient(), [&](World& world) {
-    TestStream work(*device(), world.rank() + 1);
+  void all_kinds(World& world, TestStream& work) {
     int number = 0;
     for (const std::size_t count : {kNoted - 1, kNoted, kNoted + 1, std::size_t{1} << 19})
       for (const bool from_device : {true, false})
@@ -89,6 +86,13 @@ TEST_F(DeviceMessageRead, AllKindsOfMemoryMeet) {
             for (const bool receiver_on_stream : {true, false})
               pass(world, work, count, from_device, to_device, sender_on_stream, receiver_on_stream,
                    ++number);
+  }
+};
+
+TEST_F(DeviceMessageDirect, AllKindsOfMemoryMeet) {
+  run_ranks(places({2}), patient(), [&](World& world) {
+    TestStream work(*device(), world.rank() + 1);
+    all_kinds(world, work);
   });
 }
 
@@ -119,7 +123,7 @@ std::size_t host_copies_of(World& world, TestStream& work, int messages, std::si
   return copies;
 }
 
-TEST_F(DeviceMessageRead, NoHostMemoryIsPassedBetweenGpus) {
+TEST_F(DeviceMessageDirect, NoHostMemoryIsPassedBetweenGpus) {
   run_ranks(places({3}), patient(), [](World& world) {
     TestStream work(*device(), world.rank());
     EXPECT_EQ(host_copies_of(world, work, 4, 300001), 0u);
@@ -127,7 +131,62 @@ TEST_F(DeviceMessageRead, NoHostMemoryIsPassedBetweenGpus) {
   });
 }
 
-TEST_F(DeviceMessageRead, BetweenHostsAndWithIntegrityTheyAreSent) {
+// The same between hosts, by cards that reach GPUs.
+class DeviceMessageCards : public DeviceMessageDirect {
+ protected:
+  void SetUp() override {
+    DeviceMessageDirect::SetUp();
+    fake_->give_nics(true);
+  }
+  void TearDown() override {
+    fake_->give_nics(false);
+    fake_->hide_from_nics(-1);
+    DeviceMessageDirect::TearDown();
+  }
+};
+
+TEST_F(DeviceMessageCards, AllKindsOfMemoryMeet) {
+  run_ranks(places({1, 1}), patient(), [&](World& world) {
+    TestStream work(*device(), world.rank() + 1);
+    all_kinds(world, work);
+  });
+}
+
+TEST_F(DeviceMessageCards, NoHostMemoryIsPassedBetweenGpus) {
+  for (const std::vector<int>& hosts : {std::vector<int>{1, 1, 1}, std::vector<int>{2, 2}})
+    run_ranks(places(hosts, 2), patient(), [](World& world) {
+      TestStream work(*device(), world.rank());
+      EXPECT_EQ(host_copies_of(world, work, 3, 600'001), 0u);
+    });
+}
+
+// The card of one of them, or none is wanted.
+TEST_F(DeviceMessageCards, WhatTheyDoNotReachIsSent) {
+  for (const int hidden : {0, 1}) {
+    fake_->hide_from_nics(hidden);
+    run_ranks(places({1, 1}), patient(), [&](World& world) {
+      TestStream work(*device(), world.rank());
+      // From the one that is reached to the other a message finds that out.
+      EXPECT_EQ(host_copies_of(world, work, 1, 100'001), 4u);
+      EXPECT_EQ(host_copies_of(world, work, 3, 100'001), 12u);
+    });
+  }
+  fake_->hide_from_nics(-1);
+  setenv("WEFT_GPUDIRECT", "1000000", 1);
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    TestStream work(*device(), world.rank());
+    EXPECT_EQ(host_copies_of(world, work, 1, 100'001), 4u);
+    EXPECT_EQ(host_copies_of(world, work, 1, 200'001), 0u);
+  });
+  setenv("WEFT_GPUDIRECT", "off", 1);
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    TestStream work(*device(), world.rank());
+    EXPECT_EQ(host_copies_of(world, work, 1, 200'001), 4u);
+  });
+  unsetenv("WEFT_GPUDIRECT");
+}
+
+TEST_F(DeviceMessageDirect, BetweenHostsAndWithIntegrityTheyAreSent) {
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*device(), world.rank());
     EXPECT_EQ(host_copies_of(world, work, 1, kNoted), 4u);
@@ -141,7 +200,7 @@ TEST_F(DeviceMessageRead, BetweenHostsAndWithIntegrityTheyAreSent) {
 }
 
 // Where a GPU does not reach the other's memory, the first message of a peer finds that out.
-TEST_F(DeviceMessageRead, WhatIsNotReachedIsSent) {
+TEST_F(DeviceMessageDirect, WhatIsNotReachedIsSent) {
   fake_->separate(true);
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device(), world.rank());
@@ -152,7 +211,7 @@ TEST_F(DeviceMessageRead, WhatIsNotReachedIsSent) {
 
 // Sends that nobody receives yet: once there is no room in device memory they pass host memory, and
 // their stream goes on all the same.
-TEST_F(DeviceMessageRead, RoomEnds) {
+TEST_F(DeviceMessageDirect, RoomEnds) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device(), world.rank());
     Communicator comm = world.world().on(work.get());
@@ -177,7 +236,7 @@ TEST_F(DeviceMessageRead, RoomEnds) {
   });
 }
 
-TEST_F(DeviceMessageRead, DifferentLengthsAreNamed) {
+TEST_F(DeviceMessageDirect, DifferentLengthsAreNamed) {
   for (const auto& [sent, received] :
        {std::pair{kNoted, kNoted + 1}, {kNoted, std::size_t{5}}, {std::size_t{5}, kNoted}})
     for (const bool on_device : {true, false})
@@ -197,7 +256,7 @@ TEST_F(DeviceMessageRead, DifferentLengthsAreNamed) {
 }
 
 // The receiver's GPU fails at one of the calls that reading takes.
-TEST_F(DeviceMessageRead, AReadThatFailsIsNamedOnBothRanks) {
+TEST_F(DeviceMessageDirect, AReadThatFailsIsNamedOnBothRanks) {
   run_ranks(places({2}), patient(), [](World& world) {
     TestStream work(*device(), world.rank());
     DeviceBuffer data(work, kNotedBytes);
