@@ -29,6 +29,8 @@ void Core::agree_on_modes() {
       {"cross_rail", options.cross_rail, "WEFT_CROSS_RAIL and WorldOptions::cross_rail"},
       {"integrity mode", on_off(options.integrity),
        "WEFT_INTEGRITY and WorldOptions::integrity"},
+      {"deterministic mode", on_off(options.deterministic),
+       "WEFT_DETERMINISTIC and WorldOptions::deterministic"},
       {"failover of rails", on_off(options.failover), "WEFT_FAILOVER and WorldOptions::failover"},
       {"spreading over rails", on_off(options.spread), "WEFT_SPREAD and WorldOptions::spread"},
       // Who is told a rate does not measure it.

@@ -47,6 +47,8 @@ TEST(Modes, ThatDifferAreNamedOnEveryRank) {
       {[](WorldOptions& o) { o.cross_rail = "never"; },
        "cross_rail is auto on rank 0 and never on rank 2; WEFT_CROSS_RAIL and "},
       {[](WorldOptions& o) { o.integrity = true; }, "integrity mode is off on rank 0 and on on"},
+      {[](WorldOptions& o) { o.deterministic = true; },
+       "deterministic mode is off on rank 0 and on on rank 2; WEFT_DETERMINISTIC and "},
       {[](WorldOptions& o) { o.failover = false; }, "failover of rails is on on rank 0 and off on"},
       {[](WorldOptions& o) { o.spread = false; }, "spreading over rails is on on rank 0 and off on"},
       {[](WorldOptions& o) { o.rail_gbps = 40; },
