@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "topo/log.h"
+#include "topo/status.h"
 
 namespace weft {
 
