@@ -43,7 +43,6 @@ DeviceMessages::~DeviceMessages() {
     changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
   }
   stop();
-  (void)unless_streams_wait([] { DeviceRoom::trim(true); });
   const std::lock_guard lock(core_.mutex);
   core_.forget_group(*replays_);
 }
@@ -100,10 +99,7 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
-  unless_streams_wait([&] {
-    Pinned::trim(device_);
-    DeviceRoom::trim(false);
-  });
+  unless_streams_wait([&] { Pinned::trim(device_); });
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {

@@ -1,22 +1,35 @@
 #include "coll/device_rooms.h"
 
 #include <algorithm>
-#include <bit>
+#include <list>
 #include <map>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 #include "topo/log.h"
 #include "topo/status.h"
+#include "transport/device_region.h"
 
 namespace weft {
+namespace {
+
+constexpr std::size_t kRoomGrain = std::size_t{64} << 10;
+
+}  // namespace
+
+struct DeviceRoom::Chunk {
+  Chunk(Device& device, int of_gpu, std::size_t bytes)
+      : gpu(of_gpu),
+        region(device, of_gpu, bytes),
+        address(device_address(device, region.data(), bytes, device.residence(region.data()))) {}
+  const int gpu;
+  const DeviceRegion region;
+  const DeviceAddress address;
+  std::map<std::size_t, std::size_t> used;  // where a room begins, and ends
+};
 
 struct DeviceRoom::Pool {
   std::mutex mutex;
-  std::vector<std::unique_ptr<Block>> spare;
-  std::map<int, std::size_t> bytes;  // of each GPU, in use or not
-  bool wanted = false;               // somebody got none
+  std::list<Chunk> chunks;
 };
 
 // Never destroyed, as the device.
@@ -25,53 +38,53 @@ DeviceRoom::Pool& DeviceRoom::pool() {
   return *p;
 }
 
-DeviceRoom::DeviceRoom(Device& device, int gpu, std::size_t bytes) {
-  // Messages of about the same length take the same rooms.
-  const std::size_t grain = std::max(std::bit_floor(bytes) / 4, std::size_t{2} << 20);
-  bytes = (bytes + grain - 1) / grain * grain;
+// The first gap that is long enough.
+bool DeviceRoom::fit_in(Chunk& chunk) {
+  std::size_t at = 0;
+  for (const auto& [begin, end] : chunk.used) {
+    if (begin - at >= bytes_) break;
+    at = end;
+  }
+  if (chunk.region.size() - at < bytes_) return false;
+  chunk.used[at] = at + bytes_;
+  chunk_ = &chunk;
+  at_ = at;
+  return true;
+}
+
+DeviceRoom::DeviceRoom(Device& device, int gpu, std::size_t bytes)
+    : bytes_((bytes + kRoomGrain - 1) / kRoomGrain * kRoomGrain) {
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
-  auto best = p.spare.end();
-  for (auto it = p.spare.begin(); it != p.spare.end(); ++it)
-    if ((*it)->gpu == gpu && (*it)->region.size() >= bytes &&
-        (best == p.spare.end() || (*it)->region.size() < (*best)->region.size()))
-      best = it;
-  if (best != p.spare.end()) {
-    block_ = std::move(*best);
-    p.spare.erase(best);
-    return;
+  std::size_t sum = 0;
+  for (Chunk& chunk : p.chunks) {
+    if (chunk.gpu != gpu) continue;
+    if (fit_in(chunk)) return;
+    sum += chunk.region.size();
   }
-  std::size_t& sum = p.bytes[gpu];
-  if (sum + bytes > kMostBytes) {
-    p.wanted = true;
-    return;
-  }
+  if (sum + bytes_ > kMostBytes) return;
+  // Few long ones, as a room is never in two of them.
+  const std::size_t wanted = std::max({bytes_, kLeastBytes, sum});
   try {
-    block_.reset(new Block{{device, gpu, bytes}, gpu, {}});
+    (void)fit_in(p.chunks.emplace_back(device, gpu, std::min(wanted, kMostBytes - sum)));
   } catch (const Error& e) {
     log().info("weft: a message passes host memory: {}", e.what());
-    p.wanted = true;
-    return;
   }
-  sum += bytes;
-  std::byte* const data = block_->region.data();
-  block_->address = device_address(device, data, bytes, device.residence(data));
+}
+
+std::byte* DeviceRoom::get() const { return chunk_->region.data() + at_; }
+
+DeviceAddress DeviceRoom::address() const {
+  DeviceAddress address = chunk_->address;
+  address.at += at_;
+  return address;
 }
 
 void DeviceRoom::give_back() noexcept {
-  if (!block_) return;
-  Pool& p = pool();
-  const std::lock_guard lock(p.mutex);
-  p.spare.push_back(std::move(block_));
-}
-
-void DeviceRoom::trim(bool all) noexcept {
-  std::vector<std::unique_ptr<Block>> gone;
-  Pool& p = pool();
-  const std::lock_guard lock(p.mutex);
-  if (!std::exchange(p.wanted, false) && !all) return;
-  gone.swap(p.spare);
-  for (const auto& block : gone) p.bytes[block->gpu] -= block->region.size();
+  if (!chunk_) return;
+  const std::lock_guard lock(pool().mutex);
+  chunk_->used.erase(at_);
+  chunk_ = nullptr;
 }
 
 }  // namespace weft

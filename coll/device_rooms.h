@@ -1,56 +1,56 @@
 // Device memory of weft's own for messages: ranks of this host may read it, RDMA cards may reach
 // it. What is sent lies there, while its stream goes on, until the receiver has it.
 //
-// Kept from one message to the next, as peers have it mapped and cards have it registered. Not
-// installed. Thread-safe, but for one object.
+// It is kept as long as the process lives: peers have it mapped, cards have it registered, and
+// memory that is mapped elsewhere must not be freed (cudaIpcOpenMemHandle). Not installed.
+// Thread-safe, but for one object.
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <utility>
 
 #include "transport/device.h"
 #include "transport/device_peers.h"
-#include "transport/device_region.h"
 
 namespace weft {
 
 class DeviceRoom {
  public:
-  // Of a GPU, for all communicators of the process.
-  static constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+  // Of a GPU, for all communicators of the process; taken as it is needed, so much at first.
+  static constexpr std::size_t kMostBytes = std::size_t{256} << 20, kLeastBytes = 32 << 20;
 
   DeviceRoom() = default;
-  // At least so many bytes; empty where kMostBytes would be passed, or the GPU has none left.
+  // So many bytes; empty where nothing is free and kMostBytes would be passed, or the GPU has none
+  // left.
   DeviceRoom(Device& device, int gpu, std::size_t bytes);
   ~DeviceRoom() { give_back(); }
-  DeviceRoom(DeviceRoom&&) noexcept = default;
+  DeviceRoom(DeviceRoom&& other) noexcept { swap(other); }
   DeviceRoom& operator=(DeviceRoom&& other) noexcept {
-    give_back();
-    block_ = std::move(other.block_);
+    swap(other);
     return *this;
   }
-  explicit operator bool() const { return block_ != nullptr; }
-  std::byte* get() const { return block_->region.data(); }
-  std::size_t size() const { return block_->region.size(); }
-  const DeviceAddress& address() const { return block_->address; }
+  explicit operator bool() const { return chunk_ != nullptr; }
+  std::byte* get() const;
+  std::size_t size() const { return bytes_; }
+  DeviceAddress address() const;
   void give_back() noexcept;
-  // The GPU may still be at it, and nobody waits for that any more: it is never used again.
-  void abandon() noexcept { (void)block_.release(); }
-
-  // Frees what nobody uses: all of it, or only where a larger one was wanted. Not while a stream
-  // waits (device_gates.h): that may wait for it.
-  static void trim(bool all) noexcept;
+  // The GPU or a card may still be at it, and nobody waits for that any more: it is never used
+  // again.
+  void abandon() noexcept { chunk_ = nullptr; }
 
  private:
-  struct Block {
-    DeviceRegion region;
-    int gpu;
-    DeviceAddress address;
-  };
+  struct Chunk;
   struct Pool;
   static Pool& pool();
+  void swap(DeviceRoom& other) noexcept {
+    std::swap(chunk_, other.chunk_);
+    std::swap(at_, other.at_);
+    std::swap(bytes_, other.bytes_);
+  }
+  bool fit_in(Chunk& chunk);
 
-  std::unique_ptr<Block> block_;
+  Chunk* chunk_ = nullptr;
+  std::size_t at_ = 0, bytes_ = 0;
 };
 
 }  // namespace weft
