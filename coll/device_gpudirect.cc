@@ -105,11 +105,11 @@ std::string GpuDirect::why_no_layout() {
   const auto reads = [&](Rank r) {
     return g.core->shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
+  if (g.one_machine) return "all ranks are on one host";
   const auto& hosts = g.shape.hosts;
   const auto here = std::ranges::find_if(
       hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
   if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
-    if (hosts.size() == 1) return "all ranks are on one host";
     if (!std::ranges::all_of(*here, reads)) return "not all ranks of this host reach each other";
     for (const auto& host : hosts)
       if (host.size() != here->size())

@@ -196,6 +196,14 @@ TEST_F(GpusOfHosts, StagedWhereItCannotBe) {
     EXPECT_EQ(path_of(world.rail(), work, 1000), "gpudirect");
     EXPECT_EQ(path_of(world.host(), work, 1000), "device");
   });
+  // A rank that is alone on its host sends nothing: its card is not asked for memory.
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    TestStream work(*device(), gpu_of(world));
+    Communicator alone = world.host();
+    run_device_case(alone, work,
+                    {.collective = Collective::kAllReduce, .count = 1000, .on_stream = false});
+    EXPECT_EQ(alone.last_algorithm(), "device");
+  });
 }
 
 // With messages under way to peers, who hear of it too.
