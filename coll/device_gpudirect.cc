@@ -106,7 +106,12 @@ std::string GpuDirect::why_no_layout() {
     return g.core->shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
   };
   if (g.one_machine) return "all ranks are on one host";
-  const auto& hosts = g.shape.hosts;
+  // A communicator may have them in any order: those on one rail come at one place.
+  std::vector<std::vector<Rank>> hosts = g.shape.hosts;
+  for (std::vector<Rank>& host : hosts)
+    std::ranges::stable_sort(host, {}, [&](Rank r) {
+      return g.core->topology->rail(g.ranks[static_cast<std::size_t>(r)]);
+    });
   const auto here = std::ranges::find_if(
       hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
   if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
