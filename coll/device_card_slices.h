@@ -17,7 +17,9 @@ class CardSlices {
   // Of the larger buffer of a slice. All that cuts is the same on every rank of a place, and
   // follows from the call alone.
   static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
-  static constexpr std::size_t kGrain = 256;  // areas, blocks and shares begin at multiples of it
+  // Areas, blocks, slices and shares begin at multiples of it.
+  static constexpr std::size_t kGrain = 256;
+  static_assert(kPieceBytes / kDeviceOperands >= kGrain);
   // Three areas: what is read, what comes for a reduction, the result; each up to a slice and a
   // grain for every block.
   static constexpr std::size_t kAreasBytes = 3 * (kPieceBytes + kDeviceOperands * kGrain);
@@ -43,7 +45,9 @@ class CardSlices {
       first_ = from;
       count_ = to - from;
     }
-    slice_ = std::min(count_, std::max<std::size_t>(1, kPieceBytes / (widest * element_)));
+    // Of whole grains: a slice that began off a vector's boundary would go by single elements.
+    const std::size_t grain = kGrain / element_;
+    slice_ = std::min(count_, kPieceBytes / (widest * element_) / grain * grain);
   }
 
   std::size_t slices() const { return count_ == 0 ? 0 : (count_ + slice_ - 1) / slice_; }
@@ -114,7 +118,7 @@ class CardSlices {
 
   std::byte* const memory_;
   std::size_t first_ = 0, count_ = 0;  // elements of a block that are this rank's to send
-  std::size_t slice_ = 1;
+  std::size_t slice_;
 };
 
 }  // namespace weft

@@ -97,7 +97,8 @@ TEST_F(GpusOfHosts, EachRankSendsItsShareAlongItsRail) {
   });
 }
 
-// A communicator may have the ranks of a host in any order: those on one rail exchange all the same.
+// A communicator may have the ranks of a host in any order: those on one rail exchange all the
+// same.
 TEST_F(GpusOfHosts, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
   constexpr std::size_t kCount = 1 << 20;
   run_ranks(places({2, 2}, 2), patient(), [](World& world) {
