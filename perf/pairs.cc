@@ -98,12 +98,23 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
   return rounds;
 }
 
+bool share_memory(const Topology& topology, Rank a, Rank b) {
+  return topology.same_host(a, b) && topology.place(a).machine == topology.place(b).machine;
+}
+
+bool hosts_share_memory(const Topology& topology) {
+  for (int host = 0; host < topology.nhosts(); ++host)
+    for (const Rank r : topology.ranks_of(host))
+      if (!share_memory(topology, topology.ranks_of(host)[0], r)) return false;
+  return true;
+}
+
 PairResult link_of(const Topology& topology, const std::string& transport, bool failover, Rank a,
                    Rank b) {
   const bool local = topology.same_host(a, b);
-  const std::string by = transport != "auto" ? transport
-                         : local             ? "shm"
-                                             : transport_between_hosts(topology);
+  const std::string by = transport != "auto"            ? transport
+                         : share_memory(topology, a, b) ? "shm"
+                                                        : transport_between_hosts(topology);
   PairResult link;
   link.from = a;
   link.to = b;

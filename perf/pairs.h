@@ -26,6 +26,10 @@ struct PairResult {
 // Every pair of n ranks once, in rounds of pairs that share no rank (circle method).
 std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n);
 
+// Ranks of one host in containers of their own, or of several users, do not: they use the rails.
+bool share_memory(const Topology& topology, Rank a, Rank b);
+bool hosts_share_memory(const Topology& topology);  // the ranks of each host
+
 // The link of two ranks and what is known of it, nothing measured. Large messages keep to the rail
 // of the ranks and, where rails stand in for each other (World::failover()), their share of those
 // that no rank has (WorldOptions::spread is off): "tcp rails 0,1" between hosts with two rails and a

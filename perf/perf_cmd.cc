@@ -17,6 +17,7 @@
 #include "perf/exercise.h"
 #include "perf/local_job.h"
 #include "perf/names.h"
+#include "perf/pairs.h"
 #include "perf/perf_report.h"
 #include "perf/rates.h"
 #include "perf/session.h"
@@ -111,6 +112,7 @@ void PerfRun::describe() {
   report_.emulated = t.nhosts() > 1 && one_machine;
   report_.transport = flags_.job.transport;
   report_.between_hosts = transport_between_hosts(t);
+  report_.memory_shared = hosts_share_memory(t);
   report_.buffers = flags_.buffers;
   report_.in_place = flags_.in_place;
   report_.back_to_back = flags_.back_to_back;

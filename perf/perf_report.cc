@@ -41,8 +41,9 @@ std::string verdict(const PerfReport& report) {
 }  // namespace
 
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
-                                const std::string& between_hosts) {
+                                bool memory_shared, const std::string& between_hosts) {
   if (transport != "auto") return transport;
+  if (!memory_shared) return fmt::format("shm where ranks share memory, else {}", between_hosts);
   if (hosts < 2) return "shm";
   return ranks == hosts ? between_hosts
                         : fmt::format("shm inside a host, {} between hosts", between_hosts);
@@ -69,7 +70,7 @@ std::string header(const PerfReport& report) {
   return fmt::format("# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
                      name(report.collective), place,
                      transports_in_words(report.transport, report.ranks, report.hosts,
-                                         report.between_hosts),
+                                         report.memory_shared, report.between_hosts),
                      report.buffers, report.in_place ? "in place" : "out of place",
                      report.back_to_back ? "back to back, total / iterations of the slowest rank"
                                          : "slowest rank, a barrier before each") +

@@ -35,6 +35,7 @@ struct PerfReport {
   bool emulated = false;  // several hosts on one machine
   std::string transport;               // "auto", "shm", "tcp", "ucx", "verbs"
   std::string between_hosts = "tcp";  // with "auto"
+  bool memory_shared = true;          // by the ranks of each host
   std::string buffers;    // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
@@ -47,7 +48,7 @@ struct PerfReport {
 
 // "shm", "tcp", "shm inside a host, tcp between hosts"
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
-                                const std::string& between_hosts = "tcp");
+                                bool memory_shared, const std::string& between_hosts = "tcp");
 
 // algbw, busbw and of_bound of a row; of_bound is empty where no bound is known.
 double algbw(const PerfRow& row);

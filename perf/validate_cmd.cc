@@ -79,7 +79,8 @@ void Validation::begin(World& world) {
     fmt::print("weft validate: {} ranks on {} {} x {} {}{}; {}\n\n", ranks_, hosts_,
                hosts_ == 1 ? "host" : "hosts", rails_, rails_ == 1 ? "rail" : "rails",
                emulated_ ? ", emulated on one machine" : "",
-               transports_in_words(transport_, ranks_, hosts_, transport_between_hosts(t)));
+               transports_in_words(transport_, ranks_, hosts_, hosts_share_memory(t),
+                                   transport_between_hosts(t)));
 }
 
 void Validation::add(const std::string& section, std::vector<Item> items) {

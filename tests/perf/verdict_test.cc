@@ -9,6 +9,7 @@
 #include <set>
 
 #include "perf/pairs.h"
+#include "perf/perf_report.h"
 #include "perf/validate_collectives.h"
 #include "perf/validate_host.h"
 #include "perf/validate_rails.h"
@@ -164,6 +165,30 @@ TEST(Pairs, LinksNameTheirRails) {
   EXPECT_EQ(alone.link, "tcp rail 0") << "WEFT_FAILOVER=0: all of it over the rail of the ranks";
   EXPECT_EQ(alone.rails, 1);
   EXPECT_EQ(alone.rail_gbps, 100);
+}
+
+// Containers of one host, and ranks of several users, share no memory: what is slow between them is
+// no shared memory that is slow.
+TEST(Pairs, RanksOfAHostThatShareNoMemoryAreNotCalledShm) {
+  const auto topology = [](const std::string& other_machine) {
+    std::vector<Place> places(3);
+    for (Place& place : places) {
+      place.host = "node";
+      place.machine = "kernel:1:0";
+      place.rails.resize(1);
+      place.rails[0].name = "eth0";
+    }
+    places[2].machine = other_machine;
+    return Topology(std::move(places));
+  };
+  const Topology containers = topology("kernel:2:0"), one = topology("kernel:1:0");
+  EXPECT_EQ(link_of(containers, "auto", true, 0, 1).link, "shm");
+  EXPECT_EQ(link_of(containers, "auto", true, 0, 2).link, "tcp inside a host");
+  EXPECT_EQ(link_of(one, "auto", true, 0, 2).link, "shm");
+  EXPECT_FALSE(hosts_share_memory(containers));
+  EXPECT_TRUE(hosts_share_memory(one));
+  EXPECT_EQ(transports_in_words("auto", 3, 1, false), "shm where ranks share memory, else tcp");
+  EXPECT_EQ(transports_in_words("auto", 3, 1, true), "shm");
 }
 
 // Pairs across rails go by the rails of the lower rank: those whose rails are fewer or slower are
