@@ -21,6 +21,28 @@ constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a
 constexpr std::size_t kDirect = 2;                           // connections that every turn reads
 constexpr unsigned kAskEvery = 32;  // turns, for what else there may be
 
+// Whether an attempt to connect failed by what the peer, or the way to it, has answered. Else it
+// never left this host: no route, no port that is free, an address of another kind.
+bool answered(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT ||
+         error == EHOSTUNREACH;
+}
+
+std::string cannot_watch(int error) {
+  return fmt::format("epoll: {}{}", std::strerror(error),
+                     error == ENOSPC ? "; raise fs.epoll.max_user_watches (sysctl)" : "");
+}
+
+std::string no_connection(const std::string& from, const std::string& to, int error) {
+  return fmt::format("no connection from {} to {}: {}{}", from, to, std::strerror(error),
+                     error == ECONNREFUSED
+                         ? "; if that rank still runs, look at the firewalls: ranks "
+                           "connect to any TCP port of each other"
+                     : error == EAFNOSUPPORT
+                         ? "; give both an address of one kind, or choose the rails with WEFT_RAILS"
+                         : "");
+}
+
 }  // namespace
 
 // Receives connect too: the end of a peer is seen only by those who have a connection to it.
@@ -38,8 +60,9 @@ bool TcpTransport::connect(Peer& peer) {
   }
   tcp::tune(peer.fd);
   if (const int error = tcp::start(peer.fd, peer.address, peer.port)) {
-    fail(peer, Code::kPeerFailed,
-         fmt::format("no connection to {}: {}", peer.address, std::strerror(error)));
+    const bool theirs = answered(error);
+    fail(peer, theirs ? Code::kPeerFailed : Code::kTransport,
+         no_connection(address_, peer.address, error), !theirs);
     return false;
   }
   set_state(peer, State::kConnecting);
@@ -53,8 +76,7 @@ void TcpTransport::connected(Peer& peer) {
     accept_all();
     strangers_.remove_if([this](Stranger& s) { return hear(s); });
     if (peer.state == State::kNone)
-      fail(peer, Code::kPeerFailed,
-           fmt::format("no connection to {}: {}", peer.address, std::strerror(error)));
+      fail(peer, Code::kPeerFailed, no_connection(address_, peer.address, error));
     return;
   }
   const tcp::Hello hello{.rank = static_cast<std::uint32_t>(rank_), .key = peer.theirs};
@@ -94,7 +116,11 @@ void TcpTransport::accept_all() {
     }
     epoll_event event{.events = EPOLLIN,
                       .data = {.u64 = kStranger | static_cast<unsigned>(fd.get())}};
-    epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd.get(), &event);
+    if (epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) {
+      log().error("weft: rank {}: device {}: a connection to this rank is closed: {}", rank_,
+                  device_, cannot_watch(errno));
+      continue;
+    }
     strangers_.emplace_back().fd = std::move(fd);
   }
 }
@@ -142,6 +168,7 @@ void TcpTransport::adopt(Peer& peer, Fd fd) {
 void TcpTransport::drop(Peer& peer) {
   if (peer.watched) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.fd.get(), nullptr);
   peer.watched = 0;
+  peer.unwatched = 0;
   peer.fd.reset();
   peer.full = false;
   set_state(peer, State::kNone);
@@ -176,12 +203,17 @@ void TcpTransport::watch(Peer& peer) {
   if (!peer.fd || events == peer.watched) return;
   const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
   epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
-  epoll_ctl(events_.get(), change, peer.fd.get(), &event);
+  // Callers go through peers: what ends one has to wait.
+  if (epoll_ctl(events_.get(), change, peer.fd.get(), &event) != 0) peer.unwatched = deaf_ = errno;
   peer.watched = events;
 }
 
 // One turn over all that has happened. Few connections are read without asking epoll first.
 void TcpTransport::progress() noexcept {
+  if (std::exchange(deaf_, 0) != 0)
+    for (Peer& peer : peers_)
+      if (const int error = std::exchange(peer.unwatched, 0))
+        fail(peer, Code::kTransport, cannot_watch(error), true);
   if (direct_) {
     for (std::size_t i = live_.size(); i-- > 0;) {
       if (i >= live_.size()) continue;  // more than one has gone

@@ -132,6 +132,7 @@ class TcpTransport final : public Transport {
     State state = State::kNone;
     bool full = false;          // the socket was: epoll tells when it has room
     std::uint32_t watched = 0;  // events that epoll tells of
+    int unwatched = 0;          // the error, where it could not be told which
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
@@ -242,6 +243,7 @@ class TcpTransport final : public Transport {
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
   bool direct_ = true;                                     // every turn reads all of `live_`
   unsigned turns_ = 0;
+  int deaf_ = 0;  // a peer is unwatched
   std::uint64_t moved_ = 0;  // bytes that sockets took and gave
   std::vector<std::byte> inbox_;
   Completions done_;

@@ -354,5 +354,39 @@ TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
   EXPECT_EQ(done.code, Code::kTransport);
 }
 
+// Rank 1 has an address of IPv6 only. Who does not get as far as the peer does not blame it.
+TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
+  std::byte to[8];
+  ForgedJob job(
+      2, [](Rank, std::string right) { return right.replace(right.find("127.0.0.1"), 9, "::1"); });
+  const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());
+  const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .data = to, .bytes = sizeof to};
+  transport->post({&t, 1});
+  const Status cause = transport->cause(1);
+  EXPECT_EQ(cause.code(), Code::kTransport);
+  EXPECT_EQ(cause.rank(), 0);
+  EXPECT_NE(cause.message().find("no connection from 127.0.0.1 to ::1: Address family not"),
+            std::string::npos)
+      << cause.message();
+}
+
+// Its process may have ended, or not: a connection that is refused tells no more.
+TEST(TcpConnect, AConnectionThatIsRefusedNamesThePeerAndTheFirewall) {
+  std::byte to[8];
+  const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // has a port, and does not listen
+  ForgedJob job(2, [&](Rank, const std::string& right) {
+    return fmt::format("c127.0.0.1 {} {}", port_of(nobody.get()),
+                       right.substr(right.rfind(' ') + 1));
+  });
+  const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());
+  const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .data = to, .bytes = sizeof to};
+  transport->post({&t, 1});
+  Completion done;
+  ASSERT_TRUE(SharedBoard::wait([&] { return transport->poll({&done, 1}) == 1; }));
+  EXPECT_EQ(done.code, Code::kPeerFailed);
+  EXPECT_EQ(transport->cause(1).rank(), 1);
+  EXPECT_NE(transport->cause(1).message().find("look at the firewalls"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::testing
