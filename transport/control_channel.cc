@@ -61,7 +61,10 @@ void Channel::flush() {
     message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    // Without memory in the kernel: later, too.
+    if (sent < 0 &&
+        (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
+      return;
     if (sent < 0) {
       // The peer is gone. What it sent before is still to be read, so receive() tells the owner.
       out_.clear();

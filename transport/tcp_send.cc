@@ -196,7 +196,9 @@ void TcpTransport::flush(Peer& peer) {
     const ssize_t sent = n == 1 ? send(peer.fd.get(), io[0].iov_base, io[0].iov_len, kFlags)
                                 : sendmsg(peer.fd.get(), &message, kFlags);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) return lost(peer, errno);
+    // Without memory in the kernel: later, too.
+    if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
+      return lost(peer, errno);
     if (sent > 0) advance(peer, static_cast<std::size_t>(sent));
     total += sent > 0 ? static_cast<std::size_t>(sent) : 0;
     moved_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
