@@ -365,8 +365,19 @@ Status Watch::verdict(const std::string& what) {
   const Diagnosis d = diagnose(evidence);
   if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
     write_whole(file, to_json(d, evidence) + '\n');
-  if (d.cause == Cause::kNone || d.cause == Cause::kUnknown) return {};
-  return {code_of(d.cause), fmt::format("{}: {}", what, d.text).substr(0, kMostText), d.rank};
+  if (d.cause == Cause::kNone) return {};
+  std::string text = fmt::format("{}: {}", what, d.text);
+  if (d.cause == Cause::kUnknown) {
+    // Its heartbeats come, and they are short: what it has to say is not.
+    const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
+    const Rank me = recorder_.own().rank;
+    text += fmt::format(
+        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
+        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
+        "-s 1472`)",
+        host(me), host(d.rank));
+  }
+  return {code_of(d.cause), text.substr(0, kMostText), d.rank};
 }
 
 }  // namespace weft

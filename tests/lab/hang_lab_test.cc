@@ -112,6 +112,31 @@ TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs)
       << "host " << host_;
 }
 
+// Of one rail, the control plane loses the same frames: what ranks say of themselves is as long.
+TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
+  const std::string lab = fmt::format("hang{}", getpid());
+  const Output up =
+      run(fmt::format("{} up --lab {} --hosts 2 --rails 1 --rate 400mbit", script_, lab));
+  ASSERT_EQ(up.exit_code, 0) << up.text;
+  for (const char* port : {"h1-r0", "h2-r0"}) {
+    const Output cut = run(fmt::format(
+        "tc -n weft-{}-sw qdisc replace dev {} root tbf rate 400mbit burst 1000 limit 1m", lab,
+        port));
+    EXPECT_EQ(cut.exit_code, 0) << cut.text;
+  }
+  // Other process ids make it two machines: ranks of one could read what the other has to say.
+  const Output o = run(fmt::format(
+      "timeout 100 {0} lab netlab --use {1} -- unshare --pid --fork --kill-child --mount-proc {0} "
+      "perf all_reduce -b 64K -e 64K --timeout-ms 6000 2>&1",
+      WEFT_BINARY, lab));
+  EXPECT_EQ(o.exit_code, 2) << o.text;
+  EXPECT_THAT(o.text,
+              ContainsRegex("rank [01] did not say what it does, though it is heard of: .* between "
+                            "hosts h[12] and h[12] long messages are lost .* the MTU all along"));
+  EXPECT_THAT(o.text, ::testing::Not(ContainsRegex("did it call the same collective")));
+  run(fmt::format("{} down --lab {}", script_, lab));
+}
+
 // Most ranks wait for the verdict of each pair on the control plane: they are not to blame, and know
 // no less of it. Without a rate that was told, long messages go before a validation begins.
 TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
