@@ -28,7 +28,7 @@ std::string shrink_error(Job& job) {
 }
 
 TEST(ShrinkOverSockets, RankZeroIsToldWhereTheOthersWentOnWithoutIt) {
-  auto jobs = connect_all(Specs(3, 300ms).specs);
+  auto jobs = connect_all(Specs(3, 3s).specs);
   on_each(jobs, [](Job& job) { (void)job.all_gather("here"); });
   jobs[2].job->report(Status(Code::kTransport, "a cable", kNoRank));
   ASSERT_TRUE(eventually([&] { return jobs[0].job->failed() && jobs[1].job->failed(); }));
