@@ -12,17 +12,19 @@ Coordinates coordinates(const MeshShape& shape, Rank rank) {
   Coordinates c{-1, -1, -1};
   std::istringstream order(shape.order);
   int rest = rank;
+  bool known = true;
   for (std::string axis; std::getline(order, axis, ',');) {
     int* to = axis == "dp"   ? &c.data
               : axis == "tp" ? &c.tensor
               : axis == "pp" ? &c.pipeline
                              : nullptr;
-    if (to == nullptr || *to != -1) break;
+    known = to != nullptr && *to == -1;
+    if (!known) break;
     const int size = to == &c.data ? shape.data : to == &c.tensor ? shape.tensor : shape.pipeline;
     *to = rest % size;
     rest /= size;
   }
-  if (c.data < 0 || c.tensor < 0 || c.pipeline < 0)
+  if (!known || c.data < 0 || c.tensor < 0 || c.pipeline < 0)
     throw Error(
         fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp", shape.order));
   return c;

@@ -230,6 +230,10 @@ TEST(Layouts, OptionsThatCannotBeAreNamed) {
   o = small();
   o.mesh.order = "dp,dp,pp";
   refused(o, "--order dp,dp,pp");
+  for (const char* more : {"tp,dp,pp,tp", "tp,dp,pp,rails"}) {
+    o.mesh.order = more;
+    refused(o, fmt::format("--order {}", more).c_str());
+  }
   o = small();
   o.deterministic = true, o.zero = 2, o.chunks = 2, o.schedule = "interleaved";
   refused(o, "use --untied or --zero 1");
