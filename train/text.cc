@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <vector>
 
 #include "perf/payload.h"
@@ -22,9 +21,14 @@ std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in)
     throw UsageError(fmt::format("--data {}: cannot be read: {}", path, std::strerror(errno)));
-  std::ostringstream all;
-  all << in.rdbuf();
-  return std::move(all).str();
+  std::string all;
+  std::vector<char> some(1 << 16);
+  while (in.read(some.data(), static_cast<std::streamsize>(some.size())) || in.gcount() > 0)
+    all.append(some.data(), static_cast<std::size_t>(in.gcount()));
+  if (in.bad())  // else a disk that fails would leave a shorter text, and nobody would know
+    throw UsageError(fmt::format("--data {}: cannot be read beyond byte {}: {}; is its disk well?",
+                                 path, all.size(), std::strerror(errno)));
+  return all;
 }
 
 }  // namespace

@@ -311,6 +311,8 @@ TEST_F(TrainCommand, RefusesWhatCannotBe) {
   refuses("-n 2 --pp 2 --schedule interleaved --chunks 2", "--layers 2 with 4 stages");
   refuses("-n 2 --dp 2 --order tp,dp", "--order tp,dp: name each");
   refuses("--data /nowhere", "--data /nowhere: cannot be read");
+  // It can be opened; to read it fails.
+  refuses("--data /proc/self/mem", "--data /proc/self/mem: cannot be read beyond byte 0");
 }
 
 }  // namespace
