@@ -46,7 +46,7 @@ DataParallel<T>::~DataParallel() {
   stage_.set_store(nullptr);
 }
 
-// From the end, as the backward pass goes. The shared unit's are apart: they wait for its twin.
+// From the end, as the backward pass goes. The shared unit's are apart: its twin has the same.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
   const auto s = static_cast<std::size_t>(mesh_.shard.size());

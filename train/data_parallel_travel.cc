@@ -215,25 +215,25 @@ void DataParallel<T>::poll() {
   }
 }
 
-// Of a tied embedding, whose two copies are in the first and the last stage.
+// Of a tied embedding, whose two copies are in the first and the last stage: this rank's part,
+// which is the same in both. Replicas may add in another order in the other stage, but two numbers
+// have one sum: twins that are added last have the same bits.
 template <class T>
 void DataParallel<T>::add_twin() {
   if (stage_.shared_unit() < 0) return;
   const Unit& u = stage_.units()[static_cast<std::size_t>(stage_.shared_unit())];
-  for (std::size_t i = u.first; i < u.last; ++i) {
-    const Parameter<T>& p = stage_.parameters()[i];
-    if (p.logical.name == "wte") mesh_.ends.all_reduce(p.gradient, p.logical.count());
-  }
+  const Parameter<T>& twin = stage_.parameters()[u.first];
+  if (mesh_.shard.size() == 1)  // all of it, however buckets cut it
+    return mesh_.ends.all_reduce(gradients_.data() + twin.offset, twin.logical.count());
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    if (p.offset == twin.offset) mesh_.ends.all_reduce(part_gradients(stored, p.offset + first), n);
+  });
 }
 
 template <class T>
 void DataParallel<T>::finish() {
   if (reduces_in_order()) take_sums();
   const int shared = stage_.shared_unit();
-  // Replicas may add in another order in the other stage: twins that are added last have the same
-  // bits. Of parts, which the stages cut in different places, they cannot be.
-  const bool twin_last = options_.zero == 0 && !reduces_in_order();
-  if (!twin_last) add_twin();
   double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
     if (!reduces_in_order() && (u == shared || sends_last())) send_unit(u);
@@ -252,7 +252,7 @@ void DataParallel<T>::finish() {
   }
   if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
   if (mesh_.data.size() > 1) exposed_ += now_s() - start;
-  if (twin_last) add_twin();  // which counts its time itself
+  add_twin();  // which counts its time itself
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.

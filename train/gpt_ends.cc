@@ -86,14 +86,15 @@ class Head : public Layer<T> {
   Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list)
       : shape_(shape), regions_{parallel}, list_(list) {
     this->first = list.size();
-    list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
-    list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
     table_ = static_cast<Index>(tied_to);
-    if (tied_to < 0) {
+    if (tied_to < 0) {  // first, as in the embedding: see GptStage's layout of twins
       table_ = list.size();
       list.push_back(vocabulary_table<T>(shape.tied ? "wte" : "head", shape, parallel));
       list.back().tied_copy = shape.tied;
     }
+    norm_ = list.size();
+    list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
+    list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
     this->last = list.size();
   }
 
@@ -106,8 +107,8 @@ class Head : public Layer<T> {
     kept[kMean] = tensor(wide_room<T>(local));
     kept[kRstd] = tensor(wide_room<T>(local));
     layer_norm(normal.data() + regions_.offset(local * h), as_wide(kept[kMean].data()),
-               as_wide(kept[kRstd].data()), x.data(), list_[this->first].value,
-               list_[this->first + 1].value, local, h);
+               as_wide(kept[kRstd].data()), x.data(), list_[norm_].value, list_[norm_ + 1].value,
+               local, h);
     regions_.gather(normal.data(), normal.count());
     Tensor<T> logits = tensor(rows * n);
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
@@ -132,10 +133,10 @@ class Head : public Layer<T> {
     linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h, n);
     if (spread()) regions_.sum(whole.data(), whole.count());
     Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
-    layer_norm_grad(grad.data(), list_[this->first].gradient, list_[this->first + 1].gradient,
+    layer_norm_grad(grad.data(), list_[norm_].gradient, list_[norm_ + 1].gradient,
                     whole.data() + regions_.offset(grad.count()), kept[kX].data(),
-                    as_wide(kept[kMean].data()), as_wide(kept[kRstd].data()),
-                    list_[this->first].value, grad.count() / h, h);
+                    as_wide(kept[kMean].data()), as_wide(kept[kRstd].data()), list_[norm_].value,
+                    grad.count() / h, h);
     kept[kX] = {};
     return grad;
   }
@@ -151,8 +152,8 @@ class Head : public Layer<T> {
   Tensor<T> logits(const Tensor<T>& x, Index rows) {
     Tensor<T> normal(rows * shape_.width, Use::kWorkspace);
     Tensor<Wide<T>> numbers(2 * rows, Use::kWorkspace);
-    layer_norm(normal.data(), numbers.data(), numbers.data() + rows, x.data(),
-               list_[this->first].value, list_[this->first + 1].value, rows, shape_.width);
+    layer_norm(normal.data(), numbers.data(), numbers.data() + rows, x.data(), list_[norm_].value,
+               list_[norm_ + 1].value, rows, shape_.width);
     Tensor<T> out(rows * shape_.vocabulary, Use::kWorkspace);
     linear<T>(out.data(), normal.data(), list_[table_].value, nullptr, rows, shape_.width,
               shape_.vocabulary);
@@ -166,7 +167,7 @@ class Head : public Layer<T> {
   const GptShape shape_;
   Regions<T> regions_;
   std::vector<Parameter<T>>& list_;
-  Index table_;
+  Index table_, norm_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "train/gpt_stage.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -34,6 +35,10 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   // product, with the same bits, in every layout.
   const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
   const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
+  // Twins begin their units, which are equally long: ranks that share a unit then have the same
+  // part of the tensor in both stages.
+  const std::size_t beside_twin =
+      std::max(rounded(shape.positions * shape.width, aligned), 2 * rounded(shape.width, aligned));
   std::size_t offset = 0;
   for (const auto& layer : layers_) {
     Unit unit{layer->first, layer->last, offset, 0};
@@ -41,6 +46,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
       parameters_[i].offset = offset;
       offset += rounded(parameters_[i].logical.count(), aligned);
     }
+    if (static_cast<int>(units_.size()) == shared_unit_ && options.multiple > 1)
+      offset = unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_twin;
     offset = rounded(offset, std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);

@@ -73,7 +73,7 @@ void check(const TrainOptions& o, Rank me) {
             fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
                         "depend on the groups; leave one out",
                         o.zero, o.mesh.shard));
-      // Its gradient waits for its twin on the other stage, all micro-batches together.
+      // Its gradient leaves once per step, all micro-batches together.
       if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
         throw Error(
             fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "

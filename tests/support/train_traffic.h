@@ -35,15 +35,19 @@ inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int
                                                const TrafficElement& element, std::uint64_t s) {
   const std::uint64_t h = o.model.width, t = static_cast<std::uint64_t>(o.mesh.tensor);
   const std::uint64_t table = o.model.vocabulary * h / (o.vocab_parallel ? t : 1);
+  const std::uint64_t positions = o.model.positions * h;
+  const bool alike = o.model.tied && stages > 1 && s > 1;  // both ends, to be cut alike
   const auto unit = [&](TrafficUnit::Kind kind, const std::vector<std::uint64_t>& tensors,
                         std::uint64_t vectors) {
     const auto up = [](std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; };
     std::uint64_t n = 0;
     for (const std::uint64_t count : tensors) n += up(count, element.aligned);
+    if (alike && kind != TrafficUnit::kBlock)
+      n = up(table, element.aligned) +
+          std::max(up(positions, element.aligned), 2 * up(h, element.aligned));
     return TrafficUnit{kind, up(n, std::lcm(element.aligned, s)), vectors};
   };
   std::vector<TrafficUnit> all;
-  const std::uint64_t positions = o.model.positions * h;
   if (g == 0) all.push_back(unit(TrafficUnit::kEmbedding, {table, positions}, positions));
   const auto layers = static_cast<int>(o.model.layers);
   for (int b = 0; b < layers / stages + (g < layers % stages ? 1 : 0); ++b)
@@ -57,6 +61,22 @@ inline std::vector<TrafficUnit> units_of_stage(const TrainOptions& o, int g, int
     all.push_back(unit(TrafficUnit::kHead, tensors, 2 * h));
   }
   return all;
+}
+
+// Elements of the tied embedding that a rank has of a unit of so many, where `s` ranks share it: it
+// begins the unit, whose buckets are cut from the end.
+inline std::uint64_t tied_part(const TrainOptions& o, const train::Coordinates& at,
+                               std::uint64_t table, std::uint64_t unit, std::uint64_t s,
+                               std::uint64_t element_bytes) {
+  const std::uint64_t most =
+      o.zero >= 2 ? unit : std::max(o.bucket_bytes / element_bytes / s * s, s);
+  const std::uint64_t mine = static_cast<std::uint64_t>(at.data) % s;
+  std::uint64_t sum = 0;
+  for (std::uint64_t end = unit; end > 0; end -= std::min(most, end)) {
+    const std::uint64_t count = std::min(most, end), begin = end - count + mine * (count / s);
+    sum += std::min(begin + count / s, table) - std::min(begin, table);
+  }
+  return sum;
 }
 
 // Under 1F1B and `ring` (or where a size is a power of two, its likes).
@@ -114,9 +134,11 @@ inline Traffic expected_traffic(const TrainOptions& o, const train::Coordinates&
     }
   }
   const bool end = at.pipeline == 0 || at.pipeline + 1 == o.mesh.pipeline;
-  if (apart && o.mesh.pipeline > 1 && end)
-    x.sent.pipeline +=
-        all_reduce(2, o.model.vocabulary * o.model.width * e / (o.vocab_parallel ? t : 1));
+  if (apart && o.mesh.pipeline > 1 && end) {
+    const U table = o.model.vocabulary * o.model.width / (o.vocab_parallel ? t : 1);
+    const U unit = units_of_stage(o, 0, stages, element, s).front().elements;
+    x.sent.pipeline += all_reduce(2, tied_part(o, at, table, unit, s, e) * e);
+  }
   return x;
 }
 

@@ -173,26 +173,35 @@ TEST(Layouts, OtherWays) {
 }
 
 // The copies of a tied embedding in the first and the last stage, whose replicas add up gradients
-// in another order for every chunk of a bucket, are one tensor for all that.
+// in another order for every chunk of a bucket, are one tensor for all that: also where each
+// replica has a part of it.
 TEST(Layouts, TiedCopiesHaveTheSameBits) {
-  TrainOptions o = layout(3, 1, 2);
-  o.mesh.algorithm = "ring";
   set_operator_threads(1);
   const Text data = text();
-  std::mutex mutex;
-  std::array<std::vector<float>, 2> copies;
-  testing::run_ranks(testing::places({6}), {}, [&](World& world) {
-    Trainer<float> trainer(world, o, data);
-    for (int i = 0; i < 5; ++i) trainer.step();
-    if (trainer.mesh().at.data != 0) return;
-    const std::lock_guard lock(mutex);
-    auto& copy = copies.at(static_cast<std::size_t>(trainer.mesh().at.pipeline));
-    copy.resize(o.model.vocabulary * o.model.width);
-    for (const auto& piece : trainer.pieces())
-      if (piece.logical.name == "wte")
-        std::copy_n(piece.data, piece.count, copy.begin() + static_cast<std::ptrdiff_t>(piece.begin));
-  });
-  EXPECT_EQ(copies[0], copies[1]);
+  for (const int zero : {0, 1, 2, 3})
+    for (const int group : {0, 3})
+      for (const int chunks : {1, 2}) {
+        TrainOptions o = narrow({group == 0 ? 3 : 6, 1, 2});
+        o.mesh.algorithm = "ring";
+        o.mesh.shard = group;
+        o.zero = zero;
+        o.chunks = chunks;
+        o.schedule = chunks == 1 ? "1f1b" : "interleaved";
+        std::mutex mutex;
+        std::array<std::vector<float>, 2> copies;
+        for (auto& copy : copies) copy.resize(o.model.vocabulary * o.model.width);
+        testing::run_ranks(testing::places({o.mesh.ranks()}), {}, [&](World& world) {
+          Trainer<float> trainer(world, o, data);
+          for (int i = 0; i < 5; ++i) trainer.step();
+          const std::lock_guard lock(mutex);
+          auto& copy = copies.at(static_cast<std::size_t>(trainer.mesh().at.pipeline));
+          for (const auto& piece : trainer.pieces())
+            if (piece.logical.name == "wte")
+              std::copy_n(piece.data, piece.count,
+                          copy.begin() + static_cast<std::ptrdiff_t>(piece.begin));
+        });
+        EXPECT_EQ(copies[0], copies[1]) << name(o);
+      }
 }
 
 TEST(Layouts, UntiedHead) {
