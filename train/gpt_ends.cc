@@ -87,14 +87,18 @@ class Head : public Layer<T> {
       : shape_(shape), regions_{parallel}, list_(list) {
     this->first = list.size();
     table_ = static_cast<Index>(tied_to);
-    if (tied_to < 0) {  // first, as in the embedding: see GptStage's layout of twins
+    const auto add_table = [&](const char* name) {
       table_ = list.size();
-      list.push_back(vocabulary_table<T>(shape.tied ? "wte" : "head", shape, parallel));
-      list.back().tied_copy = shape.tied;
+      list.push_back(vocabulary_table<T>(name, shape, parallel));
+    };
+    if (shape.tied && tied_to < 0) {  // a twin comes first, as in the embedding: see GptStage
+      add_table("wte");
+      list.back().tied_copy = true;
     }
     norm_ = list.size();
     list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
     list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
+    if (!shape.tied) add_table("head");
     this->last = list.size();
   }
 
