@@ -189,7 +189,7 @@ Profile load_profile(const std::string& path, std::string_view topology) {
     Profile profile = Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
     if (profile.topology == topology) return profile;
     throw Error(fmt::format("it is of '{}'; this is '{}'", profile.topology, topology));
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {  // also of the stream, where the disk fails
     log().warn("weft: profile {}: {}; beginning a new one", path, e.what());
   }
   return empty;
@@ -210,7 +210,7 @@ Profile newest_profile(const Shape& shape) {
       if (!profile.knows(shape)) return;
       newest = std::move(profile);
       when = written;
-    } catch (const Error&) {  // its job will say so
+    } catch (const std::exception&) {  // its job will say so
     }
   };
   if (any.empty()) return newest;

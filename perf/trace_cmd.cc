@@ -108,6 +108,8 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
       merge_one(path, all);
     } catch (const json::exception& e) {
       throw Error(fmt::format("{} is a damaged trace: {}", path, e.what()));
+    } catch (const std::ios_base::failure& e) {
+      throw Error(fmt::format("cannot read the trace {}: {}", path, e.what()));
     }
   }
   // Times from 0: microseconds since boot are hard to read.

@@ -202,6 +202,17 @@ TEST_F(ProfileFile, AFolderThatCannotBeWrittenIsNoFailure) {
   EXPECT_FALSE(std::filesystem::exists(folder / "file/p.json"));
 }
 
+// As on a disk that fails: a job runs without its profile. (The page at 0 of a process gives the
+// error, and so does a folder.)
+TEST_F(ProfileFile, OneThatCannotBeReadIsNoFailure) {
+  EXPECT_EQ(load_profile("/proc/self/mem", "t").size(), 0u);
+  for (const std::string& path : {std::string("/proc/self/mem"), folder / "."}) {
+    setenv("WEFT_PROFILE", path.c_str(), 1);
+    EXPECT_EQ(newest_profile(ranks(4)).size(), 0u) << path;
+  }
+  unsetenv("WEFT_PROFILE");
+}
+
 // A program of the user's, which no command line guards.
 TEST(RailRate, OneThatIsNoneIsRefusedBeforeThereIsAJob) {
   for (const char* text : {"fast", "0", "-3", "4OO", "nan"}) {

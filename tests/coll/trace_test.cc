@@ -151,6 +151,15 @@ TEST_F(Observed, MergingRefusesWhatIsNoTrace) {
   EXPECT_FALSE(fs::exists(file("y.json")));
 }
 
+// The page at 0 of a process gives the error of a disk that fails.
+TEST_F(Observed, MergingNamesTheFileThatCannotBeRead) {
+  const Output output =
+      run(fmt::format("{} trace merge /proc/self/mem -o {}", WEFT_BINARY, file("y.json")));
+  EXPECT_EQ(output.exit_code, 4) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("cannot read the trace /proc/self/mem"));
+  EXPECT_FALSE(fs::exists(file("y.json")));
+}
+
 // What is nested deeply enough to end the stack of whoever walks through it is refused before.
 TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
   const std::string open(200000, '['), close(200000, ']');
