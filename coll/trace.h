@@ -36,8 +36,10 @@ class Trace {
   // How far this rank's clock is ahead of rank 0's, by messages of the control plane: every rank
   // calls it at the same time. Narrows what it knew.
   void align(Job& job);
-  // Ranks of one machine share a clock.
-  void aligned() { offset_low_ = offset_high_ = 0; }
+  // Ranks of one machine share a clock, but for one in a time namespace: its messages show that.
+  void aligned() {
+    if (offset_low_ <= 0 && offset_high_ >= 0) offset_low_ = offset_high_ = 0;
+  }
 
   void write() const noexcept;  // says so on the log when it cannot
 

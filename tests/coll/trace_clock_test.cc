@@ -77,6 +77,22 @@ TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
   EXPECT_GE(compared, 3);
 }
 
+// A container may have a clock of its own and share processes and memory with its host.
+TEST_P(SkewedClock, IsToldOfARankOfTheSameMachineToo) {
+  const std::string perf = fmt::format("{} perf barrier -i 3 -w 0", WEFT_BINARY);
+  const Output job = run(fmt::format(
+      "WEFT_TRACE={0}/s.json {1} launch -n 2 -- sh -c "
+      "'if [ $WEFT_RANK = 1 ]; then exec unshare --time --monotonic {2} --fork {3}; else exec {3}; "
+      "fi'",
+      folder_.path(), WEFT_BINARY, GetParam(), perf));
+  ASSERT_EQ(job.exit_code, 0) << job.text;
+  const auto other = json("s.rank1.json");
+  ASSERT_TRUE(other.is_object()) << job.text;
+  const double ahead = other["otherData"]["clock_ahead_us"];
+  const double uncertain = other["otherData"]["clock_uncertain_us"];
+  EXPECT_LE(std::abs(ahead - 1e6 * GetParam()), uncertain + 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seconds, SkewedClock, ::testing::Values(1000, -3),
                          [](const auto& info) {
                            return info.param < 0 ? "behind" : "ahead";
