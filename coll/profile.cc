@@ -226,8 +226,9 @@ Profile newest_profile(const Shape& shape) {
 
 void save_profile(const std::string& path, const Profile& profile) noexcept {
   if (path.empty() || profile.off()) return;
-  const std::string fresh = path + '.' + hex(random_bytes(8));  // pids come again in containers
+  std::string fresh;
   try {
+    fresh = path + '.' + hex(random_bytes(8));  // pids come again in containers
     check_named_profile();
     if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
@@ -240,7 +241,7 @@ void save_profile(const std::string& path, const Profile& profile) noexcept {
     std::filesystem::rename(fresh, path);
   } catch (const std::exception& e) {
     std::error_code ignored;
-    std::filesystem::remove(fresh, ignored);
+    if (!fresh.empty()) std::filesystem::remove(fresh, ignored);
     log().warn("weft: profile {} is not saved: {}", path, e.what());
   }
 }

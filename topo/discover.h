@@ -39,7 +39,8 @@ HostDescription discover_host(const std::string& sysfs_root = "/sys");
 // otherwise the RDMA devices that are up, else the interfaces that are up and not loopback, else
 // loopback; in PCI order, so that the same slot is the same rail on every host. Of the interfaces,
 // those with an address go before those without, and the bridges of container engines (docker0,
-// virbr0, ...), which carry the same address on every host, come only when nothing else is left.
+// virbr0, ...), which carry the same address on every host, and tunnels (vxlan, wireguard, tun,
+// ipip, gre), which use the port of another one, come only when nothing else is left.
 // A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for links whose rate the
 // kernel does not know (shaped or virtual ones). Throws Error, naming the value and listing the
 // devices present, when WEFT_RAILS names one that does not exist, or has a bad rate.

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -126,6 +127,15 @@ Nic rdma_device(const std::string& root, const std::string& name) {
   return nic;
 }
 
+// vxlan, wireguard, tun and the like: what they send leaves by another interface.
+bool is_tunnel(const std::string& directory) {
+  const std::string kind = read_field(directory + "/uevent", "DEVTYPE=");
+  if (kind == "vxlan" || kind == "geneve" || kind == "wireguard") return true;
+  // tun without link headers (linux/if_arp.h: ARPHRD_NONE), ipip, ip6tnl, sit, gre, ip6gre
+  constexpr std::array<std::int64_t, 6> kTypes = {65534, 768, 769, 776, 778, 823};
+  return std::ranges::count(kTypes, read_integer(directory + "/type", 0)) > 0;
+}
+
 Nic interface(const std::string& root, const std::string& name) {
   const std::string directory = root + "/class/net/" + name;
   Nic nic;
@@ -134,6 +144,7 @@ Nic interface(const std::string& root, const std::string& name) {
   nic.numa_node = pci_numa_node(root, nic.pci);
   nic.rate_gbps = netdev_rate(directory, !nic.pci.empty());
   nic.up = up_in_tree(directory);
+  nic.tunnel = is_tunnel(directory);
   return nic;
 }
 

@@ -92,6 +92,7 @@ bool loopback(const Nic& nic) { return nic.name == "lo"; }
 // Bridges and cables that container engines and hypervisors make: up, and with the same address
 // on every host, so never a way to another one.
 bool of_containers(const Nic& nic) {
+  if (nic.tunnel) return true;  // and what rides on another port is no rail beside it
   constexpr std::array<std::string_view, 12> kPrefixes = {
       "docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman", "cilium", "lxcbr",
       "lxdbr",  "kube-"};

@@ -33,7 +33,8 @@ class File {
     const int error = errno;
     const std::string text =
         fmt::format("checkpoint: cannot {} {}: {}; {}", what, path_, std::strerror(error), hint);
-    if (reads_ && error == ENOENT) throw Damaged(text);
+    // ENOTDIR: a file of that name is no checkpoint either.
+    if (reads_ && (error == ENOENT || error == ENOTDIR)) throw Damaged(text);
     if (reads_) throw Unreadable(text);
     throw Error(text);
   }

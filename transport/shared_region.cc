@@ -82,9 +82,9 @@ Registry& registry() {
 }
 
 std::string reason(int error) {
-  const bool files = error == EMFILE || error == ENFILE;
   return std::string(strerror(error)) +
-         (files             ? "; raise the limit with `ulimit -n` or LimitNOFILE="
+         (error == EMFILE   ? "; raise the limit with `ulimit -n` or LimitNOFILE="
+          : error == ENFILE ? "; see fs.file-max: all processes of this machine have too many open"
           : error == ENOMEM ? "; see `ulimit -v`, and vm.max_map_count"
                             : "");
 }
@@ -99,7 +99,7 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
   if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && r.size_ > longest.rlim_cur)
     throw Error(fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
                             "limit with `ulimit -f` or LimitFSIZE=",
-                            bytes, longest.rlim_cur));
+                            r.size_, longest.rlim_cur));
   r.fd_ = memfd_create(label, MFD_CLOEXEC);
   if (r.fd_ < 0)
     throw Error(

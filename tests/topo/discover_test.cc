@@ -169,6 +169,19 @@ TEST(Discover, StatesOfLinks) {
   EXPECT_EQ(host.nics.size(), 5u);
 }
 
+TEST(Discover, Tunnels) {
+  const FakeSysfs tree;
+  for (const char* name : {"eth0", "vx0", "tun0", "bond0"}) tree.add_netdev(name, "", "", "up");
+  tree.write("class/net/eth0/type", "1");
+  tree.write("class/net/vx0/type", "1");
+  tree.write("class/net/vx0/uevent", "DEVTYPE=vxlan\nINTERFACE=vx0");
+  tree.write("class/net/tun0/type", "65534");
+  tree.write("class/net/bond0/uevent", "DEVTYPE=bond\nINTERFACE=bond0");
+  const HostDescription host = discover_host(tree.root());
+  for (const char* name : {"eth0", "bond0"}) EXPECT_FALSE(nic(host, name).tunnel) << name;
+  for (const char* name : {"vx0", "tun0"}) EXPECT_TRUE(nic(host, name).tunnel) << name;
+}
+
 TEST(Discover, RdmaPortsInOddStates) {
   const FakeSysfs tree;
   for (const char* pci : {"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"}) {
@@ -246,6 +259,8 @@ TEST(ChooseRails, InterfacesWithAnAddressElseAnyElseLoopback) {
   host.nics.push_back(interface("usb0", "169.254.95.120", "0000:00:14.0"));
   host.nics.push_back(interface("kube-ipvs0", "10.96.0.1"));
   host.nics.push_back(interface("lxcbr0", "10.0.4.1"));
+  host.nics.push_back(interface("wg0", "10.0.5.1"));
+  host.nics.back().tunnel = true;
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("eth0", "rail2", "rail10"));
   host.nics.erase(host.nics.begin() + 3, host.nics.begin() + 6);
   EXPECT_THAT(names(choose_rails(host)), ElementsAre("usb0", "eth1")) << "there is nothing else";

@@ -152,6 +152,10 @@ TEST(CheckpointDamage, WhatCannotBeReadNowIsNoSignThatThereIsNone) {
     EXPECT_TRUE(fs::exists(inside + step)) << step;
   hide(inside);
   EXPECT_THAT(there(inside), HasSubstr("cannot list"));
+  const std::string other = static_cast<std::string>(folder) + "/other";
+  fs::create_directory(other);
+  std::ofstream(other + "/step-00000001") << "a file";
+  EXPECT_EQ(there(other), "no");
 }
 
 // "step-00000002.best" and the like are the user's own.
