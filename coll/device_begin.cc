@@ -157,10 +157,10 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   return detached ? nullptr : handle;
 }
 
-// Whether a call without a stream goes to the lane, where GPUs of a host read each other's memory and
-// slices overlap with their copies, wherever its memory is: a rank that has no blocks cannot know
-// where those of others are, so all decide by what all know. Of an all_to_all_v no rank knows all
-// sizes. What a lane itself calls has no lane.
+// Whether a call without a stream goes to the lane, where GPUs of a host read each other's memory
+// and slices overlap with their copies, wherever its memory is: a rank that has no blocks cannot
+// know where those of others are, so all decide by what all know. Of an all_to_all_v no rank knows
+// all sizes. What a lane itself calls has no lane.
 bool worth_a_lane(const GroupState& g, Collective c, const Call& call) {
   const std::size_t n = g.ranks.size();
   if (!g.core->all_have_devices || n == 1 || g.id >> g.core->id_bits != 0) return false;

@@ -69,8 +69,8 @@ class DirectPath {
   int gpu_;
 };
 
-// `count` elements of every rank's in, from element `in_at` on (or where its block is), are reduced to
-// the outs of the ranks in `results`, from element `out_at` on.
+// `count` elements of every rank's in, from element `in_at` on (or where its block is), are reduced
+// to the outs of the ranks in `results`, from element `out_at` on.
 void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
                              std::span<const std::size_t> results) {
   if (count == 0) return;

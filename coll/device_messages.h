@@ -120,7 +120,7 @@ class DeviceMessages {
   // Of a message with notes.
   void offer(Leg& leg);
   void look_at_notes(Leg& leg);  // with the core's mutex held
-  bool hear(Leg& leg);  // whether there was anything
+  bool hear(Leg& leg);           // whether there was anything
   void read(Leg& leg);
   void end_read(Leg& leg);
   void take_by_cards(Leg& leg);
@@ -144,8 +144,8 @@ class DeviceMessages {
   std::list<Flight> waiting_;  // for their streams
   std::list<Captured> captured_;
   std::list<Flight> flights_;  // the thread's; changed with the mutex held
-  // Peers who are offered nothing any more, and those of whom it was said that long messages pass no
-  // host memory; the thread's.
+  // Peers who are offered nothing any more, and those of whom it was said that long messages pass
+  // no host memory; the thread's.
   std::set<Rank> not_reached_, direct_;
   std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
   std::atomic<bool> stop_{false};

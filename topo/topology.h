@@ -21,7 +21,7 @@ struct Nic {
   double rate_gbps = 0;  // link rate in Gb/s, 0 where unknown
   std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
   bool up = false;
-  bool tunnel = false;   // it sends by another interface; known of this host's own only
+  bool tunnel = false;  // it sends by another interface; known of this host's own only
 };
 
 // What a rank says of itself before the ranks are put together.

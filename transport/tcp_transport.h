@@ -243,7 +243,7 @@ class TcpTransport final : public Transport {
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
   bool direct_ = true;                                     // every turn reads all of `live_`
   unsigned turns_ = 0;
-  int deaf_ = 0;  // a peer is unwatched
+  int deaf_ = 0;             // a peer is unwatched
   std::uint64_t moved_ = 0;  // bytes that sockets took and gave
   std::vector<std::byte> inbox_;
   Completions done_;
