@@ -68,16 +68,16 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(CLI::Range(256, 1 << 20))
       ->capture_default_str();
   command.add_option("--positions", o.model.positions, "bytes of a sample")
-      ->check(positive)
+      ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command.add_option("--width", o.model.width, "numbers per position, a multiple of --heads")
-      ->check(positive)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--heads", o.model.heads, "of attention, a multiple of --tp")
-      ->check(positive)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--layers", o.model.layers, "blocks; each stage of a pipeline needs one")
-      ->check(positive)
+      ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command.add_flag("--untied{false}", o.model.tied, "a head of its own, not the embedding");
   command.add_option("--dp", o.mesh.data, "data parallel ranks (default: the rest)")
