@@ -90,7 +90,9 @@ TEST_F(GpusOfHosts, EachRankSendsItsShareAlongItsRail) {
   constexpr std::size_t kCount = 1 << 20;
   run_ranks(places({4, 4}), patient(), [](World& world) {
     for (const auto& [peer, bytes] : sent_by_sum(world, world.world(), kCount)) {
-      if (peer == (world.rank() + 4) % 8) EXPECT_GE(bytes, kCount * 4 / 4);
+      if (peer == (world.rank() + 4) % 8) {
+        EXPECT_GE(bytes, kCount * 4 / 4);
+      }
       // What ranks agree about, and signatures.
       EXPECT_LT(bytes, (peer == (world.rank() + 4) % 8 ? kCount * 4 / 4 : 0) + 100'000);
     }
@@ -106,7 +108,9 @@ TEST_F(GpusOfHosts, ToTheRankOnTheSameRailWhateverTheOrderOfRanks) {
     ASSERT_EQ(world.topology().rail(me), me % 2);
     const Communicator turned = world.world().split(0, me < 2 ? me : 10 - me);
     for (const auto& [peer, bytes] : sent_by_sum(world, turned, kCount)) {
-      if (peer % 2 == me % 2) EXPECT_GE(bytes, kCount * 4 / 2);
+      if (peer % 2 == me % 2) {
+        EXPECT_GE(bytes, kCount * 4 / 2);
+      }
       if (peer % 2 != me % 2) {
         EXPECT_LT(bytes, 100'000u);
       }
