@@ -75,6 +75,12 @@ struct Core : std::enable_shared_from_this<Core> {
   // The end of the World, after which every call fails. Takes the mutex itself.
   void close() noexcept;
 
+  // Set-up is over: threads of weft's own may help from here on. Throws Error.
+  void set_out();
+  // Of the control plane's thread, with every heartbeat: where no call polls meanwhile, sends that
+  // are over need none.
+  void away() noexcept;
+
   // All below: with `mutex` held.
   // Polls the transports and runs what became possible; true when any transfer ended.
   bool progress();
@@ -281,6 +287,7 @@ struct Core : std::enable_shared_from_this<Core> {
   bool crowded = false;  // more ranks than cores
   std::atomic<int> asking{0};  // threads in calls of the World, whose end waits for them
   std::atomic<bool> ending{false};
+  bool usable = false;  // set_out()
 };
 
 // The communicator of that id, made when first asked for; it lives as long as the core.

@@ -218,6 +218,21 @@ Status Core::wait(Operation* op, std::unique_lock<FairMutex>& lock) {
   return status;
 }
 
+void Core::set_out() {
+  {
+    const std::lock_guard lock(mutex);
+    usable = true;
+  }
+  if (options.progress_thread) start_serving();
+}
+
+void Core::away() noexcept {
+  if (!mutex.try_lock()) return;
+  const std::lock_guard lock(mutex, std::adopt_lock);
+  if (!usable || ending || first_rail_link < 0) return;
+  for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l) links[l]->leave();
+}
+
 // ---- the end of operations that nobody waits for ---------------------------------------------
 
 void Core::call_ended(std::unique_lock<FairMutex>& lock) {

@@ -324,6 +324,7 @@ void Watch::rail_event(const RailEvent& e) noexcept {
 }
 
 void Watch::beat() {
+  core_.away();
   if (metrics_file_.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - metrics_at_ < kMetricsPeriod) return;

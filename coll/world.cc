@@ -259,7 +259,7 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
       gather_status(e).check();
       throw;
     }
-  if (options.progress_thread) core_->start_serving();
+  core_->set_out();
 }
 
 // A question to a World that another thread may be ending by shrink(): what it is about is there
@@ -330,7 +330,7 @@ std::unique_ptr<World> World::shrink() {
     }
   next->costs = old.costs;
   next->profile = old.profile;  // and whether it is off
-  if (old.options.progress_thread) next->start_serving();
+  next->set_out();
   std::unique_ptr<World> world(new World(std::move(next)));
   world->former_ = std::move(former);
   return world;

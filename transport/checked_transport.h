@@ -72,6 +72,7 @@ class CheckedTransport final : public Transport {
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
     return inner_->unclaimed(peer, tag, mask | own_bit_, theirs);
   }
+  void leave() noexcept override { inner_->leave(); }
   bool arm(std::vector<int>& fds) noexcept override {
     return handed_ == done_.size() && inner_->arm(fds);
   }

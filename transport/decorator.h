@@ -54,6 +54,7 @@ class Decorator : public Transport {
   bool meet(Rank peer, std::string_view theirs) noexcept override {
     return inner_->meet(peer, theirs);
   }
+  void leave() noexcept override { inner_->leave(); }
   bool arm(std::vector<int>& fds) noexcept override { return inner_->arm(fds); }
 
  protected:

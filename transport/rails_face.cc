@@ -55,6 +55,7 @@ class Face final : public Transport {
     }
     return kNoRank;
   }
+  void leave() noexcept override { rail(rail_).leave(); }
   bool arm(std::vector<int>& fds) noexcept override {
     const auto& face = s_.faces[static_cast<std::size_t>(rail_)];
     if (face.handed < face.done.size()) return false;

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "topo/log.h"
@@ -37,6 +39,15 @@ tcp::Key new_key() {
   return key;
 }
 
+// Not where ranks share cores: one more system call for each turn costs more than there is to gain.
+bool takes_datagrams(const Topology& topology, Rank me) {
+  if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
+  long here = 0;
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    here += topology.place(r).machine == topology.place(me).machine;
+  return here <= sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(Job& job, const Topology& topology, const Nic& rail) {
@@ -55,6 +66,8 @@ TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
   std::string mine;
   try {
     listen(rail);
+    // Does without where there is no socket for them.
+    if (takes_datagrams(topology, rank_)) datagrams_ = tcp::open_socket(device_, address_, true);
     mine = kHasContact + contact(key);
   } catch (const Error& error) {
     mine = kHasNone + std::string(error.what());
@@ -93,16 +106,27 @@ void TcpTransport::listen(const Nic& rail) {
 }
 
 std::string TcpTransport::contact(const tcp::Key& key) const {
-  return fmt::format("{} {} {:02x}", address_, port_of(listener_.get()), fmt::join(key, ""));
+  std::string text =
+      fmt::format("{} {} {:02x}", address_, port_of(listener_.get()), fmt::join(key, ""));
+  return datagrams_ ? fmt::format("{} {}", text, port_of(datagrams_.get())) : text;
 }
 
-bool TcpTransport::parse_contact(std::string_view text, Peer& peer) {
-  return tcp::parse_contact(text, peer.address, peer.port, peer.theirs);
+bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
+  tcp::Contact contact;
+  if (!tcp::parse_contact(text, contact)) return false;
+  peer.address = contact.address;
+  peer.port = contact.port;
+  peer.theirs = contact.key;
+  peer.short_ones.to = {};
+  if (datagrams_ && contact.datagrams != 0)
+    parse_address(contact.address, contact.datagrams, peer.short_ones.to);
+  return true;
 }
 
 // Waits until the peers' kernels have what was sent: where this end is closed with something
 // unread, the kernel throws away what it has not sent yet.
 TcpTransport::~TcpTransport() {
+  leave();
   const auto deadline = std::chrono::steady_clock::now() + kLingering;
   const auto under_way = [this](Peer& peer) {
     return live(peer) && (!peer.out.empty() || tcp::unacknowledged(peer.fd) > 0);
@@ -148,7 +172,10 @@ void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here
 // What lies in this host's kernel has not gone anywhere.
 std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
   std::uint64_t bytes = moved_;
-  for (const Peer* peer : live_) bytes -= tcp::unacknowledged(peer->fd);
+  for (const Peer* peer : live_) {
+    bytes -= tcp::unacknowledged(peer->fd);
+    for (const Kept& k : peer->short_ones.kept) bytes -= k.bytes;
+  }
   return bytes;
 }
 
@@ -188,6 +215,7 @@ std::string TcpTransport::reopen(Rank rank) noexcept {
   Peer* peer = find(rank);
   if (!peer || peer->open) return {};
   peer->mine = new_key();
+  peer->short_ones.heard = {};
   peer->open = true;  // it may be the first to know both sides
   return contact(peer->mine);
 }
@@ -197,6 +225,9 @@ bool TcpTransport::meet(Rank rank, std::string_view theirs) noexcept {
   if (!peer || !peer->open || !parse_contact(theirs, *peer)) return false;
   peer->failure = {};
   peer->note = {};
+  peer->short_ones.sent = 0;
+  peer->short_ones.asks = 0;
+  peer->short_ones.quiet = 0;
   return true;
 }
 

@@ -16,7 +16,10 @@ namespace weft {
 // fails on one of them only.
 //
 // The contract of Transport, and on top of it:
-// - A send is over when the kernel has all of its bytes: nothing of it waits for a later call.
+// - A send is over when the kernel has all of its bytes: nothing of it waits for a later call, but
+//   for a datagram that was lost, which leave() and the next calls repeat.
+// - Messages of up to 512 bytes go as UDP datagrams where both ends have heard each other's, and
+//   where ranks have a core each (WEFT_TCP_DATAGRAMS=0 and 1). tcp_datagrams.cc tells how.
 // - Messages of up to 64 KiB go at once, and wait at the receiver where nobody asked for them so
 //   far. Longer ones go when their receive is posted, straight into its memory.
 // - A peer is connected to by the first post of either direction. From then on its death completes

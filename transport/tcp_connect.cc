@@ -177,6 +177,8 @@ void TcpTransport::drop(Peer& peer) {
   peer.into = nullptr;
   peer.to_receive = false;
   peer.to_unexpected = nullptr;
+  peer.to_copy = false;
+  peer.short_ones.forget_kept();
 }
 
 void TcpTransport::set_state(Peer& peer, State state) {
@@ -214,6 +216,9 @@ void TcpTransport::progress() noexcept {
     for (Peer& peer : peers_)
       if (const int error = std::exchange(peer.unwatched, 0))
         fail(peer, Code::kTransport, cannot_watch(error), true);
+  const bool look = ++turns_ % kAskEvery == 0;
+  if ((hears_ || look) && hear_datagrams() && !look) return;
+  if (look) tend_short_ones(Before::kTurns);
   if (direct_) {
     for (std::size_t i = live_.size(); i-- > 0;) {
       if (i >= live_.size()) continue;  // more than one has gone
@@ -221,7 +226,7 @@ void TcpTransport::progress() noexcept {
       read(peer);
       if (peer.fd && !peer.out.empty()) flush(peer);
     }
-    if (unsettled_ == 0 && strangers_.empty() && ++turns_ % kAskEvery != 0) return;
+    if (unsettled_ == 0 && strangers_.empty() && !look) return;
   }
   epoll_event events[32];
   const int n = epoll_wait(events_.get(), events, 32, 0);
@@ -253,7 +258,9 @@ std::size_t TcpTransport::poll(std::span<Completion> out) noexcept {
 
 bool TcpTransport::arm(std::vector<int>& fds) noexcept {
   if (!done_.empty()) return false;
+  tend_short_ones(Before::kSleep);
   fds.push_back(events_.get());
+  if (datagrams_) fds.push_back(datagrams_.get());
   if (direct_)
     for (const Peer* peer : live_) fds.push_back(peer->fd.get());
   return true;

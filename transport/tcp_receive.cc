@@ -73,8 +73,12 @@ void TcpTransport::read(Peer& peer) {
                              : recv(peer.fd.get(), inbox_.data(), inbox_.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
+      const int error = errno;
+      while (hear_datagrams()) {
+      }  // what it said before
+      if (peer.state != State::kUp) return;
       fail(peer, Code::kPeerFailed,
-           n == 0 ? "connection closed" : fmt::format("connection lost: {}", std::strerror(errno)));
+           n == 0 ? "connection closed" : fmt::format("connection lost: {}", std::strerror(error)));
       return;
     }
     const std::size_t got = static_cast<std::size_t>(n), first = std::min(got, direct);
@@ -126,9 +130,17 @@ void TcpTransport::begin(Peer& peer) {
   if (f.kind == Kind::kAnnounce) return announced(peer, f, head);
   if (f.kind == Kind::kWithdraw) return withdrawn(peer, f.tag);
   if (f.kind == Kind::kUnready) return unready(peer, f.tag);
+  if (f.kind == Kind::kLostOne) return lost_one(peer);
 
   peer.left = f.length;
   peer.into = nullptr;
+  if (f.kind == Kind::kCopy) {
+    peer.to_copy = true;
+    peer.copy_number = static_cast<std::uint32_t>(f.tag);
+    peer.copy.resize(f.length);
+    peer.into = peer.copy.data();
+    return;
+  }
   if (Waiting* w = find(peer.receives, f.tag)) {
     if (w->here > 0 && (f.bytes != w->bytes || f.length > w->bytes - w->here)) {
       fail(peer, Code::kTransport, "the peer sent a piece that is not of its message");
@@ -178,6 +190,8 @@ void TcpTransport::end(Peer& peer) {
   } else if (Unexpected* u = std::exchange(peer.to_unexpected, nullptr)) {
     u->here = true;
     if (u->wanted) hand_over(peer, *u, u->want);
+  } else if (std::exchange(peer.to_copy, false)) {
+    copied(peer);
   }
 }
 

@@ -18,14 +18,6 @@ constexpr int kReadsAtTheEnd = 10000;
 constexpr std::size_t kMostAtOnce = std::size_t{4}
                                     << 20;  // bytes of one flush: a call is to be short
 
-// The frame, and the head behind it. Returns how many bytes.
-std::size_t write_front(std::byte* to, const tcp::Frame& frame, const Head* head) {
-  std::memcpy(to, &frame, sizeof frame);
-  if (!head) return sizeof frame;
-  std::memcpy(to + sizeof frame, head, sizeof *head);
-  return sizeof frame + sizeof *head;
-}
-
 bool same_sign(const Head* a, const Head* b) { return !a || !b || a->sign == b->sign; }
 
 }  // namespace
@@ -61,16 +53,11 @@ void TcpTransport::post_send(const Transfer& t, Peer& peer) {
     add_long(peer, w);
     return;
   }
+  if (t.bytes <= tcp::kMostShort && send_short(t, peer)) return;
   Out& o = peer.out.add();
   o.tell = true;
   o.id = t.id;
-  o.front_bytes = write_front(o.front,
-                              {.kind = tcp::FrameKind::kEager,
-                               .headed = t.head != nullptr,
-                               .length = static_cast<std::uint32_t>(t.bytes),
-                               .tag = t.tag,
-                               .bytes = t.bytes},
-                              t.head);
+  o.front_bytes = tcp::write_front(o.front, tcp::eager_frame(t), t.head);
   if (t.bytes > Out::kCopied) {
     o.piece = w.data;
     o.piece_bytes = t.bytes;
@@ -144,7 +131,7 @@ void TcpTransport::refused(Peer& peer, const tcp::Frame& f, const Head* head) {
 void TcpTransport::add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag, std::size_t bytes,
                              const Head* head) {
   Out& o = peer.out.add();
-  o.front_bytes = write_front(
+  o.front_bytes = tcp::write_front(
       o.front, {.kind = kind, .headed = head != nullptr, .length = 0, .tag = tag, .bytes = bytes},
       head);
 }
@@ -161,13 +148,13 @@ void TcpTransport::add_pieces(Peer& peer, const Waiting& w) {
 
 void TcpTransport::cut_piece(Out& o, const Head* head) {
   const std::size_t length = std::min(tcp::kMostPiece, o.bytes - o.next);
-  o.front_bytes = write_front(o.front,
-                              {.kind = tcp::FrameKind::kPiece,
-                               .headed = head != nullptr,
-                               .length = static_cast<std::uint32_t>(length),
-                               .tag = o.tag,
-                               .bytes = o.bytes},
-                              head);
+  o.front_bytes = tcp::write_front(o.front,
+                                   {.kind = tcp::FrameKind::kPiece,
+                                    .headed = head != nullptr,
+                                    .length = static_cast<std::uint32_t>(length),
+                                    .tag = o.tag,
+                                    .bytes = o.bytes},
+                                   head);
   o.piece = o.data + o.next;
   o.piece_bytes = length;
   o.next += length;

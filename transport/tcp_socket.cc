@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -22,14 +23,15 @@ bool number(std::string_view text, Number& out, int base) {
 
 }  // namespace
 
-Fd open_socket(const std::string& device, const std::string& address) {
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams) {
   Address here;
   if (!parse_address(address, 0, here)) {
     errno = EADDRNOTAVAIL;
     return {};
   }
+  const int type = datagrams ? SOCK_DGRAM : SOCK_STREAM;
   Fd fd = Fd::from(
-      [&] { return socket(here.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+      [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   if (!fd) return {};
   // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
   // then decide.)
@@ -65,15 +67,20 @@ std::size_t unacknowledged(const Fd& fd) {
   return fd && ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
-bool parse_contact(std::string_view text, std::string& address, std::uint16_t& port, Key& key) {
-  const auto first = text.find(' ');
-  const auto second = text.find(' ', first == text.npos ? first : first + 1);
-  if (first == 0 || second == text.npos || text.size() - second - 1 != 2 * key.size()) return false;
-  if (!number(text.substr(first + 1, second - first - 1), port, 10) || port == 0) return false;
-  for (std::size_t i = 0; i < key.size(); ++i)
-    if (!number(text.substr(second + 1 + 2 * i, 2), key[i], 16)) return false;
-  address = text.substr(0, first);
-  return true;
+bool parse_contact(std::string_view text, Contact& out) {
+  const auto word = [&text] {
+    const std::size_t n = std::min(text.find(' '), text.size());
+    const std::string_view first = text.substr(0, n);
+    text.remove_prefix(std::min(n + 1, text.size()));
+    return first;
+  };
+  out = {.address = std::string(word())};
+  const std::string_view port = word(), key = word();
+  if (out.address.empty() || key.size() != 2 * out.key.size()) return false;
+  if (!number(port, out.port, 10) || out.port == 0) return false;
+  for (std::size_t i = 0; i < out.key.size(); ++i)
+    if (!number(key.substr(2 * i, 2), out.key[i], 16)) return false;
+  return text.empty() || number(text, out.datagrams, 10);
 }
 
 }  // namespace weft::tcp

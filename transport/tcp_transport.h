@@ -1,5 +1,6 @@
 // The class behind make_tcp_transport. Set-up is in tcp.cc, connections in tcp_connect.cc, the
-// datapath in tcp_send.cc and tcp_receive.cc, what gives up in tcp_giveup.cc.
+// datapath in tcp_send.cc, tcp_receive.cc and, for the shortest messages, tcp_datagrams.cc, what
+// gives up in tcp_giveup.cc.
 #pragma once
 
 #include <list>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "topo/topology.h"
+#include "transport/address.h"
 #include "transport/completions.h"
 #include "transport/control_socket.h"
 #include "transport/rendezvous.h"
@@ -32,6 +34,7 @@ class TcpTransport final : public Transport {
   std::optional<std::uint64_t> moved_bytes() const noexcept override;
   Status cause(Rank peer) const override;
   bool arm(std::vector<int>& fds) noexcept override;
+  void leave() noexcept override;
   void sever(Rank peer) noexcept override;
   std::string reopen(Rank peer) noexcept override;
   bool meet(Rank rank, std::string_view theirs) noexcept override;
@@ -52,7 +55,7 @@ class TcpTransport final : public Transport {
     std::size_t piece_bytes = 0, front_bytes = 0;
     std::size_t sent = 0;  // of front and piece together
     std::byte front[tcp::kMostFront + kCopied];
-    std::vector<std::byte> own;  // the rest of a piece whose message was given up
+    std::vector<std::byte> own;  // the rest of a piece whose message was given up; a copy's message
   };
   // First in, first out; the room is kept.
   class Queue {
@@ -121,6 +124,34 @@ class TcpTransport final : public Transport {
     Waiting want{};
     std::size_t cost() const { return sizeof *this + data.capacity(); }
   };
+  // A datagram that was sent, until the peer tells that it has come.
+  struct Kept {
+    std::uint32_t number = 0;
+    bool old = false;
+    std::size_t bytes = 0;  // of the message; 0: there is none
+    std::byte data[sizeof(tcp::Datagram) + tcp::kMostCopy];
+  };
+  // Messages of a peer, and to it, that go as datagrams.
+  struct ShortOnes {
+    static constexpr std::size_t kMostKept = 8;
+    Address to{};             // of no length: it takes none
+    bool pass = false;        // it has answered one
+    bool asked = false;       // and did not answer so far
+    int asks = 0;             // in vain
+    std::uint32_t quiet = 0;  // short messages until it is asked
+    int losses = 0;
+    std::uint32_t sent = 0;  // number of the last
+    int open = 0;            // of kept
+    std::vector<Kept> kept;  // by number
+    tcp::Heard heard;
+    int owed = 0;       // that came and that the peer was not told of
+    bool told = false;  // it was told of some, since the last look
+    void forget_kept() {
+      pass = asked = false;
+      owed = open = 0;
+      for (Kept& k : kept) k.bytes = 0;
+    }
+  };
   enum class State : std::uint8_t {
     kNone,
     kConnecting,  // the kernel is at it
@@ -150,6 +181,10 @@ class TcpTransport final : public Transport {
     std::uint64_t receiving = 0;  // tag of the posted receive that they belong to
     bool to_receive = false;      // they do
     Unexpected* to_unexpected = nullptr;
+    ShortOnes short_ones;
+    bool to_copy = false;  // they are the message of a datagram
+    std::uint32_t copy_number = 0;
+    std::vector<std::byte> copy;
   };
   struct Stranger {  // who has connected and not said who it is
     Fd fd;
@@ -160,7 +195,7 @@ class TcpTransport final : public Transport {
   // tcp.cc
   void listen(const Nic& rail);
   std::string contact(const tcp::Key& key) const;
-  static bool parse_contact(std::string_view text, Peer& peer);
+  bool parse_contact(std::string_view text, Peer& peer) const;
   Peer* find(Rank rank) {
     return rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()
                ? nullptr
@@ -229,12 +264,27 @@ class TcpTransport final : public Transport {
     erase_unexpected(peer, [one](const Unexpected& u) { return &u == one; });
   }
 
+  // tcp_datagrams.cc
+  enum class Before : std::uint8_t { kTurns, kSleep, kLeave };
+  bool send_short(const Transfer& t, Peer& peer);
+  bool hear_datagrams();
+  void hear_datagram(std::span<const std::byte> bytes);
+  void arrived(Peer& peer, std::span<const std::byte> message);
+  void copied(Peer& peer);
+  void lost_one(Peer& peer);
+  void repeat(Peer& peer, bool all);
+  void tend_short_ones(Before what);
+  void fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const;
+  bool send_datagram(const Peer& peer, const void* data, std::size_t bytes);
+  void tell(Peer& peer, tcp::Datagram::Asks asks);
+  static void drop_kept(ShortOnes& s, Kept& k);
+
   // tcp_giveup.cc
   void withdraw(Peer& peer, std::size_t i);
 
   Rank rank_;
   std::string device_, address_;
-  Fd listener_, events_;
+  Fd listener_, events_, datagrams_;
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // those that have a connection that is up
   std::list<Stranger> strangers_;
@@ -242,7 +292,8 @@ class TcpTransport final : public Transport {
   std::size_t unexpected_ = 0;                             // of all peers
   const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
   bool direct_ = true;                                     // every turn reads all of `live_`
-  unsigned turns_ = 0;
+  bool hears_ = false;                                     // peers send datagrams
+  unsigned turns_ = 0, looks_ = 0;
   int deaf_ = 0;             // a peer is unwatched
   std::uint64_t moved_ = 0;  // bytes that sockets took and gave
   std::vector<std::byte> inbox_;

@@ -7,6 +7,10 @@
 //     a long message:    sender  -- kAnnounce ------> receiver   where its receive is not known yet
 //                        sender  <- kReady ---------- receiver   as soon as the receive is posted
 //                        sender  -- kPiece, bytes --> receiver   as many as it takes
+//
+// The shortest messages go as datagrams beside the connection, between ranks that have heard each
+// other's: numbered, and each tells which ones have come. What the peer does not tell of comes once
+// more in the stream, as kCopy.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +52,9 @@ enum class FrameKind : std::uint8_t {
   kRefuse,    // of what was announced: the receive means another message
   kWithdraw,  // of what was announced or begun: its sender gave it up
   kUnready,   // of what was ready: the receive was given up
-  kLast = kUnready,
+  kCopy,      // the bytes are the message of a datagram, whose number is the tag
+  kLostOne,   // the datagram of a copy had not come
+  kLast = kLostOne,
 };
 
 struct Frame {
@@ -63,6 +69,44 @@ struct Frame {
 static_assert(sizeof(Frame) == 24);
 
 inline constexpr std::size_t kMostFront = sizeof(Frame) + sizeof(Head);
+inline constexpr std::size_t kMostShort = 512;  // bytes of a message that goes as a datagram
+inline constexpr std::size_t kMostCopy = kMostFront + kMostShort;
+
+// In front of a datagram's message: a frame kEager, its head where it has one, its bytes.
+struct Datagram {
+  enum class Asks : std::uint32_t { kNothing, kWhetherHeard, kAnswers };
+  Key key{};                 // the receiver's, for the sender
+  std::uint32_t from = 0;    // rank
+  std::uint32_t number = 0;  // from 1 on, rising by 1; 0: there is no message
+  std::uint32_t all = 0;     // see Heard, of what came from the receiver
+  std::uint32_t more = 0;
+  Asks asks = Asks::kNothing;
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(Datagram) == 40);
+
+// Which numbers have come.
+class Heard {
+ public:
+  // False: it has come before, or is too far ahead to be told of.
+  bool first(std::uint32_t number) {
+    const std::uint32_t ahead = number - all_ - 1;  // numbers may wrap round
+    if (ahead >= kWindow || more_ >> ahead & 1) return false;
+    more_ |= 1u << ahead;
+    for (; more_ & 1; more_ >>= 1) ++all_;
+    return true;
+  }
+  std::uint32_t all() const { return all_; }    // every number up to this
+  std::uint32_t more() const { return more_; }  // bit i: all() + 1 + i
+  static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
+    const std::uint32_t ahead = number - all - 1;
+    return ahead < kWindow ? more >> ahead & 1 : static_cast<std::int32_t>(ahead) < 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kWindow = 32;
+  std::uint32_t all_ = 0, more_ = 0;
+};
 
 // Why this cannot be the frame of a rank; nullptr where it can.
 inline const char* malformed(const Frame& f) {
@@ -75,9 +119,29 @@ inline const char* malformed(const Frame& f) {
     case FrameKind::kPiece:
       return f.length == 0 || f.length > kMostPiece || f.length > f.bytes ? "an impossible length"
                                                                           : nullptr;
+    case FrameKind::kCopy:
+      return f.length != f.bytes || f.length < sizeof(Frame) || f.length > kMostCopy
+                 ? "an impossible length"
+                 : nullptr;
     default:
       return f.length != 0 ? "bytes where there are none" : nullptr;
   }
+}
+
+// The frame, and the head behind it. Returns how many bytes, kMostFront at most.
+inline std::size_t write_front(std::byte* to, const Frame& frame, const Head* head) {
+  std::memcpy(to, &frame, sizeof frame);
+  if (!head) return sizeof frame;
+  std::memcpy(to + sizeof frame, head, sizeof *head);
+  return sizeof frame + sizeof *head;
+}
+
+inline Frame eager_frame(const Transfer& t) {
+  return {.kind = FrameKind::kEager,
+          .headed = t.head != nullptr,
+          .length = static_cast<std::uint32_t>(t.bytes),
+          .tag = t.tag,
+          .bytes = t.bytes};
 }
 
 // Collects what a frame has in front of its bytes, from pieces of a stream of any size.

@@ -214,6 +214,10 @@ class Transport {
     return false;
   }
 
+  // Nobody may poll for long. What only later polls would finish of sends that are over goes to the
+  // kernel now.
+  virtual void leave() noexcept {}
+
   // Ready for a blocking wait: returns file descriptors that become readable when poll() has
   // something to do, or says by `false` that something is pending right now and poll() must run.
   virtual bool arm(std::vector<int>& fds) noexcept {

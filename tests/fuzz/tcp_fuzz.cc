@@ -22,9 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // The connection of the input before has ended; a new one takes its place.
   raw.transport->sever(1);
   const std::string contact = raw.transport->reopen(1);
-  std::string address;
-  std::uint16_t port = 0;
-  require(weft::tcp::parse_contact(contact, address, port, raw.key));
+  weft::tcp::Contact at;
+  require(weft::tcp::parse_contact(contact, at));
+  raw.key = at.key;
   require(raw.transport->meet(1, contact));
   const int fd = raw.connect_as_peer();
   require(fd >= 0);

@@ -3,11 +3,13 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "support/forged_job.h"
@@ -20,23 +22,25 @@ namespace weft::testing {
 // Rank 0's transport over "lo", and sockets that connect to it.
 class RawPeer {
  public:
-  RawPeer() {
+  // says: what rank 1 says for what rank 0 does; the same where there is none.
+  explicit RawPeer(Forge says = nullptr) {
     Nic lo;
     lo.name = lo.netdev = "lo";
     lo.address = "127.0.0.1";
     lo.up = true;
-    ForgedJob job(2, nullptr);  // rank 1 says what rank 0 does
+    ForgedJob job(2, std::move(says));
     transport = make_tcp_transport(job, separate_hosts(2, lo), lo);
-    std::string address;
-    tcp::parse_contact(std::string_view(job.said).substr(1), address, port_, key);
+    tcp::parse_contact(std::string_view(job.said).substr(1), contact);
+    key = contact.key;
   }
 
   // Connected to the listener, with nothing said so far.
   int connect() const {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), at_once = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(port_);
+    to.sin_port = htons(contact.port);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0 ? fd : -1;
   }
@@ -59,11 +63,9 @@ class RawPeer {
   }
 
   std::unique_ptr<Transport> transport;
+  tcp::Contact contact;  // of rank 0
   tcp::Key key{};
   std::vector<Completion> completions;
-
- private:
-  std::uint16_t port_ = 0;
 };
 
 }  // namespace weft::testing

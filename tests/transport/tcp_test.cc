@@ -26,7 +26,7 @@ TEST(TcpWire, FramesThatNoRankSendsAreToldApart) {
   };
   EXPECT_TRUE(with([](auto& f) { f.magic = 1; }));
   EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{0}; }));
-  EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{8}; }));
+  EXPECT_TRUE(with([](auto& f) { f.kind = tcp::FrameKind{10}; }));
   EXPECT_TRUE(with([](auto& f) { f.headed = 2; }));
   EXPECT_TRUE(with([](auto& f) { f.bytes = 9; }));
   EXPECT_TRUE(with([](auto& f) { f.bytes = f.length = tcp::kMostEager + 1; }));
@@ -71,15 +71,17 @@ TEST(TcpWire, AFrontComesInPiecesOfAnySize) {
 }
 
 TEST(TcpContact, OnlyAWholeOneIsTaken) {
-  std::string address;
-  std::uint16_t port = 0;
-  tcp::Key key;
   const std::string good = "10.0.0.1 4711 00112233445566778899aabbccddeeff";
-  ASSERT_TRUE(tcp::parse_contact(good, address, port, key));
-  EXPECT_EQ(address, "10.0.0.1");
-  EXPECT_EQ(port, 4711);
-  EXPECT_EQ(key[1], 0x11);
-  EXPECT_EQ(key[15], 0xff);
+  tcp::Contact contact;
+  ASSERT_TRUE(tcp::parse_contact(good, contact));
+  EXPECT_EQ(contact.address, "10.0.0.1");
+  EXPECT_EQ(contact.port, 4711);
+  EXPECT_EQ(contact.datagrams, 0);
+  EXPECT_EQ(contact.key[1], 0x11);
+  EXPECT_EQ(contact.key[15], 0xff);
+  ASSERT_TRUE(tcp::parse_contact(good + " 4712", contact));
+  EXPECT_EQ(contact.port, 4711);
+  EXPECT_EQ(contact.datagrams, 4712);
   const std::vector<std::string> all_bad = {"",
                                             " ",
                                             "10.0.0.1",
@@ -90,9 +92,11 @@ TEST(TcpContact, OnlyAWholeOneIsTaken) {
                                             "10.0.0.1 0 00112233445566778899aabbccddeeff",
                                             "10.0.0.1 65536 00112233445566778899aabbccddeeff",
                                             "10.0.0.1 4711 0011223344556677 899aabbccddeeff",
+                                            good + " 65536",
+                                            good + " 4712 1",
                                             "10.0.0.1 47x1 00112233445566778899aabbccddeeff"};
   for (const std::string& bad : all_bad)
-    EXPECT_FALSE(tcp::parse_contact(bad, address, port, key)) << "'" << bad << "'";
+    EXPECT_FALSE(tcp::parse_contact(bad, contact)) << "'" << bad << "'";
 }
 
 // Scanners, garbage, half a hello, another job's key: none of them is taken for rank 1, and rank 1
@@ -374,10 +378,8 @@ TEST(TcpConnect, AWayThatThisHostHasNotIsNotThePeersFault) {
 TEST(TcpConnect, AConnectionThatIsRefusedNamesThePeerAndTheFirewall) {
   std::byte to[8];
   const Fd nobody = tcp::open_socket("lo", "127.0.0.1");  // has a port, and does not listen
-  ForgedJob job(2, [&](Rank, const std::string& right) {
-    return fmt::format("c127.0.0.1 {} {}", port_of(nobody.get()),
-                       right.substr(right.rfind(' ') + 1));
-  });
+  const std::string contact = fmt::format("c127.0.0.1 {} {:032x}", port_of(nobody.get()), 0);
+  ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
   const auto transport = make_rail_transport("tcp", job, separate_hosts(2, loopback()), loopback());
   const Transfer t{.kind = Transfer::Kind::kRecv, .peer = 1, .data = to, .bytes = sizeof to};
   transport->post({&t, 1});
