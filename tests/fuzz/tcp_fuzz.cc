@@ -1,5 +1,6 @@
 // What a peer of the tcp transport may send: any bytes, in pieces of any size, between this rank's
 // own posts and cancels. Nothing is written outside of what was posted, and nothing ends twice.
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -11,12 +12,35 @@ void require(bool truth) {
   if (!truth) std::abort();
 }
 
+// The first bytes say what is in front of its message.
+void say_datagram(const weft::testing::RawPeer& raw, const std::uint8_t* data, std::size_t n) {
+  static const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const auto at = [&](std::size_t i) { return i < n ? data[i] : std::uint8_t{0}; };
+  const weft::tcp::Datagram header{.key = raw.key,
+                                   .from = 1,
+                                   .number = at(0),
+                                   .all = at(1),
+                                   .more = at(2),
+                                   .asks = static_cast<weft::tcp::Datagram::Asks>(at(3))};
+  std::vector<std::uint8_t> all(sizeof header);
+  std::memcpy(all.data(), &header, sizeof header);
+  if (n > 4) all.insert(all.end(), data + 4, data + n);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(raw.contact.datagrams);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  require(sendto(fd, all.data(), all.size(), 0, reinterpret_cast<const sockaddr*>(&to),
+                 sizeof to) == static_cast<ssize_t>(all.size()));
+}
+
 }  // namespace
 
 // The input is a sequence of steps: one byte says what, and how many of the bytes behind it belong
 // to it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using weft::Transfer;
+  static const int datagrams = setenv("WEFT_TCP_DATAGRAMS", "1", 1);
+  require(datagrams == 0);
   static weft::testing::RawPeer raw;
   static std::uint32_t round = 0;
   // The connection of the input before has ended; a new one takes its place.
@@ -44,7 +68,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t n = std::min<std::size_t>(what & 31, size);
     Transfer t{.peer = 1, .tag = what & 3u, .id = next};
     t.bytes = what & 4 ? kLong : what & 7u;
-    if (what >> 5 < 5) {  // bytes of the peer, most of the time
+    if (what >> 5 == 4) {  // a datagram of the peer, or of somebody who knows its key
+      say_datagram(raw, data, n);
+      data += n;
+      size -= n;
+    } else if (what >> 5 < 5) {  // bytes of the peer, most of the time
       weft::testing::RawPeer::say(fd, data, n);
       data += n;
       size -= n;
