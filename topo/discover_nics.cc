@@ -178,7 +178,8 @@ std::vector<Nic> discover_nics(const std::string& root, bool live) {
   for (Nic& nic : nics) {
     const auto it = interfaces.find(nic.netdev);
     if (it == interfaces.end()) continue;
-    nic.address = it->second.ipv4.empty() ? it->second.ipv6 : it->second.ipv4;
+    nic.address = it->second.ipv4;
+    (nic.address.empty() ? nic.address : nic.ipv6) = it->second.ipv6;
   }
   std::sort(nics.begin(), nics.end(), before);
   return nics;

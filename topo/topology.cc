@@ -91,6 +91,19 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
     for (Place& place : places) reorder(place.rails, *common, name);
 }
 
+// Where some hosts have both families on a rail and others IPv6 only, IPv6 is how they meet.
+void share_family(std::vector<Place>& places, std::size_t rail) {
+  const auto only_ipv6 = [](const Nic& nic) { return nic.address.find(':') != std::string::npos; };
+  bool wanted = false;
+  for (const Place& place : places) {
+    const Nic& nic = place.rails[rail];
+    if (!only_ipv6(nic) && nic.ipv6.empty()) return;
+    wanted = wanted || only_ipv6(nic);
+  }
+  for (Place& place : places)
+    if (Nic& nic = place.rails[rail]; wanted && !only_ipv6(nic)) nic.address = nic.ipv6;
+}
+
 // The rail of each of a host's ranks: an even share of ranks on each rail, on the rank's NUMA node
 // where that leaves the shares even, else in the order of the ranks.
 std::vector<int> choose(const std::vector<Place>& places, const std::vector<Rank>& ranks,
@@ -150,6 +163,7 @@ Topology::Topology(std::vector<Place> places)
   std::size_t fewest = places_[0].rails.size();
   for (const Place& place : places_) fewest = std::min(fewest, place.rails.size());
   nrails_ = std::max(1, static_cast<int>(fewest));
+  for (std::size_t rail = 0; rail < fewest; ++rail) share_family(places_, rail);
 
   // Ranks of equal local index meet on one rail, so hosts of equal size must choose the same. Where
   // their processes are bound differently, NUMA has no say in it.

@@ -20,6 +20,7 @@ struct Nic {
   int numa_node = -1;    // -1 where unknown
   double rate_gbps = 0;  // link rate in Gb/s, 0 where unknown
   std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
+  std::string ipv6;      // the IPv6 one beside an IPv4 `address`, for jobs with hosts without
   bool up = false;
   bool tunnel = false;  // it sends by another interface; known of this host's own only
 };
@@ -42,8 +43,9 @@ class Topology {
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
   // `local index * R / L` unless the NUMA distance says otherwise (closest NIC first); hosts of
   // equal size always agree, so ranks of equal local index share a rail. place(r).rails comes back
-  // in the order of host 0's PCI slots: use it, not the place that r sent. Throws Error when there
-  // are no ranks, or ranks of one host list different rails.
+  // in the order of host 0's PCI slots, with addresses of a family that all hosts share: use it,
+  // not the place that r sent. Throws Error when there are no ranks, or ranks of one host list
+  // different rails.
   explicit Topology(std::vector<Place> places);
 
   int nranks() const { return static_cast<int>(places_.size()); }

@@ -113,6 +113,8 @@ UcpConfig ucx_config(const Nic& rail) {
   for (const Setting& s : kAlways) set(raw, rail, s.name, s.value);
   if (!rail.rdma) {
     for (const Setting& s : kTcp) set(raw, rail, s.name, s.value);
+    // The family that the hosts share; UCX would take the first one of this host.
+    if (rail.address.find(':') != std::string::npos) set(raw, rail, "TCP_AF_PRIO", "inet6");
   }
   return config;
 }

@@ -23,7 +23,8 @@ Place example() {
   nic.pci = "0000:3b:00.0";
   nic.numa_node = 0;
   nic.rate_gbps = 0.4;
-  nic.address = "fd00::1";
+  nic.address = "10.0.0.1";
+  nic.ipv6 = "fd00::1";
   nic.up = true;
   place.rails = {nic, Nic()};
   place.rails[1].name = "lo";
@@ -54,6 +55,7 @@ TEST(PlaceEncoding, RoundTrip) {
     EXPECT_EQ(after.rails[i].numa_node, before.rails[i].numa_node);
     EXPECT_EQ(after.rails[i].rate_gbps, before.rails[i].rate_gbps);
     EXPECT_EQ(after.rails[i].address, before.rails[i].address);
+    EXPECT_EQ(after.rails[i].ipv6, before.rails[i].ipv6);
     EXPECT_EQ(after.rails[i].up, before.rails[i].up);
   }
 }

@@ -1,11 +1,13 @@
-// Discovery in a network namespace, below a /sys of another one.
+// Discovery in network namespaces: below a /sys of another one, and with addresses of two families.
 // labels: lab
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "support/shell.h"
+#include "transport/ucx.h"
 
 namespace weft {
 namespace {
@@ -39,6 +41,35 @@ TEST(TopoNetns, RailsAreThoseOfTheNamespace) {
   EXPECT_EQ(topo["rails"][0]["rate_gbps"], 0.2);
   EXPECT_EQ(topo["rails"][1]["address"], "192.0.2.7");
   EXPECT_EQ(topo["rails"][1]["up"], true);
+}
+
+// A host with both families and one with IPv6 only: they meet by IPv6, whatever carries it.
+TEST(TopoNetns, AHostWithoutIpv4MeetsThoseThatHaveBoth) {
+  const std::string hosts = R"sh(
+    mount -t sysfs sys /sys || exit 9  # where UCX looks for interfaces
+    unshare --net --mount sh -c "mount -t sysfs sys /sys && exec sleep 100" & other=$!
+    trap "kill $other" EXIT
+    until test "$(cat /proc/$other/comm)" = sleep; do kill -0 $other || exit 9; done
+    there="nsenter --net --mount --target $other"
+    ip link add rail0 type veth peer name rail0 netns $other || exit 9
+    ip addr add 192.0.2.1/24 dev rail0 && ip addr add fd00::1/64 dev rail0 nodad || exit 9
+    $there ip addr add fd00::2/64 dev rail0 nodad || exit 9
+    ip link set rail0 up && $there ip link set rail0 up || exit 9
+    until $there grep -q up /sys/class/net/rail0/operstate &&
+        grep -q up /sys/class/net/rail0/operstate; do sleep 0.05; done
+    export WEFT_ROOT=[fd00::1]:7100 WEFT_SIZE=2 WEFT_SECRET=s WEFT_RAILS=rail0
+  )sh";
+  for (const std::string transport : {"tcp", "ucx"}) {
+    if (transport == "ucx" && !ucx_available()) continue;
+    const std::string job =
+        "job=\"" WEFT_BINARY " perf all_reduce -b 1K -e 1K -i 1 --transport " + transport + "\"\n" +
+        "WEFT_RANK=1 WEFT_HOST_ID=b $there $job & WEFT_RANK=0 WEFT_HOST_ID=a $job && wait $!";
+    const Output output = run("unshare --mount " + in_namespace(hosts + job));
+    if (output.exit_code == 9)
+      GTEST_SKIP() << "missing capability: namespaces with IPv6 and veth: " << output.text;
+    EXPECT_EQ(output.exit_code, 0) << transport << ": " << output.text;
+    EXPECT_THAT(output.text, ::testing::HasSubstr("all results exact"));
+  }
 }
 
 }  // namespace

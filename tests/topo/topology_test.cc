@@ -184,6 +184,31 @@ TEST(Topology, WithoutSlotsAMissingRailDoesNotShiftThoseBehindIt) {
   EXPECT_THAT(rail_names(topology, 1), ElementsAre("eth1", "eth0"));
 }
 
+// On each rail by itself, and only where every host can.
+TEST(Topology, HostsUseTheAddressFamilyThatAllOfThemHave) {
+  const auto with = [](const std::string& address, const std::string& ipv6 = "") {
+    Nic one = nic("rail0");
+    one.address = address;
+    one.ipv6 = ipv6;
+    return one;
+  };
+  const auto addresses = [](std::vector<Place> places) {
+    const Topology topology(std::move(places));
+    std::vector<std::string> result;
+    for (Rank r = 0; r < topology.nranks(); ++r)
+      for (const Nic& rail : topology.place(r).rails) result.push_back(rail.address);
+    return result;
+  };
+  EXPECT_THAT(addresses({place("a", {with("10.0.0.1", "fd00::1")}), place("b", {with("fd00::2")})}),
+              ElementsAre("fd00::1", "fd00::2"));
+  EXPECT_THAT(addresses({place("a", {with("10.0.0.1", "fd00::1")}),
+                         place("b", {with("10.0.0.2", "fd00::2")})}),
+              ElementsAre("10.0.0.1", "10.0.0.2"));
+  EXPECT_THAT(addresses({place("a", {with("10.0.0.1", "fd00::1")}), place("b", {with("10.0.0.2")}),
+                         place("c", {with("fd00::3")})}),
+              ElementsAre("10.0.0.1", "10.0.0.2", "fd00::3"));
+}
+
 TEST(Topology, RanksOfAHostAgreeOnTheirRails) {
   const Topology reordered(
       {place("a", {nic("r0"), nic("r1")}), place("a", {nic("r1"), nic("r0")})});
