@@ -98,7 +98,8 @@ Channel::Got Channel::receive(wire::Frame& frame) {
     do {
       got = ::recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Got::kNothing;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM))
+      return Got::kNothing;
     if (got <= 0) {
       // A killed process resets the connection when it had not read everything.
       const bool closed = got == 0 || errno == ECONNRESET;

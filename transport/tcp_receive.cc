@@ -71,7 +71,8 @@ void TcpTransport::read(Peer& peer) {
     iovec io[2] = {{peer.into, direct}, {inbox_.data(), inbox_.size()}};
     const ssize_t n = direct ? readv(peer.fd.get(), io, 2)
                              : recv(peer.fd.get(), inbox_.data(), inbox_.size(), MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // Without memory in the kernel: later, too.
+    if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ENOMEM)) return;
     if (n <= 0) {
       const int error = errno;
       while (hear_datagrams()) {
