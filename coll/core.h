@@ -283,7 +283,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};
   Status failure;        // once broken
-  double crowding = 1;   // ranks of this machine per core that they may use together
+  double crowding = 1;   // ranks of this kernel per core that they may use together
   bool crowded = false;  // more ranks than cores
   std::atomic<int> asking{0};  // threads in calls of the World, whose end waits for them
   std::atomic<bool> ending{false};

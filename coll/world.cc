@@ -139,7 +139,7 @@ void Core::set_up(const Place& place) {
   int here = 0;
   for (Rank r = 0; r < n; ++r) {
     const std::string& text = masks[static_cast<std::size_t>(r)];
-    if (machine(r) != machine(me) || text.size() != sizeof mine) continue;
+    if (!topology->same_kernel(r, me) || text.size() != sizeof mine) continue;
     ++here;
     cpu_set_t theirs;
     std::memcpy(&theirs, text.data(), sizeof theirs);

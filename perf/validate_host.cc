@@ -252,7 +252,9 @@ HostReport validate_hosts(World& world) {
     if (all[r].empty()) continue;
     auto host = nlohmann::ordered_json::parse(all[r]);
     const auto& place = topology.place(r);
-    const int ranks = static_cast<int>(machines[place.machine].size());
+    int ranks = 0;  // also those in other containers of this kernel
+    for (Rank other = 0; other < topology.nranks(); ++other)
+      ranks += topology.same_kernel(r, other);
     const auto items = judge_host(host, place.rails, ranks);
     report.crowded = report.crowded || crowded(host, ranks);
     report.items.insert(report.items.end(), items.begin(), items.end());

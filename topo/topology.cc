@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 namespace weft {
@@ -180,6 +181,14 @@ Topology::Topology(std::vector<Place> places)
   for (Rank rank = 0; rank < nranks(); ++rank) {
     rail_[rank] = chosen[hosts_[host_[rank]].size()][local_[rank]];
   }
+}
+
+bool Topology::same_kernel(Rank a, Rank b) const {
+  const auto kernel = [this](Rank r) {
+    const std::string_view machine = places_[r].machine;
+    return machine.substr(0, machine.find(':'));
+  };
+  return kernel(a) == kernel(b);
 }
 
 bool Topology::uniform() const {

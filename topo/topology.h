@@ -29,7 +29,8 @@ struct Nic {
 struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
   std::string machine;     // identity of the running kernel and its process ids: ranks with equal
-                           // `machine` can map each other's memory, whatever `host` says
+                           // `machine` can map each other's memory, whatever `host` says. What
+                           // stands before the first ':' is the kernel
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   int numa_node = -1;      // of the cores this process may run on
 };
@@ -58,6 +59,8 @@ class Topology {
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
+  // True when one kernel runs both, and so shares out its cores, also to containers.
+  bool same_kernel(Rank a, Rank b) const;
   // True when every host has the same number of ranks.
   bool uniform() const;
 

@@ -47,8 +47,7 @@ int operator_threads(const World& world) {
   if (allowed < cores) return allowed;
   int here = 0;
   const Topology& t = world.topology();
-  for (Rank r = 0; r < t.nranks(); ++r)
-    here += t.place(r).machine == t.place(world.rank()).machine ? 1 : 0;
+  for (Rank r = 0; r < t.nranks(); ++r) here += t.same_kernel(r, world.rank()) ? 1 : 0;
   return std::max(1, allowed / here);
 }
 

@@ -72,5 +72,18 @@ TEST(TopoNetns, AHostWithoutIpv4MeetsThoseThatHaveBoth) {
   }
 }
 
+// Two containers that share a core.
+TEST(TopoNetns, RanksInContainersTakeTurnsOnTheCoresOfTheirKernel) {
+  const std::string container = "unshare --pid --fork --mount-proc ";
+  if (run(container + "true").exit_code != 0)
+    GTEST_SKIP() << "missing capability: process namespaces (root, unshare)";
+  const Output output =
+      run("core=$(taskset -c -p $$ | sed 's/.*[ ,-]//'); WEFT_LOG=debug " WEFT_BINARY
+          " launch -n 2 --no-bind --host-ids a,b -- " +
+          container + "taskset -c $core " WEFT_BINARY " perf all_reduce -b 1K -e 1K -i 1");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, ::testing::HasSubstr("share memory, more ranks than cores"));
+}
+
 }  // namespace
 }  // namespace weft

@@ -73,6 +73,17 @@ TEST(Topology, InterleavedRanksOfUnevenHosts) {
   EXPECT_FALSE(topology.uniform());
 }
 
+// Containers of one machine cannot map each other's memory, and share its cores.
+TEST(Topology, ContainersRunOnOneKernel) {
+  std::vector<Place> places(4);
+  const char* machines[] = {"boot-1:100:0", "boot-1:200:0", "boot-10:100:0", "boot-1:100:0"};
+  for (int r = 0; r < 4; ++r) places[r].machine = machines[r];
+  const Topology topology(std::move(places));
+  EXPECT_TRUE(topology.same_kernel(0, 1));
+  EXPECT_FALSE(topology.same_kernel(0, 2));
+  EXPECT_TRUE(topology.same_kernel(0, 3));
+}
+
 TEST(Topology, RanksSpreadEvenlyOverTheRails) {
   for (int nlocal = 1; nlocal <= 9; ++nlocal) {
     for (int nrails = 1; nrails <= 9; ++nrails) {
