@@ -123,8 +123,10 @@ std::vector<CounterDelta> difference(const CounterSnapshot& before, const Counte
   std::vector<CounterDelta> deltas;
   for (const auto& [name, value] : after) {
     const auto it = before.find(name);
-    if (it == before.end() || value == it->second) continue;
-    deltas.push_back({name, value > it->second ? value - it->second : value});
+    if (it == before.end()) continue;
+    // One that went down began anew: a connection that was replaced, a device that was reset.
+    const std::int64_t change = value >= it->second ? value - it->second : value;
+    if (change != 0) deltas.push_back({name, change});
   }
   return deltas;
 }

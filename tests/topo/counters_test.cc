@@ -84,6 +84,7 @@ TEST_F(Counters, ChangesByName) {
   EXPECT_EQ(to_string(signs_of_trouble(deltas)), "out_of_seq_request +299, set_back_err +2");
   EXPECT_EQ(evidence(1, "2", {deltas[0]}), "rail 1 host 2: out_of_seq_request +299");
   EXPECT_EQ(evidence(1, "2", difference(before, before)), "");
+  EXPECT_EQ(evidence(1, "2", difference({{"set_back_err", 5}}, {{"set_back_err", 0}})), "");
 }
 
 TEST(SignsOfTrouble, KnownNamesOfSeveralDrivers) {
