@@ -28,6 +28,7 @@ constexpr std::size_t kLeastSlot = 1024;
 // First byte of what ranks exchange: a greeting follows, or why there is none.
 constexpr char kGreeting = 'g';
 constexpr char kBroken = 'e';
+constexpr char kUnreachable = 'u';  // a peer is, and the fabric at fault
 
 // For one peer. What follows is the port and this rank's queue pairs with it.
 struct Greeting {
@@ -76,8 +77,11 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
   const auto check = [&](const std::vector<std::string>& all) {
     for (Rank r = 0; r < size_; ++r) {
       const std::string& text = all.at(static_cast<std::size_t>(r));
-      if (text.empty() || text[0] != kGreeting)
-        throw Error(fmt::format("{}: {}", where(r), text.empty() ? "no answer" : text.substr(1)));
+      if (!text.empty() && text[0] == kGreeting) continue;
+      const std::string why =
+          fmt::format("{}: {}", where(r), text.empty() ? "no answer" : text.substr(1));
+      if (text.starts_with(kUnreachable)) throw StatusError({Code::kTransport, why});
+      throw Error(why);
     }
   };
   try {
@@ -91,11 +95,14 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
     const std::vector<std::string> all = job.all_to_all(mine);
     check(all);
     std::string ready(1, kGreeting);
+    Rank r = 0;
     try {
-      for (Rank r = 0; r < size_; ++r)
+      for (; r < size_; ++r)
         if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
+    } catch (const StatusError& error) {
+      ready = fmt::format("{}to {}: {}", kUnreachable, where(r), error.status().message());
     } catch (const Error& error) {
-      ready = kBroken + std::string(error.what());
+      ready = fmt::format("{}to {}: {}", kBroken, where(r), error.what());
     }
     check(job.all_gather(ready));
   } catch (...) {

@@ -113,14 +113,17 @@ VerbsQp::VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs,
 
 VerbsQp::~VerbsQp() { ibv_destroy_qp(qp_); }
 
-void VerbsQp::modify(ibv_qp_attr& attributes, int mask, const char* to) {
+void VerbsQp::modify(ibv_qp_attr& attributes, int mask, const std::string& to) {
   const int error = ibv_modify_qp(qp_, &attributes, mask);
-  if (error)
-    throw Error(fmt::format(
-        "verbs: {}: queue pair {:#x} does not go to {}: {}; is the peer's address reachable from "
-        "this port (`ip neigh`, `show_gids`), and are the WEFT_VERBS_* settings in the device's "
-        "range?",
-        device_->where(), number(), to, std::strerror(error)));
+  if (error == 0) return;
+  const std::string what = fmt::format("verbs: {}: queue pair {:#x} does not go to {}: {}",
+                                       device_->where(), number(), to, std::strerror(error));
+  // The kernel looks for the peer's link address.
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+    throw StatusError({Code::kTransport,
+                       what + "; the peer's address is not reachable from this port: look at its "
+                              "cable, at the switch, and at `ip neigh` and `show_gids`"});
+  throw Error(what + "; are the WEFT_VERBS_* settings in the device's range?");
 }
 
 void VerbsQp::connect(const VerbsPath& path, const VerbsQpName& theirs) {
@@ -146,7 +149,7 @@ void VerbsQp::connect(const VerbsPath& path, const VerbsQpName& theirs) {
   modify(rtr,
          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-         "RTR");
+         fmt::format("RTR ({})", to_string(path)));
   ibv_qp_attr rts{};
   rts.qp_state = IBV_QPS_RTS;
   rts.sq_psn = psn_;

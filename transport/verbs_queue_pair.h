@@ -74,7 +74,7 @@ class VerbsQp {
   void stop() noexcept;
 
  private:
-  void modify(ibv_qp_attr& attributes, int mask, const char* to);
+  void modify(ibv_qp_attr& attributes, int mask, const std::string& to);
   const VerbsDevice* device_;
   VerbsQpOptions options_;
   ibv_qp* qp_ = nullptr;

@@ -126,6 +126,8 @@ class FakeVerbs {
 
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;
+  // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
+  int unreachable = 0;
   // Sends are not taken at all.
   bool refuse_sends = false;
   std::list<Pair> pairs;
@@ -338,6 +340,8 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int) {
   } else {
     // RESET, INIT, RTR and RTS follow each other.
     if (attributes->qp_state != qp->state + 1) return EINVAL;
+    const int why = FakeVerbs::get().unreachable;
+    if (why != 0 && attributes->qp_state == IBV_QPS_RTR) return why;
     qp->state = attributes->qp_state;
   }
   return 0;

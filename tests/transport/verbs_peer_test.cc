@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -307,6 +308,28 @@ TEST(VerbsPeers, AreGreetedEachByItsOwn) {
     });
   ASSERT_EQ(bytes.size(), 2U);
   EXPECT_EQ(bytes[0], bytes[1]);
+}
+
+// Not what was asked for is at fault then, but the fabric.
+TEST(VerbsPeers, AreNamedWhereTheyCannotBeReached) {
+  FakeVerbs::get().unreachable = ETIMEDOUT;
+  try {
+    VerbsPeers net(2);
+    ADD_FAILURE() << "reached";
+  } catch (const StatusError& error) {
+    EXPECT_EQ(error.status().code(), Code::kTransport);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("to rank 1 on host host1"), HasSubstr("MTU")));
+  }
+  FakeVerbs::get().unreachable = EINVAL;
+  try {
+    VerbsPeers net(2);
+    ADD_FAILURE() << "reached";
+  } catch (const StatusError& error) {
+    ADD_FAILURE() << error.what();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("to rank 1 on host host1"), HasSubstr("settings")));
+  }
+  FakeVerbs::get().unreachable = 0;
 }
 
 TEST(VerbsPeers, GreetInFull) {
