@@ -85,7 +85,9 @@ class PairSession {
     } catch (const std::exception& e) {
       const bool known = job_->failed();
       const bool usage = dynamic_cast<const UsageError*>(&e) != nullptr;
-      const std::string what = e.what() + (usage ? std::string() : pair_) + counted_;
+      const auto* coded = dynamic_cast<const StatusError*>(&e);
+      const std::string what = (coded ? coded->status().message() : e.what()) +
+                               (usage ? std::string() : pair_) + counted_;
       const Status failure = known ? job_->failure() : Status(Code::kTransport, what, kNoRank);
       if (!known) {
         job_->report(Status(usage ? Code::kInvalidArgument : Code::kTransport,

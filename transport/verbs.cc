@@ -28,7 +28,7 @@ constexpr std::size_t kLeastSlot = 1024;
 // First byte of what ranks exchange: a greeting follows, or why there is none.
 constexpr char kGreeting = 'g';
 constexpr char kBroken = 'e';
-constexpr char kUnreachable = 'u';  // a peer is, and the fabric at fault
+constexpr char kCut = 'c';  // the fabric is at fault: a port that is down, a peer out of reach
 
 // For one peer. What follows is the port and this rank's queue pairs with it.
 struct Greeting {
@@ -80,7 +80,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       if (!text.empty() && text[0] == kGreeting) continue;
       const std::string why =
           fmt::format("{}: {}", where(r), text.empty() ? "no answer" : text.substr(1));
-      if (text.starts_with(kUnreachable)) throw StatusError({Code::kTransport, why});
+      if (text.starts_with(kCut)) throw StatusError({Code::kTransport, why});
       throw Error(why);
     }
   };
@@ -89,6 +89,8 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       set_up(rail, size_);
       for (const Peer& peer : peers_)
         if (peer.rank != rank_) mine[static_cast<std::size_t>(peer.rank)] += greeting(peer);
+    } catch (const StatusError& error) {
+      mine.assign(mine.size(), kCut + error.status().message());
     } catch (const Error& error) {
       mine.assign(mine.size(), kBroken + std::string(error.what()));
     }
@@ -100,7 +102,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
       for (; r < size_; ++r)
         if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
     } catch (const StatusError& error) {
-      ready = fmt::format("{}to {}: {}", kUnreachable, where(r), error.status().message());
+      ready = fmt::format("{}to {}: {}", kCut, where(r), error.status().message());
     } catch (const Error& error) {
       ready = fmt::format("{}to {}: {}", kBroken, where(r), error.what());
     }

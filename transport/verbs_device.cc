@@ -218,9 +218,10 @@ void VerbsDevice::open_port() {
     if (port_number_ == 0) query(port_number_ = 1);
   }
   if (port.state != IBV_PORT_ACTIVE)
-    throw Error(fmt::format("verbs: {} is {}; bring the link up, or choose other devices with "
-                            "WEFT_RAILS",
-                            where(), ibv_port_state_str(port.state)));
+    throw StatusError({Code::kTransport,
+                       fmt::format("verbs: {} is {}; bring the link up, or choose other devices "
+                                   "with WEFT_RAILS",
+                                   where(), ibv_port_state_str(port.state))});
   max_message_ = port.max_msg_sz;
   rate_gbps_ = lane_gbps(port.active_speed) * lanes(port.active_width);
   port_.lid = port.lid;

@@ -126,6 +126,7 @@ class FakeVerbs {
 
   // What is sent leaves by itself, as the queue is looked at.
   bool prompt = false;
+  bool up = true;  // the port
   // What keeps queue pairs from being ready to receive: ETIMEDOUT where the peer's port is silent.
   int unreachable = 0;
   // Sends are not taken at all.
@@ -264,7 +265,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
 }
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
   auto* const port = reinterpret_cast<ibv_port_attr*>(compat);
-  port->state = IBV_PORT_ACTIVE;
+  port->state = FakeVerbs::get().up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   port->active_mtu = port->max_mtu = IBV_MTU_1024;
   port->max_msg_sz = 1000;  // so that long messages are several requests
   port->link_layer = IBV_LINK_LAYER_ETHERNET;

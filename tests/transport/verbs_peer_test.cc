@@ -320,6 +320,16 @@ TEST(VerbsPeers, AreNamedWhereTheyCannotBeReached) {
     EXPECT_EQ(error.status().code(), Code::kTransport);
     EXPECT_THAT(error.what(), AllOf(HasSubstr("to rank 1 on host host1"), HasSubstr("MTU")));
   }
+  FakeVerbs::get().unreachable = 0;
+  FakeVerbs::get().up = false;
+  try {
+    VerbsPeers net(2);
+    ADD_FAILURE() << "reached";
+  } catch (const StatusError& error) {
+    EXPECT_EQ(error.status().code(), Code::kTransport);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0 on host host0"), HasSubstr("link up")));
+  }
+  FakeVerbs::get().up = true;
   FakeVerbs::get().unreachable = EINVAL;
   try {
     VerbsPeers net(2);
