@@ -46,7 +46,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRanksMax = 4096;
 constexpr int kRailsMax = 64;
 constexpr auto kTermTime = 2000ms;   // between SIGTERM and SIGKILL
-constexpr auto kDyingTime = 1000ms;  // between the end of a process's sockets and its own
+// Between the end of a process's sockets and its own, which takes seconds where the machine is busy
+// or the process has much to give back; looked at so often.
+constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;
 
 // Rank 0's listening socket, made here so that the port is known before any rank starts.
 File listen_on_loopback(std::string& root) {
@@ -218,7 +220,8 @@ class LocalJob {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_step_ - Clock::now());
       wait_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60000));
     }
-    if (poll(polled.data(), polled.size(), wait_ms) <= 0) return;
+    if (!failures_.empty()) wait_ms = kDyingLook.count();
+    if (poll(polled.data(), polled.size(), wait_ms) < 0) return;
     for (std::size_t i = streams_.size(); i-- > 0;) {
       if (polled[i + 1].revents == 0) continue;
       const bool more = pass_lines(streams_[i]);
@@ -240,34 +243,30 @@ class LocalJob {
     reap();
   }
 
-  using Failures = std::vector<std::pair<Rank, int>>;
-
-  void collect(Failures& failures) {
+  void collect() {
     for (std::size_t r = 0; r < processes_.size(); ++r) {
       Process& p = processes_[r];
       int status = 0;
       if (!p.running || waitpid(p.pid, &status, WNOHANG) != p.pid) continue;
       p.running = false;
       --running_;
-      if (code_of(status) != 0) failures.push_back({static_cast<Rank>(r), status});
+      if (code_of(status) == 0 || exit_code_ != 0) continue;
+      if (failures_.empty()) judge_at_ = Clock::now() + kDyingTime;
+      failures_.push_back({static_cast<Rank>(r), status});
     }
   }
 
   void reap() {
-    Failures failures;
-    collect(failures);
+    collect();
     // Who died of the death of another may be over before it.
     const auto is_dying = [](const Process& p) { return p.running && dying(p.pid); };
-    const auto until = Clock::now() + kDyingTime;
-    while (!failures.empty() && exit_code_ == 0 && Clock::now() < until &&
-           std::any_of(processes_.begin(), processes_.end(), is_dying)) {
-      std::this_thread::sleep_for(1ms);
-      collect(failures);
+    if (!failures_.empty() &&
+        (Clock::now() >= judge_at_ || std::ranges::none_of(processes_, is_dying))) {
+      // Of several, one that was killed is rather the cause.
+      std::ranges::stable_partition(failures_, [](const auto& f) { return WIFSIGNALED(f.second); });
+      if (exit_code_ == 0) first_failure(failures_[0].first, failures_[0].second);
+      failures_.clear();
     }
-    // Of several that ended since we looked, one that was killed is rather the cause.
-    std::stable_partition(failures.begin(), failures.end(),
-                          [](const auto& f) { return WIFSIGNALED(f.second); });
-    if (!failures.empty() && exit_code_ == 0) first_failure(failures[0].first, failures[0].second);
     if (running_ == 0) {
       // What the ranks started and did not wait for.
       kill_all(SIGKILL);
@@ -345,6 +344,8 @@ class LocalJob {
   std::vector<Stream> streams_;
   int running_ = 0;
   int exit_code_ = 0;
+  std::vector<std::pair<Rank, int>> failures_;  // not judged yet: others are about to end
+  Clock::time_point judge_at_{};
   bool interrupted_ = false;
   bool incomplete_ = false;  // what the ranks wrote could not all be passed on
   rlimit files_before_{};
