@@ -1,9 +1,11 @@
 // The control plane of an assembled job, by threads: gathering, failures, leaving. The same tests
 // run over sockets and over local_jobs().
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -122,7 +124,9 @@ TEST_P(Control, OfSeveralAbortsOneSticksOnAllRanks) {
       // Which report() may after a second: where rank 0 does not run for so long.
       if (std::chrono::steady_clock::now() - before >= 1s) gave_up = true;
     });
-    if (!gave_up) EXPECT_THAT(heard, ::testing::Each(heard[0]));
+    if (!gave_up) {
+      EXPECT_THAT(heard, ::testing::Each(heard[0]));
+    }
     const std::string verdict = jobs[0].job->failure().to_string();
     for (const Outcome& o : jobs)
       EXPECT_TRUE(eventually([&] { return o.job->failure().to_string() == verdict; }))
@@ -212,24 +216,33 @@ TEST_P(Control, AGatherWithoutARankThatLeftFails) {
 }
 
 TEST(ControlOverSockets, AGatherNamesWhoDidNotCome) {
-  auto jobs = connect_all(Specs(5, 500ms).specs);
-  std::vector<std::string> errors(5);
-  std::vector<std::thread> threads;
-  for (const std::size_t r : {0, 1, 4}) {
-    threads.emplace_back([&, r] {
-      try {
-        (void)jobs[r].job->all_gather("x");
-      } catch (const Error& e) {
-        errors[r] = e.what();
-      }
-    });
+  for (std::chrono::milliseconds timeout = 500ms;; timeout *= 4) {
+    auto jobs = connect_in_time(5, timeout);
+    std::vector<std::string> errors(5);
+    std::vector<std::thread> threads;
+    for (const std::size_t r : {0, 1, 4}) {
+      threads.emplace_back([&, r] {
+        try {
+          (void)jobs[r].job->all_gather("x");
+        } catch (const Error& e) {
+          errors[r] = e.what();
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    // On a busy machine another rank may be that late, too.
+    const auto late = std::ranges::count(errors[0].substr(0, errors[0].find(" did")), ',') + 1;
+    if (late > 2 && timeout < 8s) {
+      leave_all(jobs);
+      continue;
+    }
+    const std::string expected = fmt::format(
+        "ranks 2, 3 did not arrive at all_gather number 1 within {} ms", timeout.count());
+    for (const std::size_t r : {0, 1, 4}) EXPECT_EQ(errors[r], expected);
+    EXPECT_THROW((void)jobs[2].job->all_gather("late"), Error);
+    leave_all(jobs);
+    return;
   }
-  for (std::thread& t : threads) t.join();
-  for (const std::size_t r : {0, 1, 4}) {
-    EXPECT_EQ(errors[r], "ranks 2, 3 did not arrive at all_gather number 1 within 500 ms");
-  }
-  EXPECT_THROW((void)jobs[2].job->all_gather("late"), Error);
-  leave_all(jobs);
 }
 
 TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
@@ -256,7 +269,8 @@ TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
 }
 
 TEST(ControlOverSockets, RankZeroDoesNotWaitForeverForTheOthersToLeave) {
-  auto jobs = connect_all(Specs(2, 500ms).specs);
+  std::chrono::milliseconds timeout = 500ms;
+  auto jobs = connect_in_time(2, timeout);
   jobs[0].job->leave();
   jobs[0].job.reset();
   EXPECT_FALSE(jobs[1].job->failed()) << jobs[1].job->failure().to_string();

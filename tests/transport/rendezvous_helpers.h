@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -68,6 +70,17 @@ inline std::vector<Outcome> connect_all(const std::vector<JobSpec>& specs) {
   }
   for (std::thread& t : threads) t.join();
   return outcomes;
+}
+
+// A job of n ranks that wait for `timeout`, or for 4, 16 .. times that where the machine is too
+// busy to assemble it in that time. Sets `timeout` to what it became.
+inline std::vector<Outcome> connect_in_time(int n, std::chrono::milliseconds& timeout) {
+  for (;; timeout *= 4) {
+    auto jobs = connect_all(Specs(n, timeout).specs);
+    for (const Outcome& o : jobs)
+      if (!o.job && timeout >= 8s) throw Error(o.error);
+    if (std::ranges::all_of(jobs, [](const Outcome& o) { return o.job != nullptr; })) return jobs;
+  }
 }
 
 // Runs body(job) for each rank in a thread of its own.
