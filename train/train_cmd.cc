@@ -112,6 +112,18 @@ std::string printable(std::string_view bytes) {
   return out;
 }
 
+// Weights that are numbers no more go on like that for ever: a job that gets no further ends,
+// before its checkpoints take the place of those that were good.
+void require_steps(const train::StepReport& r, int steps) {
+  constexpr int kMostLost = 20;
+  if (r.lost == 0 || (r.lost < kMostLost && r.step < steps)) return;
+  throw UsageError(fmt::format(
+      "step {}: the loss is {} and the norm of its gradient {}: all steps from {} on were skipped, "
+      "and nothing has been saved since; take a smaller --lr or --clip, with --resume from a "
+      "checkpoint of before",
+      r.step, r.loss, r.norm, r.step - r.lost + 1));
+}
+
 template <class T>
 int run_gpt(World& world, const TrainFlags& flags) {
   train::agree(world, what_ranks_share(flags));
@@ -177,14 +189,18 @@ int run_gpt(World& world, const TrainFlags& flags) {
                100 * r.bubble, resident_bytes() / 1e6);
     std::fflush(stdout);
   };
+  bool due = false;
   while (trainer.steps_done() < flags.steps) {
     die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
     const train::StepReport r = trainer.step();
     if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
-    if (!flags.save.empty() && (r.step % flags.save_every == 0 || r.step == flags.steps))
-      train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
-                             train::describe_run(options, text, trainer.scaler(), flags.type),
-                             {.keep = flags.keep});
+    require_steps(r, flags.steps);
+    due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
+    if (flags.save.empty() || !due || r.lost > 0) continue;
+    due = false;
+    train::save_checkpoint(checkpoint, flags.save, r.step, trainer.pieces(),
+                           train::describe_run(options, text, trainer.scaler(), flags.type),
+                           {.keep = flags.keep});
   }
   if (speaks && peak > 0)
     fmt::print(

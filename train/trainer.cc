@@ -283,6 +283,8 @@ StepReport Trainer<T>::step() {
     report.skipped = !scaler_.step(report.norm);
   else if ((report.skipped = !std::isfinite(report.norm)))
     scaler_.skip();
+  const bool lost = report.skipped && (scaled <= 1 || !std::isfinite(report.loss));
+  report.lost = lost_ = lost ? lost_ + 1 : 0;
   if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
 
   const AxisBytes agreed = bytes_sent(world_, mesh_->shape);

@@ -48,6 +48,9 @@ struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
   bool skipped = false;   // a gradient was infinite or no number: the weights are as before
+  // So many steps until this one were skipped though a smaller scale is no help: the loss, which is
+  // not scaled, is no number either, or nothing is scaled. The weights may be of no use any more.
+  int lost = 0;
   double loss_scale = 1;  // that this step was computed with
   double tensor_seconds = 0, pipeline_seconds = 0;       // waited
   double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
@@ -101,6 +104,7 @@ class Trainer {
   double pipeline_seconds_ = 0;
   std::uint64_t offloaded_ = 0;  // bytes, since the start
   int step_ = 0;
+  int lost_ = 0;
   LossScaler scaler_;
   double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };

@@ -263,6 +263,23 @@ TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
       EXPECT_EQ(line[what], whole.at(step)[what]) << what << " of step " << step;
 }
 
+// What was good stays: nothing is saved of weights with which no step can be taken.
+TEST_F(TrainResumeCommand, ARunThatLeavesTheNumbersEndsAndSavesNothing) {
+  const std::string flags = "-n 2 --dp 2 --warm-up 0 --save-every 2 --save " + save_;
+  steps(flags + " --steps 4");
+  for (const char* how :
+       {"--steps 60 --restart 1", "--steps 10", "--steps 60 --loss-scale 65536"}) {
+    const Output o = run(train_small(flags + " --resume --lr 1e30 --clip 0 " + how));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("all steps from 6 on were skipped")) << how;
+    EXPECT_THAT(o.text, HasSubstr("take a smaller --lr or --clip, with --resume")) << how;
+    EXPECT_THAT(o.text, Not(HasSubstr("again"))) << how;
+    EXPECT_FALSE(fs::exists(save_ + "/step-00000006")) << how;
+  }
+  steps(flags + " --resume --steps 6");
+  EXPECT_TRUE(fs::exists(save_ + "/step-00000006"));
+}
+
 TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
   for (const auto& [first, second] : {std::pair("adamw", "sgd"), std::pair("sgd", "adamw")}) {
     fs::remove_all(save_);
