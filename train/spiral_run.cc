@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <thread>
 
+#include "perf/session.h"
 #include "topo/clock.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_lock.h"
@@ -146,6 +148,12 @@ class Run {
     if (o_.sync == "ps-async")  // workers have the weights of their own last answers
       comm_.broadcast(net().weights.data(), net().weights.data(), net().size(), DType::kFloat64, 0)
           .check();
+    for (const double weight : net().weights)  // the checkpoints before are better
+      if (!std::isfinite(weight))
+        throw UsageError(
+            fmt::format("a weight of the spiral is {} after iteration {}: it is not saved; take a "
+                        "smaller --lr than {}, with --resume from a checkpoint of before",
+                        weight, iteration, o_.rate));
     save_checkpoint(checkpoint_, o_.save, iteration, pieces(net()),
                     {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}},
                     {.keep = o_.keep});

@@ -166,6 +166,19 @@ TEST(SpiralCommand, WarnsOfAnotherSeedAndRate) {
   EXPECT_THAT(o.text, HasSubstr("warning: --lr is 0.5, but "));
 }
 
+TEST(SpiralCommand, WeightsThatAreNoNumbersReplaceNothing) {
+  const testing::TemporaryFolder folder;
+  const std::string flags = "--model spiral -n 3 --save-every 5 --save " + folder / "save";
+  for (const char* sync : {"allreduce", "ps", "ps-async"}) {
+    const std::string how = flags + sync + " --sync " + sync;
+    EXPECT_EQ(train(how + " --steps 10").exit_code, 0);
+    const Output o = train(how + " --steps 60 --lr 1e300 --resume --restart 1");
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("take a smaller --lr than 1e+300"));
+    EXPECT_EQ(train(how + " --steps 15 --resume").exit_code, 0) << sync;
+  }
+}
+
 TEST(SpiralCommand, RefusesWhatCannotBe) {
   EXPECT_THAT(train("--model spiral --sync ps -n 1").text, HasSubstr("2 ranks or more"));
   EXPECT_NE(train("--model spiral --sync gossip").exit_code, 0);
