@@ -318,8 +318,6 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     leg.landed.clear();
     if (!op->over) continue;
     moved = true;
-    // A peer's card may still write.
-    if (!op->status.ok() && leg.by_cards && !leg.message.sends) leg.shared.abandon();
     if (f.status.ok()) f.status = op->status;
     core_.give_back(std::exchange(leg.op, nullptr));
     if (!leg.message.sends || !leg.copies.empty()) continue;
@@ -391,6 +389,10 @@ void DeviceMessages::let_go() {
     }
   }
   if (over.empty()) return;
+  // Of what failed, a peer's card may still write, or have written what no flush has shown.
+  for (Flight& f : over)
+    for (Leg& leg : f.legs)
+      if (!f.status.ok() && leg.by_cards && !leg.message.sends) leg.shared.abandon();
   changed_.notify_all();
   std::unique_lock lock(core_.mutex);
   for (Flight& f : over)

@@ -160,6 +160,46 @@ TEST_F(DeviceMessageCards, NoHostMemoryIsPassedBetweenGpus) {
     });
 }
 
+// What a card has written where the GPU cannot make sure of it may come at any time: nobody gets that
+// memory any more.
+TEST_F(DeviceMessageCards, AFlushThatFailsSpoilsNoLaterMessage) {
+  constexpr std::size_t kCount = 2 * kNoted;
+  run_ranks(places({1, 1}), patient(), [&](World& world) {
+    TestStream work(*device(), world.rank());
+    DeviceBuffer data(work, kCount * 8);
+    data.put(content(0, 1, kCount));
+    if (world.rank() == 1) fake_->fail_next("flush");
+    const Status s = world.rank() == 0 ? world.world().send(data.data(), kCount, DType::kInt64, 1)
+                                       : world.world().recv(data.data(), kCount, DType::kInt64, 0);
+    const Status after = s.ok() ? world.world().barrier() : s;
+    EXPECT_NE(after.message().find("flush on fake GPU"), std::string::npos) << after.to_string();
+  });
+  // What rank 1 sends lies in such memory while it receives, and has its GPU flushed.
+  run_ranks(places({1, 1}), patient(), [&](World& world) {
+    TestStream work(*device(), world.rank());
+    Communicator comm = world.world();
+    const Rank other = 1 - world.rank();
+    DeviceBuffer in(work, kCount * 8), out(work, kCount * 8);
+    in.put(content(world.rank(), 2, kCount));
+    Handle sent;
+    const auto send = [&] { sent = comm.send_async(in.data(), kCount, DType::kInt64, other); };
+    const auto recv = [&] { EXPECT_TRUE(comm.recv(out.data(), kCount, DType::kInt64, other).ok()); };
+    const int before = fake_->copies_done(1);
+    if (world.rank() == 1) {
+      send();
+      while (fake_->copies_done(1) == before) std::this_thread::yield();
+      recv();
+      EXPECT_TRUE(comm.barrier().ok());
+    } else {
+      send();
+      EXPECT_TRUE(comm.barrier().ok());
+      recv();
+    }
+    EXPECT_TRUE(sent.wait().ok());
+    EXPECT_TRUE(out.get() == content(other, 2, kCount));
+  });
+}
+
 // The card of one of them, or none is wanted.
 TEST_F(DeviceMessageCards, WhatTheyDoNotReachIsSent) {
   for (const int hidden : {0, 1}) {
