@@ -160,8 +160,8 @@ TEST_F(DeviceMessageCards, NoHostMemoryIsPassedBetweenGpus) {
     });
 }
 
-// What a card has written where the GPU cannot make sure of it may come at any time: nobody gets that
-// memory any more.
+// What a card has written where the GPU cannot make sure of it may come at any time: nobody gets
+// that memory any more.
 TEST_F(DeviceMessageCards, AFlushThatFailsSpoilsNoLaterMessage) {
   constexpr std::size_t kCount = 2 * kNoted;
   run_ranks(places({1, 1}), patient(), [&](World& world) {
@@ -183,7 +183,9 @@ TEST_F(DeviceMessageCards, AFlushThatFailsSpoilsNoLaterMessage) {
     in.put(content(world.rank(), 2, kCount));
     Handle sent;
     const auto send = [&] { sent = comm.send_async(in.data(), kCount, DType::kInt64, other); };
-    const auto recv = [&] { EXPECT_TRUE(comm.recv(out.data(), kCount, DType::kInt64, other).ok()); };
+    const auto recv = [&] {
+      EXPECT_TRUE(comm.recv(out.data(), kCount, DType::kInt64, other).ok());
+    };
     const int before = fake_->copies_done(1);
     if (world.rank() == 1) {
       send();
