@@ -264,8 +264,8 @@ struct ExactSquareParts {
       for (Index at = first; at < count; at += kParts * kLanes * kN) {
         load<E>(a, x + at, least(kN, count - at));
         for (int k = 0; k < kN; ++k) {
-          const double wide = static_cast<double>(a[k]);
-          const auto fixed = static_cast<std::int64_t>(times_power_of_two(wide * wide, shift));
+          const double below = times_power_of_two(static_cast<double>(a[k]), shift / 2);
+          const auto fixed = static_cast<std::int64_t>(below * below);
           h += fixed >> 31;
           l += fixed & 0x7fffffff;
         }

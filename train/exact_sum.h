@@ -22,8 +22,9 @@ struct ExactSum {
   template <class T>
   void add_squares(const T* x, std::size_t count, int shift) {
     for (std::size_t i = 0; i < count; ++i) {
-      const auto wide = static_cast<double>(x[i]);
-      const auto fixed = static_cast<std::int64_t>(std::ldexp(wide * wide, shift));
+      // Shifted before it is squared: squares of doubles may be infinite.
+      const double below = std::ldexp(static_cast<double>(x[i]), shift / 2);
+      const auto fixed = static_cast<std::int64_t>(below * below);
       high += fixed >> 31;
       low += fixed & 0x7fffffff;
     }
