@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -122,10 +124,18 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
        {{"schema", "weft.trace/1"},
         {"ranks", all.ranks},
         {"clock_uncertain_us", all.unknown.empty() ? all.uncertain : -1.0}}}};  // -1: as in one trace
+  errno = 0;
   std::ofstream file(to);
   file << merged.dump() << '\n';
   file.close();
-  if (!file) throw Error(fmt::format("cannot write {}", to));
+  if (!file) {
+    const int error = errno;
+    // Half a file would pass for a trace; a device is left alone.
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(to, ignored)) std::filesystem::remove(to, ignored);
+    throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --output",
+                            to, std::strerror(error)));
+  }
   fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(),
              all.ranks.size(),
              all.unknown.empty()

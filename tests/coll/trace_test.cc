@@ -188,6 +188,19 @@ TEST_F(Observed, MergingNamesTheDamagedFile) {
   }
 }
 
+TEST_F(Observed, MergingLeavesNoHalfOfATrace) {
+  std::ofstream good(file("good.json"));
+  good << R"({"traceEvents":[{"ts":1.5})";
+  for (int i = 0; i < 2000; ++i) good << R"(,{"ts":2.5})";
+  good << R"(],"otherData":{"schema":"weft.trace/1","rank":0}})";
+  good.close();
+  const Output output = run(fmt::format("trap '' XFSZ; ulimit -f 4; {} trace merge {} -o {}",
+                                        WEFT_BINARY, file("good.json"), file("y.json")));
+  EXPECT_EQ(output.exit_code, 4) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("y.json: File too large; make room, or name another file"));
+  EXPECT_FALSE(fs::exists(file("y.json")));
+}
+
 // As where a rank of this job was killed, and its file of the job before is still there.
 TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   for (const char* const name : {"a.json", "b.json"})
