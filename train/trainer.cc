@@ -8,12 +8,14 @@
 #include <functional>
 #include <iomanip>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <sstream>
 #include <thread>
 
 #include "coll/metrics.h"
 #include "train/parallel.h"
+#include "train/place.h"
 
 namespace weft::train {
 
@@ -193,8 +195,12 @@ void Trainer<T>::load_batches() {
     for (int m = 0; m < micro_batches_; ++m) {
       Batch& batch = stage->batch(m);
       batch.gradient_scale = loss_scale() / (micro_batches_ * options_.mesh.data);
-      batch.tokens.resize(options_.micro_batch * n);
-      batch.targets.resize(options_.micro_batch * n);
+      try {
+        batch.tokens.resize(options_.micro_batch * n);
+        batch.targets.resize(options_.micro_batch * n);
+      } catch (const std::bad_alloc&) {
+        out_of_memory(options_.micro_batch * n, sizeof batch.tokens[0]);
+      }
       const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
       for (Index s = 0; s < options_.micro_batch; ++s)
         text_.sample(
