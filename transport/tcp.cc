@@ -44,7 +44,7 @@ bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
   long here = 0;
   for (Rank r = 0; r < topology.nranks(); ++r)
-    here += topology.place(r).machine == topology.place(me).machine;
+    here += topology.same_kernel(r, me);
   return here <= sysconf(_SC_NPROCESSORS_ONLN);
 }
 
