@@ -1,5 +1,5 @@
 // The shortest messages of the tcp transport as datagrams: without TCP's handling of each packet, a
-// quarter of the time that 8 bytes take between two hosts. Ranks ask each other first whether
+// fifth of the time that 8 bytes take between two hosts. Ranks ask each other first whether
 // datagrams pass. The sender keeps what the peer has not told of, and puts it into the connection
 // after a while, or when nobody may poll for long; the receiver drops what comes twice. So nothing
 // rests on a datagram but when a message comes. docs/decisions/0027
