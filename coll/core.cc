@@ -302,7 +302,7 @@ bool Core::end_operations() {
     }
     // Who has its result may not come here again for long: its peers must not need it for theirs.
     if (done && rails) {
-      if (!op->receipts) op->receipts = rails->receipts();
+      if (!op->receipts) op->receipts = rails->tell_receipts();
       done = rails->receipts_sent(*op->receipts);
       receipts_owed = receipts_owed || !done;
     }

@@ -159,6 +159,7 @@ void Rails::State::place(std::uint32_t s, int rail) {
   ++slot.nonce;
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported) ++l.open;
+  if (slot.use == Use::kRecv && !copied(slot.t)) ++l.coming;
   if (slot.use == Use::kSend) sent_bytes[r].fetch_add(slot.t.bytes, std::memory_order_relaxed);
   if (slot.use == Use::kSend && large(slot.t)) {
     slot.timed = true;
@@ -185,6 +186,7 @@ void Rails::State::unplace(Slot& slot) {
   Lane& l = lane(slot.t.peer, slot.rail);
   const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
   if (message && !slot.reported && l.open > 0) --l.open;
+  if (slot.use == Use::kRecv && !copied(slot.t)) --l.coming;
   if (slot.timed) timed(l, slot.acked ? slot.t.bytes : 0, false);
   slot.timed = false;
   slot.busy = false;
@@ -270,8 +272,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       const Receipt::Stream stream = copied(slot.t) ? Receipt::kShort : Receipt::kLong;
       auto& untold = l.receipts[stream].untold;
       untold.push_back(slot.t.tag);
-      if (stream == Receipt::kLong && !std::exchange(l.urgent, true))
-        urgent.emplace_back(rank, rail);
+      if (stream == Receipt::kLong) long_one_came(rank, rail);
       const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
       complete(slot, Code::kOk);
       unplace(slot);
@@ -311,7 +312,7 @@ void Rails::State::progress() noexcept {
   while (!failed.empty()) take_out_failed();
   // At once, not when there is time: who gets its last message now may not poll again for long,
   // and its peer waits for the receipt.
-  if (!urgent.empty()) send_urgent_receipts();
+  if (!urgent.empty()) send_urgent_receipts(false);
   idle = any ? 0 : idle + 1;
   if (!attention && idle + 1 < options.polls_per_look && polls % 256 != 0) return;
   idle = -1;

@@ -55,7 +55,10 @@ class Face final : public Transport {
     }
     return kNoRank;
   }
-  void leave() noexcept override { rail(rail_).leave(); }
+  void leave() noexcept override {
+    s_.send_urgent_receipts(true);
+    rail(rail_).leave();
+  }
   bool arm(std::vector<int>& fds) noexcept override {
     const auto& face = s_.faces[static_cast<std::size_t>(rail_)];
     if (face.handed < face.done.size()) return false;
@@ -85,7 +88,10 @@ Rails::~Rails() = default;
 
 std::unique_ptr<Transport> Rails::face(int rail) { return std::make_unique<Face>(*state_, rail); }
 
-std::uint64_t Rails::receipts() const noexcept { return state_->counters.receipts; }
+std::uint64_t Rails::tell_receipts() noexcept {
+  state_->send_urgent_receipts(true);
+  return state_->counters.receipts;
+}
 bool Rails::receipts_sent(std::uint64_t first) const noexcept {
   return state_->unsent.empty() || state_->unsent.front() >= first;
 }

@@ -11,6 +11,17 @@ using Slot = Rails::State::Slot;
 using Use = Slot::Use;
 using Lane = Rails::State::Lane;
 
+namespace {
+
+// Of receipts that are held for the next one to go with them.
+constexpr std::int64_t kMostGap = 2000;    // us
+constexpr int kGaps = 8;                   // of the last gaps, about, their mean is made
+constexpr int kGapsHeld = 3;               // for so many of them one is held
+constexpr int kPatience = 8, kInVain = 4;  // in vain one time in five is still worth it
+constexpr int kImpatience = 64;
+
+}  // namespace
+
 void Rails::State::start(Rank rank, int rail) {
   lane(rank, rail).started = true;
   for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
@@ -39,7 +50,11 @@ void Rails::State::post_receipt_receive(Rank rank, int rail, Receipt::Stream str
 
 void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   Lane& l = lane(rank, rail);
-  if (stream == Receipt::kLong) l.urgent = false;
+  if (stream == Receipt::kLong) {
+    if (l.held && l.receipts[stream].untold.size() > 1)
+      l.patience = std::min(l.patience + 1, kPatience);
+    l.urgent = l.held = false;
+  }
   if (l.is != Lane::Is::kUp) return;
   Lane::Receipts& r = l.receipts[stream];
   r.waits_since = 0;
@@ -70,10 +85,44 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   } while (!r.untold.empty());
 }
 
-void Rails::State::send_urgent_receipts() {
-  for (const auto& [rank, rail] : urgent)
-    if (lane(rank, rail).urgent) send_receipt(rank, rail, Receipt::kLong);
-  urgent.clear();
+void Rails::State::long_one_came(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  const bool last = l.coming == 1;
+  const std::int64_t now = paths->now_us(), before = std::exchange(l.came, last ? 0 : now);
+  if (before != 0) {
+    const std::int64_t gap = std::min(now - before, kMostGap);
+    l.gap = l.gap == 0 ? gap : l.gap + (gap - l.gap) / kGaps;
+  }
+  if (!std::exchange(l.urgent, true)) urgent.emplace_back(rank, rail);
+}
+
+// Whether the receipt of a long message waits for the next one, which would go with it. On the wire
+// it would save a packet for each two slices. Its sender may wait for it, and so send nothing more:
+// hence not for longer than the next one is likely to take, and where it did not come, not again
+// for a while.
+bool Rails::State::hold_receipt(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  if (l.came == 0 || l.patience < 0) return false;
+  const std::int64_t left = l.came + kGapsHeld * l.gap - paths->now_us();
+  l.held = left > 0;
+  if (left > 0) paths->wake_in(left);
+  return left > 0;
+}
+
+void Rails::State::send_urgent_receipts(bool all) {
+  std::erase_if(urgent, [&](const auto& of) {
+    const auto [rank, rail] = of;
+    Lane& l = lane(rank, rail);
+    if (!l.urgent) return true;
+    const bool held = l.held;
+    if (!all && hold_receipt(rank, rail)) return false;
+    if (l.patience < 0)
+      ++l.patience;
+    else if (held && !all && (l.patience -= kInVain) < 0)
+      l.patience = -kImpatience;
+    send_receipt(rank, rail, Receipt::kLong);
+    return true;
+  });
   flush_posts();
 }
 

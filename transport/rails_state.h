@@ -21,8 +21,8 @@
 namespace weft {
 
 // What is sent over a lane of its own accord: the tags of messages that have arrived. There are two
-// streams of them: those of short messages wait until there are many; one of a long message leaves
-// at once, mostly alone, and takes room on the wire for each slice. A receive knows how long it is.
+// streams of them: those of short messages wait until there are many; those of long messages, which
+// take room on the wire for each slice, for the next one at most. A receive knows how long it is.
 struct Receipt {
   enum Stream : std::uint8_t { kShort, kLong, kStreams };
   static constexpr std::size_t kTags = 30;
@@ -96,6 +96,10 @@ struct Rails::State {
     };
     std::array<Receipts, Receipt::kStreams> receipts;
     bool urgent = false;  // somebody waits for an untold long one
+    bool held = false;    // for another one to go with it
+    int patience = 0;     // negative: so many are not held
+    std::uint32_t coming = 0;        // long receives
+    std::int64_t came = 0, gap = 0;  // the last that ended, if not of all; us between two, smoothed
     // f(tag), of all that came here and that the peer may not know of.
     template <class F>
     void for_each_kept(F f) const {
@@ -208,7 +212,9 @@ struct Rails::State {
   void post_receipt_receive(Rank rank, int rail, Receipt::Stream stream);
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail, Receipt::Stream stream);
-  void send_urgent_receipts();
+  void long_one_came(Rank rank, int rail);
+  bool hold_receipt(Rank rank, int rail);
+  void send_urgent_receipts(bool all);
   void send_late_receipts(Rank rank, int rail, std::int64_t now);
   void acknowledged(Rank rank, std::uint64_t tag);
   void report(Slot& slot);

@@ -57,7 +57,9 @@ class Job {
   const auto& events() const { return events_; }
   double now_us() { return rails_.fabric().now_us(); }
 
-  // A message; both sides post it at a time of their own.
+  // A message; both sides post it at a time of their own, kChained: when their part of the one
+  // before is over.
+  static constexpr double kChained = -1;
   void message(Rank from, Rank to, int home, std::size_t bytes, double send_us, double recv_us) {
     const std::uint64_t tag = next_tag_[{from, to}]++ % setting_.tags;
     const std::size_t i = messages_.size();
@@ -71,10 +73,13 @@ class Job {
     for (std::byte& b : m.sent) b = static_cast<std::byte>(random_());
     m.given = m.sent;
     m.received.assign(bytes, kFree);
-    at_.emplace(send_us, [this, i] { post(i, true); });
-    at_.emplace(recv_us, [this, i] { post(i, false); });
-    wake(from, send_us);
-    wake(to, recv_us);
+    for (const bool sends : {true, false}) {
+      const double us = sends ? send_us : recv_us;
+      m.chained[sends] = us == kChained;
+      if (m.chained[sends]) continue;
+      at_.emplace(us, [this, i, sends] { post(i, sends); });
+      wake(sends ? from : to, us);
+    }
   }
   void at_time(double us, std::function<void()> what) {
     at_.emplace(us, std::move(what));
@@ -134,6 +139,7 @@ class Job {
     std::uint64_t tag;
     std::vector<std::byte> sent, given, received;
     int sends = 0, receives = 0;  // completions
+    bool chained[2] = {};         // its receive, its send
   };
   struct Member {
     std::unique_ptr<Rails> rails;
@@ -196,6 +202,8 @@ class Job {
       ASSERT_EQ(m.received, m.sent) << "message " << id / 2 << " from " << m.from << " to " << m.to;
       std::ranges::fill(m.received, kFree);
     }
+    const std::size_t next = id / 2 + 1;
+    if (next < messages_.size() && messages_[next].chained[id % 2]) post(next, id % 2);
   }
 
   Setting setting_;

@@ -1,0 +1,63 @@
+// Receipts of long messages that wait for the next one, to share a packet with its.
+// labels: sim
+#include <gtest/gtest.h>
+
+#include "rails_job.h"
+
+namespace weft {
+namespace {
+
+using testing::rails::Job;
+using testing::rails::Setting;
+
+constexpr int kMessages = 400;
+constexpr std::size_t kSlice = 16 << 10;
+
+TEST(RailsReceipts, SlicesInARowShareThem) {
+  for (const double apart_us : {40.0, 300.0, 1500.0}) {
+    SCOPED_TRACE(::testing::Message() << apart_us << " us apart");
+    Job job(Setting{});
+    for (int i = 0; i < kMessages; ++i) job.message(0, 1, 0, kSlice, i * apart_us, 0);
+    ASSERT_TRUE(job.run(5e6));
+    job.check();
+    EXPECT_LT(job.of(1).counters().receipts, kMessages * 6 / 10);
+  }
+}
+
+// The next one is expected, and not sent before the receipt of this one is there.
+TEST(RailsReceipts, ASenderThatWaitsForThemIsSeldomHeldUp) {
+  const auto ends_us = [](double recv_us) {
+    Job job(Setting{});
+    job.message(0, 1, 0, kSlice, 0, 0);
+    for (int i = 1; i < kMessages; ++i) job.message(0, 1, 0, kSlice, Job::kChained, recv_us);
+    EXPECT_TRUE(job.run(5e6));
+    job.check();
+    return job.now_us();
+  };
+  const double each_by_itself = ends_us(Job::kChained), all_expected = ends_us(0);
+  EXPECT_LT(all_expected, 1.1 * each_by_itself);
+}
+
+// An operation is over, another one is not, and its rank goes away. Every other receipt is held.
+TEST(RailsReceipts, WhoGoesAwayTellsThemFirst) {
+  for (const bool tells : {false, true}) {
+    int held = 0;
+    for (const int before : {38, 39}) {
+      Job job(Setting{});
+      for (int i = 0; i < before; ++i) job.message(0, 1, 0, kSlice, i * 1000, 0);
+      job.message(0, 1, 0, kSlice, 1e6, 0);
+      const double away_us = before * 1000 - 800;
+      job.at_time(away_us, [&] {
+        if (tells) job.of(1).tell_receipts();
+      });
+      job.rests(1, away_us, 1e6);
+      job.at_time(0.9e6, [&] { held += !job.of(0).in_use().empty(); });
+      ASSERT_TRUE(job.run(5e6));
+      job.check();
+    }
+    EXPECT_EQ(held, tells ? 0 : 1);
+  }
+}
+
+}  // namespace
+}  // namespace weft
