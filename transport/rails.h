@@ -91,9 +91,9 @@ class Rails {
   // transports write to it until they end; a face itself may end later, but not be used.
   std::unique_ptr<Transport> face(int rail);
 
-  // Posts the receipts of all long messages that have come. Returns how many were posted so far, for
-  // receipts_sent(): whether the first so many are out of this rank's hands. A peer may wait for
-  // them, and this rank may not poll again for long.
+  // Posts the receipts of all long messages that have come. Returns how many were posted so far,
+  // for receipts_sent(): whether the first so many are out of this rank's hands. A peer may wait
+  // for them, and this rank may not poll again for long.
   std::uint64_t tell_receipts() noexcept;
   bool receipts_sent(std::uint64_t first) const noexcept;
 
