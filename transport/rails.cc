@@ -272,7 +272,7 @@ void Rails::State::handle(int rail, const Completion& c) {
       const Receipt::Stream stream = copied(slot.t) ? Receipt::kShort : Receipt::kLong;
       auto& untold = l.receipts[stream].untold;
       untold.push_back(slot.t.tag);
-      if (stream == Receipt::kLong) long_one_came(rank, rail);
+      if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
       const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
       complete(slot, Code::kOk);
       unplace(slot);

@@ -19,6 +19,7 @@ constexpr int kGaps = 8;                   // of the last gaps, about, their mea
 constexpr int kGapsHeld = 3;               // for so many of them one is held
 constexpr int kPatience = 8, kInVain = 4;  // in vain one time in five is still worth it
 constexpr int kImpatience = 64;
+constexpr std::size_t kMostHeld = 32 << 10;  // of a longer message its receipt is below .3 %
 
 }  // namespace
 
@@ -85,9 +86,9 @@ void Rails::State::send_receipt(Rank rank, int rail, Receipt::Stream stream) {
   } while (!r.untold.empty());
 }
 
-void Rails::State::long_one_came(Rank rank, int rail) {
+void Rails::State::long_one_came(Rank rank, int rail, std::size_t bytes) {
   Lane& l = lane(rank, rail);
-  const bool last = l.coming == 1;
+  const bool last = l.coming == 1 || bytes > kMostHeld;
   const std::int64_t now = paths->now_us(), before = std::exchange(l.came, last ? 0 : now);
   if (before != 0) {
     const std::int64_t gap = std::min(now - before, kMostGap);

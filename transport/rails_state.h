@@ -212,7 +212,7 @@ struct Rails::State {
   void post_receipt_receive(Rank rank, int rail, Receipt::Stream stream);
   void receipt_came(const Slot& slot);
   void send_receipt(Rank rank, int rail, Receipt::Stream stream);
-  void long_one_came(Rank rank, int rail);
+  void long_one_came(Rank rank, int rail, std::size_t bytes);
   bool hold_receipt(Rank rank, int rail);
   void send_urgent_receipts(bool all);
   void send_late_receipts(Rank rank, int rail, std::int64_t now);

@@ -24,6 +24,15 @@ TEST(RailsReceipts, SlicesInARowShareThem) {
   }
 }
 
+// To be told at once is worth more to their sender than the packet, a small part of theirs.
+TEST(RailsReceipts, LongSlicesHaveTheirOwn) {
+  Job job(Setting{});
+  for (int i = 0; i < kMessages; ++i) job.message(0, 1, 0, 4 * kSlice, i * 300.0, 0);
+  ASSERT_TRUE(job.run(5e6));
+  job.check();
+  EXPECT_GT(job.of(1).counters().receipts, kMessages * 9 / 10);
+}
+
 // The next one is expected, and not sent before the receipt of this one is there.
 TEST(RailsReceipts, ASenderThatWaitsForThemIsSeldomHeldUp) {
   const auto ends_us = [](double recv_us) {
