@@ -8,6 +8,14 @@
 #include "coll/core.h"
 
 namespace weft {
+namespace {
+
+// The message is not call.in.
+bool publishes_product(Collective c, const Call& call) {
+  return call.op == RedOp::kPreMulSum && reduces(c);
+}
+
+}  // namespace
 
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) {
   std::size_t bytes = call.count * size_of(call.type);
@@ -15,7 +23,7 @@ void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) 
     bytes *= g.ranks.size();
   const bool root_only = c == Collective::kBroadcast || c == Collective::kScatter;
   if (c == Collective::kBarrier || (root_only && g.me != root)) bytes = 0;
-  if (call.op != RedOp::kPreMulSum || !reduces(c))
+  if (!publishes_product(c, call))
     return g.board->publish(++g.board_round, call.in, bytes, call.head);
   std::vector<std::byte> product(bytes);
   multiply(product.data(), call.in, call.type, call.factor, bytes / size_of(call.type));
@@ -36,9 +44,11 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const std::size_t bytes = call.count * size_of(call.type);
   constexpr int kMost = 256;
   const void* from[kMost];
-  const int other = g.board->collect(g.board_round, from);
+  const int other = g.board->collect(g.board_round, call.head.sign, from);
   if (other >= 0) [[unlikely]]
     return other;
+  if (!publishes_product(c, call)) [[likely]]
+    from[g.me] = call.in;
   const auto copy = [&](int to, const void* what, int part) {
     if (bytes)
       std::memcpy(static_cast<std::byte*>(call.out) + static_cast<std::size_t>(to) * bytes,

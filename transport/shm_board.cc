@@ -73,16 +73,15 @@ class ShmBoard final : public Board {
     BoardHalf* theirs = half(member, round);
     return theirs->round.load(std::memory_order_acquire) == round ? theirs->data() : nullptr;
   }
-  int collect(std::uint32_t round, const void** from) const noexcept override {
+  int collect(std::uint32_t round, std::uint64_t sign, const void** from) const noexcept override {
     // All have read the round before, whose half is the next to be written: have its line back by
     // then.
     prefetch_to_write(half(me_, round + 1));
-    const std::uint64_t sign = half(me_, round)->sign;
     int other = -1;
     for (int i = static_cast<int>(firsts_.size()); i-- > 0;) {
       BoardHalf* theirs = half(i, round);
       from[i] = theirs->data();
-      if (theirs->sign != sign) other = i;
+      if (i != me_ && theirs->sign != sign) other = i;
     }
     return other;
   }

@@ -89,8 +89,10 @@ class Board {
   // Member i's message of the round, nullptr until it is there.
   virtual const void* read(int member, std::uint32_t round) const noexcept = 0;
   // The same of all members, whose messages must be there. Returns the first member whose head has
-  // another sign than this rank's, -1 when all agree.
-  virtual int collect(std::uint32_t round, const void** from) const noexcept = 0;
+  // another sign than this one, -1 when all agree. This rank's own message is not looked at: what
+  // others have read may have left its cache.
+  virtual int collect(std::uint32_t round, std::uint64_t sign,
+                      const void** from) const noexcept = 0;
   // Of a message that is there.
   virtual Head head(int member, std::uint32_t round) const noexcept = 0;
 };

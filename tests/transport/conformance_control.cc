@@ -214,7 +214,7 @@ TEST_P(Conformance, BoardsKeepTwoRounds) {
     }
     for (Rank r = 0; r < kRanks; ++r) {
       const void* all[kRanks];
-      ASSERT_EQ(boards[static_cast<std::size_t>(r)]->collect(round, all), -1);
+      ASSERT_EQ(boards[static_cast<std::size_t>(r)]->collect(round, head(round).sign, all), -1);
       for (Rank from = 0; from < kRanks; ++from) {
         ASSERT_EQ(all[from], boards[static_cast<std::size_t>(r)]->read(from, round));
         // This round's, and where a slow reader is still at it, the one before.
@@ -242,9 +242,10 @@ TEST_P(Conformance, BoardsTellWhoDisagrees) {
     for (std::uint32_t r = 0; r < kRanks; ++r)
       boards[r]->publish(round, b.data(), b.bytes(), head(round == 2 && r == 1 ? 77 : round));
     const void* all[kRanks];
-    EXPECT_EQ(boards[0]->collect(round, all), round == 2 ? 1 : -1);
-    EXPECT_EQ(boards[1]->collect(round, all), round == 2 ? 0 : -1);
-    EXPECT_EQ(boards[2]->collect(round, all), round == 2 ? 1 : -1);
+    EXPECT_EQ(boards[0]->collect(round, head(round).sign, all), round == 2 ? 1 : -1);
+    EXPECT_EQ(boards[1]->collect(round, head(round == 2 ? 77 : round).sign, all),
+              round == 2 ? 0 : -1);
+    EXPECT_EQ(boards[2]->collect(round, head(round).sign, all), round == 2 ? 1 : -1);
     for (const void* at : all) EXPECT_TRUE(has_pattern(at, b.bytes(), round));
     EXPECT_TRUE(same(boards[2]->head(1, round), head(round == 2 ? 77 : round)));
     EXPECT_TRUE(same(boards[1]->head(2, round), head(round)));
