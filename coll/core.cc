@@ -155,6 +155,7 @@ void Core::launch(Operation* op) {
   for (const std::uint8_t link : plan.links) use_link(link);
   const std::size_t total = op->call.total_bytes;
   op->call.streaming = total >= tuning.streaming_bytes;
+  op->call.copies_results = !op->call.streaming && !crowded;
   watch->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {

@@ -12,6 +12,8 @@
 namespace weft {
 namespace {
 
+constexpr std::size_t kPiece = 16 << 10;  // of a result, in the first level of cache
+
 std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
   return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
 }
@@ -233,6 +235,21 @@ void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
     sources_[i] = i == n.own_place ? own : data_[index(lane, *member++)];
 }
 
+// To where other ranks read, and have read before: their caches must give such a line up before it
+// is written, and a copy asks for many at once where the stores of a loop ask for a few.
+void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
+  alignas(64) std::byte piece[kPiece];
+  const std::size_t count = sources_.size();
+  pieces_.resize(count);
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    const std::size_t length = std::min(kPiece, bytes - at);
+    for (std::size_t s = 0; s < count; ++s)
+      pieces_[s] = static_cast<const std::byte*>(sources_[s]) + at;
+    kernel_(piece, pieces_.data(), static_cast<int>(count), length / element_);
+    std::memcpy(to + at, piece, length);
+  }
+}
+
 // The current value and all arrivals of the group, in one pass.
 void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   const Node& n = plan_->nodes[node];
@@ -249,7 +266,10 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (!checked_links_) [[likely]] {
-      kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);
+      if (call_.copies_results && !n.last && link->mapped(to, e.bytes))
+        reduce_for_readers(result, e.bytes);
+      else
+        kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);
     } else if (!reduce_checked(lane, node, result, !staged && !n.last)) {
       if (staged) link->unstage(staged);
       return;
