@@ -12,8 +12,6 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kPiece = 16 << 10;  // of a result, in the first level of cache
-
 std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
   return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
 }
@@ -235,8 +233,12 @@ void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
     sources_[i] = i == n.own_place ? own : data_[index(lane, *member++)];
 }
 
-// To where other ranks read, and have read before: their caches must give such a line up before it
-// is written, and a copy asks for many at once where the stores of a loop ask for a few.
+// Where other ranks read, and have read before: their caches must give such a line up before it is
+// written, and a copy asks for many at once where the stores of a loop ask for a few.
+bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
+  return call_.copies_results && !n.last && links_[n.link]->mapped(to, bytes);
+}
+
 void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
   alignas(64) std::byte piece[kPiece];
   const std::size_t count = sources_.size();
@@ -266,7 +268,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
     if (!checked_links_) [[likely]] {
-      if (call_.copies_results && !n.last && link->mapped(to, e.bytes))
+      if (copies_result(n, to, e.bytes))
         reduce_for_readers(result, e.bytes);
       else
         kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);

@@ -46,7 +46,7 @@ struct Call {
   bool ordered = false;
   bool ends_trial = false;    // the ranks agree about it next (choosing.cc)
   bool streaming = false;     // the message is far larger than the caches
-  bool copies_results = false;  // Run::reduce_for_readers(): other cores read them
+  bool copies_results = false;  // Run::copies_result(): other cores read them
   std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;  // upper half of every transfer id
   Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
@@ -169,6 +169,10 @@ class Run {
   // some are: false when one must come again first; and its coming.
   bool checks(int link) const { return checked_links_ >> link & 1; }
   bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
+  // Whether a result is made elsewhere, in pieces that stay in the first level of cache, and
+  // copied.
+  static constexpr std::size_t kPiece = 16 << 10;
+  bool copies_result(const Node& n, const std::byte* to, std::size_t bytes) const;
   void reduce_for_readers(std::byte* to, std::size_t bytes);
   bool reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, bool sum_result);
   bool came_again(std::uint32_t lane, std::uint32_t node);

@@ -1,6 +1,7 @@
 // The engine in integrity mode: arrivals are checked by the reduction that reads them, piece by
 // piece while they are in cache, and results are summed up there for those who get them.
 #include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "coll/engine.h"
@@ -35,7 +36,10 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
         arrive.credit < 0 && checks(arrive.link) && checked_by_reduce(lane, arrive);
   }
   std::uint32_t result = 0;
-  const std::size_t piece = std::max(kLeastPiece, kPieces / count / kLine * kLine);
+  const bool copies = copies_result(n, to, bytes);
+  alignas(kLine) std::byte copied[kPiece];
+  const std::size_t piece =
+      std::clamp(kPieces / (count + copies) / kLine * kLine, kLeastPiece, kPiece);
   pieces_.resize(count);
   // What comes next comes from memory while this is summed up.
   const auto fetch = [&](std::size_t s, std::size_t at) {
@@ -51,8 +55,10 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
       pieces_[s] = static_cast<const std::byte*>(sources_[s]) + at;
       if (read_sums_[s].known) read_sums_[s].crc = crc32c(pieces_[s], length, read_sums_[s].crc);
     }
-    kernel_(to + at, pieces_.data(), static_cast<int>(count), length / element_);
-    if (sum_result) result = crc32c(to + at, length, result);
+    std::byte* const made = copies ? copied : to + at;
+    kernel_(made, pieces_.data(), static_cast<int>(count), length / element_);
+    if (sum_result) result = crc32c(made, length, result);
+    if (copies) std::memcpy(to + at, made, length);
   }
   sums_[index(lane, node)] = {sum_result, result};
   std::uint32_t missing = 0;
