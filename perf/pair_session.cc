@@ -12,17 +12,17 @@
 #include <random>
 #include <utility>
 
+#include "coll/jobs/session.h"
 #include "perf/commands.h"
-#include "perf/local_job.h"
 #include "perf/pair_link.h"
 #include "perf/pair_report.h"
 #include "perf/pair_run.h"
 #include "perf/pair_setup.h"
 #include "perf/pairs.h"
-#include "perf/session.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
 #include "transport/between_hosts.h"
+#include "transport/job/local_job.h"
 #include "transport/shm.h"
 #include "transport/transport.h"
 

@@ -12,8 +12,8 @@
 
 #include "perf/bytes.h"
 #include "perf/pair_link.h"
-#include "perf/payload.h"
-#include "perf/session.h"
+#include "topo/random.h"
+#include "transport/job/failures.h"
 #include "transport/transport.h"
 
 namespace weft {

@@ -12,16 +12,16 @@
 
 #include "coll/algorithm.h"
 #include "coll/calibrate.h"
+#include "coll/jobs/session.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
-#include "perf/local_job.h"
 #include "perf/names.h"
 #include "perf/pairs.h"
 #include "perf/perf_report.h"
 #include "perf/rates.h"
-#include "perf/session.h"
 #include "transport/between_hosts.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {

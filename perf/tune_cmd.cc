@@ -18,15 +18,15 @@
 #include <tuple>
 
 #include "coll/choice.h"
+#include "coll/jobs/session.h"
 #include "coll/profile.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
-#include "perf/local_job.h"
 #include "perf/names.h"
-#include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {

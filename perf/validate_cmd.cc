@@ -10,12 +10,11 @@
 #include <memory>
 #include <vector>
 
+#include "coll/jobs/session.h"
 #include "perf/commands.h"
-#include "perf/local_job.h"
 #include "perf/pairs.h"
 #include "perf/perf_report.h"
 #include "perf/rail_counts.h"
-#include "perf/session.h"
 #include "perf/table.h"
 #include "perf/validate_collectives.h"
 #include "perf/validate_host.h"
@@ -23,6 +22,7 @@
 #include "perf/verdict.h"
 #include "topo/clock.h"
 #include "transport/between_hosts.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,4 @@
-#include "perf/session.h"
+#include "coll/jobs/session.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "coll/calibrate.h"
-#include "perf/commands.h"
-#include "perf/local_job.h"
+#include "topo/exit_code.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 // Every rank is the leader of a process group, so that what a rank starts ends with it. A rank
 // dies with its launcher by PR_SET_PDEATHSIG; for ranks that are wrapped in a shell there is the
 // guard.
-#include "perf/local_job.h"
+#include "transport/job/local_job.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,13 +28,13 @@
 #include <thread>
 #include <utility>
 
-#include "perf/bind_cores.h"
-#include "perf/commands.h"
-#include "perf/job_guard.h"
-#include "perf/job_streams.h"
-#include "perf/process.h"
+#include "topo/exit_code.h"
 #include "transport/control_socket.h"
 #include "transport/hmac.h"
+#include "transport/job/bind_cores.h"
+#include "transport/job/job_guard.h"
+#include "transport/job/job_streams.h"
+#include "transport/job/process.h"
 #include "transport/job_environment.h"
 
 namespace weft {
@@ -45,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRanksMax = 4096;
 constexpr int kRailsMax = 64;
-constexpr auto kTermTime = 2000ms;   // between SIGTERM and SIGKILL
+constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
 // Between the end of a process's sockets and its own, which takes seconds where the machine is busy
 // or the process has much to give back; looked at so often.
 constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;

@@ -1,4 +1,4 @@
-#include "perf/job_streams.h"
+#include "transport/job/job_streams.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "perf/job_guard.h"
+#include "transport/job/job_guard.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -42,9 +42,7 @@ void Guard::start() {
   _exit(0);
 }
 
-void Guard::tell(pid_t group) {
-  (void)send(pipe_.write.get(), &group, sizeof group, MSG_NOSIGNAL);
-}
+void Guard::tell(pid_t group) { (void)send(pipe_.write.get(), &group, sizeof group, MSG_NOSIGNAL); }
 
 void Guard::end() {
   pipe_.write.close();
