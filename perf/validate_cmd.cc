@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <vector>
 
+#include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
 #include "perf/commands.h"
 #include "perf/pairs.h"
@@ -181,13 +181,7 @@ int Validation::finish() {
                              {"latency_us", p.latency_us},
                              {"bandwidth_GBps", p.bandwidth_GBps}});
   if (!counts_.empty()) json["ports"] = to_json(counts_);
-  const std::string text = json.dump(2) + "\n";
-  if (flags_.json == "-") {
-    fmt::print("{}", text);
-    std::fflush(stdout);
-  } else if (std::ofstream out(flags_.json); !(out << text).flush()) {
-    throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));
-  }
+  write_report(flags_.json, json.dump(2) + "\n");
   return exit_code(verdict);
 }
 

@@ -39,11 +39,6 @@ int local_ranks(const JobFlags& flags, int cores);
 // Throws UsageError when the job that a launcher started is not what the flags ask for.
 void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
 
-// The file of --json: empty, or - for standard output, or one that can be written; else throws Error.
-void check_report(const std::string& path);
-// The same on rank 0 of a job, who writes it; UsageError on all ranks.
-void check_report(World& world, const std::string& path);
-
 // Under a launcher: assembles the job and runs `body` on this rank; returns its exit code. By
 // itself: runs this command line again as local ranks and returns their exit code. A failure of
 // the job goes to `failed` (all ranks) or, without it, to stderr (one rank), and exits critical.
