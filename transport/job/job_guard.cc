@@ -32,7 +32,7 @@ void Guard::start() {
   std::vector<pid_t> groups;
   for (;;) {
     pid_t group = 0;
-    const ssize_t got = read(from, &group, sizeof group);
+    const ssize_t got = ::read(from, &group, sizeof group);
     if (got < 0 && errno == EINTR) continue;
     if (got != sizeof group) break;
     if (group > 0) groups.push_back(group);

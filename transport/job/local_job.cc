@@ -71,12 +71,12 @@ struct Process {
   bool running = false;
 };
 
-class LocalJob {
+class LocalProcesses {
  public:
-  LocalJob(std::function<int(Rank)> child, const LaunchOptions& options)
+  LocalProcesses(std::function<int(Rank)> child, const LaunchOptions& options)
       : child_(std::move(child)), options_(options), processes_(count(options)) {}
 
-  ~LocalJob() {
+  ~LocalProcesses() {
     if (running_ > 0) kill_all(SIGKILL);
     for (Process& p : processes_) {
       while (p.running && waitpid(p.pid, nullptr, 0) < 0 && errno == EINTR) continue;
@@ -233,7 +233,7 @@ class LocalJob {
       if (!more) streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     signalfd_siginfo info;
-    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGTSTP) {
         pause_all();
       } else if (info.ssi_signo != SIGCHLD) {
@@ -367,7 +367,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argv,
                  std::strerror(errno));
     return kExitNotExecutable;
   };
-  return LocalJob(child, options).run();
+  return LocalProcesses(child, options).run();
 }
 
 }  // namespace
@@ -385,7 +385,7 @@ int run_local_job(const std::vector<std::string>& argv, const LaunchOptions& opt
 }
 
 int run_local_job(const std::function<int(Rank)>& body, const LaunchOptions& options) {
-  return LocalJob(body, options).run();
+  return LocalProcesses(body, options).run();
 }
 
 bool launched() { return is_set("WEFT_RANK") || pmix_present() || torchrun_present(); }
