@@ -31,7 +31,7 @@ install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOUR
         OPTIONAL)
 install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY topo transport coll DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft
-        FILES_MATCHING PATTERN "*.h")
+        FILES_MATCHING PATTERN "*.h" PATTERN "coll/jobs" EXCLUDE)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(EXPORT weft NAMESPACE weft:: FILE weft-config.cmake DESTINATION ${package_dir})

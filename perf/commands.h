@@ -3,10 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-namespace weft {
+#include "topo/exit_code.h"
 
-// Exit codes of every command: those of Nagios plus 4 for the tester's own errors.
-enum Exit : int { kExitOk = 0, kExitWarn = 1, kExitCritical = 2, kExitUnknown = 3, kExitError = 4 };
+namespace weft {
 
 // A command's callback stores its exit code here.
 void add_topo(CLI::App& app, int& exit_code);

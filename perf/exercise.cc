@@ -7,9 +7,9 @@
 #include <cstring>
 #include <new>
 
-#include "perf/session.h"
 #include "perf/stats.h"
 #include "topo/clock.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 

@@ -13,7 +13,7 @@
 #include "perf/commands.h"
 #include "perf/explain.h"
 #include "perf/model_flags.h"
-#include "perf/session.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "perf/commands.h"
-#include "perf/local_job.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "perf/session.h"
 #include "topo/status.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 namespace {

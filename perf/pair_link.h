@@ -64,6 +64,10 @@ class PairLink {
   // One-sided: arrived() is about the own message.
   virtual void ping(std::uint64_t turn) = 0;
   virtual bool arrived(std::uint64_t turn) = 0;
+  // After ping-pongs, on both ends, until it is true: whether what this end has sent arrives
+  // without further calls. Where only calls drive a transport, the end that answered waits for the
+  // other's word that the last answer came.
+  virtual bool settled() { return true; }
 
   // Where the options ask for events: sleeps until something may have happened, or a moment.
   virtual void sleep() {}

@@ -138,7 +138,12 @@ double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole&
     if (turn > first) times.add((now - before) / share);
     before = now;
   }
-  return static_cast<double>(now_ns() - start) * 1e-9;
+  const double took = static_cast<double>(now_ns() - start) * 1e-9;
+  while (!link.settled()) {
+    deadline.idle();
+    link.sleep();
+  }
+  return took;
 }
 
 }  // namespace weft

@@ -3,26 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
-#include "perf/commands.h"
-#include "perf/local_job.h"
+#include "coll/jobs/report.h"
 #include "perf/pair_link.h"
 #include "perf/pair_report.h"
 #include "perf/pair_run.h"
 #include "perf/pair_setup.h"
 #include "perf/pairs.h"
-#include "perf/session.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
+#include "topo/exit_code.h"
 #include "transport/between_hosts.h"
+#include "transport/job/failures.h"
+#include "transport/job/local_job.h"
 #include "transport/shm.h"
 #include "transport/transport.h"
 
@@ -137,9 +135,8 @@ class PairSession {
     rail_number_ = launched_ && o_.device.empty() ? topology_->rail(me_) : 0;
     rail_ = rail_for(o_, topology_->place(me_).rails.at(static_cast<std::size_t>(rail_number_)));
     make_transport();
-    if (writes() && !o_.json.empty() && o_.json != "-" && !std::ofstream(o_.json, std::ios::app))
-      throw UsageError(
-          fmt::format("--json {}: cannot be written: {}", o_.json, std::strerror(errno)));
+    if (const std::string why = writes() ? why_not_writable(o_.json) : ""; !why.empty())
+      throw UsageError(why);
     const Rounds rounds =
         launched_ ? choose_pairs(o_.pairs, o_.seed, *topology_) : Rounds{{{1, 0}}};
     named_ = launched_;
@@ -147,7 +144,8 @@ class PairSession {
     std::fflush(stdout);
     for (const auto& round : rounds) measure_round(round);
     if (speaks()) fmt::print("{}", pair_summary(o_, rows_));
-    if (writes() && !o_.json.empty()) write_json();
+    if (writes() && !o_.json.empty())
+      write_report(o_.json, to_json(o_, rows_, pairs_).dump(2) + "\n");
     job_->all_gather("");  // nobody leaves while another still reads
     job_->leave();
     const bool wrong = std::any_of(rows_.begin(), rows_.end(), [](const PairRow& row) {
@@ -303,17 +301,6 @@ class PairSession {
       if (turn != 1) spent += took;
       turn += mine;
     }
-  }
-
-  void write_json() const {
-    const std::string text = to_json(o_, rows_, pairs_).dump(2) + "\n";
-    if (o_.json == "-") {
-      fmt::print("{}", text);
-      return;
-    }
-    std::ofstream out(o_.json);
-    if (!(out << text).flush())
-      throw UsageError(fmt::format("--json {}: cannot be written", o_.json));
   }
 
   PairOptions o_;

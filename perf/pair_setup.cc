@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "perf/session.h"
 #include "topo/clock.h"
 #include "topo/discover.h"
 #include "transport/control_socket.h"
 #include "transport/fault.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 

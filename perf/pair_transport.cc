@@ -12,8 +12,8 @@
 
 #include "perf/bytes.h"
 #include "perf/pair_link.h"
-#include "perf/payload.h"
-#include "perf/session.h"
+#include "topo/random.h"
+#include "transport/job/failures.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -54,6 +54,9 @@ class TransportPair final : public PairLink {
     ++test_;
     bytes_ = role.bytes;
     latency_ = role.latency;
+    starts_ = role.sends;
+    settling_ = false;
+    settled_ = 0;
     out_ = 0;
     sent_ = arrived_ = posted_recvs_ = 0;
     total_ = kUnknown;
@@ -121,6 +124,22 @@ class TransportPair final : public PairLink {
     step(progress);
     // The own message's memory is written by nobody, so it may be under way still.
     return arrived_ >= turn;
+  }
+  bool settled() override {
+    if (!settling_) {
+      settling_ = true;
+      confirmed_ = answer_over_ = false;
+      if (starts_) {
+        send(kConfirm, settled_++, &answer_, sizeof answer_);
+        flush();
+      } else {
+        receive(kConfirm, settled_++, &confirmation_, sizeof confirmation_);
+      }
+    }
+    PairProgress progress;
+    step(progress);
+    settling_ = !(starts_ ? answer_over_ : confirmed_);
+    return !settling_;
   }
   std::string check() override { return wrong_; }
 
@@ -239,6 +258,8 @@ class TransportPair final : public PairLink {
   std::vector<bool> came_;
   bool last_posted_ = false, confirmed_ = false;  // of the stream that is sent
   bool answered_ = false, answer_over_ = false;   // of the one that comes
+  bool starts_ = false, settling_ = false;        // of a ping-pong
+  std::uint64_t settled_ = 0;                     // batches of ping-pongs
 };
 
 }  // namespace

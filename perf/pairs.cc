@@ -10,11 +10,11 @@
 #include <set>
 
 #include "perf/exercise.h"
-#include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
 #include "topo/clock.h"
 #include "transport/between_hosts.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 namespace {

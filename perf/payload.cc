@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "topo/random.h"
+
 namespace weft {
 namespace {
 

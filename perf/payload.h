@@ -14,14 +14,6 @@ namespace weft {
 // Fills memory with bytes that no payload contains, so that what was never written shows.
 inline constexpr unsigned char kPoison = 0xA5;
 
-// A 64-bit mixer: neighbours become strangers. S. Vigna, "splitmix64", 2015.
-inline std::uint64_t splitmix64(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 struct Mismatch {
   std::uint64_t wrong = 0;  // elements
   std::string first;        // "element 17 is 3, expected 5", empty when nothing is wrong

@@ -5,23 +5,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "coll/algorithm.h"
 #include "coll/calibrate.h"
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
-#include "perf/local_job.h"
 #include "perf/names.h"
 #include "perf/pairs.h"
 #include "perf/perf_report.h"
 #include "perf/rates.h"
-#include "perf/session.h"
 #include "transport/between_hosts.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {
@@ -248,13 +248,7 @@ std::uint64_t PerfRun::count_wrong(const Exercise& exercise, const Case& what) {
 }
 
 void write_json(const PerfReport& report, const std::string& path) {
-  const std::string json = to_json(report).dump(2) + "\n";
-  if (path == "-") {
-    fmt::print("{}", json);
-    return;
-  }
-  std::ofstream out(path);
-  if (!(out << json).flush()) throw UsageError(fmt::format("--json {}: cannot be written", path));
+  write_report(path, to_json(report).dump(2) + "\n");
 }
 
 int perf(const PerfFlags& flags) {

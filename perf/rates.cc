@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "perf/session.h"
 #include "topo/clock.h"
+#include "transport/job/failures.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -20,9 +20,9 @@
 #include "perf/explain.h"
 #include "perf/model_flags.h"
 #include "perf/names.h"
-#include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 namespace {

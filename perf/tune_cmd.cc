@@ -11,22 +11,22 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "coll/choice.h"
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "coll/profile.h"
 #include "perf/bytes.h"
 #include "perf/commands.h"
 #include "perf/exercise.h"
-#include "perf/local_job.h"
 #include "perf/names.h"
-#include "perf/session.h"
 #include "perf/stats.h"
 #include "perf/table.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {
@@ -191,12 +191,7 @@ int Tune::run() {
                                       {"rails", world_.topology().nrails()},
                                       {"transport", flags_.job.transport},
                                       {"rows", json_}};
-  if (flags_.json == "-") {
-    fmt::print("{}\n", all.dump(1));
-    return kExitOk;
-  }
-  if (std::ofstream out(flags_.json); !(out << all.dump(1) << '\n').flush())
-    throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));
+  write_report(flags_.json, all.dump(1) + "\n");
   return kExitOk;
 }
 
@@ -245,9 +240,7 @@ int tune(const TuneFlags& flags) {
   std::string folder;
   if (!launched() || job_from_environment().rank == 0) {  // who writes
     check_named_profile();
-    if (!flags.json.empty() && flags.json != "-" && !std::ofstream(flags.json, std::ios::app))
-      throw Error(
-          fmt::format("--json {}: cannot be written: {}", flags.json, std::strerror(errno)));
+    check_report(flags.json);
     folder = folder_of_profiles();
   }
   const Profiles before = profiles_in(folder);

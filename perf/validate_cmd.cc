@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <vector>
 
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
 #include "perf/commands.h"
-#include "perf/local_job.h"
 #include "perf/pairs.h"
 #include "perf/perf_report.h"
 #include "perf/rail_counts.h"
-#include "perf/session.h"
 #include "perf/table.h"
 #include "perf/validate_collectives.h"
 #include "perf/validate_host.h"
@@ -23,6 +22,7 @@
 #include "perf/verdict.h"
 #include "topo/clock.h"
 #include "transport/between_hosts.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {
@@ -181,13 +181,7 @@ int Validation::finish() {
                              {"latency_us", p.latency_us},
                              {"bandwidth_GBps", p.bandwidth_GBps}});
   if (!counts_.empty()) json["ports"] = to_json(counts_);
-  const std::string text = json.dump(2) + "\n";
-  if (flags_.json == "-") {
-    fmt::print("{}", text);
-    std::fflush(stdout);
-  } else if (std::ofstream out(flags_.json); !(out << text).flush()) {
-    throw UsageError(fmt::format("--json {}: cannot be written", flags_.json));
-  }
+  write_report(flags_.json, json.dump(2) + "\n");
   return exit_code(verdict);
 }
 

@@ -9,7 +9,7 @@
 #include "coll/algorithm.h"
 #include "coll/check.h"
 #include "perf/names.h"
-#include "perf/session.h"
+#include "transport/job/failures.h"
 
 namespace weft {
 namespace {

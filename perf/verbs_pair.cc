@@ -12,8 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "perf/payload.h"
-
 namespace weft {
 namespace {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "perf/commands.h"
 #include "perf/table.h"
+#include "topo/exit_code.h"
 
 namespace weft {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "coll/communicator.h"
-#include "perf/session.h"
 #include "topo/clock.h"
 #include "train/tensor.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 

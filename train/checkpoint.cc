@@ -11,12 +11,12 @@
 #include <set>
 #include <sstream>
 
-#include "perf/session.h"
 #include "topo/log.h"
 #include "train/checkpoint_files.h"
 #include "train/checkpoint_index.h"
 #include "train/checkpoint_source.h"
 #include "transport/crc32c.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 namespace {

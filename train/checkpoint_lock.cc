@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "perf/session.h"
 #include "topo/log.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 namespace {

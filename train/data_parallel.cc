@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "perf/payload.h"
+#include "topo/random.h"
 #include "train/device_operators.h"
 
 namespace weft::train {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "perf/commands.h"
-#include "perf/local_job.h"
 #include "topo/clock.h"
+#include "topo/exit_code.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "perf/session.h"
+#include "coll/jobs/session.h"
 #include "train/pipeline_bubble.h"
 #include "train/spiral.h"
 #include "train/train_restart.h"

@@ -7,11 +7,11 @@
 #include <optional>
 #include <thread>
 
-#include "perf/session.h"
 #include "topo/clock.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_lock.h"
 #include "train/spiral.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 namespace {

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <vector>
 
-#include "perf/payload.h"
-#include "perf/session.h"
+#include "topo/random.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 namespace {

@@ -13,10 +13,9 @@
 #include <string_view>
 #include <thread>
 
+#include "coll/jobs/session.h"
 #include "coll/trace.h"
-#include "perf/commands.h"
-#include "perf/local_job.h"
-#include "perf/session.h"
+#include "topo/exit_code.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_lock.h"
 #include "train/commands.h"
@@ -31,6 +30,7 @@
 #include "train/train_log.h"
 #include "train/train_resume.h"
 #include "train/trainer.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 namespace {

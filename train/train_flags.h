@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "perf/local_job.h"
 #include "train/device_bench.h"
 #include "train/spiral_cmd.h"
 #include "train/train_restart.h"
 #include "train/trainer.h"
+#include "transport/job/local_job.h"
 
 namespace weft {
 

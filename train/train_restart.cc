@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "perf/commands.h"
-#include "perf/local_job.h"
+#include "topo/exit_code.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "perf/session.h"
+#include "coll/jobs/session.h"
 
 namespace weft {
 

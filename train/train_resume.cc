@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "perf/session.h"
+#include "transport/job/failures.h"
 
 namespace weft::train {
 namespace {

@@ -10,8 +10,8 @@
 #include "coll/types.h"
 #include "perf/bytes.h"
 #include "perf/names.h"
-#include "perf/session.h"
 #include "topo/status.h"
+#include "transport/job/failures.h"
 
 namespace {
 

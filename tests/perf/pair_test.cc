@@ -241,6 +241,25 @@ TEST_F(PairProcesses, ClientAndServer) {
   }
 }
 
+// The end that answers has nothing to wait for after its last message, which for long ones is not
+// sent by then.
+TEST_F(PairProcesses, LatencyOfAllSizes) {
+  for (const std::string op : {"shm", "tcp", "ucx"}) {
+    if (op == "ucx" && !ucx_available()) continue;
+    const Ends ends = run_pair("lat --op " + op + " -a -n 20 --validate --timeout 10");
+    EXPECT_EQ(ends.client.exit_code, 0) << op << ends.client.text;
+    EXPECT_EQ(ends.server.exit_code, 0) << op << ends.server.text;
+    EXPECT_THAT(ends.client.text, Not(HasSubstr("WRONG"))) << op;
+    const auto sizes = report()["pairs"][0]["sizes"];
+    ASSERT_EQ(sizes.size(), 23U) << op;
+    EXPECT_EQ(sizes.back()["bytes"], 8 << 20) << op;
+    const Output launched =
+        run(fmt::format("timeout 100 {} launch -n 2 -- {}lat --op {} -s 4M,8M -n 20 --timeout 10",
+                        WEFT_BINARY, kPerf, op));
+    EXPECT_EQ(launched.exit_code, 0) << op << launched.text;
+  }
+}
+
 TEST_F(PairProcesses, BothWaysWithManyUnderWay) {
   const Ends ends = run_pair("bw --op shm -b -s 64,1M -n 150 -t 64 -l 8 --validate --timeout 20");
   EXPECT_EQ(ends.client.exit_code, 0) << ends.client.text << ends.server.text;

@@ -103,7 +103,58 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   }
 }
 
-// The text of a failure need not name the host, and a rank of a thousand says nothing of where it is.
+// Whoever reads the report finds the one before, or none; never half of one.
+TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string report = folder / "report.json";
+  for (const char* command : {"validate", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
+    for (const bool there : {false, true}) {
+      if (there) std::ofstream(report) << "before";
+      const std::string script = fmt::format(
+          "{} {} --json {} >{} 2>&1 & p=$!; for i in $(seq 200); do sleep 0.05; "
+          "[ -s {} ] && break; done; kill -INT $p; wait $p",
+          WEFT_BINARY, command, report, folder / "out", folder / "out");
+      (void)std::system(fmt::format("timeout 60 bash -c 'set -m; {}' 2>/dev/null", script).c_str());
+      EXPECT_EQ(std::filesystem::exists(report), there) << command;
+      if (there) {
+        std::string text;
+        std::getline(std::ifstream(report), text);
+        EXPECT_EQ(text, "before") << command;
+      }
+      std::filesystem::remove(report);
+      std::filesystem::remove(folder / "out");
+      EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << command;
+    }
+}
+
+// A report takes the place of the one before as a whole; the name may be a link, and need not be a
+// file's.
+TEST(PerfCommand, AReportReplacesTheOneBefore) {
+  const weft::testing::TemporaryFolder folder;
+  const std::string perf = "perf all_reduce -n 2 -b 8 -e 8 -i 3 --timeout-ms 20000 --json ";
+  const std::string report = folder / "report.json", link = folder / "link";
+  std::ofstream(report) << std::string(100000, 'x');
+  std::filesystem::permissions(
+      report, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("report.json", link);
+  const Outcome run = weft(perf + link);
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::ifstream file(report);
+  EXPECT_EQ(nlohmann::json::parse(file)["schema"], "weft.perf/1");
+  EXPECT_EQ(std::filesystem::status(report).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_TRUE(entry.path() == report || entry.path() == link) << entry;
+  const Outcome full = weft(perf + "/dev/full");
+  EXPECT_EQ(full.code, 4) << full.output;
+  EXPECT_THAT(full.output, HasSubstr("--json /dev/full: cannot be written: No space left"));
+  const Outcome device = weft(perf + "/dev/stdout", "2>/dev/null");
+  EXPECT_THAT(device.output, HasSubstr("weft.perf/1"));
+}
+
+// The text of a failure need not name the host, and a rank of a thousand says nothing of where it
+// is.
 TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
   const weft::testing::TemporaryFolder folder;
   const std::string seen = folder / "seen";

@@ -21,9 +21,9 @@
 #include <thread>
 #include <vector>
 
-#include "perf/local_job.h"
 #include "support/shell.h"
 #include "support/temporary_folder.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {

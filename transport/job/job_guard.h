@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include "perf/job_streams.h"
+#include "transport/job/job_streams.h"
 
 namespace weft {
 

@@ -1,4 +1,4 @@
-#include "perf/job_streams.h"
+#include "transport/job/job_streams.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ int write_all(int fd, std::string_view text) {
 
 bool pass_lines(Stream& s) {
   char bytes[16384];
-  const ssize_t got = read(s.from.get(), bytes, sizeof bytes);
+  const ssize_t got = ::read(s.from.get(), bytes, sizeof bytes);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
   std::size_t looked = s.line.size();  // there no line ends
   if (got > 0) s.line.append(bytes, static_cast<std::size_t>(got));

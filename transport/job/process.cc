@@ -1,4 +1,4 @@
-#include "perf/process.h"
+#include "transport/job/process.h"
 
 #include <fmt/format.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // Every rank is the leader of a process group, so that what a rank starts ends with it. A rank
 // dies with its launcher by PR_SET_PDEATHSIG; for ranks that are wrapped in a shell there is the
 // guard.
-#include "perf/local_job.h"
+#include "transport/job/local_job.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,13 +28,13 @@
 #include <thread>
 #include <utility>
 
-#include "perf/bind_cores.h"
-#include "perf/commands.h"
-#include "perf/job_guard.h"
-#include "perf/job_streams.h"
-#include "perf/process.h"
+#include "topo/exit_code.h"
 #include "transport/control_socket.h"
 #include "transport/hmac.h"
+#include "transport/job/bind_cores.h"
+#include "transport/job/job_guard.h"
+#include "transport/job/job_streams.h"
+#include "transport/job/process.h"
 #include "transport/job_environment.h"
 
 namespace weft {
@@ -45,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRanksMax = 4096;
 constexpr int kRailsMax = 64;
-constexpr auto kTermTime = 2000ms;   // between SIGTERM and SIGKILL
+constexpr auto kTermTime = 2000ms;  // between SIGTERM and SIGKILL
 // Between the end of a process's sockets and its own, which takes seconds where the machine is busy
 // or the process has much to give back; looked at so often.
 constexpr auto kDyingTime = 10000ms, kDyingLook = 2ms;
@@ -71,12 +71,12 @@ struct Process {
   bool running = false;
 };
 
-class LocalJob {
+class LocalProcesses {
  public:
-  LocalJob(std::function<int(Rank)> child, const LaunchOptions& options)
+  LocalProcesses(std::function<int(Rank)> child, const LaunchOptions& options)
       : child_(std::move(child)), options_(options), processes_(count(options)) {}
 
-  ~LocalJob() {
+  ~LocalProcesses() {
     if (running_ > 0) kill_all(SIGKILL);
     for (Process& p : processes_) {
       while (p.running && waitpid(p.pid, nullptr, 0) < 0 && errno == EINTR) continue;
@@ -233,7 +233,7 @@ class LocalJob {
       if (!more) streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     signalfd_siginfo info;
-    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGTSTP) {
         pause_all();
       } else if (info.ssi_signo != SIGCHLD) {
@@ -367,7 +367,7 @@ int run_program(const std::string& path, const std::vector<std::string>& argv,
                  std::strerror(errno));
     return kExitNotExecutable;
   };
-  return LocalJob(child, options).run();
+  return LocalProcesses(child, options).run();
 }
 
 }  // namespace
@@ -385,7 +385,7 @@ int run_local_job(const std::vector<std::string>& argv, const LaunchOptions& opt
 }
 
 int run_local_job(const std::function<int(Rank)>& body, const LaunchOptions& options) {
-  return LocalJob(body, options).run();
+  return LocalProcesses(body, options).run();
 }
 
 bool launched() { return is_set("WEFT_RANK") || pmix_present() || torchrun_present(); }

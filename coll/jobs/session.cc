@@ -1,19 +1,16 @@
-#include "perf/session.h"
+#include "coll/jobs/session.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "coll/calibrate.h"
-#include "perf/commands.h"
-#include "perf/local_job.h"
+#include "topo/exit_code.h"
+#include "transport/job/local_job.h"
 #include "transport/rendezvous.h"
 
 namespace weft {
@@ -65,24 +62,6 @@ void check_against_job(const JobFlags& flags, std::string_view launcher, const T
   refuse("-n", flags.ranks, "ranks", topology.nranks());
   refuse("--hosts", flags.hosts, "hosts", topology.nhosts());
   refuse("--rails", flags.rails, "rails", topology.nrails());
-}
-
-namespace {
-
-std::string why_not_writable(const std::string& path) {
-  if (path.empty() || path == "-" || std::ofstream(path, std::ios::app)) return "";
-  return fmt::format("--json {}: cannot be written: {}", path, std::strerror(errno));
-}
-
-}  // namespace
-
-void check_report(const std::string& path) {
-  if (const std::string why = why_not_writable(path); !why.empty()) throw Error(why);
-}
-
-void check_report(World& world, const std::string& path) {
-  const auto why = world.job().all_gather(world.rank() == 0 ? why_not_writable(path) : "");
-  if (!why[0].empty()) throw UsageError(why[0]);
 }
 
 namespace {

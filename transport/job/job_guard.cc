@@ -1,4 +1,4 @@
-#include "perf/job_guard.h"
+#include "transport/job/job_guard.h"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ void Guard::start() {
   std::vector<pid_t> groups;
   for (;;) {
     pid_t group = 0;
-    const ssize_t got = read(from, &group, sizeof group);
+    const ssize_t got = ::read(from, &group, sizeof group);
     if (got < 0 && errno == EINTR) continue;
     if (got != sizeof group) break;
     if (group > 0) groups.push_back(group);
@@ -42,9 +42,7 @@ void Guard::start() {
   _exit(0);
 }
 
-void Guard::tell(pid_t group) {
-  (void)send(pipe_.write.get(), &group, sizeof group, MSG_NOSIGNAL);
-}
+void Guard::tell(pid_t group) { (void)send(pipe_.write.get(), &group, sizeof group, MSG_NOSIGNAL); }
 
 void Guard::end() {
   pipe_.write.close();

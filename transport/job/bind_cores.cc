@@ -1,4 +1,4 @@
-#include "perf/bind_cores.h"
+#include "transport/job/bind_cores.h"
 
 #include <sched.h>
 

@@ -1,5 +1,5 @@
-// What the parallel commands (perf, validate) share: ranks from a launcher or of their own, and
-// one clear end whichever way it comes.
+// What the parallel commands (perf, validate, train) share: ranks from a launcher or of their own,
+// and one clear end whichever way it comes.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include "coll/communicator.h"
 #include "topo/status.h"
 #include "topo/topology.h"
+#include "transport/job/failures.h"
 
 namespace CLI {
 class App;
@@ -31,35 +32,12 @@ struct JobFlags {
 // -n, --hosts, --rails, --transport, --timeout-ms, --rail-gbps
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
-// Something the user asked for cannot be. Every rank finds out by itself; rank 0 says so.
-class UsageError : public Error {
- public:
-  using Error::Error;
-};
-
-// The job failed while it ran.
-class JobFailed : public StatusError {
- public:
-  using StatusError::StatusError;
-};
-inline void require(Status status) {
-  if (!status.ok()) throw JobFailed(std::move(status));
-}
-
-// Which rank speaks when `culprit` (or nobody in particular) failed: 0, or 1 when 0 is the one.
-inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
-
 // Ranks of a local job: what -n says, else a default that fits `hosts` and the machine's cores.
 // Throws Error when -n, --hosts and --rails cannot be.
 int local_ranks(const JobFlags& flags, int cores);
 
 // Throws UsageError when the job that a launcher started is not what the flags ask for.
 void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
-
-// The file of --json: empty, or - for standard output, or one that can be written; else throws Error.
-void check_report(const std::string& path);
-// The same on rank 0 of a job, who writes it; UsageError on all ranks.
-void check_report(World& world, const std::string& path);
 
 // Under a launcher: assembles the job and runs `body` on this rank; returns its exit code. By
 // itself: runs this command line again as local ranks and returns their exit code. A failure of

@@ -21,11 +21,11 @@ struct LaunchOptions {
   // Each rank keeps to its share of the cores (ranks > cores: to one core, in turn): a rank that
   // shares a core with the one it waits for doubles every latency.
   bool bind = true;
-  bool tag = false;                       // put "[rank] " before each line of output
-  bool ranks_say_why = false;             // of an exit code: only ranks that were killed are named
+  bool tag = false;            // put "[rank] " before each line of output
+  bool ranks_say_why = false;  // of an exit code: only ranks that were killed are named
   // Of a job of which a rank was killed, or left with a code that reads so; 0: 128 + signal.
   int killed_code = 0;
-  std::string name = "weft";              // in front of our own messages
+  std::string name = "weft";  // in front of our own messages
 };
 
 // Exit code of a job whose program could not be started, as shells have it.
