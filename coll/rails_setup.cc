@@ -15,6 +15,7 @@
 #include "coll/rail_voice.h"
 #include "topo/log.h"
 #include "topo/thread.h"
+#include "transport/paths_udp.h"
 
 namespace weft {
 

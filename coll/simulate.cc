@@ -21,49 +21,31 @@ namespace {
 class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
-             DType type, const SimFabricOptions& options, const SimBuffers& buffers)
+             DType type, const SimFabricOptions& options, const Tuning& tuning,
+             const SimBuffers& buffers)
       : collective_(collective), fabric_(options), ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
-    if (collective == Collective::kBarrier) count = 0;
     if (options.host_of_rank.size() != n)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
                               options.host_of_rank.size()));
-    if (options.carry_data && (buffers.in.size() != n || buffers.out.size() != n))
-      throw Error(
-          fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
-                      "{} of {} ranks; give all, or set carry_data to false",
-                      buffers.in.size(), buffers.out.size(), n));
     std::vector<Rank> world(n);
     std::iota(world.begin(), world.end(), 0);
-    std::size_t total = 0;
+    auto parts = prepare_parts(collective, schedules, world, count, type, options, tuning, buffers);
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
-      m.call = {.count = count, .type = type, .op = buffers.op.op, .id_high = 1};
-      m.call.factor = buffers.op.factor;
-      if (!buffers.counts.empty())
-        m.blocks = give_blocks(m.call, collective, buffers.counts, static_cast<Rank>(r));
-      m.call.total_bytes = total_bytes(collective, m.call, n);
-      total = std::max(total, m.call.total_bytes);
-    }
-    const bool packed = packed_on_fabric(collective, schedules, total);
-    for (std::size_t r = 0; r < n; ++r) {
-      Member& m = ranks_[r];
-      m.plan = plan_on_fabric(collective, schedules[r], world, options, m.call, buffers.root,
-                              buffers.in_place, packed);
+      m.part = std::move(parts[r]);
+      m.part->call.id_high = 1;
       m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
       m.links = {m.endpoint.get(), m.endpoint.get()};
-      if (!options.carry_data) continue;
-      m.call.in = buffers.in[r];
-      m.call.out = buffers.out[r];
     }
   }
 
-  SimResult run(const Tuning& tuning) {
+  SimResult run() {
     unfinished_ = ranks_.size();
     for (Member& m : ranks_) {
-      m.call.streaming = m.call.total_bytes >= tuning.streaming_bytes;
-      m.run.start(m.plan, m.call, slicing_for(tuning, m.plan, m.call.total_bytes), m.links);
-      unfinished_ -= m.run.done();
+      SimPart& part = *m.part;
+      part.run.start(part.plan, part.call, part.slicing, m.links);
+      unfinished_ -= part.run.done();
     }
     const bool moved = drive(
         fabric_, [&](Rank r) { progress(r); }, [&] { return unfinished_ == 0 || !failure_.ok(); });
@@ -75,7 +57,7 @@ class Simulation {
     SimResult result;
     result.time_us = fabric_.now_us();
     result.traffic = fabric_.statistics();
-    result.rounds = ranks_[0].run.rounds();
+    result.rounds = ranks_[0].part->run.rounds();
     result.trace_hash = fabric_.trace();
     if (!result.traffic.ports.empty() && result.time_us > 0) {
       result.limiting = result.traffic.ports[0].name;
@@ -86,27 +68,24 @@ class Simulation {
 
  private:
   struct Member {
-    Plan plan;
+    std::unique_ptr<SimPart> part;
     std::unique_ptr<Transport> endpoint;
     std::array<Transport*, 2> links;
-    Call call;
-    std::vector<std::size_t> blocks;  // which the call points to
-    Run run;
   };
 
   void progress(Rank r) {
     Member& m = ranks_[static_cast<std::size_t>(r)];
-    if (!failure_.ok() || m.run.done()) return;
+    if (!failure_.ok() || m.part->run.done()) return;
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
-      for (std::size_t i = 0; i < n; ++i) m.run.complete(batch[i]);
-    if (m.run.failure() != Code::kOk) return fail(r);
-    m.run.progress();
-    unfinished_ -= m.run.done();
+      for (std::size_t i = 0; i < n; ++i) m.part->run.complete(batch[i]);
+    if (m.part->run.failure() != Code::kOk) return fail(r);
+    m.part->run.progress();
+    unfinished_ -= m.part->run.done();
   }
 
   void fail(Rank r) {
-    const Run& run = ranks_[static_cast<std::size_t>(r)].run;
+    const Run& run = ranks_[static_cast<std::size_t>(r)].part->run;
     const Rank peer = run.failed_peer();
     const Status cause = ranks_[static_cast<std::size_t>(r)].endpoint->cause(peer);
     failure_ = Status(
@@ -118,10 +97,10 @@ class Simulation {
 
   std::string why_stuck() const {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
-      if (!fabric_.alive(static_cast<Rank>(r)) && !ranks_[r].run.done())
+      if (!fabric_.alive(static_cast<Rank>(r)) && !ranks_[r].part->run.done())
         return fmt::format("simulated {}: rank {} died before it was done", name(collective_), r);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const Run& run = ranks_[r].run;
+      const Run& run = ranks_[r].part->run;
       if (run.done() || run.waiting_for() == kNoRank) continue;
       return fmt::format(
           "simulated {}: deadlock at {} us: rank {} waits for rank {}; {} of {} ranks are not done",
@@ -140,8 +119,8 @@ class Simulation {
   Status failure_;
 };
 
-}  // namespace
-
+// Makes a rank's call one of blocks of different sizes, SimBuffers::counts. The call points into
+// what is returned.
 std::vector<std::size_t> give_blocks(Call& call, Collective collective,
                                      const std::vector<std::vector<std::size_t>>& counts, Rank r) {
   std::vector<std::size_t> sent, received;
@@ -160,6 +139,7 @@ std::vector<std::size_t> give_blocks(Call& call, Collective collective,
   return own_blocks(call, counts.size());
 }
 
+// What a rank runs; see prepare_parts().
 Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
                     const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
                     bool packed) {
@@ -187,11 +167,48 @@ Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<c
   return compile(schedule, request, packed);
 }
 
-bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
-                      std::size_t total_bytes) {
-  return by_blocks(collective) && std::ranges::any_of(schedules, [&](const Schedule& s) {
-           return wants_packed(total_bytes, s);
-         });
+}  // namespace
+
+std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
+                                                    std::span<const Schedule> schedules,
+                                                    std::span<const Rank> world, std::size_t count,
+                                                    DType type, const SimFabricOptions& options,
+                                                    const Tuning& tuning,
+                                                    const SimBuffers& buffers) {
+  const std::size_t n = world.size();
+  if (options.carry_data && (buffers.in.size() != n || buffers.out.size() != n))
+    throw Error(
+        fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
+                    "{} of {} ranks; give all, or set carry_data to false",
+                    buffers.in.size(), buffers.out.size(), n));
+  std::vector<std::unique_ptr<SimPart>> parts;
+  std::size_t total = 0;
+  for (std::size_t r = 0; r < n; ++r) {
+    parts.push_back(std::make_unique<SimPart>());
+    Call& call = parts[r]->call;
+    call.count = collective == Collective::kBarrier ? 0 : count;
+    call.type = type;
+    call.op = buffers.op.op;
+    call.factor = buffers.op.factor;
+    if (!buffers.counts.empty())
+      parts[r]->blocks = give_blocks(call, collective, buffers.counts, static_cast<Rank>(r));
+    call.total_bytes = total_bytes(collective, call, n);
+    call.streaming = call.total_bytes >= tuning.streaming_bytes;
+    total = std::max(total, call.total_bytes);
+    if (!options.carry_data) continue;
+    call.in = buffers.in[r];
+    call.out = buffers.out[r];
+  }
+  const bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
+                        return wants_packed(total, s);
+                      });
+  for (std::size_t r = 0; r < n; ++r) {
+    SimPart& part = *parts[r];
+    part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,
+                               buffers.in_place, packed);
+    part.slicing = slicing_for(tuning, part.plan, part.call.total_bytes);
+  }
+  return parts;
 }
 
 SimFabricOptions fabric_of(const Shape& shape, int rails) {
@@ -230,7 +247,7 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
                    DType type, const SimFabricOptions& options, const Tuning& tuning,
                    const SimBuffers& buffers) {
-  return Simulation(collective, schedules, count, type, options, buffers).run(tuning);
+  return Simulation(collective, schedules, count, type, options, tuning, buffers).run();
 }
 
 }  // namespace weft

@@ -8,11 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "coll/algorithm.h"
+#include "coll/engine.h"
 #include "coll/plan.h"
 #include "coll/schedule.h"
 #include "coll/tuning.h"
@@ -64,19 +66,25 @@ SimResult simulate(Collective collective, std::span<const Schedule> schedules, s
                    DType type, const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
 
-// ---- shared with simulate_job.cc
+// One rank's part in a collective on the fabric, also in the jobs of tests. Not copied or moved
+// once prepared: the call points into `blocks`, and the run to all the others.
+struct SimPart {
+  Plan plan;
+  Call call;
+  std::vector<std::size_t> blocks;
+  Slicing slicing;
+  Run run;
+};
 
-// Makes a rank's call one of blocks of different sizes, SimBuffers::counts. The call points into
-// what is returned.
-std::vector<std::size_t> give_blocks(Call& call, Collective collective,
-                                     const std::vector<std::vector<std::size_t>>& counts, Rank r);
-// What a rank runs; world[r] is the fabric's rank of rank r of the communicator. Its two links are
-// both the rank's one endpoint.
-Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
-                    const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
-                    bool packed);
-// Whether the ranks of these schedules work on packed copies.
-bool packed_on_fabric(Collective collective, std::span<const Schedule> schedules,
-                      std::size_t total_bytes);
+// The parts of all ranks of a communicator; world[r] is the fabric's rank of its rank r, and
+// schedules[r] is what rank r does. Each rank runs its part over two links, which are both its one
+// endpoint. Tags and ids of the calls are up to the caller. Throws Error where the fabric carries
+// data and a rank has no buffers.
+std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
+                                                    std::span<const Schedule> schedules,
+                                                    std::span<const Rank> world, std::size_t count,
+                                                    DType type, const SimFabricOptions& options,
+                                                    const Tuning& tuning,
+                                                    const SimBuffers& buffers);
 
 }  // namespace weft

@@ -14,7 +14,6 @@
 #include "topo/yield.h"
 #include "transport/between_hosts.h"
 #include "transport/checked.h"
-#include "transport/device_fake_nic.h"
 #include "transport/fault.h"
 #include "transport/shm.h"
 
@@ -114,8 +113,7 @@ void Core::set_up(const Place& place) {
       const bool replaceable = options.failover && topology->nrails() > 1;
       inner.push_back(damage(make_rail_transport(far, *job, *topology, nic, replaceable), r));
     }
-    for (auto& rail : inner)
-      if (far != "verbs") rail = with_fake_nic(std::move(rail));  // a real one registers its memory
+    for (auto& rail : inner) rail = decorate_rail(far, std::move(rail));
     set_up_rails(inner);
     for (std::size_t r = 0; r < inner.size(); ++r) {
       transports.push_back(check(std::move(inner[r]), static_cast<int>(r)));

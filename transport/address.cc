@@ -1,3 +1,4 @@
+// Addresses between their text and what sockets take. Resolves no names.
 #include "transport/address.h"
 
 #include <netdb.h>

@@ -1,4 +1,9 @@
+// Chooses a transport for the rails and makes it. Knows the name and the needs of each transport
+// between hosts, and nothing of how they move bytes.
 #include "transport/between_hosts.h"
+
+#include <atomic>
+#include <utility>
 
 #include "transport/control_socket.h"
 #include "transport/tcp.h"
@@ -7,6 +12,8 @@
 
 namespace weft {
 namespace {
+
+constinit std::atomic<RailDecorator> rail_decorator{nullptr};
 
 bool rdma_everywhere(const Topology& topology) {
   for (Rank r = 0; r < topology.nranks(); ++r)
@@ -30,6 +37,13 @@ std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job
   (void)allow_files(job.size() * topology.nrails());
   if (name == "ucx") return make_ucx_transport(job, topology, rail);
   return make_tcp_transport(job, topology, rail);
+}
+
+void set_rail_decorator(RailDecorator decorator) noexcept { rail_decorator.store(decorator); }
+
+std::unique_ptr<Transport> decorate_rail(const std::string& name, std::unique_ptr<Transport> rail) {
+  const RailDecorator decorate = rail_decorator.load();
+  return decorate ? decorate(name, std::move(rail)) : std::move(rail);
 }
 
 }  // namespace weft

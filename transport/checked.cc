@@ -1,3 +1,5 @@
+// The way of a message that is checked: its sum, the comparison, the repair. What the ends tell
+// each other is in checked_notes.cc. Knows no transport by name.
 #include "transport/checked.h"
 
 #include <algorithm>
@@ -56,7 +58,8 @@ void CheckedTransport::post(std::span<const Transfer> transfers) noexcept {
         r = Recv{};
         r.transfer = t;
         p.recvs[t.tag] = t.id;
-        // CheckedTransport where the bytes are lent, and copied from there while they are in cache.
+        // Where the transport lends bytes, they are checked there, and copied while they are in
+        // cache.
         if (t.kind == Transfer::Kind::kRecv && caps_.views && t.bytes <= caps_.max_view) {
           r.by_view = true;
           t.kind = Transfer::Kind::kView;

@@ -1,3 +1,5 @@
+// Copies by stores that go past the cache, where the processor has them. Knows nothing of who reads
+// the copy.
 #include "transport/copy.h"
 
 #include <algorithm>

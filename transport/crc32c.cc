@@ -1,3 +1,5 @@
+// Sums by the instructions of the processor, alone or while bytes are copied. Knows nothing of
+// messages.
 #include "transport/crc32c.h"
 
 #include <isa-l/crc.h>

@@ -1,3 +1,5 @@
+// Errors of CUDA in words, the GPU that a thread uses, and driver functions that are looked up at
+// run time. Knows nothing of memory or streams.
 #include "transport/cuda_call.h"
 
 #include <fmt/format.h>

@@ -12,6 +12,7 @@
 #include "topo/log.h"
 #include "topo/status.h"
 #include "transport/cuda_call.h"
+#include "transport/cuda_dmabuf.h"
 #include "transport/cuda_words.h"
 #include "transport/device.h"
 
@@ -291,6 +292,9 @@ class CudaDevice final : public Device {
                                                cudaFlushGPUDirectRDMAWritesToOwner);
         e != cudaSuccess)
       fail("cudaDeviceFlushGPUDirectRDMAWrites", gpu, e);
+  }
+  CardMemory card_memory(const void* data, std::size_t bytes) override {
+    return cuda_dmabuf(data, bytes);
   }
 
   void enter_thread() noexcept override {

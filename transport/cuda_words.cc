@@ -1,3 +1,5 @@
+// Chooses how streams write and wait for words, and does it. The kernels are in cuda_words.cu.
+// Knows nothing of what a word means.
 #include "transport/cuda_words.h"
 
 #include <fmt/format.h>

@@ -9,13 +9,13 @@
 
 #include "topo/log.h"
 #include "topo/status.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {
 
 std::mutex look_mutex;
 std::string why_none;
+constinit std::atomic<DeviceFactory> test_devices{nullptr};
 
 }  // namespace
 
@@ -30,10 +30,7 @@ Device* look_for_device() {
   const char* text = std::getenv("WEFT_DEVICE");
   const std::string_view wanted = text ? text : "auto";
   Device* found = nullptr;
-  if (wanted == "fake" || wanted == "fake-nic") {
-    fake_device()->give_nics(wanted == "fake-nic");
-    found = fake_device();
-  } else if (wanted == "auto" || wanted == "cuda") {
+  if (wanted == "auto" || wanted == "cuda") {
 #ifdef WEFT_HAVE_CUDA
     found = cuda_device(why_none);
 #else
@@ -44,7 +41,8 @@ Device* look_for_device() {
   } else if (wanted == "off") {
     why_none = "WEFT_DEVICE=off";
   } else {
-    throw Error(fmt::format("WEFT_DEVICE={} is not one of auto, cuda, fake, fake-nic, off", wanted));
+    if (const DeviceFactory make = test_devices.load()) found = make(wanted);
+    if (!found) throw Error(fmt::format("WEFT_DEVICE={} is not one of auto, cuda, off", wanted));
   }
   active_device.store(found);
   device_looked_for.store(true, std::memory_order_release);
@@ -54,6 +52,8 @@ Device* look_for_device() {
 }
 
 }  // namespace detail
+
+void set_device_factory(DeviceFactory factory) noexcept { test_devices.store(factory); }
 
 std::string missing_device() {
   (void)device();

@@ -1,9 +1,9 @@
 // The seam to accelerators: memory that only a GPU may touch, and work in the order of streams.
 //
-// Two implementations: CUDA (cuda_device.cc, built where nvcc is found) and a fake that needs no
-// GPU (device_fake.h), on which everything above this seam is tested. Knows nothing of ranks or
-// element types. Set-up and launches throw weft::Error, which names the call, the GPU and a remedy.
-// Thread-safe, unless a function says otherwise.
+// CUDA implements it (cuda_device.cc, built where nvcc is found); tests bring a fake that needs no
+// GPU, on which everything above this seam is tested. Knows nothing of ranks or element types.
+// Set-up and launches throw weft::Error, which names the call, the GPU and a remedy. Thread-safe,
+// unless a function says otherwise.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
@@ -37,6 +38,16 @@ struct Residence {
 struct ExportedMemory {
   std::array<std::byte, 64> handle{};
   std::uint64_t bytes = 0;
+};
+
+// How an RDMA card reaches device memory: by a dma-buf, the file that lets the kernel give another
+// device a way to the memory; or where the processor finds the memory, which a card that knows no
+// GPUs can register.
+struct CardMemory {
+  int fd = -1;               // of the dma-buf, which the caller closes; -1: none
+  std::uint64_t offset = 0;  // of the memory in the dma-buf
+  void* mapped = nullptr;    // where the processor finds the memory; nullptr: nowhere
+  std::string why;           // there is neither
 };
 
 // A piece of work in both its forms. `args` is copied when it is launched.
@@ -123,11 +134,10 @@ class Device {
     return false;
   }
   virtual void flush_remote_writes(int gpu) { (void)gpu; }
-  // Where this processor, and so a card that knows no GPUs, finds the bytes of device memory. nullptr
-  // on a real GPU, whose memory cards reach otherwise (cuda_dmabuf.h).
-  virtual void* alias(const void* data) const noexcept {
-    (void)data;
-    return nullptr;
+  // How cards reach [data, data + bytes), which is in one allocation.
+  virtual CardMemory card_memory(const void* data, std::size_t bytes) {
+    (void)data, (void)bytes;
+    return {.why = "this device exports none"};
   }
 
   // For threads of weft's own: their calls do not end a capture that the user's threads are at.
@@ -140,8 +150,13 @@ extern std::atomic<bool> device_looked_for;
 Device* look_for_device();
 }  // namespace detail
 
+// Makes devices that weft does not have, for tests: the one of WEFT_DEVICE=NAME, or nullptr where
+// NAME is none of its own. Set before device() is first called.
+using DeviceFactory = Device* (*)(std::string_view name);
+void set_device_factory(DeviceFactory factory) noexcept;
+
 // This process's device, nullptr where there is none: CUDA, if weft was built with it and there is
-// a GPU; the fake where WEFT_DEVICE=fake. Looked for once.
+// a GPU; one of the device factory where WEFT_DEVICE names it. Looked for once.
 inline Device* device() {
   if (detail::device_looked_for.load(std::memory_order_acquire)) [[likely]]
     return detail::active_device.load(std::memory_order_relaxed);

@@ -1,3 +1,5 @@
+// Opens device memory of peers, keeps the mappings, and closes the stale ones. Knows nothing of the
+// calls that read through them.
 #include "transport/device_peers.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The table of device memory that belongs to weft. Knows nothing of what the memory is for.
 #include "transport/device_region.h"
 
 #include <iterator>

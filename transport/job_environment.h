@@ -1,4 +1,4 @@
-// The parts of job_from_environment(): reading variables, and one function per launcher.
+// The parts of job_from_environment(): one function per launcher.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "topo/environment.h"
 #include "transport/rendezvous.h"
 
 namespace weft {
-
-// Empty when the variable is not set.
-std::string environment(const char* variable);
-bool is_set(const char* variable);
-
-// A whole number in [least, most]; throws Error naming the variable, its value and the range.
-std::int64_t parse_number(const char* variable, const std::string& value, std::int64_t least,
-                          std::int64_t most);
-std::int64_t required_number(const char* variable, std::int64_t least, std::int64_t most);
 
 // RANK and WORLD_SIZE are set.
 bool torchrun_present();

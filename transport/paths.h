@@ -5,14 +5,13 @@
 // from whom it says. No call waits. Used by one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "topo/topology.h"
-#include "transport/rendezvous.h"
+#include "topo/status.h"
 
 namespace weft {
 
@@ -37,10 +36,5 @@ class Paths {
   // Adds what becomes readable when a datagram comes.
   virtual void arm(std::vector<int>& fds) noexcept { (void)fds; }
 };
-
-// UDP, a socket for each rail on its own address. Datagrams are signed with a key that rank 0 draws
-// for the job. Collective over the job (two all_gather). nullptr on every rank, and `why` says it,
-// where some rail of some rank has no address or cannot be bound.
-std::unique_ptr<Paths> make_udp_paths(Job& job, const Topology& topology, std::string& why);
 
 }  // namespace weft

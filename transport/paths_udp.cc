@@ -1,4 +1,7 @@
-// Paths over UDP sockets.
+// Datagrams over UDP sockets: their signatures, and which rail and rank they are of. Knows nothing
+// of what Rails says in them.
+#include "transport/paths_udp.h"
+
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <net/if.h>
@@ -15,7 +18,6 @@
 #include "topo/log.h"
 #include "transport/address.h"
 #include "transport/hmac.h"
-#include "transport/paths.h"
 
 namespace weft {
 namespace {

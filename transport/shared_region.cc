@@ -1,3 +1,5 @@
+// memfds, their mappings, and the table of the memory of weft::alloc. Knows nothing of messages or
+// ranks.
 #include "transport/shared_region.h"
 
 #include <errno.h>

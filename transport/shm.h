@@ -1,7 +1,7 @@
 // Transport between the ranks of one machine, in shared memory.
 //
 // A message is a 64-byte cell in a ring that the receiver owns: its flag and tag, and either the
-// bytes themselves (up to 48) or where they are: in a slot of the sender's pool, in memory of
+// bytes themselves (up to 40) or where they are: in a slot of the sender's pool, in memory of
 // weft::alloc (mapped by the receiver, no copy at all), or in the sender's own memory, to be read
 // by cross-memory attach (process_vm_readv). The receiver marks the cells it is done with, in any
 // order; that frees cells and slots, and completes sends whose bytes were read in place.

@@ -1,3 +1,4 @@
+// Gives boards their parts of the arenas, writes and reads them. Knows nothing of collectives.
 #include "transport/shm_board.h"
 
 #include <cstring>

@@ -1,3 +1,5 @@
+// Transports and paths of ranks that have several rails on the simulated fabric. Knows nothing of
+// Rails, which uses them.
 #include "transport/sim_rails.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Makes, connects and names the sockets of the tcp transport. Knows nothing of messages.
 #include "transport/tcp_socket.h"
 
 #include <linux/sockios.h>

@@ -30,12 +30,9 @@ constexpr char kGreeting = 'g';
 constexpr char kBroken = 'e';
 constexpr char kCut = 'c';  // the fabric is at fault: a port that is down, a peer out of reach
 
-// For one peer. What follows is the port and this rank's queue pairs with it.
+// What must be the same on all ranks. The invitation of one peer follows.
 struct Greeting {
   std::uint32_t qps = 0, slots = 0, slot_bytes = 0, windows = 0;
-  std::uint64_t rings = 0;  // address of the first of this rank's rings for it
-  std::uint32_t key = 0;
-  std::uint32_t port_bytes = 0;
 };
 
 }  // namespace
@@ -100,7 +97,7 @@ VerbsTransport::VerbsTransport(Job& job, const Topology& topology, const Nic& ra
     Rank r = 0;
     try {
       for (; r < size_; ++r)
-        if (r != rank_) connect(r, all[static_cast<std::size_t>(r)].substr(1));
+        if (r != rank_) connect(r, std::string_view(all[static_cast<std::size_t>(r)]).substr(1));
     } catch (const StatusError& error) {
       ready = fmt::format("{}to {}: {}", kCut, where(r), error.status().message());
     } catch (const Error& error) {
@@ -193,25 +190,13 @@ void VerbsTransport::begin(Lane& lane) {
 }
 
 std::string VerbsTransport::greeting(const Peer& peer) const {
-  Greeting g;
-  const std::string port = device_->port().encode();
-  g.qps = static_cast<std::uint32_t>(settings_.qps);
-  g.slots = static_cast<std::uint32_t>(settings_.slots);
-  g.slot_bytes = static_cast<std::uint32_t>(slot_bytes_);
-  g.windows = static_cast<std::uint32_t>(settings_.windows);
-  g.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
-  g.key = arena_memory_->rkey();
-  g.port_bytes = static_cast<std::uint32_t>(port.size());
-  std::string text(reinterpret_cast<const char*>(&g), sizeof g);
-  text += port;
-  for (const Lane* lane : peer.lanes) {
-    const VerbsQpName name = lane->qp->name();
-    text.append(reinterpret_cast<const char*>(&name), sizeof name);
-  }
-  return text;
+  const Greeting g{
+      static_cast<std::uint32_t>(settings_.qps), static_cast<std::uint32_t>(settings_.slots),
+      static_cast<std::uint32_t>(slot_bytes_), static_cast<std::uint32_t>(settings_.windows)};
+  return std::string(reinterpret_cast<const char*>(&g), sizeof g) + invitation(peer);
 }
 
-void VerbsTransport::connect(Rank rank, const std::string& greeting) {
+void VerbsTransport::connect(Rank rank, std::string_view greeting) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   Greeting g;
   if (greeting.size() < sizeof g) throw Error(peer.where + ": its greeting is too short");
@@ -226,21 +211,10 @@ void VerbsTransport::connect(Rank rank, const std::string& greeting) {
   same("WEFT_VERBS_SLOTS", static_cast<std::size_t>(settings_.slots), g.slots);
   same("WEFT_VERBS_SLOT_BYTES", slot_bytes_, g.slot_bytes);
   same("WEFT_VERBS_WINDOWS", static_cast<std::size_t>(settings_.windows), g.windows);
-  const std::size_t names = sizeof g + g.port_bytes;
-  if (greeting.size() != names + peer.lanes.size() * sizeof(VerbsQpName))
+  greeting.remove_prefix(sizeof g);
+  if (!invites(peer, greeting))
     throw Error(peer.where + ": its greeting has another length; run the same build everywhere");
-  const VerbsPath path =
-      verbs_path(device_->port(), VerbsPort::decode({greeting.data() + sizeof g, g.port_bytes}),
-                 device_->where());
-  for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
-    Lane& lane = *peer.lanes[k];
-    VerbsQpName name;
-    std::memcpy(&name, greeting.data() + names + k * sizeof name, sizeof name);
-    lane.remote_ring = g.rings + k * g.slots * g.slot_bytes;
-    lane.remote_key = g.key;
-    lane.qp->connect(path, name);
-  }
-  log().debug("verbs: rank {} on {}: {} by {}", rank_, where_, peer.where, to_string(path));
+  accept(peer, greeting);
 }
 
 // What was handed to the device may be on its way still: it is acknowledged before the queue pairs

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "topo/status.h"
-#include "transport/cuda_dmabuf.h"
+#include "transport/device.h"
 #include "transport/verbs_cause.h"
 #include "transport/verbs_gpu.h"
 
@@ -286,12 +286,12 @@ VerbsMemory::VerbsMemory(const VerbsDevice& device, void* data, std::size_t byte
   const int flags = access | device.relaxed();
   std::string gpu;
   if (VerbsGpu::owns(data)) {
-    if (void* const here = weft::device()->alias(data)) {
-      region_ = ibv_reg_mr_iova(device.domain(), here, bytes,
+    CardMemory part = weft::device()->card_memory(data, bytes);
+    if (part.mapped) {
+      region_ = ibv_reg_mr_iova(device.domain(), part.mapped, bytes,
                                 reinterpret_cast<std::uint64_t>(data), flags);
       if (region_) return;
     }
-    Dmabuf part = cuda_dmabuf(data, bytes);
     if (part.fd >= 0) {
       region_ = ibv_reg_dmabuf_mr(device.domain(), part.offset, bytes,
                                   reinterpret_cast<std::uint64_t>(data), part.fd, flags);

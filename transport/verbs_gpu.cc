@@ -1,3 +1,5 @@
+// Copies between GPU memory and pinned host memory for transfers that a card cannot reach. Knows
+// nothing of peers or queues.
 #include "transport/verbs_gpu.h"
 
 #include <fmt/format.h>

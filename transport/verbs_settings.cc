@@ -7,8 +7,8 @@
 #include <string>
 #include <system_error>
 
+#include "topo/environment.h"
 #include "topo/status.h"
-#include "transport/job_environment.h"
 #include "transport/unclaimed.h"
 
 namespace weft {

@@ -144,7 +144,12 @@ class VerbsTransport final : public Transport {
   void set_up(const Nic& rail, int nranks);
   void begin(Lane& lane);
   std::string greeting(const Peer& peer) const;
-  void connect(Rank rank, const std::string& greeting);
+  void connect(Rank rank, std::string_view greeting);
+  // What a peer must know to connect its queue pairs with this rank's; whether `theirs` is one by
+  // its length; and connecting them by it. Throws Error.
+  std::string invitation(const Peer& peer) const;
+  static bool invites(const Peer& peer, std::string_view theirs);
+  void accept(Peer& peer, std::string_view theirs);
   void release_all() noexcept;
 
   // verbs_datapath.cc

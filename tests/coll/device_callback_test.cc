@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

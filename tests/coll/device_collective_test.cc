@@ -6,8 +6,8 @@
 
 #include "coll/metrics.h"
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
 // Collectives on device memory between hosts whose cards reach it (GPUDirect). On the fake device,
-// with cards that are as strict as the hardware may be: transport/device_fake_nic.h.
+// with cards that are as strict as the hardware may be: tests/support/fake_nic.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

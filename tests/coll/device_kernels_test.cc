@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/device_kernel_cases.h"
-#include "transport/device_fake.h"
+#include "support/fake_device.h"
 
 namespace weft {
 namespace {

@@ -16,8 +16,8 @@
 #include "coll/device_rooms.h"
 #include "coll/message_notes.h"
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/no_threads.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

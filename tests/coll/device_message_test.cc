@@ -8,13 +8,13 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

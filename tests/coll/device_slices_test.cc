@@ -17,8 +17,8 @@
 
 #include "coll/device_pinned.h"
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {

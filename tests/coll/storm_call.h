@@ -16,7 +16,7 @@
 #include "coll/algorithm.h"
 #include "coll/reference.h"
 #include "coll/schedules.h"
-#include "coll/simulate_job.h"
+#include "support/simulate_job.h"
 
 namespace weft::testing {
 

@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "coll/simulate_job.h"
 #include "coll/storm_call.h"
+#include "support/simulate_job.h"
 
 namespace weft {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "coll/check.h"
 #include "coll/schedules.h"
-#include "coll/simulate_job.h"
 #include "coll/storm_call.h"
+#include "support/simulate_job.h"
 
 namespace {
 

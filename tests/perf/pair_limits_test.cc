@@ -128,7 +128,7 @@ TEST(PairFlags, UseCudaSaysHow) {
   EXPECT_EQ(none.exit_code, 4);
   EXPECT_THAT(none.text, HasSubstr("capability"));
   if (none.text.find("CUDA") != none.text.npos) {
-    const Output fake = run("WEFT_DEVICE=fake " + kPairTest + "bw --use_cuda 99");
+    const Output fake = run("WEFT_DEVICE=fake " WEFT_WITH_FAKES " perf bw --use_cuda 99");
     EXPECT_EQ(fake.exit_code, 4);
     EXPECT_THAT(fake.text, ContainsRegex("--use_cuda 99: there are [0-9]+ GPUs here"));
   }

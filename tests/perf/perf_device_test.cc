@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string perf(const std::string& device, const std::string& arguments) {
-  return "WEFT_DEVICE=" + device + " " + WEFT_BINARY + " perf " + arguments +
+  return "WEFT_DEVICE=" + device + " " + WEFT_WITH_FAKES + " perf " + arguments +
          " --buffers cuda --timeout-ms 60000 -i 3";
 }
 

@@ -1,5 +1,5 @@
 // Collectives on device memory that RDMA cards reach: on the fake device, with cards that are as
-// strict as the hardware may be (transport/device_fake_nic.h).
+// strict as the hardware may be (fake_nic.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft::testing {
 

@@ -10,8 +10,8 @@
 
 #include "coll/communicator.h"
 #include "support/device_memory.h"
+#include "support/fake_device.h"
 #include "support/payload.h"
-#include "transport/device_fake.h"
 
 namespace weft::testing {
 

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/fake_device.h"
 #include "support/train_device_cases.h"
 #include "support/train_on_device_cases.h"
 #include "train/device_context.h"
-#include "transport/device_fake.h"
 
 namespace weft::train {
 namespace {

@@ -2,9 +2,9 @@
 // processor, behind streams that run late and memory that the host may not touch.
 #include <gtest/gtest.h>
 
+#include "support/fake_device.h"
 #include "support/train_device_cases.h"
 #include "train/device_context.h"
-#include "transport/device_fake.h"
 
 namespace weft::train {
 namespace {

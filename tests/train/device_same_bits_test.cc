@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/fake_device.h"
 #include "support/train_on_device_cases.h"
-#include "transport/device_fake.h"
 
 namespace weft::train {
 namespace {

@@ -3,9 +3,9 @@
 // memory. The curves are the processor's.
 #include <gtest/gtest.h>
 
+#include "support/fake_device.h"
 #include "support/train_on_device_cases.h"
 #include "train/device_context.h"
-#include "transport/device_fake.h"
 
 namespace weft::train {
 namespace {

@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "coll/device_record.h"
+#include "support/fake_device.h"
 #include "support/train_on_device_cases.h"
 #include "support/train_traffic.h"
 #include "train/device_context.h"
-#include "transport/device_fake.h"
 
 namespace weft::train {
 namespace {

@@ -23,9 +23,10 @@ namespace fs = std::filesystem;
 class TrainCuda : public ::testing::Test {
  protected:
   Output train(const std::string& flags, const std::string& device = "fake") {
-    return run(fmt::format("WEFT_DEVICE={} {} train --batch 8 --width 16 --heads 4 --layers 2 "
-                           "--positions 8 --sample 0 --log {}/log {}",
-                           device, WEFT_BINARY, folder_.path(), flags));
+    return run(
+        fmt::format("WEFT_DEVICE={} {} train --batch 8 --width 16 --heads 4 --layers 2 "
+                    "--positions 8 --sample 0 --log {}/log {}",
+                    device, WEFT_WITH_FAKES, folder_.path(), flags));
   }
   std::map<int, nlohmann::json> steps() {
     std::map<int, nlohmann::json> all;
@@ -113,9 +114,10 @@ TEST_F(TrainCuda, WithoutAGpuItSaysSo) {
 }
 
 TEST_F(TrainCuda, KernelsAreTimed) {
-  const Output out = run(fmt::format("WEFT_DEVICE=fake {} train --bench-kernels --bench-rows 8 "
-                                     "--bench-repeat 1 --peak-gbs 1000",
-                                     WEFT_BINARY));
+  const Output out =
+      run(fmt::format("WEFT_DEVICE=fake {} train --bench-kernels --bench-rows 8 "
+                      "--bench-repeat 1 --peak-gbs 1000",
+                      WEFT_WITH_FAKES));
   EXPECT_EQ(out.exit_code, 0) << out.text;
   for (const char* kernel : {"layer_norm_grad", "attention", "cross_entropy", "adamw"})
     EXPECT_NE(out.text.find(kernel), std::string::npos) << out.text;

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "support/device_cases.h"
-#include "transport/device_fake.h"
+#include "support/fake_device.h"
 
 namespace weft {
 namespace {

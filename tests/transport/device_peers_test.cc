@@ -1,13 +1,14 @@
 // Mapped device memory of other processes.
+#include "transport/device_peers.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
+#include "support/fake_device.h"
 #include "topo/status.h"
-#include "transport/device_fake.h"
-#include "transport/device_peers.h"
 
 namespace weft {
 namespace {

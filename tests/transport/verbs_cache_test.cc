@@ -1,5 +1,7 @@
 // The registration cache and the credits of slots, without a device.
 // ctest: alone
+#include "transport/verbs_cache.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +13,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "transport/device_fake.h"
+#include "support/fake_device.h"
 #include "transport/memory.h"
-#include "transport/verbs_cache.h"
 #include "transport/verbs_credits.h"
 
 namespace weft {

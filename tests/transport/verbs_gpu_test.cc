@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "support/fake_device.h"
 #include "transport/conformance.h"
-#include "transport/device_fake.h"
 #include "transport/verbs.h"
 #include "verbs_devices.h"
 

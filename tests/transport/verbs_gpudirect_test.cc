@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
 #include "transport/conformance.h"
-#include "transport/device_fake.h"
 #include "transport/device_region.h"
 #include "transport/verbs.h"
 #include "verbs_devices.h"

@@ -3,7 +3,8 @@
 // It is stricter than a GPU. Its memory may be touched by work on its streams only: for everybody
 // else the addresses are not readable, so that a forgotten copy dies at once. Streams are threads
 // that run late on purpose; nothing is over before it is waited for. Peers map memory through
-// memfd. Select it with WEFT_DEVICE=fake, or use_fake_device() in a test.
+// memfd. A test selects it with use_fake_device(), the program weft_with_fakes (with_fakes.cc)
+// where WEFT_DEVICE=fake.
 #pragma once
 
 #include <array>
@@ -58,7 +59,7 @@ class FakeDevice final : public Device {
   void close(void* opened) noexcept override;
   bool takes_remote_writes(int) const override { return nics_; }
   void flush_remote_writes(int gpu) override;
-  void* alias(const void* data) const noexcept override;
+  CardMemory card_memory(const void* data, std::size_t bytes) override;
 
   // ---- for tests ----
   using Work = std::function<void()>;
@@ -75,11 +76,13 @@ class FakeDevice final : public Device {
   void* local(const void* pointer) const;
   // From now on GPUs do not reach each other's memory.
   void separate(bool on) { separate_ = on; }
-  // From now on RDMA cards reach its memory (device_fake_nic.h makes one of any transport). Also
-  // with WEFT_DEVICE=fake-nic.
+  // From now on RDMA cards reach its memory (fake_nic.cc makes one of any transport). In
+  // weft_with_fakes: where WEFT_DEVICE=fake-nic.
   void give_nics(bool on) { nics_ = on; }
   void hide_from_nics(int gpu) { hidden_ = gpu; }  // -1: none
   bool has_nics() const { return nics_; }
+  // Where the processor finds device memory that cards reach; nullptr where they do not.
+  void* alias(const void* data) const noexcept;
   // What a card writes: not there before flush_remote_writes() of that GPU.
   void write_remotely(void* to, std::vector<std::byte> bytes);
   // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
@@ -89,14 +92,15 @@ class FakeDevice final : public Device {
   // limit.
   void let_copy(int gpu, int copies);
   int copies_done(int gpu) const { return copies_done_[static_cast<std::size_t>(gpu)]; }
-  std::size_t allocations() const;      // own ones and opened ones, at present
-  std::size_t late_writes() const;      // of streams to words that were freed
-  std::size_t pageable_copies() const;  // to or from host memory that is not pinned
-  std::size_t host_copies() const;      // to or from host memory of any kind
+  std::size_t allocations() const;        // own ones and opened ones, at present
+  std::size_t late_writes() const;        // of streams to words that were freed
+  std::size_t pageable_copies() const;    // to or from host memory that is not pinned
+  std::size_t host_copies() const;        // to or from host memory of any kind
   std::size_t pageable_operands() const;  // of kernels: a GPU would fail
   // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
   std::size_t late_loads() const { return late_loads_; }
-  // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it too.
+  // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it
+  // too.
   std::size_t late_returns() const { return late_returns_; }
   std::size_t streams() const;
   int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
@@ -136,7 +140,7 @@ class FakeDevice final : public Device {
     void* to;
     std::vector<std::byte> bytes;
   };
-  std::vector<RemoteWrite> remote_writes_;  // not flushed
+  std::vector<RemoteWrite> remote_writes_;                 // not flushed
   std::array<std::atomic<int>, kGpus> streams_waiting_{};  // for words
   std::set<std::pair<std::string, int>> loaded_;           // kernels, on GPUs
   std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
@@ -146,5 +150,10 @@ class FakeDevice final : public Device {
 FakeDevice* fake_device();
 // Makes it what device() returns, unless that is known already to be another: then throws Error.
 FakeDevice& use_fake_device();
+// Rails of jobs that this process makes from now on have cards that reach the fake device's memory
+// where it has_nics(), but for those of verbs, which register that memory. As strict as the
+// hardware may be: what a card has received, and completed, is not in device memory before
+// Device::flush_remote_writes(). use_fake_device() does it, too.
+void put_fake_nics_on_rails();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-#include "transport/device_fake.h"
+#include "support/fake_device.h"
 
 #include <fmt/format.h>
 
@@ -96,8 +96,7 @@ FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
   const std::lock_guard lock(mutex_);
   auto found = streams_.find(stream);
   if (found == streams_.end()) {
-    if (stream)
-      throw Error(fmt::format("stream on fake GPU {}: {} is not a stream", gpu, stream));
+    if (stream) throw Error(fmt::format("stream on fake GPU {}: {} is not a stream", gpu, stream));
     found = streams_.emplace(nullptr, std::make_shared<FakeStream>(0)).first;
   }
   return *found->second;
@@ -313,6 +312,7 @@ FakeDevice& use_fake_device() {
     throw Error("use_fake_device() after device(): this process has another one already");
   detail::active_device.store(now);
   detail::device_looked_for.store(true);
+  put_fake_nics_on_rails();
   return *fake_device();
 }
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "support/fake_device.h"
 #include "topo/status.h"
-#include "transport/device_fake.h"
 
 namespace weft {
 namespace {
@@ -147,6 +147,10 @@ void* FakeDevice::alias(const void* data) const noexcept {
   const Block* b = find(data);
   if (!b || b->gpu == hidden_) return nullptr;
   return b->shadow + (static_cast<const std::byte*>(data) - b->window);
+}
+
+CardMemory FakeDevice::card_memory(const void* data, std::size_t) {
+  return {.mapped = alias(data), .why = "this build has no CUDA"};
 }
 
 void FakeDevice::write_remotely(void* to, std::vector<std::byte> bytes) {

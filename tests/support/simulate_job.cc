@@ -1,4 +1,4 @@
-#include "coll/simulate_job.h"
+#include "support/simulate_job.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,6 @@
 #include <map>
 #include <utility>
 
-#include "coll/arguments.h"
-#include "coll/plan.h"
-#include "coll/simulate.h"
 #include "transport/checked.h"
 #include "transport/fault.h"
 
@@ -41,18 +38,10 @@ struct SimJob::State {
     Shape shape;
     std::uint64_t sequence = 0;
   };
-  // One rank's part in a call.
-  struct Part {
-    Plan plan;
-    Call call;
-    std::vector<std::size_t> blocks;  // which the call points to
-    Run run;
-    Slicing slicing;
-  };
   struct Member {
     std::unique_ptr<Transport> endpoint;
     std::array<Transport*, 2> links;
-    std::vector<std::unique_ptr<Part>> parts;  // by call; none where it has no part in it
+    std::vector<std::unique_ptr<SimPart>> parts;  // by call; none where it has no part in it
     SimProgram program;
     std::size_t next = 0;                // in program.order
     std::vector<std::size_t> under_way;  // calls
@@ -89,7 +78,6 @@ struct SimJob::State {
   // ---- the program of a rank
 
   void prepare(std::span<const SimCall> calls, std::span<const SimProgram> programs) {
-    const bool data = options.fabric.carry_data;
     for (Member& m : members) {
       m.parts.clear();
       m.parts.resize(calls.size());
@@ -111,41 +99,20 @@ struct SimJob::State {
         throw Error(
             fmt::format("simulated job: {} {} does not apply to communicator {} of {} ranks",
                         name(c.algorithm->collective), c.algorithm->name, c.communicator, n));
-      if (data && (c.in.size() != n || c.out.size() != n))
-        throw Error(fmt::format("simulated job: call {} has buffers for {} and {} of {} ranks", i,
-                                c.in.size(), c.out.size(), n));
-      const std::size_t count = c.algorithm->collective == Collective::kBarrier ? 0 : c.count;
       const std::uint64_t sequence = group.sequence++;
       const auto id = next_id++;
       std::vector<Schedule> schedules = c.schedules;
       if (schedules.empty())
         for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
           schedules.push_back(c.algorithm->build(shape));
-      for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank) {
-        Member& m = members[at(group.ranks[at(shape.rank)])];
-        auto part = std::make_unique<Part>();
-        part->call.count = count;
-        part->call.type = c.type;
-        part->call.op = c.op.op;
-        part->call.factor = c.op.factor;
-        if (!c.counts.empty())
-          part->blocks = give_blocks(part->call, c.algorithm->collective, c.counts, shape.rank);
-        part->call.total_bytes = total_bytes(c.algorithm->collective, part->call, n);
-        const std::size_t total = part->call.total_bytes;
-        const bool packed = packed_on_fabric(c.algorithm->collective, schedules, total);
-        part->plan =
-            plan_on_fabric(c.algorithm->collective, schedules.at(at(shape.rank)), group.ranks,
-                           options.fabric, part->call, c.root, c.in_place, packed);
-        part->slicing = slicing_for(options.tuning, part->plan, total);
-        part->call.streaming = total >= options.tuning.streaming_bytes;
-        part->call.tag = static_cast<std::uint64_t>(c.communicator) << 40 |
-                         (sequence & 0x7fff) << (kRoundBits + kOrdinalBits);
-        part->call.id_high = id;
-        if (data) {
-          part->call.in = c.in[at(shape.rank)];
-          part->call.out = c.out[at(shape.rank)];
-        }
-        m.parts[i] = std::move(part);
+      auto parts = prepare_parts(c.algorithm->collective, schedules, group.ranks, c.count, c.type,
+                                 options.fabric, options.tuning, c);
+      for (std::size_t r = 0; r < n; ++r) {
+        parts[r]->call.tag = static_cast<std::uint64_t>(c.communicator) << 40 |
+                             (sequence & 0x7fff) << (kRoundBits + kOrdinalBits);
+        parts[r]->call.id_high = id;
+        Member& m = members[at(group.ranks[r])];
+        m.parts[i] = std::move(parts[r]);
         m.program.order.push_back(i);
       }
     }
@@ -171,7 +138,7 @@ struct SimJob::State {
     while (m.next < m.program.order.size() &&
            m.under_way.size() < static_cast<std::size_t>(m.program.window)) {
       const std::size_t i = m.program.order[m.next++];
-      Part& part = *m.parts[i];
+      SimPart& part = *m.parts[i];
       part.run.start(part.plan, part.call, part.slicing, m.links);
       m.under_way.push_back(i);
       collect(m);

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "coll/algorithm.h"
-#include "coll/engine.h"
 #include "coll/schedule.h"
+#include "coll/simulate.h"
 #include "coll/tuning.h"
 #include "coll/types.h"
 #include "topo/status.h"
@@ -40,24 +40,18 @@ struct SimJobOptions {
   double deadline_us = 1e6;  // since anything moved at a rank that waits
   // Damage on purpose (transport/fault.h), under transports that check and repair; empty: neither.
   std::string fault = {};
-  double verdict_us = 200;   // from the first sign of a failure until every rank knows the cause
+  double verdict_us = 200;  // from the first sign of a failure until every rank knows the cause
 };
 
-// One collective of a communicator; in and out by rank of the communicator, and lent until run()
-// returns. As SimBuffers otherwise.
-struct SimCall {
+// One collective of a communicator. The buffers are by rank of the communicator, and lent until
+// run() returns.
+struct SimCall : SimBuffers {
   int communicator = 0;
   const Algorithm* algorithm = nullptr;
   std::vector<Schedule> schedules;  // in place of the algorithm's, by rank of the communicator
   std::size_t count = 0;            // elements: of the message, or of a block
   DType type = DType::kFloat32;
-  Reduction op = RedOp::kSum;
-  Rank root = 0;
-  bool in_place = false;
-  bool deterministic = false;                         // sums in the order of ranks
-  std::vector<std::vector<std::size_t>> counts = {};  // blocks of different sizes
-  std::vector<const void*> in;
-  std::vector<void*> out;
+  bool deterministic = false;  // sums in the order of ranks
 };
 
 // What a rank calls, in this order: indices of calls. The next one starts as long as fewer than
