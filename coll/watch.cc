@@ -56,13 +56,14 @@ std::string own_file(const char* variable, Rank me, int shrunk = 0) {
   return file_of_rank(shrunk > 0 ? file_after_shrink(path, shrunk) : path, me);
 }
 
-book::Record record_of(const GroupState& g) {
-  book::Record o{};
-  o.comm = g.id;
-  o.leader = g.ranks.front();
-  o.members = static_cast<std::int32_t>(g.ranks.size());
-  o.state = static_cast<std::uint8_t>(OpState::kStarted);
-  return o;
+CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence) {
+  CallDescriptor call;
+  call.comm = g.id;
+  call.leader = g.ranks.front();
+  call.members = static_cast<int>(g.ranks.size());
+  call.collective = c;
+  call.sequence = sequence;
+  return call;
 }
 
 }  // namespace
@@ -110,18 +111,18 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
                            std::uint64_t sequence, std::uint8_t how) noexcept {
   if (g.part_of.record) [[unlikely]]
     return g.part_of.record | kPart;
-  book::Record o = record_of(g);
-  o.state |= how;
-  o.sequence = sequence;
+  CallDescriptor o = call_in(g, c, sequence);
+  o.lane = how & book::kLane;
+  o.on_device = how & book::kDevice;
+  o.replay = how & book::kReplay;
+  o.uneven = call.uneven;
   std::uint64_t elements = o.count = call.count;
   if (call.uneven) {
     elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
-    o.count = by_pairs(call.head) ? std::min(elements, kSumMask) : call.head.about[0];
-    o.state |= book::kUneven;
+    o.set_word(by_pairs(o) ? elements : call.head.about[0]);
   }
-  o.collective = static_cast<std::uint8_t>(c);
-  o.type = static_cast<std::uint8_t>(call.type);
-  o.op = static_cast<std::uint8_t>(call.op);
+  o.type = call.type;
+  o.op = call.op;
   o.root = root;
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
   counted.calls.add();
@@ -133,12 +134,10 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
 
 std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                                    std::uint64_t sequence) noexcept {
-  book::Record o = record_of(g);
-  o.sequence = sequence;
+  CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
   o.count = bytes;
-  o.collective = static_cast<std::uint8_t>(Collective::kSendRecv);
-  o.state |= book::kMessage;
-  if (send) o.state |= book::kSends;
+  o.message = true;
+  o.sends = send;
   o.root = g.ranks[static_cast<std::size_t>(peer)];
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(Collective::kSendRecv)];
   counted.calls.add();
