@@ -15,6 +15,7 @@
 #include "coll/core.h"
 #include "coll/diagnosis.h"
 #include "coll/signature.h"
+#include "coll/footprint.h"
 #include "topo/log.h"
 #include "transport/hmac.h"
 
@@ -242,12 +243,11 @@ void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank 
     g.board_traffic->bytes.add(bytes);
     return;
   }
-  const bool from_root = c == Collective::kBroadcast || c == Collective::kScatter;
   for (std::size_t i = 0; i < g.ranks.size(); ++i) {
     const auto peer = static_cast<Rank>(i);
     if (peer == g.me || (g.me != root && peer != root)) continue;
     Counters::Traffic& t = counters_.traffic(core_.shm_link, g.ranks[i]);
-    const bool sends = (g.me == root) == from_root;
+    const bool sends = (g.me == root) == from_root(c);
     (sends ? t.messages_sent : t.messages_received).add();
     (sends ? t.bytes_sent : t.bytes_received).add(bytes);
   }
