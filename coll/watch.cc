@@ -11,21 +11,20 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <utility>
 
 #include "coll/core.h"
 #include "coll/diagnosis.h"
-#include "coll/signature.h"
 #include "coll/footprint.h"
+#include "coll/signature.h"
 #include "topo/log.h"
 #include "transport/hmac.h"
 
 namespace weft {
 namespace {
 
-// How long a verdict waits for the ranks to tell; from when on a rank counts as silent; and how
-// much text goes with a failure.
-constexpr std::chrono::milliseconds kInquiry{1500}, kSilence{100};
-constexpr std::size_t kMostText = 690;
+// How long a diagnosis waits for the ranks to tell.
+constexpr std::chrono::milliseconds kInquiry{1500};
 
 constexpr std::chrono::seconds kMetricsPeriod{5};
 constexpr std::chrono::milliseconds kMarkPeriod{100};
@@ -69,8 +68,9 @@ CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence
 
 }  // namespace
 
-Watch::Watch(Core& core)
+Watch::Watch(Core& core, std::function<void()> on_beat)
     : core_(core),
+      on_beat_(std::move(on_beat)),
       job_(core.job.get()),
       metrics_file_(own_file("WEFT_METRICS", job_->rank())),
       recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
@@ -323,7 +323,7 @@ void Watch::rail_event(const RailEvent& e) noexcept {
 }
 
 void Watch::beat() {
-  core_.away();
+  on_beat_();
   if (metrics_file_.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - metrics_at_ < kMetricsPeriod) return;
@@ -351,33 +351,20 @@ Metrics Watch::metrics() const {
   return m;
 }
 
-Status Watch::verdict(const std::string& what) {
+Diagnosis Watch::inquire() {
   survey();
   const std::vector<std::string> told = job_->inquire(kInquiry);
-  if (job_->failed()) return job_->failure();
+  if (job_->failed()) return {};
   std::vector<std::string> texts = told;
   // Where rank 0 does not answer: what can be seen from here.
   if (std::ranges::any_of(told, &std::string::empty) || told.empty())
     texts.push_back(encode(recorder_.of_this_machine()));
   Evidence evidence{job_->size(), collect(texts), {}};
-  const auto age = std::max<std::chrono::milliseconds>(core_.options.timeout / 2, kSilence);
-  evidence.silent = job_->silent(age);
-  const Diagnosis d = diagnose(evidence);
+  evidence.silent = job_->silent(core_.silence_age());
+  Diagnosis d = diagnose(evidence);
   if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
     write_whole(file, to_json(d, evidence) + '\n');
-  if (d.cause == Cause::kNone) return {};
-  std::string text = fmt::format("{}: {}", what, d.text);
-  if (d.cause == Cause::kUnknown) {
-    // Its heartbeats come, and they are short: what it has to say is not.
-    const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
-    const Rank me = recorder_.own().rank;
-    text += fmt::format(
-        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
-        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
-        "-s 1472`)",
-        host(me), host(d.rank));
-  }
-  return {code_of(d.cause), text.substr(0, kMostText), d.rank};
+  return d;
 }
 
 }  // namespace weft
