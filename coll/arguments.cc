@@ -11,6 +11,7 @@
 #include <string>
 
 #include "coll/communicator.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {
@@ -77,41 +78,23 @@ struct Sizes {
   std::size_t in, out;
 };
 Sizes sizes(Collective c, const Call& call, Rank root, Rank rank, std::size_t n) {
-  const auto me = static_cast<std::size_t>(rank);
-  const std::size_t own = call.uneven ? call.counts[me] : call.count;
-  const bool at_root = rank == root;
-  switch (c) {
-    case Collective::kAllGather:
-      return {own, extent(call, false, n)};
-    case Collective::kReduceScatter:
-      return {extent(call, false, n), own};
-    case Collective::kBroadcast:
-      return {at_root ? call.count : 0, call.count};
-    case Collective::kReduce:
-      return {call.count, at_root ? call.count : 0};
-    case Collective::kGather:
-      return {own, at_root ? extent(call, false, n) : 0};
-    case Collective::kScatter:
-      return {at_root ? extent(call, false, n) : 0, own};
-    case Collective::kAllToAll:
-      return {extent(call, false, n), extent(call, call.uneven, n)};
-    default:
-      return {call.count, call.count};
-  }
+  const auto elements = [&](Part part, bool received) {
+    if (part == Part::kAll) return extent(call, received, n);
+    if (part == Part::kNothing) return std::size_t{0};
+    return call.uneven ? call.counts[static_cast<std::size_t>(rank)] : call.count;
+  };
+  const Footprint f = footprint(c, rank, root);
+  return {elements(f.in, false), elements(f.out, call.uneven && c == Collective::kAllToAll)};
 }
 
 // How to call the collective in place.
 const char* in_place_form(Collective c, bool uneven) {
-  switch (c) {
-    case Collective::kAllGather:
-    case Collective::kGather:
-      return uneven ? "in == out + the offset of this rank's block" : "in == out + rank * count";
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      return uneven ? "out == in + the offset of this rank's block" : "out == in + rank * count";
-    default:
-      return uneven ? "in == out, with the same counts and offsets both ways" : "in == out";
-  }
+  const Footprint f = footprint(c);
+  if (f.in == f.out)
+    return uneven ? "in == out, with the same counts and offsets both ways" : "in == out";
+  if (f.out == Part::kAll)
+    return uneven ? "in == out + the offset of this rank's block" : "in == out + rank * count";
+  return uneven ? "out == in + the offset of this rank's block" : "out == in + rank * count";
 }
 
 // Empty, or why the operator does not go with the type, and what does.
@@ -176,19 +159,10 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   const std::size_t mine = begin_of(call, false, static_cast<std::size_t>(rank)) * element;
   const auto* from = static_cast<const std::byte*>(call.in);
   const auto* to = static_cast<const std::byte*>(call.out);
-  switch (c) {
-    case Collective::kAllGather:
-    case Collective::kGather:
-      in_place = from == to + mine;
-      break;
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      in_place = to == from + mine;
-      break;
-    default:
-      in_place = from == to;
-      break;
-  }
+  const Footprint f = footprint(c);
+  in_place = f.in == f.out         ? from == to
+             : f.out == Part::kAll ? from == to + mine
+                                   : to == from + mine;
   if (in_place && call.uneven && c == Collective::kAllToAll)
     for (std::size_t i = 0; i < n; ++i)
       in_place = in_place && call.counts[i] == call.recv_counts[i] &&
@@ -198,9 +172,10 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   for (std::size_t i = 0; i < n && in_place && call.uneven && c == Collective::kReduceScatter; ++i)
     if (i != me && overlap(to, out * element, from + begin_of(call, false, i) * element,
                            call.counts[i] * element))
-      return fail(fmt::format("in place, and the blocks of ranks {} and {} overlap; give other "
-                              "offsets, or a separate out",
-                              std::min(i, me), std::max(i, me)));
+      return fail(
+          fmt::format("in place, and the blocks of ranks {} and {} overlap; give other "
+                      "offsets, or a separate out",
+                      std::min(i, me), std::max(i, me)));
   if (!in_place && overlap(from, in * element, to, out * element))
     return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
                             in_place_form(c, call.uneven)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coll/core.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {
@@ -18,11 +19,8 @@ bool publishes_product(Collective c, const Call& call) {
 }  // namespace
 
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root) {
-  std::size_t bytes = call.count * size_of(call.type);
-  if (c == Collective::kReduceScatter || c == Collective::kScatter || c == Collective::kAllToAll)
-    bytes *= g.ranks.size();
-  const bool root_only = c == Collective::kBroadcast || c == Collective::kScatter;
-  if (c == Collective::kBarrier || (root_only && g.me != root)) bytes = 0;
+  const std::size_t bytes =
+      call.count * size_of(call.type) * blocks_in(footprint(c, g.me, root).in, g.ranks.size());
   if (!publishes_product(c, call))
     return g.board->publish(++g.board_round, call.in, bytes, call.head);
   std::vector<std::byte> product(bytes);
@@ -55,33 +53,18 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
                   static_cast<const std::byte*>(what) + static_cast<std::size_t>(part) * bytes,
                   bytes);
   };
-  switch (c) {
-    case Collective::kReduceScatter:
-      for (int i = 0; i < n; ++i)
-        from[i] = static_cast<const std::byte*>(from[i]) + static_cast<std::size_t>(g.me) * bytes;
-      [[fallthrough]];
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-      if (c == Collective::kReduce && g.me != root) break;
-      reduce_kernel(call.type, call.op)(call.out, from, n, call.count);
-      if (call.op == RedOp::kAvg) scale(call.out, call.out, call.type, n, call.count);
-      break;
-    case Collective::kAllGather:
-    case Collective::kGather:
-      if (c == Collective::kGather && g.me != root) break;
-      for (int i = 0; i < n; ++i) copy(i, from[i], 0);
-      break;
-    case Collective::kAllToAll:
-      for (int i = 0; i < n; ++i) copy(i, from[i], g.me);
-      break;
-    case Collective::kBroadcast:
-      copy(0, from[root], 0);
-      break;
-    case Collective::kScatter:
-      copy(0, from[root], g.me);
-      break;
-    default:
-      break;
+  // Of what a rank published: all of it, or the block of this one.
+  const int part = footprint(c).in == Part::kAll ? g.me : 0;
+  const Part out = footprint(c, g.me, root).out;
+  if (out != Part::kNothing && reduces(c)) {
+    for (int i = 0; i < n && part; ++i)
+      from[i] = static_cast<const std::byte*>(from[i]) + static_cast<std::size_t>(part) * bytes;
+    reduce_kernel(call.type, call.op)(call.out, from, n, call.count);
+    if (call.op == RedOp::kAvg) scale(call.out, call.out, call.type, n, call.count);
+  } else if (out == Part::kAll) {
+    for (int i = 0; i < n; ++i) copy(i, from[i], part);
+  } else if (out == Part::kOne) {
+    copy(0, from[root], part);
   }
   if (g.board_traffic && !rooted(c)) [[likely]] {
     g.board_traffic->messages.add();

@@ -204,6 +204,8 @@ struct Core : std::enable_shared_from_this<Core> {
   void answer_while(const std::function<void()>& meet);
 
   Status deadline_status(Operation* op);
+  // Why a deadline has passed, by what all ranks tell; ok when that explains nothing.
+  Status verdict(const std::string& what);
   // What a call of the control plane failed of; ok: of something else than the other ranks.
   Status gather_status(const Error& thrown);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent

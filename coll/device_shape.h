@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "coll/footprint.h"
 #include "coll/types.h"
 #include "topo/status.h"
 
@@ -14,27 +15,8 @@ struct DeviceShape {
 };
 
 inline DeviceShape device_shape(Collective c, Rank rank, Rank root, std::size_t n) {
-  const bool is_root = rank == root;
-  switch (c) {
-    case Collective::kAllReduce:
-      return {1, 1};
-    case Collective::kAllGather:
-      return {1, n};
-    case Collective::kReduceScatter:
-      return {n, 1};
-    case Collective::kBroadcast:
-      return {is_root ? std::size_t{1} : 0, 1};
-    case Collective::kReduce:
-      return {1, is_root ? std::size_t{1} : 0};
-    case Collective::kGather:
-      return {1, is_root ? n : 0};
-    case Collective::kScatter:
-      return {is_root ? n : 0, 1};
-    case Collective::kAllToAll:
-      return {n, n};
-    default:
-      return {};
-  }
+  const Footprint f = footprint(c, rank, root);
+  return {blocks_in(f.in, n), blocks_in(f.out, n)};
 }
 
 }  // namespace weft

@@ -138,7 +138,7 @@ class Judge {
 
   void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
     diagnosis_.edges.push_back(
-        fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, words::full_title(op),
+        fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, full_title(op),
                     fmt::join(words::link_names(t, p, outstanding(p)), ", ")));
   }
 
@@ -177,8 +177,7 @@ class Judge {
     }
     if (theirs->state == OpState::kFailed) return;
     if (peer->waits_s <= 0)
-      return find(
-          {Cause::kNotWaiting, r, kNoRank, words::not_waiting(*peer, *theirs), {t.rank}});
+      return find({Cause::kNotWaiting, r, kNoRank, words::not_waiting(*peer, *theirs), {t.rank}});
     if (theirs->lane && theirs->surveyed && op.part != theirs->part) {
       // Who is further on has sent what this step needs.
       if (theirs->part > op.part && p.receives()) return lost(t, op, p, *peer);
@@ -254,8 +253,7 @@ class Judge {
     find({Cause::kMismatch,
           wrong->rank,
           right->rank,
-          fmt::format("{}: {}, {}",
-                      same ? words::full_title(op) : fmt::format("call #{}", op.sequence),
+          fmt::format("{}: {}, {}", same ? full_title(op) : fmt::format("call #{}", op.sequence),
                       passed(first), passed(second)),
           {}});
   }
@@ -278,16 +276,15 @@ class Judge {
     const std::string hosts = a.host == b.host
                                   ? fmt::format("within host {}", a.host)
                                   : fmt::format("between hosts {} and {}", a.host, b.host);
-    find(
-        {Cause::kLink,
-         a.rank,
-         b.rank,
-         fmt::format("{} {} move{} no bytes: what rank {} sent in {} has not reached rank {}{}{}",
-                     fmt::join(links, " and "), hosts, links.size() > 1 ? "" : "s", a.rank,
-                     words::full_title(op), b.rank, counted,
-                     by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
-         {to.rank},
-         links[0] == "shm" || links[0] == "shared memory"});
+    find({Cause::kLink,
+          a.rank,
+          b.rank,
+          fmt::format("{} {} move{} no bytes: what rank {} sent in {} has not reached rank {}{}{}",
+                      fmt::join(links, " and "), hosts, links.size() > 1 ? "" : "s", a.rank,
+                      full_title(op), b.rank, counted,
+                      by_pairs(op) ? "; or the counts that both passed for it differ" : ""),
+          {to.rank},
+          links[0] == "shm" || links[0] == "shared memory"});
   }
 
   // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.
@@ -299,7 +296,7 @@ class Judge {
           t.rank,
           fmt::format("{}: rank {} expects elements of rank {}, which passed none, or fewer, to be "
                       "sent to it",
-                      words::full_title(op), to.rank, from.rank),
+                      full_title(op), to.rank, from.rank),
           {t.rank}});
   }
 
@@ -315,12 +312,12 @@ class Judge {
       const Rank next = circle[(i + 1) % circle.size()].first->rank;
       if (i < 4 || circle.size() < 6)
         text += fmt::format("{}rank {} is in {} and waits for rank {}", i ? ", " : "", t->rank,
-                            words::full_title(*op), next);
+                            full_title(*op), next);
     }
     // Messages of one number that all go the same way are no two ends of one.
     const bool other_messages =
-        circle[0].second->message && (circle.size() != 2 || circle[0].second->sends ==
-                                                                circle[1].second->sends);
+        circle[0].second->message &&
+        (circle.size() != 2 || circle[0].second->sends == circle[1].second->sends);
     text += one_call(circle) && !other_messages
                 ? "; all have made the same call: this is a bug of weft, or bytes were lost"
                 : "; call the communicators, and messages, in the same order on all ranks";

@@ -22,17 +22,12 @@ std::string last_call(const Testimony& t, const OperationReport& op, Rank waiter
 
 }  // namespace
 
-std::string full_title(const OperationReport& o) {
-  if (o.comm == 0) return title(o);
-  return fmt::format("{} of communicator {} ({} ranks, first {})", title(o), o.comm, o.members,
-                     o.leader);
-}
-
 const OperationReport* last_alike(const Testimony& on, const OperationReport& o, Rank from) {
   const OperationReport* newest = nullptr;
   for (const OperationReport& c : on.operations)
     if (c.comm == o.comm && c.leader == o.leader && c.members == o.members &&
-        c.message == o.message && c.replay == o.replay && (!o.message || (c.sends != o.sends && c.root == from)))
+        c.message == o.message && c.replay == o.replay &&
+        (!o.message || (c.sends != o.sends && c.root == from)))
       newest = &c;
   return newest;
 }

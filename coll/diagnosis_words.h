@@ -13,9 +13,6 @@ namespace weft::words {
 // when there is none.
 const OperationReport* last_alike(const Testimony& on, const OperationReport& o, Rank from);
 
-// The call with its communicator, where that is not the whole job.
-std::string full_title(const OperationReport& o);
-
 std::string link_name(const Testimony& t, const PeerProgress& p);
 // The links of these bits; of none, that of the pair.
 std::vector<std::string> link_names(const Testimony& t, const PeerProgress& p, std::uint32_t on);

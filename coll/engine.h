@@ -15,7 +15,6 @@
 
 #include "coll/kernels.h"
 #include "coll/plan.h"
-#include "coll/testimony.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -95,8 +94,16 @@ class Run {
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.
   Rank waiting_for() const;
-  // How far it is with each peer on each link; those it waits to receive from come first.
-  std::vector<PeerProgress> survey() const;
+  // How far it is with one peer on one link.
+  struct Progress {
+    Rank peer = kNoRank;
+    int link = -1;
+    std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
+    bool receives() const { return recvs_posted > recvs_done; }
+    bool sends() const { return sends_posted > sends_done; }
+  };
+  // With every peer on every link; those it waits to receive from come first.
+  std::vector<Progress> survey() const;
   // What a whole run moves, by peer and link.
   struct Traffic {
     Rank peer;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "coll/engine.h"
+#include "coll/footprint.h"
 
 namespace weft {
 namespace {
@@ -50,16 +51,11 @@ std::size_t Run::block_at(bool out, int block) const {
     const auto at = static_cast<std::size_t>(i);
     return call_.uneven ? offsets[at] : at * call_.count;
   };
-  switch (plan_->collective) {
-    case Collective::kAllToAll:
-      return out ? nth(call_.recv_offsets, block / plan_->schedule.nranks)
-                 : nth(call_.offsets, block % plan_->schedule.nranks);
-    case Collective::kAllGather:
-    case Collective::kGather:
-      return out ? nth(call_.offsets, block) : 0;
-    default:
-      return out ? 0 : nth(call_.offsets, block);
-  }
+  if (plan_->collective == Collective::kAllToAll)
+    return out ? nth(call_.recv_offsets, block / plan_->schedule.nranks)
+               : nth(call_.offsets, block % plan_->schedule.nranks);
+  const Footprint f = footprint(plan_->collective);
+  return (out ? f.out : f.in) == Part::kAll ? nth(call_.offsets, block) : 0;
 }
 
 // Element offsets and lengths of the chunks of a round: from the round's start in the message or

@@ -18,13 +18,13 @@ bool Run::moves_nothing(const Node& node) const {
                      empty);
 }
 
-std::vector<PeerProgress> Run::survey() const {
-  std::map<std::pair<Rank, int>, PeerProgress> peers;
+std::vector<Run::Progress> Run::survey() const {
+  std::map<std::pair<Rank, int>, Progress> peers;
   const auto done_before = static_cast<std::uint32_t>(rounds_done());
   for (std::uint32_t node = 0; node < nodes_; ++node) {
     const Node& n = plan_->nodes[node];
     if (n.kind == Node::Kind::kReduce || moves_nothing(n)) continue;
-    PeerProgress& p = peers[{n.peer, n.link}];
+    Progress& p = peers[{n.peer, n.link}];
     p.peer = n.peer;
     p.link = n.link;
     std::uint32_t posted = done_before, done = done_before;
@@ -40,7 +40,7 @@ std::vector<PeerProgress> Run::survey() const {
     (send ? p.sends_posted : p.recvs_posted) += posted;
     (send ? p.sends_done : p.recvs_done) += done;
   }
-  std::vector<PeerProgress> all;
+  std::vector<Progress> all;
   for (const auto& [key, p] : peers)
     if (p.receives()) all.push_back(p);
   for (const auto& [key, p] : peers)

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "coll/core.h"
+#include "coll/diagnosis.h"
 #include "coll/signature.h"
 #include "topo/log.h"
 
@@ -100,6 +101,23 @@ void Core::fail_after_verdict(const Status& suspicion) {
       return fail(silent);
   }
   fail(suspicion);
+}
+
+Status Core::verdict(const std::string& what) {
+  const Diagnosis d = watch->inquire();
+  if (job->failed()) return job->failure();
+  if (d.cause == Cause::kNone) return {};
+  std::string text = fmt::format("{}: {}", what, d.text);
+  if (d.cause == Cause::kUnknown) {
+    // Its heartbeats come, and they are short: what it has to say is not.
+    const auto host = [&](Rank r) { return topology->host_name(topology->host(r)); };
+    text += fmt::format(
+        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
+        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
+        "-s 1472`)",
+        host(job->rank()), host(d.rank));
+  }
+  return {code_of(d.cause), text.substr(0, Watch::kMostText), d.rank};
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 // others have no blocks: what is said here then holds for every chunk, and `block` is ignored.
 #pragma once
 
+#include "coll/footprint.h"
 #include "coll/types.h"
 #include "topo/status.h"
 
@@ -25,29 +26,15 @@ struct Promise {
     return reduces(collective) || collective == Collective::kBarrier || r == source(block);
   }
   Rank source(int block) const {
-    switch (collective) {
-      case Collective::kAllGather:
-      case Collective::kGather:
-        return block;
-      case Collective::kAllToAll:
-        return block / nranks;
-      default:
-        return root;
-    }
+    const Footprint f = footprint(collective);
+    if (f.out != Part::kAll) return root;
+    return f.in == Part::kAll ? block / nranks : block;
   }
   bool ends(Rank r, int block) const {
-    switch (collective) {
-      case Collective::kReduceScatter:
-      case Collective::kScatter:
-        return block == r;
-      case Collective::kReduce:
-      case Collective::kGather:
-        return r == root;
-      case Collective::kAllToAll:
-        return block % nranks == r;
-      default:
-        return true;
-    }
+    const Footprint f = footprint(collective);
+    if (rooted(collective) && !from_root(collective)) return r == root;
+    if (f.in != Part::kAll) return true;
+    return r == (f.out == Part::kAll ? block % nranks : block);
   }
 };
 

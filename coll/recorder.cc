@@ -51,6 +51,46 @@ void copy_name(char (&to)[book::kName], const std::string& from) {
 }
 std::string text_of(const char (&name)[book::kName]) { return {name, strnlen(name, sizeof name)}; }
 
+Record record_of(const CallDescriptor& c) noexcept {
+  const auto bit = [](bool set, std::uint8_t which) { return set ? which : 0; };
+  return {.number = 0,
+          .sequence = c.sequence,
+          .count = c.word(),
+          .start_ns = 0,
+          .comm = c.comm,
+          .leader = c.leader,
+          .members = c.members,
+          .root = c.root,
+          .collective = static_cast<std::uint8_t>(c.collective),
+          .type = static_cast<std::uint8_t>(c.type),
+          .op = static_cast<std::uint8_t>(c.op),
+          .state = static_cast<std::uint8_t>(
+              static_cast<int>(OpState::kStarted) | bit(c.lane, book::kLane) |
+              bit(c.on_device, book::kDevice) | bit(c.replay, book::kReplay) |
+              bit(c.uneven, book::kUneven) | bit(c.message, book::kMessage) |
+              bit(c.sends, book::kSends)),
+          .took_ms = 0};
+}
+CallDescriptor call_of(const Record& r) {
+  CallDescriptor c;
+  c.comm = r.comm;
+  c.leader = r.leader;
+  c.members = r.members;
+  c.sequence = r.sequence;
+  c.collective = static_cast<Collective>(r.collective);
+  c.uneven = r.state & book::kUneven;
+  c.lane = r.state & book::kLane;
+  c.on_device = r.state & book::kDevice;
+  c.replay = r.state & book::kReplay;
+  c.message = r.state & book::kMessage;
+  c.sends = r.state & book::kSends;
+  c.type = static_cast<DType>(r.type);
+  c.op = static_cast<RedOp>(r.op);
+  c.root = r.root;
+  c.set_word(r.count);
+  return c;
+}
+
 // What a rank tells the others of its machine.
 struct Hello {
   std::int32_t pid, fd;
@@ -113,23 +153,8 @@ Testimony BookView::read(int i) const {
     Record r;
     if (!box->load(r) || r.number == 0) continue;
     OperationReport o;
+    static_cast<CallDescriptor&>(o) = call_of(r);
     o.number = r.number;
-    o.comm = r.comm;
-    o.leader = r.leader;
-    o.members = r.members;
-    o.sequence = r.sequence;
-    o.collective = static_cast<Collective>(r.collective);
-    o.uneven = r.state & book::kUneven;
-    o.lane = r.state & book::kLane;
-    o.on_device = r.state & book::kDevice;
-    o.replay = r.state & book::kReplay;
-    o.message = r.state & book::kMessage;
-    o.sends = r.state & book::kSends;
-    o.type = static_cast<DType>(r.type);
-    o.op = static_cast<RedOp>(r.op);
-    o.root = r.root;
-    o.count = o.uneven ? r.count & kSumMask : r.count;
-    if (o.uneven) o.digest = static_cast<std::uint32_t>(r.count >> kSumBits);
     o.state = static_cast<OpState>(r.state & 3);
     o.started_s = seconds_since(r.start_ns, now);
     if (o.state != OpState::kStarted)
@@ -242,11 +267,11 @@ Recorder::Recorder(Job& job, const Topology& topology, const std::vector<std::st
   page_->ready.store(book::kReady, std::memory_order_release);
 }
 
-std::uint64_t Recorder::begin(Record& o) noexcept {
+std::uint64_t Recorder::begin(const CallDescriptor& call) noexcept {
   const std::uint64_t number = page_->begun.load(std::memory_order_relaxed) + 1;
+  Record o = record_of(call);
   o.number = number;
   o.start_ns = coarse_ns();
-  o.took_ms = 0;
   auto& box = page_->records[number % book::kRecords];
   if (under_way(box)) [[unlikely]]
     keep(box);

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "coll/call_descriptor.h"
 #include "coll/testimony.h"
 #include "topo/topology.h"
 #include "transport/control_socket.h"
@@ -74,7 +75,7 @@ inline constexpr std::size_t kName = 64;
 
 // An operation. With the version of its SeqBox, one cache line.
 struct Record {
-  std::uint64_t number, sequence, count, start_ns;  // count of an uneven call: see kSumBits
+  std::uint64_t number, sequence, count, start_ns;  // count: CallDescriptor::word()
   std::uint32_t comm;
   std::int32_t leader, members, root;
   std::uint8_t collective, type, op;
@@ -160,8 +161,8 @@ class Recorder {
            bool traces = false);
   bool any_traces() const noexcept { return any_traces_; }
 
-  // An operation begins; returns its number. o: all but number, state and times.
-  std::uint64_t begin(book::Record& o) noexcept;
+  // An operation begins; returns its number.
+  std::uint64_t begin(const CallDescriptor& call) noexcept;
   void end(std::uint64_t number, OpState state) noexcept;
   // The end of one that took hardly any time.
   void end_at_once(std::uint64_t number) noexcept;

@@ -26,48 +26,29 @@ std::uint64_t digest_of(std::span<const std::size_t> counts) {
   return digest;
 }
 
-struct Fields {
+// What a head says.
+struct Fields : CallDescriptor {
   explicit Fields(const Head& h)
-      : is_uneven(uneven(h)),
-        pairs(by_pairs(h)),
-        count(is_uneven && !pairs ? h.about[0] & kSumMask : h.about[0]),
-        digest(is_uneven && !pairs ? h.about[0] >> kSumBits : 0),
-        communicator(h.about[1] >> kSignatureSequenceBits),
-        sequence(h.about[1] & kSignatureSequenceMask),
-        collective(static_cast<Collective>(h.about[2] & 0xff)),
-        type(static_cast<DType>(h.about[2] >> 8 & 0xff)),
-        op(static_cast<RedOp>(h.about[2] >> 16 & 0x3f)),
-        lane(h.about[2] & kLaneBit),
-        on_device(h.about[2] & kDeviceBit),
+      : pairs(by_pairs(h)),
         algorithm(static_cast<int>(h.about[2] >> 24 & 0xff) - 1),
-        root(root_of(h)),
         elements(h.about[3] >> 32),
-        plan(static_cast<std::uint32_t>(h.about[3])) {}
-  bool is_uneven, pairs;
-  std::uint64_t count, digest, communicator, sequence;
-  Collective collective;
-  DType type;
-  RedOp op;
-  bool lane, on_device;
+        plan(static_cast<std::uint32_t>(h.about[3])) {
+    comm = static_cast<std::uint32_t>(h.about[1] >> kSignatureSequenceBits);
+    sequence = h.about[1] & kSignatureSequenceMask;
+    collective = static_cast<Collective>(h.about[2] & 0xff);
+    uneven = weft::uneven(h);
+    lane = h.about[2] & kLaneBit;
+    on_device = h.about[2] & kDeviceBit;
+    type = static_cast<DType>(h.about[2] >> 8 & 0xff);
+    op = static_cast<RedOp>(h.about[2] >> 16 & 0x3f);
+    root = root_of(h);
+    set_word(h.about[0]);
+  }
+  bool pairs;
   int algorithm;
-  Rank root;
   std::uint64_t elements;
   std::uint32_t plan;
 };
-
-// With the width in its name, whatever tools call it.
-std::string type_name(DType t) {
-  switch (t) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kFloat16:
-      return "float16";
-    default:
-      return name(t);
-  }
-}
 
 std::string algorithm_name(int index) {
   if (index < 0) return "on the board";
@@ -76,28 +57,10 @@ std::string algorithm_name(int index) {
   return fmt::format("as {}", all[static_cast<std::size_t>(index)].name);
 }
 
-std::string data(const Fields& f) {
-  return f.collective == Collective::kBarrier ? "nothing"
-                                              : fmt::format("{} x {}", f.count, type_name(f.type));
-}
-
-// All the arguments.
-std::string arguments(const Fields& f) {
-  std::string text = data(f);
-  if (reduces(f.collective)) text += fmt::format(", {}", name(f.op));
-  if (rooted(f.collective)) text += fmt::format(", root {}", f.root);
-  return text;
-}
-
-std::string call(const Fields& f) {
-  return fmt::format("{}{} #{}{}", name(f.collective), f.is_uneven ? "_v" : "", f.sequence,
-                     f.communicator ? fmt::format(" of communicator {}", f.communicator) : "");
-}
-
 std::string whole_call(const Fields& f) {
-  if (f.collective == Collective::kBarrier) return call(f);
-  if (f.pairs) return fmt::format("{} with {} for rank {}", call(f), data(f), f.root);
-  return fmt::format("{} of {}", call(f), arguments(f));
+  if (f.collective == Collective::kBarrier) return full_title(f);
+  if (f.pairs) return fmt::format("{} with {} for rank {}", full_title(f), quantity(f), f.root);
+  return fmt::format("{} of {}", full_title(f), arguments(f, false));
 }
 
 // Which of the counts that a rank passed another one passed differently, as far as the digest
@@ -112,8 +75,7 @@ std::string changed_counts(Rank rank_a, const Fields& a, std::span<const std::si
   };
   for (std::size_t i = 0; i < counts.size() && more != 0; ++i)
     if (const std::uint64_t theirs = counts[i] + more;
-        theirs <= kSumMask &&
-        is_theirs(part_of_digest(i, theirs) - part_of_digest(i, counts[i])))
+        theirs <= kSumMask && is_theirs(part_of_digest(i, theirs) - part_of_digest(i, counts[i])))
       found.push_back(fmt::format("rank {} passed counts[{}] = {}, rank {} passed {}", rank_a, i,
                                   counts[i], rank_b, theirs));
   for (std::size_t i = 0; i < counts.size() && more == 0; ++i)
@@ -134,7 +96,7 @@ Head uneven_signature(Collective c, const Call& call, Rank root, Rank me,
   const bool pairs = c == Collective::kAllToAll;
   Head head = signature(c, call, pairs ? me : root, communicator, sequence);
   const auto sum = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
-  head.about[0] = pairs ? 0 : std::min(sum, kSumMask) | digest_of(call.counts) << kSumBits;
+  head.about[0] = pairs ? 0 : counts_word(sum, digest_of(call.counts));
   head.about[2] |= kUnevenBit;
   return head;
 }
@@ -152,9 +114,7 @@ Head pair_signature(const Head& call, Rank receiver, std::uint64_t count) {
   return head;
 }
 
-Rank root_of(const Head& head) {
-  return static_cast<Rank>((head.about[2] & ~kUnevenBit) >> 32);
-}
+Rank root_of(const Head& head) { return static_cast<Rank>((head.about[2] & ~kUnevenBit) >> 32); }
 
 void add_cut(Head& head, int algorithm, std::uint32_t plan, std::uint64_t elements) {
   head.about[2] |= static_cast<std::uint64_t>((algorithm + 1) & 0xff) << 24;
@@ -178,18 +138,31 @@ std::uint32_t common_hash(const Plan& plan, std::uint64_t first) {
   return static_cast<std::uint32_t>(h >> 32);
 }
 
-std::string describe(const Head& head) { return whole_call(Fields(head)); }
-
 namespace {
 
 // Where the ranks are rank_a and rank_b of an all_to_all_v, or of a message.
 std::string by_direction(Rank rank_a, const Fields& x, Rank rank_b, const Fields& y) {
   const bool to_b = x.root == rank_b;
-  const std::string what = x.pairs ? call(x) + ":" : fmt::format("message #{}", x.sequence);
+  const std::string what = x.pairs ? full_title(x) + ":" : fmt::format("message #{}", x.sequence);
   return fmt::format("{} from rank {} to rank {}: rank {} {} {}, rank {} {} {}", what,
                      to_b ? rank_a : rank_b, to_b ? rank_b : rank_a, rank_a,
-                     to_b ? "sends" : "expects", data(x), rank_b, to_b ? "expects" : "sends",
-                     data(y));
+                     to_b ? "sends" : "expects", quantity(x), rank_b, to_b ? "expects" : "sends",
+                     quantity(y));
+}
+
+// Where both passed the same, and a message of rank_b is not one that rank_a expects.
+std::string unexpected(Rank rank_a, Rank rank_b, const Fields& x) {
+  if (x.collective == Collective::kSendRecv)
+    return fmt::format(
+        "message #{} between ranks {} and {}: both passed {}, and it came in another "
+        "size; is it the same version of weft with the same settings?",
+        x.sequence, rank_a, rank_b, quantity(x));
+  return fmt::format(
+      "{}: both run it {} and passed the same, but rank {} sent rank {} a message that its "
+      "schedule "
+      "does not expect: the schedules do not fit together; `weft explain` proves those of an "
+      "algorithm",
+      whole_call(x), algorithm_name(x.algorithm), rank_b, rank_a);
 }
 
 std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
@@ -201,16 +174,16 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
   };
   if (x.collective == Collective::kSendRecv && y.collective == x.collective && x.root == y.root)
     return by_direction(rank_a, x, rank_b, y);
-  if (x.collective != y.collective || x.is_uneven != y.is_uneven || !same_place(a, b))
+  if (x.collective != y.collective || x.uneven != y.uneven || !same_place(a, b))
     return both("called", whole_call(x), whole_call(y));
   if (x.pairs && x.root == y.root && (x.count != y.count || x.type != y.type))
     return by_direction(rank_a, x, rank_b, y);
   if (!counts.empty() && x.type == y.type)
-    return fmt::format("{} of {}: {}", call(x), type_name(x.type), counts);
+    return fmt::format("{} of {}: {}", full_title(x), type_name(x.type), counts);
   if (x.count != y.count || x.type != y.type)
-    return fmt::format("{}: {}", call(x), both("passed", data(x), data(y)));
+    return fmt::format("{}: {}", full_title(x), both("passed", quantity(x), quantity(y)));
   if (x.digest != y.digest)
-    return fmt::format("{} of {}: {}", call(x), data(x),
+    return fmt::format("{} of {}: {}", full_title(x), quantity(x),
                        both("passed", fmt::format("counts with the digest {:06x}", x.digest),
                             fmt::format("counts with {:06x}", y.digest)));
   if (x.lane != y.lane) {
@@ -223,9 +196,10 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
                        both("passed", memory(x), memory(y)));
   }
   if (x.op != y.op)
-    return fmt::format("{} of {}: {}", call(x), data(x), both("passed", name(x.op), name(y.op)));
+    return fmt::format("{} of {}: {}", full_title(x), quantity(x),
+                       both("passed", name(x.op), name(y.op)));
   if (x.root != y.root)
-    return fmt::format("{} of {}: {}", call(x), data(x),
+    return fmt::format("{} of {}: {}", full_title(x), quantity(x),
                        both("passed root", std::to_string(x.root), std::to_string(y.root)));
   if (x.algorithm != y.algorithm)
     return fmt::format("{}: {}; set_algorithm() and WEFT_* must say the same on all ranks",
@@ -245,7 +219,8 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
 std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
                          std::span<const std::size_t> counts_a) {
   const Fields x(a), y(b);
-  const bool blocks = x.is_uneven && !x.pairs && y.is_uneven && !y.pairs && same_place(a, b) &&
+  if (a.sign == b.sign) return unexpected(rank_a, rank_b, x);
+  const bool blocks = x.uneven && !x.pairs && y.uneven && !y.pairs && same_place(a, b) &&
                       x.collective == y.collective;
   return in_order(rank_a, a, rank_b, b,
                   blocks && a.about[0] != b.about[0] && !counts_a.empty()

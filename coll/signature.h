@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "coll/call_descriptor.h"
 #include "coll/engine.h"
 #include "coll/types.h"
 #include "topo/status.h"
@@ -92,11 +93,9 @@ inline bool same_place(const Head& a, const Head& b) { return a.about[1] == b.ab
 
 // "all_reduce #124: rank 3 passed 1024 x float32, rank 5 passed 2048 x float32". The ranks are
 // world ranks; the lower one comes first. counts_a: of blocks of different sizes, those that rank_a
-// passed, to say which of them differs; may be empty.
+// passed, to say which of them differs; may be empty. Of equal heads: that rank_b sent rank_a a
+// message that rank_a's schedule does not expect.
 std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
                          std::span<const std::size_t> counts_a = {});
-
-// "all_reduce #124 of 1024 x float32, sum"
-std::string describe(const Head& head);
 
 }  // namespace weft

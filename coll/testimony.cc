@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -34,77 +35,68 @@ Stat read_stat(int pid) {
   return stat;
 }
 
+// Every field with its key, for both directions.
+template <class Report, class Visit>
+void each_field_of_report(Report& o, const Visit& visit) {
+  each_field(o, visit);
+  visit("number", o.number);
+  visit("state", o.state);
+  visit("started_s", o.started_s);
+  visit("ended_s", o.ended_s);
+}
+template <class Report, class Visit>
+void each_field_of_survey(Report& o, const Visit& visit) {
+  visit("part", o.part);
+  visit("rounds", o.rounds);
+  visit("rounds_done", o.rounds_done);
+}
+template <class Progress, class Visit>
+void each_field_of_peer(Progress& p, const Visit& visit) {
+  visit("peer", p.peer);
+  visit("link", p.link);
+  visit("sends_posted", p.sends_posted);
+  visit("sends_done", p.sends_done);
+  visit("recvs_posted", p.recvs_posted);
+  visit("recvs_done", p.recvs_done);
+  visit("sends_on", p.sends_on);
+  visit("recvs_on", p.recvs_on);
+}
+auto into(json& j) {
+  return [&j](const char* key, const auto& field) {
+    if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(field)>>)
+      j[key] = static_cast<int>(field);
+    else
+      j[key] = field;
+  };
+}
+auto out_of(const json& j) {
+  return [&j](const char* key, auto& field) {
+    using Field = std::remove_cvref_t<decltype(field)>;
+    if constexpr (std::is_enum_v<Field>)
+      field = static_cast<Field>(j.at(key).get<std::uint8_t>());
+    else
+      j.at(key).get_to(field);
+  };
+}
+
 json to_json(const OperationReport& o) {
-  json j = {{"number", o.number},
-            {"comm", o.comm},
-            {"leader", o.leader},
-            {"members", o.members},
-            {"sequence", o.sequence},
-            {"collective", static_cast<int>(o.collective)},
-            {"uneven", o.uneven},
-            {"digest", o.digest},
-            {"lane", o.lane},
-            {"on_device", o.on_device},
-            {"replay", o.replay},
-            {"message", o.message},
-            {"sends", o.sends},
-            {"type", static_cast<int>(o.type)},
-            {"op", static_cast<int>(o.op)},
-            {"root", o.root},
-            {"count", o.count},
-            {"state", static_cast<int>(o.state)},
-            {"started_s", o.started_s},
-            {"ended_s", o.ended_s},
-            {"title", title(o)},
-            {"arguments", arguments(o)}};
+  json j = {{"title", title(o)}, {"arguments", arguments(o)}};
+  each_field_of_report(o, into(j));
   if (!o.surveyed) return j;
-  j["part"] = o.part;
-  j["rounds"] = o.rounds;
-  j["rounds_done"] = o.rounds_done;
+  each_field_of_survey(o, into(j));
   j["peers"] = json::array();
-  for (const PeerProgress& p : o.peers)
-    j["peers"].push_back({{"peer", p.peer},
-                          {"link", p.link},
-                          {"sends_posted", p.sends_posted},
-                          {"sends_done", p.sends_done},
-                          {"recvs_posted", p.recvs_posted},
-                          {"recvs_done", p.recvs_done},
-                          {"sends_on", p.sends_on},
-                          {"recvs_on", p.recvs_on}});
+  for (const PeerProgress& p : o.peers) each_field_of_peer(p, into(j["peers"].emplace_back()));
   return j;
 }
 
 OperationReport operation_from(const json& j) {
   OperationReport o;
-  o.number = j.at("number");
-  o.comm = j.at("comm");
-  o.leader = j.at("leader");
-  o.members = j.at("members");
-  o.sequence = j.at("sequence");
-  o.collective = static_cast<Collective>(j.at("collective").get<std::uint8_t>());
-  o.uneven = j.at("uneven");
-  o.digest = j.at("digest");
-  o.lane = j.at("lane");
-  o.on_device = j.at("on_device");
-  o.replay = j.at("replay");
-  o.message = j.at("message");
-  o.sends = j.at("sends");
-  o.type = static_cast<DType>(j.at("type").get<std::uint8_t>());
-  o.op = static_cast<RedOp>(j.at("op").get<std::uint8_t>());
-  o.root = j.at("root");
-  o.count = j.at("count");
-  o.state = static_cast<OpState>(j.at("state").get<std::uint8_t>() % 4);
-  o.started_s = j.at("started_s");
-  o.ended_s = j.at("ended_s");
+  each_field_of_report(o, out_of(j));
+  o.state = static_cast<OpState>(static_cast<int>(o.state) % 4);
   o.surveyed = j.contains("peers");
   if (!o.surveyed) return o;
-  o.part = j.at("part");
-  o.rounds = j.at("rounds");
-  o.rounds_done = j.at("rounds_done");
-  for (const json& p : j.at("peers"))
-    o.peers.push_back({p.at("peer"), p.at("link"), p.at("sends_posted"), p.at("sends_done"),
-                       p.at("recvs_posted"), p.at("recvs_done"), p.at("sends_on"),
-                       p.at("recvs_on")});
+  each_field_of_survey(o, out_of(j));
+  for (const json& p : j.at("peers")) each_field_of_peer(o.peers.emplace_back(), out_of(p));
   return o;
 }
 
@@ -121,24 +113,6 @@ const char* name(OpState state) {
     default:
       return "none";
   }
-}
-
-std::string title(const OperationReport& o) {
-  if (!o.message)
-    return fmt::format("{}{}{} #{}", o.replay ? "replayed " : "", name(o.collective),
-                       o.uneven ? "_v" : "", o.sequence);
-  return fmt::format("{} #{} {} rank {}", o.sends ? "send" : "recv", o.sequence,
-                     o.sends ? "to" : "from", o.root);
-}
-
-std::string arguments(const OperationReport& o) {
-  if (o.collective == Collective::kBarrier) return "no arguments";
-  std::string text = fmt::format("{} x {}", o.count, name(o.type));
-  if (o.uneven)
-    text += by_pairs(o) ? " sent" : fmt::format(" in all (digest of the counts {:06x})", o.digest);
-  if (reduces(o.collective)) text += fmt::format(", {}", name(o.op));
-  if (rooted(o.collective)) text += fmt::format(", root {}", o.root);
-  return text;
 }
 
 std::string encode(const Testimony& t) {

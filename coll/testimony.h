@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "coll/types.h"
+#include "coll/call_descriptor.h"
 #include "topo/status.h"
 
 namespace weft {
@@ -33,25 +33,8 @@ struct PeerProgress {
 // Of one operation; where there are more, the rest is not told.
 inline constexpr std::size_t kMostPeers = 32;
 
-struct OperationReport {
+struct OperationReport : CallDescriptor {
   std::uint64_t number = 0;  // of all operations of this rank, from 1
-  // The communicator: ranks mean the same one where all three are equal.
-  std::uint32_t comm = 0;
-  Rank leader = 0;  // the world rank of its rank 0
-  int members = 0;
-  std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
-  Collective collective = Collective::kBarrier;
-  bool uneven = false;   // with blocks of different sizes; count is their sum
-  std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
-  // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
-  // replay of what was captured is counted apart.
-  bool lane = false, on_device = false, replay = false;
-  bool message = false;  // point to point: root is the peer's world rank
-  bool sends = false;    // message: a send
-  DType type = DType::kFloat32;
-  RedOp op = RedOp::kSum;
-  Rank root = 0;  // as the caller passed it
-  std::uint64_t count = 0;
   OpState state = OpState::kNone;
   double started_s = 0;  // ago
   double ended_s = 0;    // ago; not kStarted
@@ -60,26 +43,7 @@ struct OperationReport {
   std::uint64_t part = 0;  // lane: which of its steps waits; the same number on all ranks
   std::uint64_t rounds = 0, rounds_done = 0;
   std::vector<PeerProgress> peers;  // those with something outstanding first
-
-  bool same_call(const OperationReport& other) const {
-    return comm == other.comm && leader == other.leader && members == other.members &&
-           message == other.message && replay == other.replay && sequence == other.sequence;
-  }
 };
-
-// How an uneven call's counts are told in one word: their sum, and above it a digest of them.
-inline constexpr int kSumBits = 40;
-inline constexpr std::uint64_t kSumMask = (std::uint64_t{1} << kSumBits) - 1;
-
-// Whether each pair of ranks agrees on sizes of its own.
-inline bool by_pairs(const OperationReport& o) {
-  return o.uneven && o.collective == Collective::kAllToAll;
-}
-
-// "all_reduce #124", "all_gather_v #125", "send #3 to rank 5"
-std::string title(const OperationReport& o);
-// "1024 x float, sum"; "1024 x float, root 2"
-std::string arguments(const OperationReport& o);
 
 struct Testimony {
   Rank rank = kNoRank;
@@ -90,8 +54,8 @@ struct Testimony {
   // X: there is no such process any more; L: it has left the job in good order; ?: unknown.
   char state = '?';
   double waits_s = 0;  // it has been waiting in weft, without progress, for so long; 0: it is not
-  std::uint64_t begun = 0;                  // operations, ever
-  std::vector<std::string> links;           // "shm", "rail 0 (eth0)"
+  std::uint64_t begun = 0;         // operations, ever
+  std::vector<std::string> links;  // "shm", "rail 0 (eth0)"
   // Signs of trouble that this host's ports have counted (port_counters.h), by rail; of a rank's
   // own testimony.
   std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"

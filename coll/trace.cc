@@ -123,14 +123,14 @@ void Trace::add(const Event& event) {
     ++dropped_;
 }
 
-void Trace::begin(std::uint64_t number, const book::Record& o) {
+void Trace::begin(std::uint64_t number, const CallDescriptor& call) {
   if (path_.empty()) return;
   if (calls_.size() >= kMostEvents) {
     ++dropped_;
     return;
   }
   open_[number] = calls_.size();
-  calls_.push_back({o, now_ns(), 0, false});
+  calls_.push_back({call, number, now_ns(), 0, false});
 }
 
 void Trace::end(std::uint64_t number, bool ok) {
@@ -199,28 +199,16 @@ void Trace::write(std::FILE* file) const {
   const std::uint64_t now = now_ns();
   Tracks operations;
   for (const Call& c : calls_) {
-    OperationReport o;
-    o.sequence = c.o.sequence;
-    o.collective = static_cast<Collective>(c.o.collective);
-    o.uneven = c.o.state & book::kUneven;
-    o.replay = c.o.state & book::kReplay;
-    o.message = c.o.state & book::kMessage;
-    o.sends = c.o.state & book::kSends;
-    o.root = c.o.root;
-    o.count = o.uneven ? c.o.count & kSumMask : c.o.count;
-    if (o.uneven) o.digest = static_cast<std::uint32_t>(c.o.count >> kSumBits);
-    o.type = static_cast<DType>(c.o.type);
-    o.op = static_cast<RedOp>(c.o.op);
     const std::uint64_t end = c.end_ns ? c.end_ns : now;
     const auto place = static_cast<int>(operations.place(c.begin_ns, end));
     track(place, place ? fmt::format("operations ({})", place) : "operations");
-    const std::string& name = titles[c.o.number] = title(o);
+    const std::string& name = titles[c.number] = title(c.what);
     fmt::print(file,
                ",\n{{\"ph\":\"X\",\"cat\":\"operation\",\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
                "\"dur\":{:.3f},\"name\":\"{}\",\"args\":{{\"communicator\":{},\"arguments\":\"{}\","
                "\"bytes\":{},\"ok\":{}}}}}",
-               rank_, place, us(c.begin_ns), us(end - c.begin_ns), name, c.o.comm, arguments(o),
-               o.count * (o.message ? 1 : size_of(o.type)), c.ok);
+               rank_, place, us(c.begin_ns), us(end - c.begin_ns), name, c.what.comm,
+               arguments(c.what), c.what.count * (c.what.message ? 1 : size_of(c.what.type)), c.ok);
   }
   auto events = events_;
   std::ranges::stable_sort(events, {}, &Event::begin_ns);
@@ -240,8 +228,8 @@ void Trace::write(std::FILE* file) const {
                rank_, tid, us(e.begin_ns), us(e.end_ns - e.begin_ns), verb(e.kind), e.peer, e.peer,
                e.bytes, links_[static_cast<std::size_t>(e.link)], e.round >> kOrdinalBits,
                (e.round & ((1u << kOrdinalBits) - 1)) >> kChannelShift,
-               e.round & ((1u << kChannelShift) - 1),
-               name == titles.end() ? "" : name->second, e.ok);
+               e.round & ((1u << kChannelShift) - 1), name == titles.end() ? "" : name->second,
+               e.ok);
   }
   const bool known = offset_low_ > INT64_MIN / 8 && offset_high_ < INT64_MAX / 8;
   const double offset = known ? static_cast<double>(offset_low_ + offset_high_) / 2e3 : 0;

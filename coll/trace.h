@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "coll/recorder.h"
+#include "coll/call_descriptor.h"
 #include "topo/status.h"
 #include "transport/rendezvous.h"
 #include "transport/transport.h"
@@ -27,7 +27,7 @@ class Trace {
   // A transport whose transfers are traced.
   std::unique_ptr<Transport> wrap(std::unique_ptr<Transport> inner, int link);
 
-  void begin(std::uint64_t number, const book::Record& o);
+  void begin(std::uint64_t number, const CallDescriptor& call);
   void end(std::uint64_t number, bool ok);
   // The transfers of that id belong to this operation.
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
@@ -54,8 +54,8 @@ class Trace {
     bool ok;
   };
   struct Call {
-    book::Record o;
-    std::uint64_t begin_ns, end_ns;
+    CallDescriptor what;
+    std::uint64_t number, begin_ns, end_ns;
     bool ok;
   };
   void add(const Event& event);

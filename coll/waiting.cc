@@ -78,7 +78,7 @@ Status Core::deadline_status(Operation* op) {
       fmt::format("{} did not finish within {} ms",
                   name(whole.record ? whole.collective : op->collective), options.timeout.count());
   if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
-  if (const Status why = watch->verdict(what); !why.ok()) return why;
+  if (const Status why = verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
   if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
@@ -100,7 +100,7 @@ Status Core::gather_status(const Error& thrown) {
   const std::string what = thrown.what();
   const std::lock_guard lock(mutex);
   if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
-  if (const Status why = watch->verdict(what); !why.ok()) return why;
+  if (const Status why = verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   return {Code::kPeerFailed, what};
 }

@@ -11,9 +11,11 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <utility>
 
 #include "coll/core.h"
 #include "coll/diagnosis.h"
+#include "coll/footprint.h"
 #include "coll/signature.h"
 #include "topo/log.h"
 #include "transport/hmac.h"
@@ -21,10 +23,8 @@
 namespace weft {
 namespace {
 
-// How long a verdict waits for the ranks to tell; from when on a rank counts as silent; and how
-// much text goes with a failure.
-constexpr std::chrono::milliseconds kInquiry{1500}, kSilence{100};
-constexpr std::size_t kMostText = 690;
+// How long a diagnosis waits for the ranks to tell.
+constexpr std::chrono::milliseconds kInquiry{1500};
 
 constexpr std::chrono::seconds kMetricsPeriod{5};
 constexpr std::chrono::milliseconds kMarkPeriod{100};
@@ -56,19 +56,21 @@ std::string own_file(const char* variable, Rank me, int shrunk = 0) {
   return file_of_rank(shrunk > 0 ? file_after_shrink(path, shrunk) : path, me);
 }
 
-book::Record record_of(const GroupState& g) {
-  book::Record o{};
-  o.comm = g.id;
-  o.leader = g.ranks.front();
-  o.members = static_cast<std::int32_t>(g.ranks.size());
-  o.state = static_cast<std::uint8_t>(OpState::kStarted);
-  return o;
+CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence) {
+  CallDescriptor call;
+  call.comm = g.id;
+  call.leader = g.ranks.front();
+  call.members = static_cast<int>(g.ranks.size());
+  call.collective = c;
+  call.sequence = sequence;
+  return call;
 }
 
 }  // namespace
 
-Watch::Watch(Core& core)
+Watch::Watch(Core& core, std::function<void()> on_beat)
     : core_(core),
+      on_beat_(std::move(on_beat)),
       job_(core.job.get()),
       metrics_file_(own_file("WEFT_METRICS", job_->rank())),
       recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
@@ -110,18 +112,18 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
                            std::uint64_t sequence, std::uint8_t how) noexcept {
   if (g.part_of.record) [[unlikely]]
     return g.part_of.record | kPart;
-  book::Record o = record_of(g);
-  o.state |= how;
-  o.sequence = sequence;
+  CallDescriptor o = call_in(g, c, sequence);
+  o.lane = how & book::kLane;
+  o.on_device = how & book::kDevice;
+  o.replay = how & book::kReplay;
+  o.uneven = call.uneven;
   std::uint64_t elements = o.count = call.count;
   if (call.uneven) {
     elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
-    o.count = by_pairs(call.head) ? std::min(elements, kSumMask) : call.head.about[0];
-    o.state |= book::kUneven;
+    o.set_word(by_pairs(o) ? elements : call.head.about[0]);
   }
-  o.collective = static_cast<std::uint8_t>(c);
-  o.type = static_cast<std::uint8_t>(call.type);
-  o.op = static_cast<std::uint8_t>(call.op);
+  o.type = call.type;
+  o.op = call.op;
   o.root = root;
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
   counted.calls.add();
@@ -133,12 +135,10 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
 
 std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                                    std::uint64_t sequence) noexcept {
-  book::Record o = record_of(g);
-  o.sequence = sequence;
+  CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
   o.count = bytes;
-  o.collective = static_cast<std::uint8_t>(Collective::kSendRecv);
-  o.state |= book::kMessage;
-  if (send) o.state |= book::kSends;
+  o.message = true;
+  o.sends = send;
   o.root = g.ranks[static_cast<std::size_t>(peer)];
   Counters::Call& counted = counters_.calls[static_cast<std::size_t>(Collective::kSendRecv)];
   counted.calls.add();
@@ -243,12 +243,11 @@ void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank 
     g.board_traffic->bytes.add(bytes);
     return;
   }
-  const bool from_root = c == Collective::kBroadcast || c == Collective::kScatter;
   for (std::size_t i = 0; i < g.ranks.size(); ++i) {
     const auto peer = static_cast<Rank>(i);
     if (peer == g.me || (g.me != root && peer != root)) continue;
     Counters::Traffic& t = counters_.traffic(core_.shm_link, g.ranks[i]);
-    const bool sends = (g.me == root) == from_root;
+    const bool sends = (g.me == root) == from_root(c);
     (sends ? t.messages_sent : t.messages_received).add();
     (sends ? t.bytes_sent : t.bytes_received).add(bytes);
   }
@@ -324,7 +323,7 @@ void Watch::rail_event(const RailEvent& e) noexcept {
 }
 
 void Watch::beat() {
-  core_.away();
+  on_beat_();
   if (metrics_file_.empty()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - metrics_at_ < kMetricsPeriod) return;
@@ -352,33 +351,20 @@ Metrics Watch::metrics() const {
   return m;
 }
 
-Status Watch::verdict(const std::string& what) {
+Diagnosis Watch::inquire() {
   survey();
   const std::vector<std::string> told = job_->inquire(kInquiry);
-  if (job_->failed()) return job_->failure();
+  if (job_->failed()) return {};
   std::vector<std::string> texts = told;
   // Where rank 0 does not answer: what can be seen from here.
   if (std::ranges::any_of(told, &std::string::empty) || told.empty())
     texts.push_back(encode(recorder_.of_this_machine()));
   Evidence evidence{job_->size(), collect(texts), {}};
-  const auto age = std::max<std::chrono::milliseconds>(core_.options.timeout / 2, kSilence);
-  evidence.silent = job_->silent(age);
-  const Diagnosis d = diagnose(evidence);
+  evidence.silent = job_->silent(core_.silence_age());
+  Diagnosis d = diagnose(evidence);
   if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
     write_whole(file, to_json(d, evidence) + '\n');
-  if (d.cause == Cause::kNone) return {};
-  std::string text = fmt::format("{}: {}", what, d.text);
-  if (d.cause == Cause::kUnknown) {
-    // Its heartbeats come, and they are short: what it has to say is not.
-    const auto host = [&](Rank r) { return core_.topology->host_name(core_.topology->host(r)); };
-    const Rank me = recorder_.own().rank;
-    text += fmt::format(
-        ", though it is heard of: it is too busy to answer, or between hosts {} and {} long "
-        "messages are lost where short ones pass (look at the MTU all along the way: `ping -M do "
-        "-s 1472`)",
-        host(me), host(d.rank));
-  }
-  return {code_of(d.cause), text.substr(0, kMostText), d.rank};
+  return d;
 }
 
 }  // namespace weft

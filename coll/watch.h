@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,15 @@ namespace weft {
 
 struct Call;
 struct Core;
+struct Diagnosis;
 struct GroupState;
 struct Operation;
 
 class Watch final : public Witness {
  public:
-  // Every rank of the job makes one at the same time, when its links are there.
-  explicit Watch(Core& core);
+  // Every rank of the job makes one at the same time, when its links are there. on_beat: what else
+  // the control plane's thread does with every heartbeat.
+  Watch(Core& core, std::function<void()> on_beat);
   ~Watch() override;
 
   // All below: with the core's mutex held.
@@ -82,9 +85,11 @@ class Watch final : public Witness {
   void leaving() noexcept { recorder_.leave(); }
   void left() noexcept;
 
-  // The deadline of an operation has passed: why, by what all ranks tell. ok when that explains
-  // nothing. Takes a moment.
-  Status verdict(const std::string& what);
+  // The deadline of an operation has passed: why, by what all ranks tell. Takes a moment. Where the
+  // job fails meanwhile, that is the reason, and nothing is diagnosed.
+  Diagnosis inquire();
+  // How much text goes with a failure.
+  static constexpr std::size_t kMostText = 690;
 
   // For the control plane's thread.
   std::string testimony() override;
@@ -104,6 +109,7 @@ class Watch final : public Witness {
   static std::size_t group_size(const GroupState& g);
 
   Core& core_;
+  std::function<void()> on_beat_;
   Job* job_;                  // null after left()
   std::string metrics_file_;  // empty: none
   std::unique_ptr<Trace> trace_;

@@ -49,7 +49,9 @@ void Watch::survey() {
     if (op->kind == Operation::Kind::kPlan) {
       s.rounds = op->run.rounds();
       s.rounds_done = op->run.rounds_done();
-      s.peers = op->run.survey();
+      for (const Run::Progress& p : op->run.survey())
+        s.peers.push_back(
+            {p.peer, p.link, p.sends_posted, p.sends_done, p.recvs_posted, p.recvs_done});
     } else {
       PeerProgress p;
       p.peer = op->group->ranks[static_cast<std::size_t>(op->root)];

@@ -125,7 +125,7 @@ void Core::set_up(const Place& place) {
   id_bits -= kLaneBits;
   if (shm_link >= 0) use_link(static_cast<std::size_t>(shm_link));
 
-  watch = std::make_unique<Watch>(*this);
+  watch = std::make_unique<Watch>(*this, [this] { away(); });
 
   // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
   // together.

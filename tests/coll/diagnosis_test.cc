@@ -155,7 +155,7 @@ TEST_F(Diagnoses, OtherCounts) {
   ring(call(124), 2);
   waits(2, other, {recv(1)});
   expect(Cause::kMismatch, 2,
-         "all_reduce #124: rank 0 passed 1024 x float, sum, rank 2 passed 2048 x float");
+         "all_reduce #124: rank 0 passed 1024 x float32, sum, rank 2 passed 2048 x float");
 }
 
 // In an all_to_all_v each pair has counts of its own; a rank that passes 0 for another sends it
@@ -188,9 +188,10 @@ TEST_F(Diagnoses, CountsWithTheSameSum) {
   for (const Rank r : {0, 1, 2}) waits(r, o, {recv(3)});
   o.digest = 0xdef;
   waits(3, o, {recv(0)});
-  expect(Cause::kMismatch, 3, "reduce_scatter_v #124: rank 0 passed 1024 x float in all (digest of "
-                              "the counts 000abc), sum, rank 3 passed 1024 x float in all (digest "
-                              "of the counts 000def), sum");
+  expect(Cause::kMismatch, 3,
+         "reduce_scatter_v #124: rank 0 passed 1024 x float32 in all (digest of "
+         "the counts 000abc), sum, rank 3 passed 1024 x float32 in all (digest "
+         "of the counts 000def), sum");
 }
 
 TEST_F(Diagnoses, OtherTypesAndOperators) {
@@ -198,7 +199,8 @@ TEST_F(Diagnoses, OtherTypesAndOperators) {
   other.op = RedOp::kMax;
   waits(0, other, {recv(1)});
   for (const Rank r : {1, 2, 3}) waits(r, call(124), {recv(0)});
-  expect(Cause::kMismatch, 0, "rank 0 passed 1024 x float, max, rank 1 passed 1024 x float, sum");
+  expect(Cause::kMismatch, 0,
+         "rank 0 passed 1024 x float32, max, rank 1 passed 1024 x float32, sum");
 }
 
 // Also when it believes to be done.
@@ -208,7 +210,7 @@ TEST_F(Diagnoses, OtherCollective) {
   waits(2, call(124), {recv(3)});
   rank(3).operations.push_back(call(124, OpState::kDone, Collective::kBroadcast));
   expect(Cause::kMismatch, 3,
-         "call #124: rank 0 called all_reduce (1024 x float, sum), rank 3 called broadcast");
+         "call #124: rank 0 called all_reduce (1024 x float32, sum), rank 3 called broadcast");
 }
 
 TEST_F(Diagnoses, AnAsynchronousCallThatGetsNoTime) {

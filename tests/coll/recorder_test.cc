@@ -33,17 +33,16 @@ TEST(SeqBox, NobodyReadsHalfAValue) {
   writer.join();
 }
 
-book::Record an_operation(std::uint64_t sequence) {
-  book::Record o{};
+CallDescriptor an_operation(std::uint64_t sequence) {
+  CallDescriptor o;
   o.sequence = sequence;
   o.count = 1000 + sequence;
   o.comm = 7;
   o.leader = 2;
   o.members = 3;
   o.root = 1;
-  o.collective = static_cast<std::uint8_t>(Collective::kBroadcast);
-  o.type = static_cast<std::uint8_t>(DType::kInt64);
-  o.state = static_cast<std::uint8_t>(OpState::kStarted);
+  o.collective = Collective::kBroadcast;
+  o.type = DType::kInt64;
   return o;
 }
 
@@ -66,7 +65,7 @@ void with_recorders(int n, const std::function<void(Rank, Recorder&)>& body) {
 
 TEST(Recorder, TellsWhatRanAndHowItEnded) {
   with_recorders(1, [](Rank, Recorder& recorder) {
-    book::Record o = an_operation(5), p = an_operation(6), q = an_operation(7);
+    CallDescriptor o = an_operation(5), p = an_operation(6), q = an_operation(7);
     const auto first = recorder.begin(o), second = recorder.begin(p), third = recorder.begin(q);
     recorder.end_at_once(first);
     recorder.end(second, OpState::kFailed);
@@ -97,7 +96,7 @@ TEST(Recorder, TellsWhatRanAndHowItEnded) {
 
 TEST(Recorder, AStallIsToldWhileItLasts) {
   with_recorders(1, [](Rank, Recorder& recorder) {
-    book::Record o = an_operation(1);
+    CallDescriptor o = an_operation(1);
     const auto number = recorder.begin(o);
     recorder.stalled({{number, 0, 10, 4, {{3, 1, 5, 5, 6, 4}}}});
     Testimony t = recorder.own();
@@ -122,11 +121,11 @@ TEST(Recorder, AStallIsToldWhileItLasts) {
 // The end of an operation whose line has been used again touches nobody else's.
 TEST(Recorder, TheRingComesRound) {
   with_recorders(1, [](Rank, Recorder& recorder) {
-    book::Record old = an_operation(0);
+    CallDescriptor old = an_operation(0);
     const auto forgotten = recorder.begin(old);
     std::uint64_t last = 0;
     for (int i = 1; i <= 3 * book::kRecords; ++i) {
-      book::Record o = an_operation(static_cast<std::uint64_t>(i));
+      CallDescriptor o = an_operation(static_cast<std::uint64_t>(i));
       last = recorder.begin(o);
       if (i != 3 * book::kRecords - 40) recorder.end_at_once(last);
     }
@@ -147,11 +146,11 @@ TEST(Recorder, TheRingComesRound) {
 // What is under way is told, however much has been called since: it may be what others wait for.
 TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
   with_recorders(1, [](Rank, Recorder& recorder) {
-    book::Record first = an_operation(1), second = an_operation(2);
+    CallDescriptor first = an_operation(1), second = an_operation(2);
     const auto a = recorder.begin(first), b = recorder.begin(second);
     const auto call = [&](int times) {
       for (int i = 0; i < times; ++i) {
-        book::Record o = an_operation(static_cast<std::uint64_t>(i) + 3);
+        CallDescriptor o = an_operation(static_cast<std::uint64_t>(i) + 3);
         recorder.end_at_once(recorder.begin(o));
       }
     };
@@ -169,7 +168,7 @@ TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
     EXPECT_EQ(under_way(), std::vector{b});
     recorder.end(b, OpState::kDone);
     for (int i = 0; i < 3 * book::kElders; ++i) {  // their places are free again
-      book::Record o = an_operation(1000);
+      CallDescriptor o = an_operation(1000);
       const auto number = recorder.begin(o);
       call(book::kRecords);
       EXPECT_EQ(under_way(), std::vector{number});
@@ -180,7 +179,7 @@ TEST(Recorder, WhatIsUnderWayOutlivesTheRing) {
 
 TEST(Recorder, RanksOfAMachineReadEachOther) {
   with_recorders(3, [](Rank me, Recorder& recorder) {
-    book::Record o = an_operation(static_cast<std::uint64_t>(100 + me));
+    CallDescriptor o = an_operation(static_cast<std::uint64_t>(100 + me));
     recorder.begin(o);
     for (;;) {  // until all have
       const auto all = recorder.of_this_machine();
