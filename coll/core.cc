@@ -85,14 +85,6 @@ void Core::give_back(Operation* op) {
 }
 
 void Core::finish(Operation* op, Status status) {
-  if (op->detour) [[unlikely]] {
-    try {
-      if (status.ok()) op->detour->land();
-    } catch (const Error& e) {
-      status = {Code::kTransport, fmt::format("{}: {}", name(op->collective), e.what())};
-    }
-    op->detour.reset();
-  }
   op->over = true;
   op->status = status;
   watch->end(*op);

@@ -235,7 +235,6 @@ struct Core : std::enable_shared_from_this<Core> {
   // or none.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> has_device;  // by world rank: a GPU
-  bool all_have_devices = true;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;

@@ -19,7 +19,6 @@
 #include "coll/algorithm.h"
 #include "coll/choice.h"
 #include "coll/communicator.h"
-#include "coll/device_detour.h"
 #include "coll/engine.h"
 #include "coll/message_notes.h"
 #include "coll/plan.h"
@@ -89,7 +88,6 @@ struct Operation {
   }
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
-  std::unique_ptr<Detour> detour;  // of device memory, where only host memory will do
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };
