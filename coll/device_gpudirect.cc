@@ -23,8 +23,8 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-}  // namespace
-
+// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
@@ -37,6 +37,8 @@ std::uint64_t gpudirect_least_bytes() {
                           "device memory is sent by the cards",
                           text));
 }
+
+}  // namespace
 
 GpuDirect::GpuDirect(DeviceLane& lane)
     : lane_(lane), gpus_(static_cast<std::size_t>(lane.device().count())) {}

@@ -25,10 +25,6 @@ namespace weft {
 // What last_algorithm() calls them; no schedules.
 extern const Algorithm kGpuDirectPath, kStagedHostsPath;
 
-// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
-// Throws Error where that is neither a number nor a word that is known.
-std::uint64_t gpudirect_least_bytes();
-
 // Of a lane; used by its thread only.
 class GpuDirect {
  public:
