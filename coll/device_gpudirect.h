@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,7 +17,7 @@
 
 #include "coll/device_by_cards.h"
 #include "coll/device_lane.h"
-#include "transport/device_region.h"
+#include "coll/device_pinned.h"
 
 namespace weft {
 
@@ -55,12 +54,12 @@ class GpuDirect {
  private:
   struct OfGpu {
     bool looked = false;
-    std::unique_ptr<DeviceRegion> memory;  // null: not reached
+    PooledMemory memory;  // none: not reached
   };
   void lay_out();
   std::string why_no_layout();
   void look(int gpu, OfGpu& of);
-  std::string why_not(int gpu, const DeviceRegion* memory);
+  std::string why_not(int gpu, const PooledMemory& memory);
 
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;

@@ -79,7 +79,7 @@ bool DeviceLane::given_up() {
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   unless_streams_wait([&] {
     device_peers().trim(device_);
-    Pinned::trim(device_);
+    PooledMemory::trim();
   });
   if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
   {
@@ -304,7 +304,8 @@ void DeviceLane::move_transfers() {
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {
-  if (bytes > staging_.size()) staging_ = Pinned(device_, bytes);
+  if (bytes > staging_.size())
+    staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
   return staging_.get();
 }
 

@@ -115,7 +115,7 @@ class DeviceLane {
   std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<std::vector<Device::Event>> events_;  // by GPU
-  Pinned staging_;
+  PooledMemory staging_;
   std::thread thread_;
 };
 

@@ -99,7 +99,7 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
-  unless_streams_wait([&] { Pinned::trim(device_); });
+  unless_streams_wait(PooledMemory::trim);
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {
@@ -212,7 +212,7 @@ void DeviceMessages::set_out(Flight& f) {
       if (leg.message.sends) {
         take_down(leg);
       } else if (!leg.own) {
-        if (leg.gpu >= 0) leg.room = Pinned(device_, leg.bytes());
+        if (leg.gpu >= 0) leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
         leg.ready = leg.slices;
       }
     }
@@ -223,7 +223,7 @@ void DeviceMessages::set_out(Flight& f) {
 
 void DeviceMessages::take_down(Leg& leg) {
   const std::size_t bytes = leg.bytes();
-  if (bytes) leg.room = Pinned(device_, bytes);
+  if (bytes) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
   auto* const from = static_cast<const std::byte*>(leg.message.data);
   if (leg.gpu < 0) {
     if (bytes) std::memcpy(leg.room.get(), from, bytes);

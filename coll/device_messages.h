@@ -63,7 +63,7 @@ class DeviceMessages {
     Message message;
     int gpu = -1;  // of device memory; -1: the host may touch it
     Operation* op = nullptr;
-    Pinned room = {};
+    PooledMemory room = {};
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
     std::uint32_t ready = 0;  // these, from the first one, may be posted (own: taken)
