@@ -60,12 +60,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   op->root = root;
   op->in_place = in_place;
   op->ordered = call.ordered;
-  op->mine.count = op->mine.longest = call.count;
-  op->mine.collective = static_cast<std::int32_t>(c);
-  op->mine.type = static_cast<std::int32_t>(call.type);
-  op->mine.op = static_cast<std::int32_t>(call.op);
-  op->mine.root = root;
-  op->mine.uneven = call.uneven;
+  op->mine.longest = call.count;
   op->mine.factor = call.factor;
   return op;
 }

@@ -87,8 +87,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
     if (stop_) throw Error("the World of this Communicator has ended");
     if (op->ordered) op->gate = gates_.take();
     if (kind_ == Kind::kGraphs) {
-      op->mine.number = queue_.size();
-      op->mine.call.about[1] |= op->mine.number + 1;
+      op->mine.call.about[1] |= queue_.size() + 1;
       seal(op->mine.call);
     }
   }
@@ -198,7 +197,6 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
 
 Status DeviceLane::run_steps(DeviceOperation& op) {
   const std::size_t n = group_.ranks.size();
-  if (kind_ == Kind::kCalls) op.mine.number = number_++;
   {
     const std::lock_guard lock(core_.mutex);
     if (core_.broken) return core_.failure;

@@ -100,7 +100,6 @@ class DeviceLane {
   const Kind kind_;
   std::unique_ptr<GroupState> companion_;
   Communicator wire_;
-  std::uint64_t number_ = 0;  // of the next operation
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
 
