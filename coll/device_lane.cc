@@ -225,7 +225,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   if (!on_device) {
     wait_for_stream(op);
-    Status s = start_on_host(wire_, op.collective, op.call, op.root).wait();
+    Status s = start_on_host(op.collective, op.call, op.root).wait();
     note_path(op, nullptr);
     return s;
   }
