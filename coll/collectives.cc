@@ -1,6 +1,8 @@
 // The calls of Communicator beyond the first few: each puts its arguments into a Call.
 #include <fmt/format.h>
 
+#include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -124,11 +126,14 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
   std::vector<std::pair<std::size_t, std::size_t>> own;
   batch.status_ = check_own_messages("exchange", messages, rank(), own);
   if (!batch.status_.ok()) return batch;
-  if (ordered_) {
+  const auto begin_there = [&](std::span<const Message> some, std::optional<void*> stream) {
     Handle handle(state_, nullptr);
     handle.op_ =
-        begin_messages(*device(), *state_, "exchange", messages, stream_, blocking, handle.status_);
+        begin_messages(*device(), *state_, "exchange", some, stream, blocking, handle.status_);
     batch.handles_.push_back(std::move(handle));
+  };
+  if (ordered_) {
+    begin_there(messages, stream_);
     return batch;
   }
   {
@@ -137,16 +142,16 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
     if (core.broken) batch.status_ = core.failure;
   }
   if (!batch.status_.ok()) return batch;
-  // What a rank sends to itself is copied at once: both ends are here.
-  for (const auto& [sent, received] : own) try {
-      move_bytes(messages[received].data, messages[sent].data,
-                 messages[sent].count * size_of(messages[sent].type),
-                 state().core->options.timeout);
-    } catch (const Error& e) {
-      batch.status_ = {Code::kTransport, fmt::format("exchange: {}", e.what())};
-      return batch;
-    }
   batch.handles_.reserve(messages.size());
+  // What a rank sends to itself: both ends are here.
+  for (const auto& [sent, received] : own) {
+    const Message both[] = {messages[sent], messages[received]};
+    const std::size_t bytes = both[0].count * size_of(both[0].type);
+    if (bytes > 0 && (on_device(both[0].data) || on_device(both[1].data)))
+      begin_there(both, std::nullopt);
+    else if (bytes > 0)
+      std::memmove(both[1].data, both[0].data, bytes);
+  }
   for (const bool sends : {false, true})  // receives first: what arrives finds its place
     for (const Message& m : messages)
       if (m.sends == sends && m.peer != rank())

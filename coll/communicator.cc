@@ -42,14 +42,6 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
 void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
                   std::unique_lock<FairMutex>& lock, Status& status);
 
-void land(Detour& detour, Collective c, Status& status) {
-  try {
-    detour.land();
-  } catch (const Error& e) {
-    status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
-  }
-}
-
 // Of a communicator's blocking calls one in so many looks whether the job has failed: small ones
 // may never wait, which is when others look.
 constexpr std::uint64_t kLookEvery = 64;
@@ -62,11 +54,9 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   bool in_place = false;
   status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
   if (!status.ok()) return nullptr;
-  std::unique_ptr<Detour> detour;
   if (Device* const d = device()) [[unlikely]] {
     bool taken = false;
-    Operation* op =
-        begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken, detour);
+    Operation* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
     if (taken) return op;
   }
   lock.lock();
@@ -88,7 +78,6 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     blocks = own_blocks(call, g.ranks.size());
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
-    if (detour) land(*detour, c, status);
     return nullptr;
   }
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
@@ -157,7 +146,6 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->algorithm = algorithm;
   op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
-  op->detour = std::move(detour);
   core.start_plan(op, *plan);
   return op;
 }

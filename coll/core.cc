@@ -85,14 +85,6 @@ void Core::give_back(Operation* op) {
 }
 
 void Core::finish(Operation* op, Status status) {
-  if (op->detour) [[unlikely]] {
-    try {
-      if (status.ok()) op->detour->land();
-    } catch (const Error& e) {
-      status = {Code::kTransport, fmt::format("{}: {}", name(op->collective), e.what())};
-    }
-    op->detour.reset();
-  }
   op->over = true;
   op->status = status;
   watch->end(*op);
@@ -169,7 +161,6 @@ void Core::launch(Operation* op) {
 
 void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes, bool on_device) {
   enter_message(op, send, bytes);
-  if (op->noted) post_note(op);
   let_slices_go(op, data, op->slices, on_device);
 }
 
@@ -190,23 +181,17 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   op->slices_posted = op->slices_ready = 0;
   op->slices_over = nullptr;
   op->under_way = false;
-  op->noted = has_notes(peer, bytes);
-  if (op->noted && !op->notes) op->notes = std::make_unique<MessageNotes>();
-  if (op->noted) *op->notes = {};
-  slices += op->slices + op->noted;
+  slices += op->slices;
   op->sends = send;
   op->bytes = bytes;
   op->record = watch->begin_message(g, send, bytes, op->root, number + 1);
 }
 
-void Core::set_out(Operation* op) {
-  if (std::exchange(op->under_way, true)) return;
-  enlist(op);
-  watch->starting(*op, op->bytes);
-}
-
 void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device) {
-  set_out(op);
+  if (!std::exchange(op->under_way, true)) {
+    enlist(op);
+    watch->starting(*op, op->bytes);
+  }
   op->data = static_cast<std::byte*>(data);
   op->on_device = on_device;
   op->slices_ready = end;
@@ -231,7 +216,7 @@ void Core::post_slices(Operation* op) {
     const std::size_t at = k * op->slice_bytes;
     t.data = op->data + at;
     t.bytes = std::min(op->bytes - at, op->slice_bytes);
-    t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + op->noted + k) & kNumbers);
+    t.tag = (op->call.tag & ~kNumbers) | ((op->call.tag + k) & kNumbers);
     t.id = static_cast<std::uint64_t>(op->id) << 32 | k;
     links[link]->post({&t, 1});
   }
@@ -272,7 +257,7 @@ bool Core::progress() {
       } else if (batch[i].code != Code::kOk) {
         fail_message(op, batch[i].code, l);
         return true;
-      } else if (!end_note(op, static_cast<std::uint32_t>(batch[i].id))) {
+      } else {
         --op->slices_left;
         if (op->slices_over) op->slices_over->push_back(static_cast<std::uint32_t>(batch[i].id));
       }
@@ -299,7 +284,7 @@ bool Core::end_operations() {
       done = op->run.done();
     } else {
       if (op->slices_posted < op->slices_ready) post_slices(op);
-      done = op->slices_left == 0 && (!op->noted || op->notes->under_way == 0);
+      done = op->slices_left == 0;
     }
     // Who has its result may not come here again for long: its peers must not need it for theirs.
     if (done && rails) {

@@ -104,15 +104,6 @@ struct Core : std::enable_shared_from_this<Core> {
   void enter_message(Operation* op, bool send, std::size_t bytes);
   void let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device = false);
   void post_slices(Operation* op);
-  void set_out(Operation* op);  // it has transfers from now on
-  // Messages with notes (message_notes.h): which; the note, and where there will be one the answer
-  // is received; an answer; what a transfer that is over was; the message has been read.
-  bool has_notes(Rank peer, std::size_t bytes) const;
-  void post_note(Operation* op);
-  void post_answer(Operation* op, MessageAnswer answer);
-  void post_beside(Operation* op, bool send, std::uint32_t which, void* data, std::size_t bytes);
-  bool end_note(Operation* op, std::uint32_t which);
-  void nothing_is_sent(Operation* op);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -237,7 +228,6 @@ struct Core : std::enable_shared_from_this<Core> {
   // or none.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> has_device;  // by world rank: a GPU
-  bool all_have_devices = true;
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Watch> watch;

@@ -60,12 +60,7 @@ std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Ra
   op->root = root;
   op->in_place = in_place;
   op->ordered = call.ordered;
-  op->mine.count = op->mine.longest = call.count;
-  op->mine.collective = static_cast<std::int32_t>(c);
-  op->mine.type = static_cast<std::int32_t>(call.type);
-  op->mine.op = static_cast<std::int32_t>(call.op);
-  op->mine.root = root;
-  op->mine.uneven = call.uneven;
+  op->mine.longest = call.count;
   op->mine.factor = call.factor;
   return op;
 }
@@ -119,8 +114,9 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->deterministic = g.shape.deterministic;
   }
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];  // another thread may shrink the job
-  op->mine.call = op->call.uneven ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
-                                  : signature(op->collective, op->call, op->root, g.id, 0);
+  op->mine.call = op->call.uneven
+                      ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
+                      : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
   const std::lock_guard order(lanes->mutex);
   DeviceLane& lane =
@@ -157,40 +153,30 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   return detached ? nullptr : handle;
 }
 
-// Whether a call without a stream goes to the lane, where GPUs of a host read each other's memory
-// and slices overlap with their copies, wherever its memory is: a rank that has no blocks cannot
-// know where those of others are, so all decide by what all know. Of an all_to_all_v no rank knows
-// all sizes. What a lane itself calls has no lane.
-bool worth_a_lane(const GroupState& g, Collective c, const Call& call) {
-  const std::size_t n = g.ranks.size();
-  if (!g.core->all_have_devices || n == 1 || g.id >> g.core->id_bits != 0) return false;
-  if (c == Collective::kAllToAll) return true;
-  const std::size_t longest = std::ranges::max(call.counts);
-  return longest > 4 * kStagedSlice / n / size_of(call.type);
+// Whether all calls with blocks of different sizes go to the lane, wherever their memory is: a rank
+// that has no blocks cannot know where the blocks of others are, so all ranks decide by what all
+// know.
+bool all_take_a_lane(const GroupState& g) {
+  if (g.ranks.size() == 1) return false;
+  return std::ranges::all_of(
+      g.ranks, [&](Rank r) { return g.core->has_device[static_cast<std::size_t>(r)] != 0; });
 }
 
-// Blocks of different sizes: a lane's, or a detour of the caller's.
-Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call, Rank root,
-                        bool& in_place, bool blocking, Status& status, bool& taken,
-                        std::unique_ptr<Detour>& detour) {
+// Blocks of different sizes.
+Operation* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                        bool in_place, bool blocking, Status& status, bool& taken) {
+  // What a lane itself calls has no elements in device memory.
+  if (g.id >> g.core->id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
   const Buffers b{call.in ? device.residence(call.in) : Residence{},
                   call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
                   call.out != nullptr};
-  const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
-  const bool laned = call.ordered || worth_a_lane(g, c, call);
-  taken = laned;
-  if (!laned && !in_on && !out_on) return nullptr;
+  taken = call.ordered || b.in.kind == MemoryKind::kDevice || b.out.kind == MemoryKind::kDevice ||
+          all_take_a_lane(g);
+  if (!taken) return nullptr;
   try {
     status = check_kinds(c, b);
-    taken = taken || !status.ok();
     if (!status.ok()) return nullptr;
-    if (!laned) {
-      detour = detour_of_blocks(device, std::max(b.in.gpu, b.out.gpu), c, call, g.me, root, n,
-                                g.core->options.timeout);
-      in_place = false;
-      return nullptr;
-    }
     bool captured = false;
     status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
     if (!status.ok()) return nullptr;
@@ -209,19 +195,16 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, Call& call,
     return start(device, g, std::move(op), captured, blocking);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
-    taken = true;
     return nullptr;
   }
 }
 
 }  // namespace
 
-Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& call, Rank root,
-                           bool& in_place, bool blocking, Status& status, bool& taken,
-                           std::unique_ptr<Detour>& detour) {
+Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                           bool in_place, bool blocking, Status& status, bool& taken) {
   const std::size_t n = g.ranks.size();
-  if (call.uneven)
-    return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken, detour);
+  if (call.uneven) return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;
   buffers.has_in = shape.in > 0 && call.count > 0;

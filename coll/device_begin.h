@@ -1,7 +1,6 @@
 // Where calls part: those on device memory, or in the order of a stream, go to a lane.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 
@@ -12,11 +11,9 @@ namespace weft {
 
 // Starts the call on a lane if it is one for a device: then `taken`, and the operation, or null
 // with its status. The arguments have been checked. blocking: nobody will ask for the operation of
-// a call that is ordered by a stream. Not taken, but with a `detour`: the call goes on as one of
-// host memory, in which its buffers lie now.
-Operation* begin_on_device(Device& device, GroupState& g, Collective c, Call& call, Rank root,
-                           bool& in_place, bool blocking, Status& status, bool& taken,
-                           std::unique_ptr<Detour>& detour);
+// a call that is ordered by a stream.
+Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                           bool in_place, bool blocking, Status& status, bool& taken);
 
 // Whether a message there must be begun by begin_messages().
 bool on_device(const void* data) noexcept;

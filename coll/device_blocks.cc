@@ -5,23 +5,6 @@
 #include "coll/device_shape.h"
 
 namespace weft {
-namespace {
-
-// Whether this side of the collective holds a block of every rank.
-bool several(Collective c, bool out) {
-  switch (c) {
-    case Collective::kAllGather:
-    case Collective::kGather:
-      return out;
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      return !out;
-    default:
-      return true;
-  }
-}
-
-}  // namespace
 
 std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n,
                                        bool out) {
@@ -30,11 +13,14 @@ std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::
   const bool received = out && op.collective == Collective::kAllToAll;
   const auto counts = received ? c.recv_counts : c.counts;
   const auto offsets = received ? c.recv_offsets : c.offsets;
+  // Whether this side of the collective holds a block of every rank.
+  const DeviceShape of_two = device_shape(op.collective, me, op.root, 2);
+  const bool several = (out ? of_two.out : of_two.in) == 2;
   std::vector<DeviceBlock> all;
   for (std::size_t b = 0; b < (out ? shape.out : shape.in); ++b) {
     if (!c.uneven)
       all.push_back({b * c.count, c.count});
-    else if (several(op.collective, out))
+    else if (several)
       all.push_back({offsets[b], counts[b]});
     else
       all.push_back({0, counts[static_cast<std::size_t>(me)]});

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "coll/device_regions.h"
+#include "coll/device_gates.h"
 #include "coll/device_shape.h"
 #include "topo/log.h"
 
@@ -23,8 +23,8 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-}  // namespace
-
+// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
   const std::string_view text = set ? set : "auto";
@@ -38,12 +38,14 @@ std::uint64_t gpudirect_least_bytes() {
                           text));
 }
 
+}  // namespace
+
 GpuDirect::GpuDirect(DeviceLane& lane)
     : lane_(lane), gpus_(static_cast<std::size_t>(lane.device().count())) {}
 
 GpuDirect::~GpuDirect() {
-  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu)
-    give_back_region(static_cast<int>(gpu), std::move(gpus_[gpu].memory));
+  gpus_.clear();
+  unless_streams_wait(PooledMemory::trim);
 }
 
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
@@ -74,15 +76,12 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
 
 void GpuDirect::look(int gpu, OfGpu& of) {
   of.looked = true;
-  std::string why = why_not(gpu, nullptr);
+  std::string why = why_not(gpu, {});
   try {
     if (why.empty()) {
-      auto memory = take_region(lane_.device(), gpu, kByCardsBytes);
-      why = why_not(gpu, memory.get());
-      if (why.empty())
-        of.memory = std::move(memory);
-      else
-        give_back_region(gpu, std::move(memory));
+      PooledMemory memory(lane_.device(), gpu, kByCardsBytes);
+      why = why_not(gpu, memory);
+      if (why.empty()) of.memory = std::move(memory);
     }
   } catch (const Error& e) {
     why = e.what();
@@ -134,7 +133,7 @@ std::string GpuDirect::why_no_layout() {
 
 // Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against
 // it.
-std::string GpuDirect::why_not(int gpu, const DeviceRegion* memory) {
+std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
   Core& core = *g.core;
@@ -150,7 +149,7 @@ std::string GpuDirect::why_not(int gpu, const DeviceRegion* memory) {
   }
   for (const int link : links) {
     Transport& rail = *core.links[static_cast<std::size_t>(link)];
-    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory->data(), memory->size())))
+    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
       return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
   }
   return {};
@@ -160,7 +159,7 @@ Status GpuDirect::run(Way way, const DeviceOperation& op, std::span<const Device
                       const MappedBuffers& buffers) {
   const auto gpu = static_cast<std::size_t>(std::max(op.mine.in.gpu, op.mine.out.gpu));
   const bool staged = way == kWithHostStaged;
-  std::byte* const memory = staged ? lane_.staging(kByCardsBytes) : gpus_.at(gpu).memory->data();
+  std::byte* const memory = staged ? lane_.staging(kByCardsBytes) : gpus_.at(gpu).memory.get();
   return run_by_cards(lane_, op, layout_, records, buffers, memory, !staged);
 }
 

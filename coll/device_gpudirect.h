@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,16 +17,12 @@
 
 #include "coll/device_by_cards.h"
 #include "coll/device_lane.h"
-#include "transport/device_region.h"
+#include "coll/device_pinned.h"
 
 namespace weft {
 
 // What last_algorithm() calls them; no schedules.
 extern const Algorithm kGpuDirectPath, kStagedHostsPath;
-
-// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
-// Throws Error where that is neither a number nor a word that is known.
-std::uint64_t gpudirect_least_bytes();
 
 // Of a lane; used by its thread only.
 class GpuDirect {
@@ -59,12 +54,12 @@ class GpuDirect {
  private:
   struct OfGpu {
     bool looked = false;
-    std::unique_ptr<DeviceRegion> memory;  // null: not reached
+    PooledMemory memory;  // none: not reached
   };
   void lay_out();
   std::string why_no_layout();
   void look(int gpu, OfGpu& of);
-  std::string why_not(int gpu, const DeviceRegion* memory);
+  std::string why_not(int gpu, const PooledMemory& memory);
 
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;

@@ -79,7 +79,7 @@ bool DeviceLane::given_up() {
 void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
   unless_streams_wait([&] {
     device_peers().trim(device_);
-    Pinned::trim(device_);
+    PooledMemory::trim();
   });
   if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
   {
@@ -87,8 +87,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
     if (stop_) throw Error("the World of this Communicator has ended");
     if (op->ordered) op->gate = gates_.take();
     if (kind_ == Kind::kGraphs) {
-      op->mine.number = queue_.size();
-      op->mine.call.about[1] |= op->mine.number + 1;
+      op->mine.call.about[1] |= queue_.size() + 1;
       seal(op->mine.call);
     }
   }
@@ -198,7 +197,6 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
 
 Status DeviceLane::run_steps(DeviceOperation& op) {
   const std::size_t n = group_.ranks.size();
-  if (kind_ == Kind::kCalls) op.mine.number = number_++;
   {
     const std::lock_guard lock(core_.mutex);
     if (core_.broken) return core_.failure;
@@ -227,7 +225,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   if (!on_device) {
     wait_for_stream(op);
-    Status s = start_on_host(wire_, op.collective, op.call, op.root).wait();
+    Status s = start_on_host(op.collective, op.call, op.root).wait();
     note_path(op, nullptr);
     return s;
   }
@@ -304,7 +302,8 @@ void DeviceLane::move_transfers() {
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {
-  if (bytes > staging_.size()) staging_ = Pinned(device_, bytes);
+  if (bytes > staging_.size())
+    staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
   return staging_.get();
 }
 

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "coll/communicator.h"
@@ -71,6 +72,10 @@ class DeviceLane {
   // ---- for the steps of an operation ; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
+  // The collective on host memory, on the lane's companion.
+  Handle start_on_host(Collective c, Call call, Rank root) {
+    return wire_.start(c, std::move(call), root);
+  }
   const GroupState& group() const { return group_; }
   GroupState& companion() { return *companion_; }  // with the core's mutex held
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
@@ -100,7 +105,6 @@ class DeviceLane {
   const Kind kind_;
   std::unique_ptr<GroupState> companion_;
   Communicator wire_;
-  std::uint64_t number_ = 0;  // of the next operation
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
 
@@ -115,7 +119,7 @@ class DeviceLane {
   std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<std::vector<Device::Event>> events_;  // by GPU
-  Pinned staging_;
+  PooledMemory staging_;
   std::thread thread_;
 };
 
@@ -147,8 +151,5 @@ void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const Dev
 // memory, up, three slices under way. Works for all kinds of memory and all hosts. longest:
 // elements of the longest block of any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);
-
-// The collective on host memory, on the lane's companion.
-Handle start_on_host(Communicator& wire, Collective c, const Call& call, Rank root);
 
 }  // namespace weft

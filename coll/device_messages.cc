@@ -99,7 +99,7 @@ void DeviceMessages::enter(Flight& f) {
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
                          bool captured, Operation* handle) {
-  unless_streams_wait([&] { Pinned::trim(device_); });
+  unless_streams_wait(PooledMemory::trim);
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   Flight f = flight_of(messages);
   {
@@ -209,13 +209,10 @@ void DeviceMessages::set_out(Flight& f) {
     for (Leg& leg : f.legs) {
       if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
-      const bool noted = leg.op && leg.op->noted;
-      if (noted && leg.message.sends) offer(leg);
-      if (leg.shared) continue;
       if (leg.message.sends) {
         take_down(leg);
-      } else if (!leg.own && (leg.gpu < 0 || !noted)) {
-        if (leg.gpu >= 0) leg.room = Pinned(device_, leg.bytes());
+      } else if (!leg.own) {
+        if (leg.gpu >= 0) leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
         leg.ready = leg.slices;
       }
     }
@@ -226,7 +223,7 @@ void DeviceMessages::set_out(Flight& f) {
 
 void DeviceMessages::take_down(Leg& leg) {
   const std::size_t bytes = leg.bytes();
-  if (bytes) leg.room = Pinned(device_, bytes);
+  if (bytes) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
   auto* const from = static_cast<const std::byte*>(leg.message.data);
   if (leg.gpu < 0) {
     if (bytes) std::memcpy(leg.room.get(), from, bytes);
@@ -237,8 +234,7 @@ void DeviceMessages::take_down(Leg& leg) {
 }
 
 void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
-  const std::byte* const from =
-      leg.by_cards ? leg.shared.get() : (leg.source ? leg.source->room : leg.room).get();
+  const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
   auto* const to = static_cast<std::byte*>(leg.message.data);
   if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
   const std::size_t at = slice * leg.slice_bytes, bytes = leg.bytes();
@@ -264,8 +260,6 @@ bool DeviceMessages::end_copies(Leg& leg) {
     if (!device_.reached(leg.copies.front())) {
       if (!stop_ || Clock::now() < leave_at_) break;
       (leg.source ? leg.source->room : leg.room).abandon();
-      leg.shared.abandon();
-      leg.reads.reset();
     }
     device_.free_event(leg.copies.front());
     leg.copies.pop_front();
@@ -279,13 +273,10 @@ bool DeviceMessages::look_at_device(Flight& f) {
   for (Leg& leg : f.legs) {
     try {
       moved = end_copies(leg) || moved;
-      end_read(leg);
       if (!f.status.ok()) continue;
-      moved = hear(leg) || moved;
       if (leg.source)
         for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
       moved = moved || !leg.arrived.empty();
-      if (leg.by_cards && !leg.arrived.empty()) device_.flush_remote_writes(leg.gpu);
       for (const std::uint32_t slice : std::exchange(leg.arrived, {})) take_up(leg, slice);
     } catch (const std::exception& e) {
       fail(f, e.what());
@@ -302,15 +293,9 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     if (!op) continue;
     if (!f.status.ok() && !op->under_way) {
       core_.finish(op, f.status);
-    } else if (f.status.ok()) {
-      if (op->noted) look_at_notes(leg);
-      if (op->slices_ready < leg.ready && (leg.room || leg.by_cards || !leg.shared)) {
-        void* const at = leg.by_cards ? leg.shared.get()
-                         : leg.room   ? leg.room.get()
-                                      : leg.message.data;
-        core_.let_slices_go(op, at, leg.ready, leg.by_cards);
-        moved = true;
-      }
+    } else if (f.status.ok() && op->slices_ready < leg.ready) {
+      core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+      moved = true;
     }
     if (clock && op->under_way && !op->over) core_.check_deadline(op, Clock::now());
     moved = moved || !leg.landed.empty();
@@ -320,9 +305,7 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
     moved = true;
     if (f.status.ok()) f.status = op->status;
     core_.give_back(std::exchange(leg.op, nullptr));
-    if (!leg.message.sends || !leg.copies.empty()) continue;
-    leg.room.give_back();
-    leg.shared.give_back();
+    if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
   }
   return moved;
 }
@@ -389,10 +372,6 @@ void DeviceMessages::let_go() {
     }
   }
   if (over.empty()) return;
-  // Of what failed, a peer's card may still write, or have written what no flush has shown.
-  for (Flight& f : over)
-    for (Leg& leg : f.legs)
-      if (!f.status.ok() && leg.by_cards && !leg.message.sends) leg.shared.abandon();
   changed_.notify_all();
   std::unique_lock lock(core_.mutex);
   for (Flight& f : over)

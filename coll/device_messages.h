@@ -8,10 +8,7 @@
 // take their number among those of their pair when they are called, so they meet messages of host
 // memory and of no stream too; those of a captured graph take it at each replay, among what is
 // replayed. Device memory outside of streams comes here as well, and waits for no stream.
-//
-// Between GPUs a long message passes no host memory, where that can be: what is sent is copied to a
-// room in device memory, from which a receiver of this host reads it, or RDMA cards bring it to a
-// room of the receiver's (message_notes.h; device_messages_direct.cc). Not installed.
+// Not installed.
 #pragma once
 
 #include <atomic>
@@ -22,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -32,7 +28,6 @@
 #include "coll/core.h"
 #include "coll/device_gates.h"
 #include "coll/device_pinned.h"
-#include "coll/device_rooms.h"
 #include "transport/device.h"
 
 namespace weft {
@@ -68,7 +63,7 @@ class DeviceMessages {
     Message message;
     int gpu = -1;  // of device memory; -1: the host may touch it
     Operation* op = nullptr;
-    Pinned room = {};
+    PooledMemory room = {};
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
     std::uint32_t ready = 0;  // these, from the first one, may be posted (own: taken)
@@ -78,12 +73,6 @@ class DeviceMessages {
     std::deque<Device::Event> copies = {};    // under way, in the order of their stream
     Leg* source = nullptr;                    // of a receive from this rank itself: the send
     bool own = false;                         // to or from this rank itself
-    DeviceRoom shared = {};  // of a send: where the receiver may read it; what cards use
-    bool by_cards = false;   // it travels between such rooms
-    std::optional<DeviceAddress> reads = {};  // of a receive: what is read, and mapped
-    // What the other end has told, to be looked at; what this one is to answer.
-    bool told = false;
-    MessageAnswer heard = MessageAnswer::kNone, answer = MessageAnswer::kNone;
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
   // Messages that go together.
@@ -117,16 +106,6 @@ class DeviceMessages {
   void take_up(Leg& leg, std::uint32_t slice);
   void copy(Leg& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
   bool end_copies(Leg& leg);
-  // Of a message with notes.
-  void offer(Leg& leg);
-  void look_at_notes(Leg& leg);  // with the core's mutex held
-  bool hear(Leg& leg);           // whether there was anything
-  void read(Leg& leg);
-  void end_read(Leg& leg);
-  void take_by_cards(Leg& leg);
-  bool between_hosts(const Leg& leg) const;
-  std::string why_no_cards(const Leg& leg);  // empty: they reach `shared`
-  void say(const Leg& leg, const std::string& why_not);
   void fail(Flight& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
@@ -144,9 +123,6 @@ class DeviceMessages {
   std::list<Flight> waiting_;  // for their streams
   std::list<Captured> captured_;
   std::list<Flight> flights_;  // the thread's; changed with the mutex held
-  // Peers who are offered nothing any more, and those of whom it was said that long messages pass
-  // no host memory; the thread's.
-  std::set<Rank> not_reached_, direct_;
   std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped

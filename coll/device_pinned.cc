@@ -2,84 +2,106 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "transport/device_region.h"
 #include "transport/memory.h"
 
 namespace weft {
-namespace {
 
-constexpr std::size_t kPinnedGrain = std::size_t{64} << 10;
+struct PooledMemory::Block {
+  Block(Device& of, int on, std::size_t length) : device(of), gpu(on), bytes(length) {
+    if (gpu != kPinned) {
+      region = std::make_unique<DeviceRegion>(device, gpu, bytes);
+      memory = region->data();
+      return;
+    }
+    memory = static_cast<std::byte*>(weft::alloc(bytes));
+    try {
+      device.pin(memory, bytes);
+    } catch (...) {
+      weft::free(memory);
+      throw;
+    }
+  }
+  ~Block() {
+    if (region) return;
+    device.unpin(memory);
+    weft::free(memory);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
 
-struct Block {
-  std::byte* memory;
-  std::size_t bytes;
+  Device& device;
+  const int gpu;
+  const std::size_t bytes;
+  std::byte* memory = nullptr;
+  std::unique_ptr<DeviceRegion> region;
 };
 
-struct Pool {
+struct PooledMemory::Pool {
   std::mutex mutex;
-  std::vector<Block> kept;
+  std::vector<std::unique_ptr<Block>> kept, abandoned;
 };
 
 // Never destroyed: at the end of the process the device may be gone before.
-Pool& pool() {
+PooledMemory::Pool& PooledMemory::pool() {
   static Pool* const p = new Pool;
   return *p;
 }
 
-}  // namespace
+PooledMemory::PooledMemory() noexcept = default;
+PooledMemory::~PooledMemory() { give_back(); }
+PooledMemory::PooledMemory(PooledMemory&& other) noexcept = default;
+PooledMemory& PooledMemory::operator=(PooledMemory&& other) noexcept {
+  std::swap(block_, other.block_);
+  return *this;
+}
 
-Pinned::Pinned(Device& device, std::size_t bytes) {
-  bytes = (std::max<std::size_t>(bytes, 1) + kPinnedGrain - 1) / kPinnedGrain * kPinnedGrain;
+PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
+  constexpr std::size_t kGrain = std::size_t{64} << 10;
+  bytes = (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
   {
     Pool& p = pool();
     const std::lock_guard lock(p.mutex);
     auto best = p.kept.end();
     for (auto it = p.kept.begin(); it != p.kept.end(); ++it)
-      if (it->bytes >= bytes && it->bytes / 2 <= bytes &&
-          (best == p.kept.end() || it->bytes < best->bytes))
+      if ((*it)->gpu == gpu && (*it)->bytes >= bytes && (*it)->bytes / 2 <= bytes &&
+          (best == p.kept.end() || (*it)->bytes < (*best)->bytes))
         best = it;
     if (best != p.kept.end()) {
-      memory_ = best->memory;
-      bytes_ = best->bytes;
+      block_ = std::move(*best);
       p.kept.erase(best);
       return;
     }
   }
-  auto* const memory = static_cast<std::byte*>(weft::alloc(bytes));
-  try {
-    device.pin(memory, bytes);
-  } catch (...) {
-    weft::free(memory);
-    throw;
-  }
-  memory_ = memory;
-  bytes_ = bytes;
+  block_ = std::make_unique<Block>(device, gpu, bytes);
 }
 
-void Pinned::give_back() noexcept {
-  if (!memory_) return;
+std::byte* PooledMemory::get() const { return block_ ? block_->memory : nullptr; }
+std::size_t PooledMemory::size() const { return block_ ? block_->bytes : 0; }
+
+void PooledMemory::give_back() noexcept {
+  if (!block_) return;
+  const std::lock_guard lock(pool().mutex);
+  pool().kept.push_back(std::move(block_));
+}
+
+void PooledMemory::abandon() noexcept {
+  if (!block_) return;
+  const std::lock_guard lock(pool().mutex);
+  pool().abandoned.push_back(std::move(block_));
+}
+
+void PooledMemory::trim() noexcept {
+  std::vector<std::unique_ptr<Block>> gone;
   Pool& p = pool();
   const std::lock_guard lock(p.mutex);
-  p.kept.push_back({std::exchange(memory_, nullptr), bytes_});
-}
-
-void Pinned::trim(Device& device) noexcept {
-  std::vector<Block> gone;
-  {
-    Pool& p = pool();
-    const std::lock_guard lock(p.mutex);
-    std::size_t sum = 0;
-    std::erase_if(p.kept, [&](const Block& b) {
-      if ((sum += b.bytes) <= kKept) return false;
-      gone.push_back(b);
-      return true;
-    });
-  }
-  for (const Block& b : gone) {
-    device.unpin(b.memory);
-    weft::free(b.memory);
-  }
+  std::size_t pinned = 0;
+  for (auto& block : p.kept)
+    if (block->gpu != kPinned || (pinned += block->bytes) > kKept) gone.push_back(std::move(block));
+  std::erase(p.kept, nullptr);
 }
 
 }  // namespace weft

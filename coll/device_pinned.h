@@ -1,13 +1,14 @@
-// Pinned host memory for what travels between a GPU and other hosts: taken for one operation, kept
-// for the next one. All of it is of weft::alloc, so that ranks of the host read it where it lies.
+// Memory of weft's own that travels between a GPU and other ranks: taken for one operation, kept
+// for the next one. Pinned host memory is of weft::alloc, so that ranks of the host read it where
+// it lies; RDMA cards send from memory of a GPU and receive into it.
 //
-// Unpinning may wait for all work of the GPU, also for a stream that waits for this process. So
-// who gives memory back never does it; trim() does, called where no stream waits (device_gates.h).
-// Not installed. Thread-safe, but for one object.
+// Giving memory back to the device may wait for all work of the GPU, also for a stream that waits
+// for this process. So give_back() never does it; trim() does, called where no stream waits
+// (device_gates.h). Not installed. Thread-safe, but for one object.
 #pragma once
 
 #include <cstddef>
-#include <utility>
+#include <memory>
 
 #include "transport/device.h"
 
@@ -17,39 +18,31 @@ namespace weft {
 // through a transport: long enough for the bus, short enough to overlap.
 inline constexpr std::size_t kStagedSlice = std::size_t{2} << 20;
 
-class Pinned {
+class PooledMemory {
  public:
-  Pinned() = default;
+  static constexpr int kPinned = -1;  // in place of a GPU: pinned host memory
+  PooledMemory() noexcept;
   // At least so many bytes. Throws Error when there is no memory, or the device refuses.
-  Pinned(Device& device, std::size_t bytes);
-  ~Pinned() { give_back(); }
-  Pinned(Pinned&& other) noexcept { swap(other); }
-  Pinned& operator=(Pinned&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  std::byte* get() const { return memory_; }
-  std::size_t size() const { return bytes_; }
-  explicit operator bool() const { return memory_ != nullptr; }
+  PooledMemory(Device& device, int gpu, std::size_t bytes);
+  ~PooledMemory();
+  PooledMemory(PooledMemory&& other) noexcept;
+  PooledMemory& operator=(PooledMemory&& other) noexcept;
+  std::byte* get() const;
+  std::size_t size() const;
+  explicit operator bool() const { return block_ != nullptr; }
   void give_back() noexcept;
   // The GPU may still be at it, and nobody waits for that any more: it is never used again.
-  void abandon() noexcept {
-    memory_ = nullptr;
-    bytes_ = 0;
-  }
+  void abandon() noexcept;
 
-  // Unpins what is kept beyond kKept bytes.
+  // Gives back what is kept: all memory of GPUs, and pinned memory beyond kKept bytes.
   static constexpr std::size_t kKept = std::size_t{64} << 20;
-  static void trim(Device& device) noexcept;
+  static void trim() noexcept;
 
  private:
-  void swap(Pinned& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
-  }
-
-  std::byte* memory_ = nullptr;
-  std::size_t bytes_ = 0;
+  struct Block;
+  struct Pool;
+  static Pool& pool();
+  std::unique_ptr<Block> block_;
 };
 
 }  // namespace weft

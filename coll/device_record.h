@@ -11,13 +11,10 @@
 namespace weft {
 
 struct DeviceRecord {
-  Head call;         // of signature(), with its place among the communicator's calls
+  // Of signature(), with its place among the communicator's calls or captures: what must be the
+  // same on all ranks.
+  Head call;
   Head before = {};  // of the call before it; sign 0: there is none
-  // Must be the same on all ranks.
-  std::uint64_t number = 0;  // of the operation in its lane; of a capture
-  std::uint64_t count = 0;
-  std::int32_t collective = 0, type = 0, op = 0, root = 0;
-  std::uint64_t uneven = 0;  // 1: blocks of different sizes; `count` is 0
   // Of each rank.
   double factor = 1;
   std::uint64_t longest = 0;     // elements of the longest block that it knows of

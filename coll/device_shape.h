@@ -1,5 +1,6 @@
 // What a collective reads and writes on a rank, as blocks of `count` elements that follow each
-// other: the one place where the device paths know collectives.
+// other. All device paths ask here; which block goes where each of them says itself
+// (device_direct.cc, device_by_cards.cc).
 #pragma once
 
 #include <cstddef>

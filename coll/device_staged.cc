@@ -8,15 +8,14 @@
 // A slice is the same range of every block, packed, so that it is a message of the same collective.
 // Of blocks of different sizes the short ones are used up first; the last slices have only the
 // longest.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "coll/device_blocks.h"
+#include "coll/device_by_cards.h"
 #include "coll/device_lane.h"
-#include "coll/device_shape.h"
 
 namespace weft {
 namespace {
@@ -35,11 +34,7 @@ class Staging {
     in_ = device_blocks(op, me, n_, false);
     out_ = device_blocks(op, me, n_, true);
     // Slices must be the same on every rank: what a root has more of counts everywhere.
-    std::size_t widest = 1;
-    for (Rank r = 0; r < static_cast<Rank>(n_); ++r) {
-      const DeviceShape s = device_shape(op.collective, r, op.root, n_);
-      widest = std::max({widest, s.in, s.out});
-    }
+    const std::size_t widest = most_blocks(op, n_);
     // Of the larger buffer.
     slice_ = std::min(longest, std::max<std::size_t>(1, kStagedSlice / (widest * element_)));
     // Both buffers of a slot begin at cache lines.
@@ -105,7 +100,7 @@ class Staging {
     slice.counts = sent;
     slice.recv_counts = received;
     slice.offsets = slice.recv_offsets = {};  // one after the other
-    handles_[k % kSlots] = start_on_host(lane_.wire(), op_.collective, slice, op_.root);
+    handles_[k % kSlots] = lane_.start_on_host(op_.collective, std::move(slice), op_.root);
   }
 
   Status up(std::size_t k) {
@@ -133,63 +128,12 @@ class Staging {
   std::array<Handle, kSlots> handles_;
 };
 
-// Blocks of different sizes.
-Handle start_uneven(Communicator& wire, Collective c, const Call& call, Rank root) {
-  const Blocks blocks(call.counts, call.offsets);
-  switch (c) {
-    case Collective::kAllGather:
-      return wire.all_gather_v_async(call.in, call.out, blocks, call.type);
-    case Collective::kReduceScatter:
-      return wire.reduce_scatter_v_async(call.in, call.out, blocks, call.type,
-                                         {call.op, call.factor});
-    case Collective::kGather:
-      return wire.gather_v_async(call.in, call.out, blocks, call.type, root);
-    case Collective::kScatter:
-      return wire.scatter_v_async(call.in, call.out, blocks, call.type, root);
-    case Collective::kAllToAll:
-      return wire.all_to_all_v_async(call.in, blocks, call.out,
-                                     Blocks(call.recv_counts, call.recv_offsets), call.type);
-    default:
-      throw Error(fmt::format("{} has no blocks of different sizes", name(c)));
-  }
-}
-
 }  // namespace
 
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest) {
   if (op.collective == Collective::kBarrier) return lane.wire().barrier();
   if (longest == 0) return {};
   return Staging(lane, op, longest).run();
-}
-
-Handle start_on_host(Communicator& wire, Collective c, const Call& call, Rank root) {
-  if (call.uneven) return start_uneven(wire, c, call, root);
-  const Reduction op{call.op, call.factor};
-  const void* const in = call.in;
-  void* const out = call.out;
-  const std::size_t count = call.count;
-  switch (c) {
-    case Collective::kAllReduce:
-      return wire.all_reduce_async(in, out, count, call.type, op);
-    case Collective::kAllGather:
-      return wire.all_gather_async(in, out, count, call.type);
-    case Collective::kReduceScatter:
-      return wire.reduce_scatter_async(in, out, count, call.type, op);
-    case Collective::kBroadcast:
-      return wire.broadcast_async(in, out, count, call.type, root);
-    case Collective::kReduce:
-      return wire.reduce_async(in, out, count, call.type, op, root);
-    case Collective::kGather:
-      return wire.gather_async(in, out, count, call.type, root);
-    case Collective::kScatter:
-      return wire.scatter_async(in, out, count, call.type, root);
-    case Collective::kAllToAll:
-      return wire.all_to_all_async(in, out, count, call.type);
-    case Collective::kBarrier:
-      return wire.barrier_async();
-    default:
-      throw Error(fmt::format("{} does not take device memory or a stream", name(c)));
-  }
 }
 
 }  // namespace weft

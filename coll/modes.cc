@@ -47,7 +47,6 @@ void Core::agree_on_modes() {
     words >> word;
     if (word == "device") message_slice = kStagedSlice;
     has_device.push_back(word == "device");
-    all_have_devices = all_have_devices && word == "device";
     for (std::size_t m = 0; m < modes.size(); ++m) {
       words >> word;
       if (r == 0) first[m] = word;

@@ -19,9 +19,7 @@
 #include "coll/algorithm.h"
 #include "coll/choice.h"
 #include "coll/communicator.h"
-#include "coll/device_detour.h"
 #include "coll/engine.h"
-#include "coll/message_notes.h"
 #include "coll/plan.h"
 #include "coll/waiting.h"
 #include "coll/watch.h"
@@ -72,9 +70,7 @@ struct Operation {
   bool on_device = false;
   std::size_t slice_bytes = SIZE_MAX;
   std::uint32_t slices = 1, slices_ready = 0, slices_posted = 0, slices_left = 1;
-  bool under_way = false;               // some transfer of it has been posted
-  bool noted = false;                   // `notes` go with it
-  std::unique_ptr<MessageNotes> notes;  // kept: a transport may be at it when all has failed
+  bool under_way = false;                             // some transfer of it has been posted
   std::vector<std::uint32_t>* slices_over = nullptr;  // where a slice's number goes as it ends
   const Plan* plan = nullptr;                         // kPlan
   std::uint64_t start = 0;                            // kPlan: its number among those of its group
@@ -89,7 +85,6 @@ struct Operation {
   }
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
-  std::unique_ptr<Detour> detour;  // of device memory, where only host memory will do
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // detached: nobody holds a handle
 };

@@ -56,11 +56,8 @@ void Watch::survey() {
       PeerProgress p;
       p.peer = op->group->ranks[static_cast<std::size_t>(op->root)];
       p.link = core_.link_of(core_.job->rank(), p.peer);
-      // Of one that is read in place the note stands for what would be sent.
-      const bool noting = op->noted && op->notes->under_way > 0;
-      const std::uint32_t over = noting ? 0 : op->slices - op->slices_left;
       (op->sends ? p.sends_posted : p.recvs_posted) = std::max(op->slices_posted, 1u);
-      (op->sends ? p.sends_done : p.recvs_done) = over;
+      (op->sends ? p.sends_done : p.recvs_done) = op->slices - op->slices_left;
       s.peers.push_back(p);
     }
     for (PeerProgress& p : s.peers) {

@@ -29,7 +29,13 @@ using testing::places;
 using testing::run_ranks;
 using testing::TestStream;
 
-class DeviceMessageEnds : public testing::OnFakeDevice {};
+class DeviceMessageEnds : public testing::OnFakeDevice {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(fake_->events(), 0) << "events that nobody has freed";
+    OnFakeDevice::TearDown();
+  }
+};
 
 constexpr DType kType = DType::kInt64;
 

@@ -222,7 +222,7 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     auto ends = std::make_unique<Communicator>(comm.duplicate());
     ASSERT_TRUE(ends->on(other.get()).barrier().ok());
     other.wait();
-    { const Pinned kept(fake, Pinned::kKept + 1); }
+    { const PooledMemory kept(fake, PooledMemory::kPinned, PooledMemory::kKept + 1); }
     (void)world.job().all_gather("");
     if (world.rank() == 1) (void)world.job().all_gather("");  // the other one's stream waits
     ASSERT_TRUE(comm.on(work.get())

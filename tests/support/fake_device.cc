@@ -129,9 +129,11 @@ void FakeDevice::synchronize(Stream stream) {
 
 // An event may be freed while a stream has yet to pass it.
 Device::Event FakeDevice::make_event(int) {
+  ++events_;
   return new std::shared_ptr<FakeEvent>(std::make_shared<FakeEvent>());
 }
 void FakeDevice::free_event(Event event) noexcept {
+  --events_;
   delete static_cast<std::shared_ptr<FakeEvent>*>(event);
 }
 void FakeDevice::record(Event event, Stream stream) {

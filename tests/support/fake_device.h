@@ -103,6 +103,7 @@ class FakeDevice final : public Device {
   // too.
   std::size_t late_returns() const { return late_returns_; }
   std::size_t streams() const;
+  int events() const { return events_; }  // that nobody has freed
   int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
 
  private:
@@ -133,6 +134,7 @@ class FakeDevice final : public Device {
   std::uint64_t next_id_ = 1;
   std::string failing_;
   std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
+  std::atomic<int> events_{0};
   std::atomic<bool> separate_{false};
   std::atomic<bool> nics_{false};
   std::atomic<int> hidden_{-1};
