@@ -1,11 +1,13 @@
 // Data parallelism: where the weights, gradients and optimizer state of a stage are, and how
 // gradients become sums over all replicas while the backward pass still runs.
 //
-//   ZeRO  weights   gradients  optimizer    sent per step (n ranks, Psi parameters, one
-//   micro-batch) 0     all       all        all          all-reduce                    2 (n-1)/n
-//   Psi 1     all       all        1/s          reduce-scatter, all-gather    2 (n-1)/n Psi 2 all
-//   1/s        1/s          the same, per micro-batch 3     1/s       1/s        1/s          +
-//   all-gathers of weights      3 (n-1)/n Psi
+// clang-format off
+//   ZeRO  weights  gradients  optimizer  sent per step (n ranks, Psi parameters, one micro-batch)
+//   0     all      all        all        all-reduce                   2 (n-1)/n Psi
+//   1     all      all        1/s        reduce-scatter, all-gather   2 (n-1)/n Psi
+//   2     all      1/s        1/s        the same, per micro-batch
+//   3     1/s      1/s        1/s        + all-gathers of weights     3 (n-1)/n Psi
+// clang-format on
 //
 // (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups
 // (MiCS); each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups
@@ -94,9 +96,6 @@ class DataParallel : public WeightStore {
   double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
   double total_seconds() const { return total_; }      // gradients were on the way
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
-  std::size_t optimizer_bytes() const {
-    return moment1_.bytes() + moment2_.bytes() + master_.bytes();
-  }
 
  private:
   struct Bucket {

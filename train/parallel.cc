@@ -44,7 +44,7 @@ class Team {
   explicit Team(int threads) {
     try {
       for (int w = 1; w < threads; ++w)
-        helpers_.push_back(start_thread("a thread of the operators (--threads)",
+        helpers_.push_back(start_thread("a thread of the operators (one per core the rank may use)",
                                         [this, w] { help(static_cast<std::size_t>(w)); }));
     } catch (...) {
       stop();

@@ -144,7 +144,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--seed", o.seed, "of first weights and samples; of the spiral 24, if not said")->capture_default_str();
   command.add_option("--log", flags.log, "JSON lines, one per step (of the spiral: per report), are added here");
   command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
-  command.add_option("--sample", flags.sample, "bytes to write at the end")
+  command.add_option("--sample", flags.sample, "bytes to write at the end, each a forward pass on rank 0's processor")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--prompt", flags.prompt, "what the sample begins with (default: a new line)");

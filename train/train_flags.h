@@ -18,8 +18,8 @@ struct TrainFlags {
   SpiralFlags spiral;
   std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
   std::string embed = "vocab-parallel", tp_style = "megatron";
-  std::string log, trace, prompt = "\n", bucket = "4M";
-  int steps = 300, sample = 200, stages = 0, micro_batches = 0;
+  std::string log, trace, prompt = "\n";
+  int steps = 300, sample = 0, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
   std::string of;  // a trace, for --explain

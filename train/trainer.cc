@@ -254,7 +254,6 @@ StepReport Trainer<T>::step() {
     return runtime_->run();
   }();
   pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
-  report.peak_activations = run.peak_activation_bytes;
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
   const AxisBytes reduced = bytes_sent(world_, mesh_->shape);
 

@@ -59,7 +59,6 @@ struct StepReport {
   double straggler_ratio = 1;
   std::vector<double> busy_seconds;  // of each rank: without its waits
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
-  std::size_t peak_activations = 0;                      // bytes
   std::uint64_t offloaded = 0;  // bytes that went to where they wait, and that came back
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
   double communication_share() const {

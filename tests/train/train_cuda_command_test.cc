@@ -132,7 +132,11 @@ TEST(Mfu, Formula) {
   EXPECT_EQ(train::gpu_peaks("GPU 0 (NVIDIA H200, 0000:1b:00.0)").tflops, 989);
   EXPECT_EQ(train::gpu_peaks("GPU 0 (NVIDIA H100 80GB HBM3, ...)").tflops, 989);
   EXPECT_EQ(train::gpu_peaks("GPU 0 (NVIDIA H100 PCIe, ...)").tflops, 756);
-  EXPECT_EQ(train::gpu_peaks("GPU 0 (fake)").tflops, 0);
+  EXPECT_EQ(train::gpu_peaks("NVIDIA A100-SXM4-80GB").gb_per_s, 2039);
+  // Names that contain another's, and no maker.
+  for (const char* other : {"GPU 0 (fake)", "GPU 0 (NVIDIA RTX A1000, ...)", "NVIDIA GH200 480GB",
+                            "NVIDIA H200 NVL", "NVIDIA RTX A1000 Laptop GPU", "H200"})
+    EXPECT_EQ(train::gpu_peaks(other).tflops, 0) << other;
 }
 
 }  // namespace
