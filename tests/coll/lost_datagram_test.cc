@@ -1,5 +1,5 @@
 // A datagram is lost whose sender does not come back to weft for long.
-// labels: multiproc
+// labels: multiproc waits
 #include <gtest/gtest.h>
 
 #include <atomic>

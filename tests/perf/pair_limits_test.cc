@@ -1,6 +1,6 @@
 // weft perf bw and lat: flags that say nothing to the operation, what was used and not only asked
 // for, the columns, deadlines, and data that arrives wrong.
-// labels: multiproc
+// labels: multiproc waits
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

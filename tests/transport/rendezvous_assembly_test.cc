@@ -1,5 +1,5 @@
 // connect(): ranks find each other, whatever else knocks on the port.
-// labels: multiproc
+// labels: multiproc waits
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Jobs of real processes: many of them, killed ones, stopped ones, forked ones.
-// labels: multiproc
+// labels: multiproc waits
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

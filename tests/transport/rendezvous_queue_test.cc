@@ -1,5 +1,5 @@
 // More ranks than a listener keeps until somebody accepts them (net.core.somaxconn).
-// labels: multiproc
+// labels: multiproc waits
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>

@@ -1,5 +1,5 @@
 // shrink() of a job over sockets, by threads: who goes on, and who is told that it does not.
-// labels: multiproc
+// labels: multiproc waits
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
