@@ -1,9 +1,8 @@
-// Which algorithm a call runs, by which plan, the trials that correct the choice, and how the ranks
-// agree on these.
+// Which algorithm a call runs, and by which plan.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,6 +46,9 @@ const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, R
 // Messages up to this are always faster on a board.
 constexpr std::size_t kBoardAlways = 1 << 10;
 
+// A time that learn() is told counts in the profile like so many calls.
+constexpr std::uint64_t kLearntSamples = 5;
+
 }  // namespace
 
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
@@ -68,22 +70,17 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
   return first.measured_us <= 0 || is_whole(*first.algorithm);
 }
 
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root,
-                        Trial*& trial) {
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
   if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
   const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
-  auto& found = g.settled[static_cast<std::size_t>(c)].trial;
+  auto& found = g.settled[static_cast<std::size_t>(c)].pick;
   if (!found || found->first != key) {
-    auto it = g.trials.find(key);
-    if (it == g.trials.end()) it = g.trials.emplace(key, Trial(candidates_of(g, key, root))).first;
+    auto it = g.picks.find(key);
+    if (it == g.picks.end())
+      it = g.picks.emplace(key, candidates_of(g, key, root).front().algorithm).first;
     found = &*it;
   }
-  Trial& t = found->second;
-  if (g.core->profile.off() || g.agreeing) return t.current();
-  const Algorithm* next = t.next();
-  if (t.wants_time()) trial = &t;
-  if (t.due()) g.due = &found->first;
-  return next;
+  return found->second;
 }
 
 const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
@@ -128,54 +125,6 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   return plan;
 }
 
-void await_agreement(GroupState& g, std::unique_lock<FairMutex>& lock) {
-  const auto me = std::this_thread::get_id();
-  g.core->agreed.wait(lock, [&] { return g.agrees == std::thread::id() || g.agrees == me; });
-}
-
-// The ranks of a trial tell each other what they measured, as part of the call that came last.
-void Communicator::agree(bool blocking) {
-  GroupState& g = *state_;
-  std::unique_lock lock(g.core->mutex);
-  const auto let_others_call = [&g] {
-    g.agrees = {};
-    g.core->agreed.notify_all();
-  };
-  const PickKey* const due = std::exchange(g.due, nullptr);
-  if (!due || g.core->broken) return let_others_call();
-  const PickKey key = *due;
-  Trial& trial = g.trials.at(key);
-  if (!blocking) trial.not_timed();
-  const auto says = std::make_shared<std::vector<double>>(trial.testimony());
-  if (!blocking) trial.decide({});  // one is against it: all know the result
-  g.agreeing = true;
-  const auto last = std::pair(g.last, g.last_on_board);  // the user's
-  lock.unlock();
-  const Collective c = Collective::kAllReduce;
-  const Call call{says->data(), says->data(), says->size(), DType::kFloat64, RedOp::kMax};
-  if (!blocking) {
-    Handle handle = start(c, Call(call), 0);
-    handle.on_done([says](const Status&) {});
-    handle.detach();
-  }
-  const Status status = blocking ? run(c, Call(call), 0) : Status();
-  lock.lock();
-  g.agreeing = false;
-  let_others_call();
-  std::tie(g.last, g.last_on_board) = last;
-  if (!blocking || !status.ok()) return;  // the next call tells
-  const Algorithm* before = trial.current();
-  const bool changed = trial.decide(*says);
-  const Shape shape = shape_of(g);
-  const std::size_t bytes = std::size_t{1} << key.size_class;
-  for (const Trial::Agreed& a : trial.agreed())
-    g.core->news.add(key.collective, shape, bytes, a.algorithm->name, a.us, Trial::kSamples);
-  if (changed)
-    log().info(
-        "weft: {} of up to {} bytes on {} ranks: {} from now on, measured to be faster than {}",
-        name(key.collective), bytes, g.ranks.size(), trial.current()->name, before->name);
-}
-
 void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,
                          double us) {
   GroupState& g = state();
@@ -185,13 +134,12 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
     throw Error(fmt::format("{} has no algorithm '{}'; there are {}", weft::name(collective),
                             algorithm, algorithm_names(collective)));
   for (Profile* p : {&g.core->profile, &g.core->news})
-    p->add(collective, shape_of(g), total_bytes, found->name, us, Trial::kSamples);
+    p->add(collective, shape_of(g), total_bytes, found->name, us, kLearntSamples);
   // All of them: which communicators still keep theirs is each rank's own affair.
   for (const auto& [ranks, cache] : g.core->caches)
     if (const auto kept = cache.lock()) kept->candidates.clear();
-  g.trials.clear();
+  g.picks.clear();
   g.settled = {};
-  g.due = nullptr;
 }
 
 }  // namespace weft

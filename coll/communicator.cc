@@ -60,8 +60,6 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     if (taken) return op;
   }
   lock.lock();
-  if (g.agrees != std::thread::id()) [[unlikely]]
-    await_agreement(g, lock);
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
     return nullptr;
@@ -119,22 +117,16 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     core.start_board(op);
     return op;
   }
-  Trial* trial = nullptr;
   // Who passes blocks on must know their sizes: in an uneven all_to_all only both ends do.
   const Algorithm* algorithm = call.uneven && c == Collective::kAllToAll
                                    ? find_algorithm(c, "pairwise")
-                                   : choose(g, c, total, root, trial);
-  if (trial && !blocking) trial->not_timed();
+                                   : choose(g, c, total, root);
   const Plan* plan =
       core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
   if (!plan) {
-    g.due = nullptr;  // the next call ends the trial
     core.watch->end_at_once(record);
     return nullptr;
   }
-  call.ends_trial = g.due != nullptr;
-  if (call.ends_trial) [[unlikely]]
-    g.agrees = std::this_thread::get_id();
   g.last = algorithm;
   g.last_on_board = false;
   Operation* op = core.take_for(*plan, total);
@@ -144,7 +136,6 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   op->root = root;
   op->call = call;
   op->algorithm = algorithm;
-  op->trial = blocking ? trial : nullptr;
   op->blocks = std::move(blocks);  // which the call's spans point to
   core.start_plan(op, *plan);
   return op;
@@ -213,10 +204,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
     }
     return status;
   }
-  status = state_->core->wait(op, lock);
-  if (call.ends_trial) [[unlikely]]
-    agree(true);
-  return status;
+  return state_->core->wait(op, lock);
 }
 
 // ---- Communicator --------------------------------------------------------------------------
@@ -274,8 +262,6 @@ Handle Communicator::start(Collective c, Call&& call, Rank root) {
   if (lock) lock.unlock();
   Handle handle(state_, op);
   handle.status_ = std::move(status);
-  if (call.ends_trial) [[unlikely]]
-    agree(false);
   if (op && state_->core->served) state_->core->to_serve.notify_one();
   return handle;
 }

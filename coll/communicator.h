@@ -264,7 +264,6 @@ class Communicator {
   friend struct CommunicatorInside;  // of tests
   Status run(Collective c, Call&& call, Rank root);
   Handle start(Collective c, Call&& call, Rank root);
-  void agree(bool blocking);
   Batch start_exchange(std::span<const Message> messages, bool blocking);
   Handle message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}

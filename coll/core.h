@@ -52,11 +52,8 @@ Rank board_missing(const GroupState& g);  // a world rank whose message is not t
 // schedule.
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root);
-// The algorithm of this call, and the trial that it is part of, if it is to be timed.
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root,
-                        Trial*& trial);
-// Until no other thread agrees about a trial.
-void await_agreement(GroupState& g, std::unique_lock<FairMutex>& lock);
+// The algorithm of this call.
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root);
 
 struct Core : std::enable_shared_from_this<Core> {
   // Throws Error; the job is then given back.
@@ -233,7 +230,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<Watch> watch;
   CostModel costs;           // measured; the same on every rank
   Profile profile;           // the same on every rank
-  Profile news;              // what this job has agreed upon since, to be saved
+  Profile news;              // what learn() has been told in this World, to be saved
   std::string profile_file;  // rank 0: where; empty: nowhere
   // Rank 0 reads the profile, all ranks get it.
   void share_profile();
@@ -249,7 +246,6 @@ struct Core : std::enable_shared_from_this<Core> {
 
   FairMutex mutex;
   std::condition_variable_any device_done;  // an operation of kind kDevice is over
-  std::condition_variable_any agreed;       // a group, about a trial
   int waiters = 0;                          // threads in wait_until(): they make progress
   std::uint64_t moves = 0;                  // rises when anything moves
   struct Ended {

@@ -43,7 +43,6 @@ struct Call {
   // In the order of a stream of a GPU (device_begin.h); the engine does not look at it.
   void* stream = nullptr;
   bool ordered = false;
-  bool ends_trial = false;    // the ranks agree about it next (choosing.cc)
   bool streaming = false;     // the message is far larger than the caches
   bool copies_results = false;  // Run::copies_result(): other cores read them
   std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number

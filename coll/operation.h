@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -58,7 +57,6 @@ struct Operation {
   std::uint64_t began_ns = 0;  // 0: not timed
   int size_class = 0;
   const Algorithm* algorithm = nullptr;
-  Trial* trial = nullptr;  // that wants to know how long it took
   Call call;
   Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
   std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
@@ -154,18 +152,14 @@ struct GroupState {
   }
   std::shared_ptr<GroupCache> cache;
   std::array<const Algorithm*, kCollectives> forced{};
-  std::map<PickKey, Trial> trials;
+  std::map<PickKey, const Algorithm*> picks;
   // What the last call of each collective found: the next one mostly wants the same.
   struct Settled {
-    std::pair<const PickKey, Trial>* trial = nullptr;
+    const std::pair<const PickKey, const Algorithm*>* pick = nullptr;
     const std::pair<const PlanKey, std::unique_ptr<Plan>>* plan = nullptr;
     bool by_name = false;  // the algorithm was asked for
   };
   std::array<Settled, kCollectives> settled;
-  const PickKey* due = nullptr;  // of a trial that the ranks must agree about now
-  // The thread that does, from the call that ends the trial: on no rank may a call come between.
-  std::thread::id agrees;
-  bool agreeing = false;  // it is at it: what it uses for that is tried later
   const Algorithm* last = nullptr;
   bool last_on_board = false;
   std::shared_ptr<DeviceLanes> device;  // calls on device memory, where there were any

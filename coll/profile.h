@@ -1,9 +1,9 @@
 // Measured times of algorithms, by topology, kept in the user's cache between jobs.
 //
 // A profile is one small JSON file. Rank 0 reads it and tells the others, so that all of them
-// choose from the same numbers; rank 0 writes it when its World ends. `weft tune` fills it at once.
-// WEFT_PROFILE=FILE names another file; WEFT_PROFILE=off keeps no profile and tries nothing: the
-// cost model alone decides.
+// choose from the same numbers. `weft tune` measures the times, and rank 0 writes them when its
+// World ends. WEFT_PROFILE=FILE names another file; WEFT_PROFILE=off keeps no profile: the cost
+// model alone decides.
 #pragma once
 
 #include <bit>

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -159,8 +158,7 @@ void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;
   if (ports) mark_ports();
-  op.began_ns =
-      op.trial || ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+  op.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
 // At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
@@ -223,11 +221,6 @@ void Watch::end(Operation& op) noexcept {
     const double us = static_cast<double>(exact_ns() - op.began_ns) * 1e-3;
     counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
                        op.algorithm->name, us);
-    if (op.trial) {
-      // As if all messages of the class were as long as its longest.
-      const double bytes = static_cast<double>(std::max<std::size_t>(op.call.total_bytes, 1));
-      op.trial->took(op.algorithm, us * std::ldexp(1.0, op.size_class) / bytes);
-    }
   } else if (op.kind == Operation::Kind::kMessage) {
     const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
     Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);

@@ -193,7 +193,7 @@ void Core::close() noexcept {
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
   stop_calling();
-  save_profile(profile_file, news);
+  if (news.size() > 0) save_profile(profile_file, news);
   watch->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
