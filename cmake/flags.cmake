@@ -40,7 +40,7 @@ if(WEFT_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 # GCC warns that ThreadSanitizer does not see fences. There is one, for a message that is taken back
-# while it is read (shm_receive.cc); all else is acquire and release.
+# while it is read (shm/receive.cc); all else is acquire and release.
 if(WEFT_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
 endif()

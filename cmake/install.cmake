@@ -17,7 +17,7 @@ set_target_properties(weft_shared PROPERTIES
   # weft_coll brings the others; all of them come whole.
   LINK_LIBRARY_OVERRIDE WHOLE_ARCHIVE,weft_topo,weft_transport,weft_coll)
 target_link_libraries(weft_shared PRIVATE weft_coll)
-# Both "coll/communicator.h" and <weft/coll/communicator.h> work.
+# Both "coll/api/communicator.h" and <weft/coll/api/communicator.h> work.
 target_include_directories(weft_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/weft>

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "coll/types.h"
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft {
 

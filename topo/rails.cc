@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "topo/discover.h"
-#include "topo/environment.h"
+#include "topo/base/environment.h"
 #include "topo/sysfs.h"
 
 namespace weft {

@@ -13,9 +13,9 @@
 #include <sstream>
 #include <thread>
 
-#include "coll/metrics.h"
-#include "train/parallel.h"
-#include "train/place.h"
+#include "coll/api/metrics.h"
+#include "train/parallel/parallel.h"
+#include "train/operators/memory.h"
 
 namespace weft::train {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "train/data_parallel.h"
-#include "train/learning_rate.h"
-#include "train/pipeline_runtime.h"
-#include "train/text.h"
+#include "train/parallel/data_parallel.h"
+#include "train/model/learning_rate.h"
+#include "train/pipeline/runtime.h"
+#include "train/model/text.h"
 
 namespace weft::train {
 

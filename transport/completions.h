@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 #include "transport/transport.h"
 
 namespace weft {

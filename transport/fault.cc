@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "topo/log.h"
+#include "topo/base/log.h"
 #include "transport/decorator.h"
 
 namespace weft {

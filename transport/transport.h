@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft {
 
@@ -73,7 +73,7 @@ struct Caps {
   int tag_bits = 64;                // of Transfer::tag that are carried
   bool cuda = false;                // takes device pointers
   bool checks = false;              // messages are checked end to end: see checked.h
-  bool recoverable = false;         // sever(), reopen() and meet() work: see transport/rails.h
+  bool recoverable = false;         // sever(), reopen() and meet() work: see transport/rails/rails.h
 };
 
 // Small messages among ranks that share memory: each member publishes one message per round, data

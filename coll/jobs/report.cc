@@ -8,9 +8,9 @@
 #include <fstream>
 #include <system_error>
 
-#include "coll/communicator.h"
-#include "transport/hmac.h"
-#include "transport/job/failures.h"
+#include "coll/api/communicator.h"
+#include "transport/control/hmac.h"
+#include "transport/launch/failures.h"
 
 namespace weft {
 namespace {

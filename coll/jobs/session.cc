@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "coll/calibrate.h"
-#include "topo/exit_code.h"
-#include "transport/job/local_job.h"
-#include "transport/rendezvous.h"
+#include "coll/runtime/calibrate.h"
+#include "topo/base/exit_code.h"
+#include "transport/launch/local_job.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "coll/communicator.h"
-#include "topo/status.h"
+#include "coll/api/communicator.h"
+#include "topo/base/status.h"
 #include "topo/topology.h"
-#include "transport/job/failures.h"
+#include "transport/launch/failures.h"
 
 namespace CLI {
 class App;

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "perf/commands.h"
-#include "perf/parse_errors.h"
-#include "topo/status.h"
-#include "train/commands.h"
+#include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
+#include "topo/base/status.h"
+#include "train/cli/commands.h"
 
 namespace {
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/ranks.h"
 #include "tests/coll/reference.h"
-#include "transport/memory.h"
-#include "transport/ucx.h"
+#include "transport/memory/memory.h"
+#include "transport/ucx/ucx.h"
 
 namespace weft::testing {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/payload.h"
 #include "support/processes.h"
 #include "support/ranks.h"

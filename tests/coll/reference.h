@@ -9,7 +9,7 @@
 
 #include "coll/types.h"
 #include "support/payload.h"
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft::testing {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "coll/algorithm.h"
+#include "coll/schedule/algorithm.h"
 
 namespace weft::testing {
 

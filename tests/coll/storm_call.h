@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "coll/algorithm.h"
+#include "coll/schedule/algorithm.h"
 #include "coll/reference.h"
 #include "coll/schedules.h"
 #include "support/simulate_job.h"

@@ -1,4 +1,4 @@
-# What docs/tutorials/your-own-algorithm.md asks for, done to the text of coll/algorithm.cc.
+# What docs/tutorials/your-own-algorithm.md asks for, done to the text of coll/schedule/algorithm.cc.
 
 # Sets `var` to `source` with the star in its list; to "" where it is there, as the reader of the
 # page has put it there; to NOTFOUND where the list has another form.

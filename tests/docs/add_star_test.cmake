@@ -1,4 +1,4 @@
-# Readers of the tutorial change coll/algorithm.cc: their tree must configure as before. PAGE and
+# Readers of the tutorial change coll/schedule/algorithm.cc: their tree must configure as before. PAGE and
 # REGISTRY are the files.
 include(${CMAKE_CURRENT_LIST_DIR}/add_star.cmake)
 file(READ ${PAGE} page)

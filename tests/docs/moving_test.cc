@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/shell.h"
 
 namespace weft {

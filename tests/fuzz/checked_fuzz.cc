@@ -1,7 +1,7 @@
-// Integrity mode (transport/checked.h) over a transport that delivers anything: notes and messages
+// Integrity mode (transport/integrity/checked.h) over a transport that delivers anything: notes and messages
 // with any content, in any order. Whatever comes, transfers end once, those that were cancelled
 // never, and nothing that differs from its sum is handed up as right.
-#include "transport/checked.h"
+#include "transport/integrity/checked.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <map>
 #include <vector>
 
-#include "transport/crc32c.h"
+#include "transport/memory/crc32c.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// What one end of a pair of ranks tells the other beside the messages (transport/rails_notes.cc):
+// What one end of a pair of ranks tells the other beside the messages (transport/rails/notes.cc):
 // whatever comes, nothing is read or written that is not there, and what this rank posts afterwards
 // is still posted or ended once.
 //
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/rails.h"
+#include "transport/rails/rails.h"
 
 namespace {
 

@@ -1,14 +1,14 @@
 // The memory of a flight recorder, as a reader finds it after a crash or of another version
-// (coll/recorder.h): a book with any bytes is refused, or read to the end.
+// (coll/observe/recorder.h): a book with any bytes is refused, or read to the end.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "coll/diagnosis.h"
-#include "coll/recorder.h"
-#include "topo/status.h"
+#include "coll/observe/diagnosis.h"
+#include "coll/observe/recorder.h"
+#include "topo/base/status.h"
 
 // runs: 4000
 //

@@ -26,10 +26,10 @@
 #include <thread>
 #include <vector>
 
-#include "coll/communicator.h"
-#include "coll/metrics.h"
+#include "coll/api/communicator.h"
+#include "coll/api/metrics.h"
 #include "support/shell.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace {
 

@@ -28,8 +28,8 @@
 #include <tuple>
 #include <vector>
 
-#include "coll/communicator.h"
-#include "coll/metrics.h"
+#include "coll/api/communicator.h"
+#include "coll/api/metrics.h"
 #include "support/shell.h"
 
 namespace {

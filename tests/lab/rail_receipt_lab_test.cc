@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/shell.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/ranks.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 namespace weft::train {
 

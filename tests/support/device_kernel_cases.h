@@ -6,8 +6,8 @@
 #include <deque>
 #include <random>
 
-#include "coll/device_kernels.h"
-#include "coll/kernels.h"
+#include "coll/gpu/kernels.h"
+#include "coll/engine/kernels.h"
 #include "support/device_memory.h"
 
 namespace weft::testing {

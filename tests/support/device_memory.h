@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/device.h"
+#include "transport/gpu/device.h"
 
 namespace weft::testing {
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <string>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/device_memory.h"
 #include "support/fake_device.h"
 #include "support/payload.h"

@@ -9,8 +9,8 @@
 #include <iterator>
 #include <optional>
 
-#include "topo/status.h"
-#include "topo/thread.h"
+#include "topo/base/status.h"
+#include "topo/base/thread.h"
 
 namespace weft {
 

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/device.h"
+#include "transport/gpu/device.h"
 
 namespace weft {
 

@@ -11,7 +11,7 @@
 #include <iterator>
 
 #include "support/fake_device.h"
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft {
 namespace {

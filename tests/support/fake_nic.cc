@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "support/fake_device.h"
-#include "transport/between_hosts.h"
+#include "transport/factory/transport_factory.h"
 #include "transport/decorator.h"
 
 namespace weft {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/rendezvous.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::testing {
 

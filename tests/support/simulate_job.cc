@@ -9,7 +9,7 @@
 #include <map>
 #include <utility>
 
-#include "transport/checked.h"
+#include "transport/integrity/checked.h"
 #include "transport/fault.h"
 
 namespace weft {

@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "coll/algorithm.h"
-#include "coll/schedule.h"
-#include "coll/simulate.h"
-#include "coll/tuning.h"
+#include "coll/schedule/algorithm.h"
+#include "coll/schedule/schedule.h"
+#include "coll/sim/simulate.h"
+#include "coll/select/tuning.h"
 #include "coll/types.h"
-#include "topo/status.h"
-#include "transport/sim.h"
+#include "topo/base/status.h"
+#include "transport/sim/sim.h"
 
 namespace weft {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "train/device_kernel.h"
-#include "train/device_operators.h"
+#include "train/device/kernel.h"
+#include "train/device/operators.h"
 
 namespace weft::testing {
 

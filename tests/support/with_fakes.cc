@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "support/fake_device.h"
-#include "transport/device.h"
+#include "transport/gpu/device.h"
 
 namespace weft {
 namespace {

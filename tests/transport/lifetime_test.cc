@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "transport/checked.h"
+#include "transport/integrity/checked.h"
 #include "transport/decorator.h"
-#include "transport/rails.h"
-#include "transport/sim.h"
-#include "transport/sim_rails.h"
+#include "transport/rails/rails.h"
+#include "transport/sim/sim.h"
+#include "transport/sim/rails.h"
 
 namespace weft {
 namespace {
