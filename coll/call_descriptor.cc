@@ -20,7 +20,7 @@ std::string type_name(DType type) {
 std::string title(const CallDescriptor& c) {
   if (!c.message)
     return fmt::format("{}{}{} #{}", c.replay ? "replayed " : "", name(c.collective),
-                       c.uneven ? "_v" : "", c.sequence);
+                       c.is_vector ? "_v" : "", c.sequence);
   return fmt::format("{} #{} {} rank {}", c.sends ? "send" : "recv", c.sequence,
                      c.sends ? "to" : "from", c.root);
 }
@@ -41,7 +41,7 @@ std::string quantity(const CallDescriptor& c) {
 
 std::string arguments(const CallDescriptor& c, bool digest) {
   std::string text = quantity(c);
-  if (c.uneven && digest)
+  if (c.is_vector && digest)
     text += by_pairs(c) ? " sent" : fmt::format(" in all (digest of the counts {:06x})", c.digest);
   if (reduces(c.collective)) text += fmt::format(", {}", name(c.op));
   if (rooted(c.collective)) text += fmt::format(", root {}", c.root);

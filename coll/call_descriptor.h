@@ -21,7 +21,7 @@ struct CallDescriptor {
   int members = 0;             // 0: not known
   std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
   Collective collective = Collective::kBarrier;
-  bool uneven = false;       // with blocks of different sizes; count is their sum
+  bool is_vector = false;       // with blocks of different sizes; count is their sum
   std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
   // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
   // replay of what was captured is counted apart.
@@ -44,7 +44,7 @@ struct CallDescriptor {
 
 // Whether each pair of ranks agrees on sizes of its own.
 constexpr bool by_pairs(const CallDescriptor& c) {
-  return c.uneven && c.collective == Collective::kAllToAll;
+  return c.is_vector && c.collective == Collective::kAllToAll;
 }
 
 // How an uneven call's counts are told in one word: their sum, and above it a digest of them.
@@ -70,7 +70,7 @@ void each_field(Descriptor& c, const Visit& visit) {
   visit("members", c.members);
   visit("sequence", c.sequence);
   visit("collective", c.collective);
-  visit("uneven", c.uneven);
+  visit("uneven", c.is_vector);
   visit("digest", c.digest);
   visit("lane", c.lane);
   visit("on_device", c.on_device);

@@ -21,11 +21,11 @@ struct Datagram {
   std::string bytes;
 };
 
-class Paths {
+class DatagramChannel {
  public:
   static constexpr std::size_t kMostBytes = 60000;
 
-  virtual ~Paths() = default;
+  virtual ~DatagramChannel() = default;
   virtual std::int64_t now_us() noexcept = 0;  // of a clock that never goes back
   virtual void send(Rank to, int rail, std::string_view bytes) noexcept = 0;
   virtual bool receive(Datagram& datagram) noexcept = 0;  // false: there is none

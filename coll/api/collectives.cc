@@ -23,7 +23,7 @@ Call call_of(const void* in, void* out, std::size_t count, DType type, Reduction
 Call uneven_call(const void* in, void* out, const Blocks& blocks, DType type,
                  Reduction op = RedOp::kSum) {
   Call call = call_of(in, out, 0, type, op);
-  call.uneven = true;
+  call.is_vector = true;
   call.counts = blocks.counts;
   call.offsets = blocks.offsets;
   return call;
@@ -43,28 +43,28 @@ Status Communicator::reduce(const void* in, void* out, std::size_t count, DType 
                             Rank root) {
   return run(Collective::kReduce, call_of(in, out, count, type, op), root);
 }
-Handle Communicator::reduce_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::reduce_async(const void* in, void* out, std::size_t count, DType type,
                                   Reduction op, Rank root) {
   return start(Collective::kReduce, call_of(in, out, count, type, op), root);
 }
 Status Communicator::gather(const void* in, void* out, std::size_t count, DType type, Rank root) {
   return run(Collective::kGather, call_of(in, out, count, type), root);
 }
-Handle Communicator::gather_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::gather_async(const void* in, void* out, std::size_t count, DType type,
                                   Rank root) {
   return start(Collective::kGather, call_of(in, out, count, type), root);
 }
 Status Communicator::scatter(const void* in, void* out, std::size_t count, DType type, Rank root) {
   return run(Collective::kScatter, call_of(in, out, count, type), root);
 }
-Handle Communicator::scatter_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::scatter_async(const void* in, void* out, std::size_t count, DType type,
                                    Rank root) {
   return start(Collective::kScatter, call_of(in, out, count, type), root);
 }
 Status Communicator::all_to_all(const void* in, void* out, std::size_t count, DType type) {
   return run(Collective::kAllToAll, call_of(in, out, count, type), 0);
 }
-Handle Communicator::all_to_all_async(const void* in, void* out, std::size_t count, DType type) {
+Request Communicator::all_to_all_async(const void* in, void* out, std::size_t count, DType type) {
   return start(Collective::kAllToAll, call_of(in, out, count, type), 0);
 }
 
@@ -73,28 +73,28 @@ Handle Communicator::all_to_all_async(const void* in, void* out, std::size_t cou
 Status Communicator::all_gather_v(const void* in, void* out, Blocks blocks, DType type) {
   return run(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
 }
-Handle Communicator::all_gather_v_async(const void* in, void* out, Blocks blocks, DType type) {
+Request Communicator::all_gather_v_async(const void* in, void* out, Blocks blocks, DType type) {
   return start(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
 }
 Status Communicator::reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type,
                                       Reduction op) {
   return run(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
 }
-Handle Communicator::reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
+Request Communicator::reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
                                             Reduction op) {
   return start(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
 }
 Status Communicator::gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
   return run(Collective::kGather, uneven_call(in, out, blocks, type), root);
 }
-Handle Communicator::gather_v_async(const void* in, void* out, Blocks blocks, DType type,
+Request Communicator::gather_v_async(const void* in, void* out, Blocks blocks, DType type,
                                     Rank root) {
   return start(Collective::kGather, uneven_call(in, out, blocks, type), root);
 }
 Status Communicator::scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
   return run(Collective::kScatter, uneven_call(in, out, blocks, type), root);
 }
-Handle Communicator::scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
+Request Communicator::scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
                                      Rank root) {
   return start(Collective::kScatter, uneven_call(in, out, blocks, type), root);
 }
@@ -102,7 +102,7 @@ Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks
                                   DType type) {
   return run(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
 }
-Handle Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
+Request Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
                                         DType type) {
   return start(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
 }
@@ -127,7 +127,7 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
   batch.status_ = check_own_messages("exchange", messages, rank(), own);
   if (!batch.status_.ok()) return batch;
   const auto begin_there = [&](std::span<const Message> some, std::optional<void*> stream) {
-    Handle handle(state_, nullptr);
+    Request handle(state_, nullptr);
     handle.op_ =
         begin_messages(*device(), *state_, "exchange", some, stream, blocking, handle.status_);
     batch.handles_.push_back(std::move(handle));
@@ -161,12 +161,12 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
 
 bool Batch::test() {
   bool over = true;
-  for (Handle& h : handles_) over = h.test() && over;
+  for (Request& h : handles_) over = h.test() && over;
   return over;
 }
 
 Status Batch::wait() {
-  for (Handle& h : handles_) {
+  for (Request& h : handles_) {
     const Status s = h.wait();
     if (status_.ok()) status_ = s;
   }

@@ -23,10 +23,10 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
   const std::size_t element = size_of(call.type);
   const bool packs = c == Collective::kAllGather || c == Collective::kGather;
   const auto at = [&](std::span<const std::size_t> offsets) {
-    return call.uneven ? offsets[0] * element : 0;
+    return call.is_vector ? offsets[0] * element : 0;
   };
   const auto& out_offsets = packs ? call.offsets : call.recv_offsets;
-  const std::size_t count = call.uneven ? call.counts[0] : call.count;
+  const std::size_t count = call.is_vector ? call.counts[0] : call.count;
   if (c == Collective::kBarrier || count == 0) return;
   const auto* from = static_cast<const std::byte*>(call.in) + (packs ? 0 : at(call.offsets));
   auto* to = static_cast<std::byte*>(call.out) +
@@ -48,7 +48,7 @@ constexpr std::uint64_t kLookEvery = 64;
 
 // Starts a collective. Null when it is over already, with its status. `lock` does not hold the
 // mutex yet; afterwards it may.
-Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
+Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
                  std::unique_lock<FairMutex>& lock) {
   Core& core = *g.core;
   bool in_place = false;
@@ -56,7 +56,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   if (!status.ok()) return nullptr;
   if (Device* const d = device()) [[unlikely]] {
     bool taken = false;
-    Operation* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
+    Task* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
     if (taken) return op;
   }
   lock.lock();
@@ -72,21 +72,21 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
   }
   const std::uint64_t sequence = g.sequence++;
   std::vector<std::size_t> blocks;
-  if (call.uneven) [[unlikely]]
+  if (call.is_vector) [[unlikely]]
     blocks = own_blocks(call, g.ranks.size());
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
     return nullptr;
   }
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
-  if (!call.uneven) [[likely]]  // in place: a copy would stall on its stores
+  if (!call.is_vector) [[likely]]  // in place: a copy would stall on its stores
     call.head = signature(c, call, root, g.id, sequence + 1);
   else
     call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
   if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
     call.head.about[1] = g.part_of.head.about[1];
   const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
-  const bool board = !call.uneven && (total != 0 || c == Collective::kBarrier) &&
+  const bool board = !call.is_vector && (total != 0 || c == Collective::kBarrier) &&
                      on_board(g, core.tuning, c, forced, total, root);
   if (board) {
     seal(call.head);
@@ -96,7 +96,7 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
       return nullptr;
     }
   }
-  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence + 1);
+  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence + 1);
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
                                                                 << (kRoundBits + kOrdinalBits);
   if (total == 0 && c != Collective::kBarrier) {
@@ -104,11 +104,11 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
       seal(call.head);
       g.remember(call.tag, call.head);
     }
-    core.watch->end_at_once(record);
+    core.telemetry->end_at_once(record);
     return nullptr;
   }
   if (board) {
-    Operation* op = core.take();
+    Task* op = core.take();
     op->record = record;
     op->collective = c;
     op->group = &g;
@@ -118,18 +118,18 @@ Operation* begin(GroupState& g, Collective c, Call& call, Rank root, Status& sta
     return op;
   }
   // Who passes blocks on must know their sizes: in an uneven all_to_all only both ends do.
-  const Algorithm* algorithm = call.uneven && c == Collective::kAllToAll
+  const Algorithm* algorithm = call.is_vector && c == Collective::kAllToAll
                                    ? find_algorithm(c, "pairwise")
                                    : choose(g, c, total, root);
   const Plan* plan =
       core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
   if (!plan) {
-    core.watch->end_at_once(record);
+    core.telemetry->end_at_once(record);
     return nullptr;
   }
   g.last = algorithm;
   g.last_on_board = false;
-  Operation* op = core.take_for(*plan, total);
+  Task* op = core.take_for(*plan, total);
   op->record = record;
   op->collective = c;
   op->group = &g;
@@ -146,30 +146,30 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   Core& core = *g.core;
   publish_on_board(g, c, call, root);
   // Only now: the message is on its way meanwhile.
-  const std::uint64_t record = core.watch->begin(g, c, call, root, sequence);
-  const int spins = core.crowded ? 1 : core.tuning.spins;
+  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence);
+  const int spins = core.oversubscribed ? 1 : core.tuning.spins;
   for (int i = 0; i < spins; ++i) {
     if (board_ready(g) && board_finish(g, c, call, root) < 0) {
-      core.watch->end_at_once(record);
+      core.telemetry->end_at_once(record);
       return;
     }
     if (i > kEager) relax();
   }
-  if (core.crowded && core.active.empty()) {
+  if (core.oversubscribed && core.active.empty()) {
     // More ranks than cores: give way at once, a number of times, before anything dearer.
     for (int i = 0; i < 256; ++i) {
       yield_core();
       if (core.mutex.wanted()) break;
       if (board_ready(g) && board_finish(g, c, call, root) < 0) {
-        core.watch->end_at_once(record);
+        core.telemetry->end_at_once(record);
         return;
       }
     }
   }
   // Not soon, or not the same on all ranks: become an operation like any other and wait with a
   // deadline.
-  Operation* op = core.take();
-  op->kind = Operation::Kind::kBoard;
+  Task* op = core.take();
+  op->kind = Task::Kind::kBoard;
   op->record = record;
   op->collective = c;
   op->group = &g;
@@ -194,7 +194,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.ordered = ordered_;
   Status status;
   std::unique_lock lock(state_->core->mutex, std::defer_lock);
-  Operation* op = begin(*state_, c, call, root, status, true, lock);
+  Task* op = begin(*state_, c, call, root, status, true, lock);
   if (!op) {
     // Who makes many calls that need not wait may make no others for long.
     Core& core = *state_->core;
@@ -252,42 +252,42 @@ Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) 
   return message(false, data, count, type, from, true).wait();
 }
 
-Handle Communicator::start(Collective c, Call&& call, Rank root) {
-  if (!state_) return Handle(empty(name(c)));
+Request Communicator::start(Collective c, Call&& call, Rank root) {
+  if (!state_) return Request(empty(name(c)));
   call.stream = stream_;
   call.ordered = ordered_;
   Status status;
   std::unique_lock lock(state_->core->mutex, std::defer_lock);
-  Operation* op = begin(*state_, c, call, root, status, false, lock);
+  Task* op = begin(*state_, c, call, root, status, false, lock);
   if (lock) lock.unlock();
-  Handle handle(state_, op);
+  Request handle(state_, op);
   handle.status_ = std::move(status);
   if (op && state_->core->served) state_->core->to_serve.notify_one();
   return handle;
 }
-Handle Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
                                       Reduction op) {
   return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
-Handle Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
+Request Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
   return start(Collective::kAllGather, {in, out, count, type}, 0);
 }
-Handle Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
                                           Reduction op) {
   return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
-Handle Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
+Request Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
                                      Rank root) {
   return start(Collective::kBroadcast, {in, out, count, type}, root);
 }
-Handle Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
+Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
 
-Handle Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
+Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
                              bool blocking) {
   const char* verb = send ? "send" : "recv";
-  if (!state_) return Handle(empty(verb));
+  if (!state_) return Request(empty(verb));
   GroupState& g = *state_;
-  Handle handle(state_, nullptr);
+  Request handle(state_, nullptr);
   handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
   const Message one{send, peer, data, count, type};
   std::vector<std::pair<std::size_t, std::size_t>> own;
@@ -304,7 +304,7 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
     handle.status_ = core.failure;
     return handle;
   }
-  Operation* op = core.take();
+  Task* op = core.take();
   op->collective = Collective::kSendRecv;
   op->group = &g;
   op->root = peer;
@@ -314,10 +314,10 @@ Handle Communicator::message(bool send, void* data, std::size_t count, DType typ
   if (core.served) core.to_serve.notify_one();
   return handle;
 }
-Handle Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
+Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
   return message(true, const_cast<void*>(data), count, type, to, false);
 }
-Handle Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
+Request Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
   return message(false, data, count, type, from, false);
 }
 

@@ -26,7 +26,7 @@ namespace weft {
 
 struct Core;        // the transports and operations of a process
 struct GroupState;  // one communicator
-struct Operation;   // one collective under way
+struct Task;   // one collective under way
 struct Call;        // its arguments
 
 struct WorldOptions {
@@ -95,12 +95,12 @@ struct Message {
 // An operation moves while some thread of this process is in test(), wait(), wait_for() or a
 // blocking call, of whichever communicator, or all the time where there is a progress thread
 // (WorldOptions::progress_thread). The communicator's deadline holds in all of them.
-class Handle {
+class Request {
  public:
-  Handle() = default;  // empty
-  Handle(Handle&&) noexcept;
-  Handle& operator=(Handle&&) noexcept;  // waits for the unfinished operation that was held here
-  ~Handle();
+  Request() = default;  // empty
+  Request(Request&&) noexcept;
+  Request& operator=(Request&&) noexcept;  // waits for the unfinished operation that was held here
+  ~Request();
   // Makes progress once; true when the operation is over (then wait() returns at once).
   bool test();
   // Waits until the operation is over, or for this time; true when it is over. That the time is
@@ -118,16 +118,16 @@ class Handle {
 
  private:
   friend class Communicator;
-  Handle(std::shared_ptr<GroupState> group, Operation* op);
-  explicit Handle(Status status);
+  Request(std::shared_ptr<GroupState> group, Task* op);
+  explicit Request(Status status);
   bool unfinished();  // as far as is known
   std::shared_ptr<GroupState> group_;
-  Operation* op_ = nullptr;  // while it may be unfinished
+  Task* op_ = nullptr;  // while it may be unfinished
   Status status_;
   bool empty_ = true;
 };
 
-// Several messages under way. Movable; like a Handle for all of them.
+// Several messages under way. Movable; like a Request for all of them.
 class Batch {
  public:
   Batch() = default;
@@ -136,7 +136,7 @@ class Batch {
 
  private:
   friend class Communicator;
-  std::vector<Handle> handles_;
+  std::vector<Request> handles_;
   Status status_;
 };
 
@@ -212,25 +212,25 @@ class Communicator {
   Status send(const void* data, std::size_t count, DType type, Rank to);
   Status recv(void* data, std::size_t count, DType type, Rank from);
 
-  Handle all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
-  Handle all_gather_async(const void* in, void* out, std::size_t count, DType type);
-  Handle reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
+  Request all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
+  Request all_gather_async(const void* in, void* out, std::size_t count, DType type);
+  Request reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
                               Reduction op);
-  Handle broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Handle barrier_async();
-  Handle reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op,
+  Request broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Request barrier_async();
+  Request reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op,
                       Rank root);
-  Handle gather_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Handle scatter_async(const void* in, void* out, std::size_t count, DType type, Rank root);
-  Handle all_to_all_async(const void* in, void* out, std::size_t count, DType type);
-  Handle all_gather_v_async(const void* in, void* out, Blocks blocks, DType type);
-  Handle reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Reduction op);
-  Handle gather_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Handle scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
-  Handle all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received, DType type);
+  Request gather_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Request scatter_async(const void* in, void* out, std::size_t count, DType type, Rank root);
+  Request all_to_all_async(const void* in, void* out, std::size_t count, DType type);
+  Request all_gather_v_async(const void* in, void* out, Blocks blocks, DType type);
+  Request reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Reduction op);
+  Request gather_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Request scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
+  Request all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received, DType type);
   Batch exchange_async(std::span<const Message> messages);
-  Handle send_async(const void* data, std::size_t count, DType type, Rank to);
-  Handle recv_async(void* data, std::size_t count, DType type, Rank from);
+  Request send_async(const void* data, std::size_t count, DType type, Rank to);
+  Request recv_async(void* data, std::size_t count, DType type, Rank from);
 
   // The same communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
   // stream): its calls start after what is on the stream, later work on the stream waits for
@@ -263,9 +263,9 @@ class Communicator {
   friend class DeviceLane;
   friend struct CommunicatorInside;  // of tests
   Status run(Collective c, Call&& call, Rank root);
-  Handle start(Collective c, Call&& call, Rank root);
+  Request start(Collective c, Call&& call, Rank root);
   Batch start_exchange(std::span<const Message> messages, bool blocking);
-  Handle message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
+  Request message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;

@@ -7,20 +7,20 @@ namespace weft {
 namespace {
 
 Status empty_handle() {
-  return {Code::kInvalidArgument, "this Handle is empty: moved from, detached, or of no operation"};
+  return {Code::kInvalidArgument, "this Request is empty: moved from, detached, or of no operation"};
 }
 
 }  // namespace
 
-Handle::Handle(std::shared_ptr<GroupState> group, Operation* op)
+Request::Request(std::shared_ptr<GroupState> group, Task* op)
     : group_(std::move(group)), op_(op), empty_(false) {}
-Handle::Handle(Status status) : status_(std::move(status)), empty_(false) {}
-Handle::Handle(Handle&& other) noexcept
+Request::Request(Status status) : status_(std::move(status)), empty_(false) {}
+Request::Request(Request&& other) noexcept
     : group_(std::move(other.group_)),
       op_(std::exchange(other.op_, nullptr)),
       status_(std::move(other.status_)),
       empty_(std::exchange(other.empty_, true)) {}
-Handle& Handle::operator=(Handle&& other) noexcept {
+Request& Request::operator=(Request&& other) noexcept {
   if (this == &other) return *this;
   if (op_) (void)wait();
   group_ = std::move(other.group_);
@@ -29,20 +29,20 @@ Handle& Handle::operator=(Handle&& other) noexcept {
   empty_ = std::exchange(other.empty_, true);
   return *this;
 }
-Handle::~Handle() {
+Request::~Request() {
   if (op_) (void)wait();
 }
 
-bool Handle::unfinished() {
+bool Request::unfinished() {
   if (op_ && group_->core->forked()) {
     op_ = nullptr;
     status_ = {Code::kAborted,
-               "this Handle belongs to the process that made it: a forked child cannot use it"};
+               "this Request belongs to the process that made it: a forked child cannot use it"};
   }
   return op_ != nullptr;
 }
 
-bool Handle::test() {
+bool Request::test() {
   if (!unfinished()) return true;
   Core& core = *group_->core;
   std::unique_lock lock(core.mutex);
@@ -54,7 +54,7 @@ bool Handle::test() {
   return op_->over;
 }
 
-bool Handle::wait_for(std::chrono::nanoseconds time) {
+bool Request::wait_for(std::chrono::nanoseconds time) {
   if (!unfinished()) return true;
   Core& core = *group_->core;
   std::unique_lock lock(core.mutex);
@@ -63,13 +63,13 @@ bool Handle::wait_for(std::chrono::nanoseconds time) {
   return core.wait_until(op_, time < kNever - now ? now + time : kNever, lock);
 }
 
-Status Handle::wait() {
+Status Request::wait() {
   if (empty_) return empty_handle();
   if (unfinished()) status_ = group_->core->wait(std::exchange(op_, nullptr));
   return status_;
 }
 
-void Handle::on_done(std::function<void(const Status&)> call) {
+void Request::on_done(std::function<void(const Status&)> call) {
   if (empty_) return call(empty_handle());
   if (unfinished()) {
     const std::lock_guard lock(group_->core->mutex);
@@ -89,10 +89,10 @@ void Handle::on_done(std::function<void(const Status&)> call) {
   call(status_);
 }
 
-void Handle::detach() {
+void Request::detach() {
   empty_ = true;
   if (unfinished()) {
-    Operation* op = std::exchange(op_, nullptr);
+    Task* op = std::exchange(op_, nullptr);
     const std::lock_guard lock(group_->core->mutex);
     if (op->over) {
       group_->core->give_back(op);

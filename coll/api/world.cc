@@ -96,7 +96,7 @@ void Core::set_up(const Place& place) {
   const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {
     if (options.integrity)
       t = make_checked_transport(
-          std::move(t), me, n, [this] { watch->retried(); }, rail);
+          std::move(t), me, n, [this] { telemetry->retried(); }, rail);
     return t;
   };
   if (!no_shm) {
@@ -125,7 +125,7 @@ void Core::set_up(const Place& place) {
   id_bits -= kLaneBits;
   if (shm_link >= 0) use_link(static_cast<std::size_t>(shm_link));
 
-  watch = std::make_unique<Watch>(*this, [this] { away(); });
+  telemetry = std::make_unique<Telemetry>(*this, [this] { away(); });
 
   // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
   // together.
@@ -143,11 +143,11 @@ void Core::set_up(const Place& place) {
     std::memcpy(&theirs, text.data(), sizeof theirs);
     CPU_OR(&together, &together, &theirs);
   }
-  crowding = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
-  crowded = crowding > 1;
+  oversubscription = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
+  oversubscribed = oversubscription > 1;
   log().debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
               topology->nhosts(), topology->nrails(), members.size(),
-              crowded ? ", more ranks than cores" : "");
+              oversubscribed ? ", more ranks than cores" : "");
 }
 
 Core::~Core() { close(); }
@@ -194,12 +194,12 @@ void Core::close() noexcept {
   stop_serving();
   stop_calling();
   if (news.size() > 0) save_profile(profile_file, news);
-  watch->leaving();
+  telemetry->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
     if (together) {
       settle_rails(*leaving, [&] {
-        watch->align_clocks();
+        telemetry->align_clocks();
         leaving->all_gather("");
       });
       // Who still looked at its rails would see those of the first that is gone break.
@@ -209,7 +209,7 @@ void Core::close() noexcept {
     log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
   }
   leaving->leave();
-  watch->left();
+  telemetry->left();
   const std::lock_guard lock(mutex);
   links.clear();
   shm_link = -1;
@@ -235,7 +235,7 @@ void Core::share_profile() {
       "{}",
       n, topology->nhosts(), rails, declared_rail_gbps(options.rail_gbps),
       options.spread ? "" : ", not spread", options.transport,
-      options.integrity ? " with integrity" : "", crowding, cores);
+      options.integrity ? " with integrity" : "", oversubscription, cores);
   std::string text;
   if (job->rank() == 0) {
     profile_file = profile_path(what);
@@ -289,10 +289,10 @@ Status World::gather_status(const Error& thrown) {
 Rank World::rank() const { return Asking(*this).core().job->rank(); }
 int World::size() const { return Asking(*this).core().job->size(); }
 const Topology& World::topology() const { return *Asking(*this).core().topology; }
-Metrics World::metrics() const { return Asking(*this).core().watch->metrics(); }
+Metrics World::metrics() const { return Asking(*this).core().telemetry->metrics(); }
 bool World::failover() const { return Asking(*this).core().rails != nullptr; }
 std::vector<CounterSnapshot> World::rail_counters() const {
-  return Asking(*this).core().watch->ports().read();
+  return Asking(*this).core().telemetry->ports().read();
 }
 Job& World::job() {
   const Asking asking(*this);

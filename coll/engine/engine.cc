@@ -41,7 +41,7 @@ Scratch SpareScratch::take(std::size_t bytes) {
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
-  const bool same = bound_to(plan) && !call.uneven && !call_.uneven && call_.count == call.count &&
+  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector && call_.count == call.count &&
                     call_.type == call.type && slicing_.slice_bytes == slicing.slice_bytes &&
                     slicing_.rounds_in_flight == slicing.rounds_in_flight;
   call_ = call;
@@ -55,7 +55,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
     add_cut(call_.head, plan.algorithm, plan.common, segment_);
     seal(call_.head);
   }
-  if (call_.uneven || !pairs_.empty()) make_pairs();
+  if (call_.is_vector || !pairs_.empty()) make_pairs();
   if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
   if (checked_links_) {
     sums_.assign(nlanes_ * nodes_, {});
@@ -95,7 +95,7 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.round = round;
   l.at = round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
-  if (call_.uneven && blocks()) {
+  if (call_.is_vector && blocks()) {
     l.cut = 2 + lane;
     lay_out(round, cuts_[l.cut]);
     measure(cuts_[l.cut], extents_[l.cut]);

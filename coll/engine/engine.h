@@ -36,7 +36,7 @@ struct Call {
   // Blocks of different sizes (`count` is not used then), one entry per rank: elements of each
   // block, and where it begins in the buffer that holds them all. An all_to_all has what this rank
   // sends to each, and what it receives from each. These must live until done().
-  bool uneven = false;
+  bool is_vector = false;
   std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
   std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
                                 // all ranks, but for an uneven all_to_all

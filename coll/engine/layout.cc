@@ -37,7 +37,7 @@ bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
 
 // Elements of a block.
 std::size_t Run::block_count(int block) const {
-  if (!call_.uneven) return call_.count;
+  if (!call_.is_vector) return call_.count;
   if (plan_->collective != Collective::kAllToAll)
     return call_.counts[static_cast<std::size_t>(block)];
   const int n = plan_->schedule.nranks, source = block / n;
@@ -49,7 +49,7 @@ std::size_t Run::block_count(int block) const {
 std::size_t Run::block_at(bool out, int block) const {
   const auto nth = [&](std::span<const std::size_t> offsets, int i) {
     const auto at = static_cast<std::size_t>(i);
-    return call_.uneven ? offsets[at] : at * call_.count;
+    return call_.is_vector ? offsets[at] : at * call_.count;
   };
   if (plan_->collective == Collective::kAllToAll)
     return out ? nth(call_.recv_offsets, block / plan_->schedule.nranks)
@@ -134,7 +134,7 @@ void Run::choose_rounds(const Slicing& slicing) {
   // Blocks of different sizes: each is cut at the same places, and is through when it is. A rank
   // has as many rounds as its longest one; both ends of a message know its length.
   total_ = call_.count;
-  if (call_.uneven) {
+  if (call_.is_vector) {
     total_ = 0;
     for (const Piece& p : plan_->pieces) total_ = std::max(total_, block_count(p.block));
   }
@@ -156,9 +156,9 @@ void Run::choose_rounds(const Slicing& slicing) {
   segment_ = packed() ? total_ : slice / element_ * (blocks() ? per_block : chunks);
   rounds_ = barrier_ ? 1 : 0;
   if (total_ != 0) {
-    if (!call_.uneven) segment_ = std::min(segment_, total_);
+    if (!call_.is_vector) segment_ = std::min(segment_, total_);
     rounds_ = (total_ + segment_ - 1) / segment_;
-    if (!call_.uneven) {
+    if (!call_.is_vector) {
       // Even rounds: no dwarf at the end.
       segment_ = std::min(total_, round_up((total_ + rounds_ - 1) / rounds_, 64 / element_));
       rounds_ = (total_ + segment_ - 1) / segment_;
@@ -175,7 +175,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   element_ = size_of(call_.type);
   barrier_ = plan.collective == Collective::kBarrier;
   choose_rounds(slicing);
-  const std::size_t cuts = call_.uneven && blocks() ? 2 + nlanes_ : 2;
+  const std::size_t cuts = call_.is_vector && blocks() ? 2 + nlanes_ : 2;
   cuts_.resize(std::max(cuts, cuts_.size()));
   extents_.resize(std::max(cuts, extents_.size()));
   lay_out(0, cuts_[0]);
@@ -185,7 +185,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   for (std::size_t k = 0; k < 2; ++k) {
     for (const Node& node : plan.nodes) {
       // Of uneven blocks, a later round may cut a piece one element longer.
-      const std::size_t more = call_.uneven ? element_ : 0;
+      const std::size_t more = call_.is_vector ? element_ : 0;
       const std::size_t bytes = round_up(bytes_of(node.at, cuts_[k]) + more, kScratchAlign);
       if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
       if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);

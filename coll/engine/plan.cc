@@ -58,7 +58,7 @@ std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
 
 // Keeps the chunks of an all_to_all that this rank brings, gets or passes on. What follows in
 // number goes on doing so, since the chunks of a step are kept all.
-void keep_touched(Schedule& s, std::vector<Piece>& pieces, const Promise& promise) {
+void keep_touched(Schedule& s, std::vector<Piece>& pieces, const BlockOwnership& ownership) {
   const int n = s.nranks;
   std::vector<int> kept;
   if (s.block.empty()) {
@@ -69,7 +69,7 @@ void keep_touched(Schedule& s, std::vector<Piece>& pieces, const Promise& promis
   } else {
     for (int c = 0; c < s.nchunks; ++c)
       if (const int b = s.block[static_cast<std::size_t>(c)];
-          promise.starts(s.rank, b) || promise.ends(s.rank, b))
+          ownership.starts(s.rank, b) || ownership.ends(s.rank, b))
         kept.push_back(c);
   }
   for (const Step& step : s.steps)
@@ -81,7 +81,7 @@ void keep_touched(Schedule& s, std::vector<Piece>& pieces, const Promise& promis
   if (s.block.empty()) {
     for (const int c : kept) pieces.push_back({c, 0, 1});
   } else {
-    const std::vector<Piece> all = pieces_of(s, promise.blocks());
+    const std::vector<Piece> all = pieces_of(s, ownership.blocks());
     for (const int c : kept) pieces.push_back(all[static_cast<std::size_t>(c)]);
   }
   s.nchunks = static_cast<int>(kept.size());
@@ -94,14 +94,14 @@ class Compiler {
   Compiler(Schedule schedule, const std::vector<std::size_t>& ends, const PlanRequest& request,
            Plan::Layout layout, bool moved)
       : request_(request),
-        promise_{request.collective, schedule.nranks, request.root},
+        ownership_{request.collective, schedule.nranks, request.root},
         ends_(ends),
         moved_(moved) {
     plan_.nchunks = schedule.nchunks;
     if (request.collective == Collective::kAllToAll)
-      keep_touched(schedule, plan_.pieces, promise_);
+      keep_touched(schedule, plan_.pieces, ownership_);
     else if (by_blocks(request.collective))
-      plan_.pieces = pieces_of(schedule, promise_.blocks());
+      plan_.pieces = pieces_of(schedule, ownership_.blocks());
     plan_.schedule = std::move(schedule);
     plan_.collective = request.collective;
     plan_.layout = layout;
@@ -187,12 +187,12 @@ class Compiler {
   int block(int chunk) const {
     return plan_.pieces.empty() ? chunk : plan_.pieces[static_cast<std::size_t>(chunk)].block;
   }
-  bool ends(int chunk) const { return promise_.ends(plan_.schedule.rank, block(chunk)); }
+  bool ends(int chunk) const { return ownership_.ends(plan_.schedule.rank, block(chunk)); }
 
   // Where a chunk's value is before the first step.
   void begin(int chunk) {
     if (ends(chunk)) plan_.results.push_back(chunk);
-    if (!promise_.starts(plan_.schedule.rank, block(chunk))) return;
+    if (!ownership_.starts(plan_.schedule.rank, block(chunk))) return;
     plan_.inputs.push_back(chunk);
     Where& where = where_[static_cast<std::size_t>(chunk)];
     where = initial(chunk);
@@ -356,7 +356,7 @@ class Compiler {
   }
 
   const PlanRequest& request_;
-  const Promise promise_;
+  const BlockOwnership ownership_;
   const std::vector<std::size_t>& ends_;
   const bool moved_;
   Plan plan_;

@@ -174,7 +174,7 @@ std::string in_order(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
   };
   if (x.collective == Collective::kSendRecv && y.collective == x.collective && x.root == y.root)
     return by_direction(rank_a, x, rank_b, y);
-  if (x.collective != y.collective || x.uneven != y.uneven || !same_place(a, b))
+  if (x.collective != y.collective || x.is_vector != y.is_vector || !same_place(a, b))
     return both("called", whole_call(x), whole_call(y));
   if (x.pairs && x.root == y.root && (x.count != y.count || x.type != y.type))
     return by_direction(rank_a, x, rank_b, y);
@@ -220,7 +220,7 @@ std::string disagreement(Rank rank_a, const Head& a, Rank rank_b, const Head& b,
                          std::span<const std::size_t> counts_a) {
   const Fields x(a), y(b);
   if (a.sign == b.sign) return unexpected(rank_a, rank_b, x);
-  const bool blocks = x.uneven && !x.pairs && y.uneven && !y.pairs && same_place(a, b) &&
+  const bool blocks = x.is_vector && !x.pairs && y.is_vector && !y.pairs && same_place(a, b) &&
                       x.collective == y.collective;
   return in_order(rank_a, a, rank_b, b,
                   blocks && a.about[0] != b.about[0] && !counts_a.empty()

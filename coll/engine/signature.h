@@ -60,7 +60,7 @@ inline constexpr std::uint64_t kLaneBit = std::uint64_t{1} << 23, kDeviceBit = k
 // gets from a rank that sends it nothing: see pair_signature().
 Head uneven_signature(Collective c, const Call& call, Rank root, Rank me,
                       std::uint32_t communicator, std::uint64_t sequence);
-inline bool uneven(const Head& head) { return head.about[2] & kUnevenBit; }
+inline bool is_vector(const Head& head) { return head.about[2] & kUnevenBit; }
 // Whether every pair of ranks has its own.
 bool by_pairs(const Head& head);
 // What `receiver` (a world rank) gets in the all_to_all_v of this signature from one rank, sealed.

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t kNoRecord = ~std::uint64_t{0};  // Operation::record
+constexpr std::uint64_t kNoRecord = ~std::uint64_t{0};  // Task::record
 
 std::string describe(const Residence& r) {
   if (r.kind == MemoryKind::kDevice) return fmt::format("{} (GPU {})", name(r.kind), r.gpu);
@@ -103,18 +103,18 @@ std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
 }
 
 // Puts the operation on its stream and in its lane.
-Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
+Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
                  bool blocking) {
   Core& core = *g.core;
   std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
-  Operation* handle = nullptr;
+  Task* handle = nullptr;
   {
     const std::lock_guard lock(core.mutex);
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
     op->deterministic = g.shape.deterministic;
   }
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];  // another thread may shrink the job
-  op->mine.call = op->call.uneven
+  op->mine.call = op->call.is_vector
                       ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
                       : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
@@ -125,7 +125,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   if (!captured) {
     const std::lock_guard lock(core.mutex);
     handle = core.take();
-    handle->kind = Operation::Kind::kDevice;
+    handle->kind = Task::Kind::kDevice;
     handle->collective = op->collective;
     handle->group = &g;
     handle->call = op->call;
@@ -135,7 +135,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle->record = core.watch->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    handle->record = core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -145,7 +145,7 @@ Operation* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation>
   } catch (...) {
     if (handle) {
       const std::lock_guard lock(core.mutex);
-      core.watch->end_at_once(handle->record);
+      core.telemetry->end_at_once(handle->record);
       core.give_back(handle);
     }
     throw;
@@ -163,7 +163,7 @@ bool all_take_a_lane(const GroupState& g) {
 }
 
 // Blocks of different sizes.
-Operation* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                         bool in_place, bool blocking, Status& status, bool& taken) {
   // What a lane itself calls has no elements in device memory.
   if (g.id >> g.core->id_bits != 0) return nullptr;
@@ -201,10 +201,10 @@ Operation* begin_blocks(Device& device, GroupState& g, Collective c, const Call&
 
 }  // namespace
 
-Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                            bool in_place, bool blocking, Status& status, bool& taken) {
   const std::size_t n = g.ranks.size();
-  if (call.uneven) return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
+  if (call.is_vector) return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;
   buffers.has_in = shape.in > 0 && call.count > 0;
@@ -249,14 +249,14 @@ bool on_device(const void* data) noexcept {
   return d && d->residence(data).kind == MemoryKind::kDevice;
 }
 
-Operation* begin_messages(Device& device, GroupState& g, const char* call,
+Task* begin_messages(Device& device, GroupState& g, const char* call,
                           std::span<const Message> messages, std::optional<Device::Stream> stream,
                           bool blocking, Status& status) {
   std::vector<std::pair<std::size_t, std::size_t>> own;
   status = check_own_messages(call, messages, g.me, own);
   if (!status.ok() || messages.empty()) return nullptr;
   Core& core = *g.core;
-  Operation* handle = nullptr;
+  Task* handle = nullptr;
   try {
     bool captured = false;
     status = check_call(device, g, call, stream.has_value(), stream.value_or(nullptr), blocking,
@@ -268,7 +268,7 @@ Operation* begin_messages(Device& device, GroupState& g, const char* call,
     if (!blocking || !stream) {
       const std::lock_guard lock(core.mutex);
       handle = core.take();
-      handle->kind = Operation::Kind::kDevice;
+      handle->kind = Task::Kind::kDevice;
       handle->collective = Collective::kSendRecv;
       handle->group = &g;
       handle->record = kNoRecord;  // each message has its own

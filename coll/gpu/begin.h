@@ -12,7 +12,7 @@ namespace weft {
 // Starts the call on a lane if it is one for a device: then `taken`, and the operation, or null
 // with its status. The arguments have been checked. blocking: nobody will ask for the operation of
 // a call that is ordered by a stream.
-Operation* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
                            bool in_place, bool blocking, Status& status, bool& taken);
 
 // Whether a message there must be begun by begin_messages().
@@ -20,7 +20,7 @@ bool on_device(const void* data) noexcept;
 // Starts the messages of one `call`, in the order of a stream or of none. The arguments have been
 // checked, but for those of a rank to itself. Returns what the handle waits for; null when nobody
 // will ask (blocking, on a stream), or with the status when it could not.
-Operation* begin_messages(Device& device, GroupState& g, const char* call,
+Task* begin_messages(Device& device, GroupState& g, const char* call,
                           std::span<const Message> messages, std::optional<Device::Stream> stream,
                           bool blocking, Status& status);
 

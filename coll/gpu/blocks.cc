@@ -18,7 +18,7 @@ std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::
   const bool several = (out ? of_two.out : of_two.in) == 2;
   std::vector<DeviceBlock> all;
   for (std::size_t b = 0; b < (out ? shape.out : shape.in); ++b) {
-    if (!c.uneven)
+    if (!c.is_vector)
       all.push_back({b * c.count, c.count});
     else if (several)
       all.push_back({offsets[b], counts[b]});

@@ -91,7 +91,7 @@ void DirectPath::reduce_part(std::size_t count, std::size_t in_at, std::size_t o
 
 void DirectPath::run() {
   if (gpu_ < 0) return;  // all its blocks are empty
-  if (op_.call.uneven)
+  if (op_.call.is_vector)
     run_uneven();
   else
     run_even();

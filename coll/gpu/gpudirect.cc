@@ -50,7 +50,7 @@ GpuDirect::~GpuDirect() {
 
 std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
-  if (op.forced || op.call.uneven || op.collective == Collective::kBarrier) return 0;
+  if (op.forced || op.call.is_vector || op.collective == Collective::kBarrier) return 0;
   if (!least_) least_ = gpudirect_least_bytes();
   const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
@@ -62,8 +62,8 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   OfGpu& of = gpus_.at(static_cast<std::size_t>(gpu));
   if (!of.looked && bytes >= *least_) look(gpu, of);
   if (layout_.hosts.empty()) return 0;
-  const bool alone = neighbours().size() == 1, by_cards = of.memory && bytes >= *least_;
-  if (alone) return by_cards * kAlone;
+  const bool alone = neighbours().size() == 1, gpu_hierarchical = of.memory && bytes >= *least_;
+  if (alone) return gpu_hierarchical * kAlone;
   // A sum by hosts is not in the order of ranks.
   if (op.deterministic && reduces(op.collective)) return 0;
   if (op.collective == Collective::kAllToAll &&
@@ -71,7 +71,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
     return 0;
   const bool staged = bytes >= kLeastBytes && !lane_.group().core->options.integrity &&
                       lane_.device().kernels_use_pinned(gpu);
-  return by_cards * kWithHost | staged * kWithHostStaged;
+  return gpu_hierarchical * kWithHost | staged * kWithHostStaged;
 }
 
 void GpuDirect::look(int gpu, OfGpu& of) {

@@ -31,9 +31,9 @@
 namespace weft {
 namespace {
 
-class ByCards : private CardSlices {
+class GpuHierarchical : private CardSlices {
  public:
-  ByCards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
           std::span<const DeviceRecord> records, const MappedBuffers& buffers, std::byte* memory,
           bool on_device)
       : CardSlices(op, layout, memory),
@@ -42,12 +42,12 @@ class ByCards : private CardSlices {
         buffers_(buffers),
         gpu_(std::max(op.mine.in.gpu, op.mine.out.gpu)),
         on_device_(on_device) {}
-  ~ByCards() {
+  ~GpuHierarchical() {
     for (auto& slot : under_way_)
       for (auto& messages : slot) (void)wait(messages);
   }
-  ByCards(const ByCards&) = delete;
-  ByCards& operator=(const ByCards&) = delete;
+  GpuHierarchical(const GpuHierarchical&) = delete;
+  GpuHierarchical& operator=(const GpuHierarchical&) = delete;
 
   Status run() {
     const std::size_t slices = this->slices();
@@ -308,7 +308,7 @@ class ByCards : private CardSlices {
     const std::lock_guard lock(core.mutex);
     if (core.broken) return core.failure;
     for (const Posting& p : to_post_) {
-      Operation* const op = core.take();
+      Task* const op = core.take();
       op->collective = Collective::kSendRecv;
       op->group = &lane_.companion();
       op->root = rank_at(p.host, layout_.place);
@@ -330,9 +330,9 @@ class ByCards : private CardSlices {
   }
 
   // All of them, also when one has failed.
-  Status wait(std::vector<Operation*>& messages) {
+  Status wait(std::vector<Task*>& messages) {
     Status first;
-    for (Operation* const op : messages)
+    for (Task* const op : messages)
       if (Status s = lane_.group().core->wait(op); !s.ok() && first.ok()) first = s;
     messages.clear();
     return first;
@@ -344,7 +344,7 @@ class ByCards : private CardSlices {
   const int gpu_;
   const bool on_device_;
   std::vector<Posting> to_post_;
-  std::array<std::array<std::vector<Operation*>, 2>, kUnderWay> under_way_;
+  std::array<std::array<std::vector<Task*>, 2>, kUnderWay> under_way_;
 };
 
 }  // namespace
@@ -359,7 +359,7 @@ std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
 Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
                     std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                     std::byte* memory, bool on_device) {
-  ByCards exchange(lane, op, layout, records, buffers, memory, on_device);
+  GpuHierarchical exchange(lane, op, layout, records, buffers, memory, on_device);
   try {
     return exchange.run();
   } catch (const Error& e) {

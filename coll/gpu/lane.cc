@@ -156,7 +156,7 @@ void DeviceLane::run(DeviceOperation& op) {
     if (!status.ok() && !core_.broken) core_.fail(status);
     if (!status.ok()) status = core_.failure;
     companion_->part_of = {};
-    if (!op.handle) core_.watch->end(record, status.ok());
+    if (!op.handle) core_.telemetry->end(record, status.ok());
     if (op.handle) {
       if (status.ok()) group_.remember(op.tag, op.mine.call);
       core_.finish(op.handle, status);
@@ -175,7 +175,7 @@ std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const std::lock_guard lock(core_.mutex);
   const std::uint64_t record =
       op.handle ? op.handle->record
-                : core_.watch->begin(group_, op.collective, op.call, op.root, ++replays_,
+                : core_.telemetry->begin(group_, op.collective, op.call, op.root, ++replays_,
                                      static_cast<std::uint8_t>(book::kReplay | how(op)));
   companion_->part_of = {.record = record,
                          .tag = op.tag,
@@ -187,7 +187,7 @@ std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
 
 void DeviceLane::wait_for_stream(const DeviceOperation& op) {
   if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
-  Patience patience;
+  Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
     if (given_up()) throw Error("given up while the stream had not come to this operation");
     patience.pause();
@@ -240,7 +240,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   std::vector<DeviceBlock> blocks;
   bool as_expected = true;
-  if (direct && op.call.uneven)
+  if (direct && op.call.is_vector)
     if (Status s = ask_for_blocks(*this, op, blocks, as_expected); !s.ok()) return s;
   wait_for_stream(op);
   if (way == GpuDirect::kAlone) {
@@ -285,7 +285,7 @@ Device::Event DeviceLane::event(int gpu, std::size_t which) {
 }
 
 void DeviceLane::wait(Device::Event event) {
-  Patience patience;
+  Backoff patience;
   while (!device_.reached(event)) {
     if (given_up()) throw Error("given up while the GPU was at work");
     move_transfers();

@@ -44,8 +44,8 @@ struct DeviceOperation {
   const Algorithm* forced = nullptr;  // by set_algorithm()
   bool deterministic = false;         // by set_deterministic() or the World's options
   bool ordered = false;               // by a stream, at `gate`
-  DeviceGate gate;
-  Operation* handle = nullptr;  // told when it is over; null for what was captured
+  StreamFence gate;
+  Task* handle = nullptr;  // told when it is over; null for what was captured
   bool detached = false;        // nobody waits for the handle either
 };
 
@@ -73,7 +73,7 @@ class DeviceLane {
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
   // The collective on host memory, on the lane's companion.
-  Handle start_on_host(Collective c, Call call, Rank root) {
+  Request start_on_host(Collective c, Call call, Rank root) {
     return wire_.start(c, std::move(call), root);
   }
   const GroupState& group() const { return group_; }
@@ -114,7 +114,7 @@ class DeviceLane {
   bool busy_ = false;
   std::atomic<bool> stop_{false};
 
-  DeviceGates gates_;
+  StreamFences gates_;
   bool told_ = false;  // that the direct path cannot be taken
   std::unique_ptr<GpuDirect> gpudirect_;
 

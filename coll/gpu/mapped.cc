@@ -15,7 +15,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
       ins_(members_.size()),
       outs_(members_.size()) {
   const int gpu = std::max(op.mine.in.gpu, op.mine.out.gpu);
-  const bool uneven = op.call.uneven;
+  const bool is_vector = op.call.is_vector;
   if (uneven && gpu < 0) return;  // a rank without elements writes nothing
   const auto map = [&](const DeviceAddress& address, Rank rank, const char* which) {
     if (address.gpu < 0 && uneven) return static_cast<void*>(nullptr);

@@ -69,8 +69,8 @@ void DeviceMessages::deliver() {
 
 // ---- calls ---------------------------------------------------------------------------------
 
-DeviceMessages::Flight DeviceMessages::flight_of(std::span<const Message> messages) const {
-  Flight f;
+DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> messages) const {
+  MessageGroup f;
   std::vector<std::size_t> sent, received;  // by this rank to and from itself
   for (const Message& m : messages) {
     const bool own = m.peer == group_.me;
@@ -84,8 +84,8 @@ DeviceMessages::Flight DeviceMessages::flight_of(std::span<const Message> messag
   return f;
 }
 
-void DeviceMessages::enter(Flight& f) {
-  for (Leg& leg : f.legs) {
+void DeviceMessages::enter(MessageGroup& f) {
+  for (MessagePart& leg : f.legs) {
     if (leg.own) continue;
     leg.op = core_.take();
     leg.op->collective = Collective::kSendRecv;
@@ -98,10 +98,10 @@ void DeviceMessages::enter(Flight& f) {
 }
 
 void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
-                         bool captured, Operation* handle) {
+                         bool captured, Task* handle) {
   unless_streams_wait(PooledMemory::trim);
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
-  Flight f = flight_of(messages);
+  MessageGroup f = flight_of(messages);
   {
     const std::lock_guard lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
@@ -130,7 +130,7 @@ void DeviceMessages::add(std::span<const Message> messages, std::optional<Device
 void DeviceMessages::serve() {
   lane_thread = true;
   device_.enter_thread();
-  Patience patience;
+  Backoff patience;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] {
@@ -179,7 +179,7 @@ void DeviceMessages::notice_failure() {
 
 bool DeviceMessages::turn() {
   bool moved = false;
-  for (Flight& f : flights_) {
+  for (MessageGroup& f : flights_) {
     if (!std::exchange(f.set_out, true)) set_out(f);
     moved = look_at_device(f) || moved;
   }
@@ -187,7 +187,7 @@ bool DeviceMessages::turn() {
   {
     std::unique_lock lock(core_.mutex);
     if (!core_.broken) moved = core_.progress() || moved;
-    for (Flight& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
+    for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
     core_.run_callbacks(lock);
   }
   open_gates();
@@ -196,7 +196,7 @@ bool DeviceMessages::turn() {
 }
 
 // The stream has come.
-void DeviceMessages::set_out(Flight& f) {
+void DeviceMessages::set_out(MessageGroup& f) {
   {
     const std::lock_guard lock(core_.mutex);
     if (given_up())
@@ -206,7 +206,7 @@ void DeviceMessages::set_out(Flight& f) {
   }
   if (!f.status.ok()) return;
   try {
-    for (Leg& leg : f.legs) {
+    for (MessagePart& leg : f.legs) {
       if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
       if (leg.message.sends) {
@@ -221,7 +221,7 @@ void DeviceMessages::set_out(Flight& f) {
   }
 }
 
-void DeviceMessages::take_down(Leg& leg) {
+void DeviceMessages::take_down(MessagePart& leg) {
   const std::size_t bytes = leg.bytes();
   if (bytes) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
   auto* const from = static_cast<const std::byte*>(leg.message.data);
@@ -233,7 +233,7 @@ void DeviceMessages::take_down(Leg& leg) {
   for (std::uint32_t k = 0; k < leg.slices; ++k) copy(leg, k, 0, leg.room.get(), from);
 }
 
-void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
+void DeviceMessages::take_up(MessagePart& leg, std::uint32_t slice) {
   const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
   auto* const to = static_cast<std::byte*>(leg.message.data);
   if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
@@ -243,7 +243,7 @@ void DeviceMessages::take_up(Leg& leg, std::uint32_t slice) {
 }
 
 // Puts the copy of a slice on the stream down (0) or up (1).
-void DeviceMessages::copy(Leg& leg, std::uint32_t slice, int which, std::byte* to,
+void DeviceMessages::copy(MessagePart& leg, std::uint32_t slice, int which, std::byte* to,
                           const std::byte* from) {
   const std::size_t at = slice * leg.slice_bytes;
   const Device::Stream s = own_stream(device_, leg.gpu, which);
@@ -254,7 +254,7 @@ void DeviceMessages::copy(Leg& leg, std::uint32_t slice, int which, std::byte* t
 
 // Whether any copy of the leg ended. Of a GPU that does not answer at the end of the World, they
 // count as over, and their memory is left to it.
-bool DeviceMessages::end_copies(Leg& leg) {
+bool DeviceMessages::end_copies(MessagePart& leg) {
   bool any = false;
   for (; !leg.copies.empty(); any = true) {
     if (!device_.reached(leg.copies.front())) {
@@ -268,9 +268,9 @@ bool DeviceMessages::end_copies(Leg& leg) {
   return any;
 }
 
-bool DeviceMessages::look_at_device(Flight& f) {
+bool DeviceMessages::look_at_device(MessageGroup& f) {
   bool moved = false;
-  for (Leg& leg : f.legs) {
+  for (MessagePart& leg : f.legs) {
     try {
       moved = end_copies(leg) || moved;
       if (!f.status.ok()) continue;
@@ -285,11 +285,11 @@ bool DeviceMessages::look_at_device(Flight& f) {
   return moved;
 }
 
-bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
+bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
   bool moved = false;
-  for (Leg& leg : f.legs) {
+  for (MessagePart& leg : f.legs) {
     if (given_up() && f.status.ok()) f.status = why_given_up();
-    Operation* const op = leg.op;
+    Task* const op = leg.op;
     if (!op) continue;
     if (!f.status.ok() && !op->under_way) {
       core_.finish(op, f.status);
@@ -310,7 +310,7 @@ bool DeviceMessages::look_at_transports(Flight& f, bool clock) {
   return moved;
 }
 
-void DeviceMessages::fail(Flight& f, const std::string& why) {
+void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
   const std::lock_guard lock(core_.mutex);
   const char* const verb = f.legs.size() > 1         ? "exchange"
                            : f.legs[0].message.sends ? "send"
@@ -326,20 +326,20 @@ Status DeviceMessages::why_given_up() const {
   return {Code::kAborted, "the World of this Communicator has ended"};
 }
 
-bool DeviceMessages::Flight::over(const Leg& leg) const {
+bool DeviceMessages::MessageGroup::over(const MessagePart& leg) const {
   if (!set_out || leg.op || !leg.copies.empty()) return false;
   if (!status.ok()) return true;
   if (leg.message.sends) return leg.ready == leg.slices;
   return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed where it belongs
 }
 
-bool DeviceMessages::Flight::passed(const Leg& leg) const {
+bool DeviceMessages::MessageGroup::passed(const MessagePart& leg) const {
   return over(leg) || (set_out && leg.message.sends && leg.ready == leg.slices);
 }
 
-std::size_t DeviceMessages::Flight::held() const {
+std::size_t DeviceMessages::MessageGroup::held() const {
   std::size_t bytes = 0;
-  for (const Leg& leg : legs)
+  for (const MessagePart& leg : legs)
     if (leg.message.sends && !leg.own && !over(leg)) bytes += leg.bytes();
   return bytes;
 }
@@ -347,9 +347,9 @@ std::size_t DeviceMessages::Flight::held() const {
 // Streams go on once what they sent is copied and what they receive has landed.
 void DeviceMessages::open_gates() {
   std::size_t held = 0;
-  for (const Flight& f : flights_) held += f.open ? f.held() : 0;
-  for (Flight& f : flights_) {
-    const bool ready = std::ranges::all_of(f.legs, [&](const Leg& leg) { return f.passed(leg); });
+  for (const MessageGroup& f : flights_) held += f.open ? f.held() : 0;
+  for (MessageGroup& f : flights_) {
+    const bool ready = std::ranges::all_of(f.legs, [&](const MessagePart& leg) { return f.passed(leg); });
     const std::size_t own = f.open ? 0 : f.held();
     if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
     held += own;
@@ -362,19 +362,19 @@ void DeviceMessages::open_gates() {
 
 // Those that are over.
 void DeviceMessages::let_go() {
-  std::list<Flight> over;
+  std::list<MessageGroup> over;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = flights_.begin(); it != flights_.end();) {
       const auto f = it++;
-      if (f->open && std::ranges::all_of(f->legs, [&](const Leg& leg) { return f->over(leg); }))
+      if (f->open && std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
         over.splice(over.end(), flights_, f);
     }
   }
   if (over.empty()) return;
   changed_.notify_all();
   std::unique_lock lock(core_.mutex);
-  for (Flight& f : over)
+  for (MessageGroup& f : over)
     if (f.handle) core_.finish(f.handle, f.status);
   core_.device_done.notify_all();
   core_.run_callbacks(lock);

@@ -48,7 +48,7 @@ class DeviceMessages {
   // all are over, and may be null; what is captured has none. Throws Error when the device refuses.
   // Not with the core's mutex held.
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
-           Operation* handle);
+           Task* handle);
 
   // Waits until what was sent has been taken, or has failed, unless a stream has yet to go on.
   void deliver();
@@ -59,10 +59,10 @@ class DeviceMessages {
  private:
   // A message, and how far its slices are: a send's are copied to `room`, then posted; a receive's
   // are posted, and as each is over it is taken from `room`.
-  struct Leg {
+  struct MessagePart {
     Message message;
     int gpu = -1;  // of device memory; -1: the host may touch it
-    Operation* op = nullptr;
+    Task* op = nullptr;
     PooledMemory room = {};
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
@@ -71,42 +71,42 @@ class DeviceMessages {
     std::vector<std::uint32_t> landed = {};   // of a receive; with the core's mutex held
     std::vector<std::uint32_t> arrived = {};  // those that the thread is to take
     std::deque<Device::Event> copies = {};    // under way, in the order of their stream
-    Leg* source = nullptr;                    // of a receive from this rank itself: the send
+    MessagePart* source = nullptr;                    // of a receive from this rank itself: the send
     bool own = false;                         // to or from this rank itself
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
   // Messages that go together.
-  struct Flight {
-    std::vector<Leg> legs;
-    DeviceGate gate;
-    Operation* handle = nullptr;
+  struct MessageGroup {
+    std::vector<MessagePart> legs;
+    StreamFence gate;
+    Task* handle = nullptr;
     bool captured = false;
     bool set_out = false;
     bool open = false;  // its stream goes on
     Status status;
-    bool over(const Leg& leg) const;
-    bool passed(const Leg& leg) const;  // what is on the stream later may touch its memory
+    bool over(const MessagePart& leg) const;
+    bool passed(const MessagePart& leg) const;  // what is on the stream later may touch its memory
     std::size_t held() const;           // bytes that are sent from rooms
   };
   struct Captured {
     std::vector<Message> messages;
-    DeviceGate gate;
+    StreamFence gate;
   };
 
-  Flight flight_of(std::span<const Message> messages) const;
-  void enter(Flight& f);  // with the core's mutex held
+  MessageGroup flight_of(std::span<const Message> messages) const;
+  void enter(MessageGroup& f);  // with the core's mutex held
   void serve();
   bool take_arrivals();  // with the mutex held
   void notice_failure();
   bool turn();
-  void set_out(Flight& f);
-  bool look_at_device(Flight& f);
-  bool look_at_transports(Flight& f, bool clock);  // with the core's mutex held
-  void take_down(Leg& leg);
-  void take_up(Leg& leg, std::uint32_t slice);
-  void copy(Leg& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
-  bool end_copies(Leg& leg);
-  void fail(Flight& f, const std::string& why);
+  void set_out(MessageGroup& f);
+  bool look_at_device(MessageGroup& f);
+  bool look_at_transports(MessageGroup& f, bool clock);  // with the core's mutex held
+  void take_down(MessagePart& leg);
+  void take_up(MessagePart& leg, std::uint32_t slice);
+  void copy(MessagePart& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
+  bool end_copies(MessagePart& leg);
+  void fail(MessageGroup& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
   void open_gates();
@@ -119,10 +119,10 @@ class DeviceMessages {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  DeviceGates gates_;
-  std::list<Flight> waiting_;  // for their streams
+  StreamFences gates_;
+  std::list<MessageGroup> waiting_;  // for their streams
   std::list<Captured> captured_;
-  std::list<Flight> flights_;  // the thread's; changed with the mutex held
+  std::list<MessageGroup> flights_;  // the thread's; changed with the mutex held
   std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped

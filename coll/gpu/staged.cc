@@ -125,7 +125,7 @@ class Staging {
   std::size_t slice_, in_bytes_, slot_bytes_;
   std::byte* memory_;
   int gpu_;
-  std::array<Handle, kSlots> handles_;
+  std::array<Request, kSlots> handles_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr double kLongS = 1, kMomentS = 0.1;
 std::string signature(const OperationReport& o) {
   OperationReport alike = o;
   if (by_pairs(o)) alike.count = 0;
-  return fmt::format("{}{}: {}{}", name(o.collective), o.uneven ? "_v" : "", arguments(alike),
+  return fmt::format("{}{}: {}{}", name(o.collective), o.is_vector ? "_v" : "", arguments(alike),
                      o.lane ? ", by a lane" : "");
 }
 
@@ -39,8 +39,8 @@ struct Finding {
 class Judge {
  public:
   explicit Judge(const Evidence& evidence) : evidence_(evidence) {
-    for (const Testimony& t : evidence.ranks) {
-      const Testimony*& known = of_[t.rank];
+    for (const RankSnapshot& t : evidence.ranks) {
+      const RankSnapshot*& known = of_[t.rank];
       if (!known || (!known->own && t.own)) known = &t;
     }
     double longest = 0;
@@ -80,16 +80,16 @@ class Judge {
   }
 
  private:
-  using Step = std::pair<const Testimony*, const OperationReport*>;
+  using Step = std::pair<const RankSnapshot*, const OperationReport*>;
 
-  const Testimony* of(Rank r) const {
+  const RankSnapshot* of(Rank r) const {
     const auto found = of_.find(r);
     return found == of_.end() ? nullptr : found->second;
   }
   bool silent(Rank r) const { return std::ranges::count(evidence_.silent, r) != 0; }
 
   // The operations in which a rank waits for somebody.
-  std::vector<const OperationReport*> stuck(const Testimony& t) const {
+  std::vector<const OperationReport*> stuck(const RankSnapshot& t) const {
     std::vector<const OperationReport*> ops;
     if (t.waits_s <= 0) return ops;
     for (const OperationReport& o : t.operations)
@@ -104,7 +104,7 @@ class Judge {
   }
 
   // The same call on another rank; of a message, its other end.
-  static const OperationReport* counterpart(const Testimony& on, const OperationReport& o,
+  static const OperationReport* counterpart(const RankSnapshot& on, const OperationReport& o,
                                             Rank from) {
     for (const OperationReport& c : on.operations)
       if (c.same_call(o) && (!o.message || (c.sends != o.sends && c.root == from))) return &c;
@@ -120,7 +120,7 @@ class Judge {
     findings_.push_back(std::move(finding));
   }
 
-  void visit(const Testimony& t) {
+  void visit(const RankSnapshot& t) {
     if (!visited_.insert(t.rank).second) return;
     for (const OperationReport* op : stuck(t)) {
       path_.push_back({&t, op});
@@ -136,16 +136,16 @@ class Judge {
     return p.receives() ? p.recvs_on : p.sends_on;
   }
 
-  void edge(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
+  void edge(const RankSnapshot& t, const OperationReport& op, const PeerProgress& p) {
     diagnosis_.edges.push_back(
         fmt::format("rank {} waits for rank {} in {} ({})", t.rank, p.peer, full_title(op),
                     fmt::join(words::link_names(t, p, outstanding(p)), ", ")));
   }
 
-  void follow(const Testimony& t, const OperationReport& op, const PeerProgress& p) {
+  void follow(const RankSnapshot& t, const OperationReport& op, const PeerProgress& p) {
     edge(t, op, p);
     const Rank r = p.peer;
-    const Testimony* peer = of(r);
+    const RankSnapshot* peer = of(r);
     if (!peer) {
       const bool known = silent(r);
       // Without rank 0 nobody hears of anybody.
@@ -201,7 +201,7 @@ class Judge {
   }
 
   // theirs: the call of `next` that is waited for; null where it has not made it.
-  void descend(const Testimony& next, const OperationReport* theirs) {
+  void descend(const RankSnapshot& next, const OperationReport* theirs) {
     const auto begin = std::ranges::find(path_, &next, &Step::first);
     if (begin == path_.end()) return visit(next);
     const std::vector<Step> circle(begin, path_.end());
@@ -238,14 +238,14 @@ class Judge {
     const auto& [wrong, wrong_op] = few->second[0];
     const auto& [right, right_op] = many->second[0];
     const bool same =
-        wrong_op->collective == right_op->collective && wrong_op->uneven == right_op->uneven;
+        wrong_op->collective == right_op->collective && wrong_op->is_vector == right_op->is_vector;
     const bool memory = same && arguments(*wrong_op) == arguments(*right_op);
     const bool device = wrong_op->on_device || right_op->on_device;
     const auto passed = [&](const Step& s) {
       const std::string where = memory ? words::memory(*s.second, device) : std::string();
       return same ? fmt::format("rank {} passed {}{}", s.first->rank, arguments(*s.second), where)
                   : fmt::format("rank {} called {}{} ({})", s.first->rank,
-                                name(s.second->collective), s.second->uneven ? "_v" : "",
+                                name(s.second->collective), s.second->is_vector ? "_v" : "",
                                 arguments(*s.second));
     };
     Step first{right, right_op}, second{wrong, wrong_op};
@@ -258,13 +258,13 @@ class Judge {
           {}});
   }
 
-  void lost(const Testimony& to, const OperationReport& op, const PeerProgress& p,
-            const Testimony& from) {
+  void lost(const RankSnapshot& to, const OperationReport& op, const PeerProgress& p,
+            const RankSnapshot& from) {
     const bool receives = p.receives();
     // Memory loses nothing.
     if (by_pairs(op) && receives && words::link_name(to, p) == "shm")
       return unequal_pair(to, op, p, from);
-    const Testimony &a = receives ? from : to, &b = receives ? to : from;
+    const RankSnapshot &a = receives ? from : to, &b = receives ? to : from;
     // A receiver waits on all rails for what is still to be sent, too: what was sent tells more.
     const OperationReport* theirs = counterpart(from, op, to.rank);
     const PeerProgress* back = theirs ? progress_with(*theirs, to.rank, p.link) : nullptr;
@@ -288,9 +288,9 @@ class Judge {
   }
 
   // In an all_to_all_v nothing is sent where a rank passes 0, so nothing can tell the receiver.
-  void unequal_pair(const Testimony& t, const OperationReport& op, const PeerProgress& p,
-                    const Testimony& peer) {
-    const Testimony &from = p.receives() ? peer : t, &to = p.receives() ? t : peer;
+  void unequal_pair(const RankSnapshot& t, const OperationReport& op, const PeerProgress& p,
+                    const RankSnapshot& peer) {
+    const RankSnapshot &from = p.receives() ? peer : t, &to = p.receives() ? t : peer;
     find({Cause::kMismatch,
           peer.rank,
           t.rank,
@@ -325,7 +325,7 @@ class Judge {
   }
 
   const Evidence& evidence_;
-  std::map<Rank, const Testimony*> of_;
+  std::map<Rank, const RankSnapshot*> of_;
   std::vector<const OperationReport*> lasting_;  // where somebody waits for long: the calls to tell
   std::set<Rank> visited_;
   std::vector<Step> path_, circle_;
@@ -372,7 +372,7 @@ std::string to_json(const Diagnosis& d, const Evidence& evidence) {
                               {"silent", evidence.silent},
                               {"size", evidence.size},
                               {"ranks", nlohmann::ordered_json::array()}};
-  for (const Testimony& t : evidence.ranks)
+  for (const RankSnapshot& t : evidence.ranks)
     j["ranks"].push_back(nlohmann::ordered_json::parse(encode(t)));
   return j.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

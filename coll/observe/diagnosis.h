@@ -31,7 +31,7 @@ const char* name(Cause cause);  // "dead", "not called", ...
 
 struct Evidence {
   int size = 0;                  // of the job
-  std::vector<Testimony> ranks;  // in any order; of several of one rank its own one counts
+  std::vector<RankSnapshot> ranks;  // in any order; of several of one rank its own one counts
   std::vector<Rank> silent;      // not heard of by the control plane
 };
 

@@ -9,7 +9,7 @@
 namespace weft::words {
 namespace {
 
-std::string last_call(const Testimony& t, const OperationReport& op, Rank waiter) {
+std::string last_call(const RankSnapshot& t, const OperationReport& op, Rank waiter) {
   if (const OperationReport* before = last_alike(t, op, waiter)) {
     const bool under_way = before->state == OpState::kStarted;
     return fmt::format("last: #{}, {} ago", before->sequence,
@@ -22,7 +22,7 @@ std::string last_call(const Testimony& t, const OperationReport& op, Rank waiter
 
 }  // namespace
 
-const OperationReport* last_alike(const Testimony& on, const OperationReport& o, Rank from) {
+const OperationReport* last_alike(const RankSnapshot& on, const OperationReport& o, Rank from) {
   const OperationReport* newest = nullptr;
   for (const OperationReport& c : on.operations)
     if (c.comm == o.comm && c.leader == o.leader && c.members == o.members &&
@@ -32,21 +32,21 @@ const OperationReport* last_alike(const Testimony& on, const OperationReport& o,
   return newest;
 }
 
-std::string counted(const std::string& link, const Testimony& a, const Testimony& b) {
+std::string counted(const std::string& link, const RankSnapshot& a, const RankSnapshot& b) {
   const std::string rail = link.substr(0, link.find(" (")) + " host ";
   std::string text;
-  for (const Testimony* t : {&a, &b})
+  for (const RankSnapshot* t : {&a, &b})
     for (const std::string& line : t->counters)
       if (line.starts_with(rail)) text += fmt::format("; {}", line);
   return text;
 }
 
-std::string link_name(const Testimony& t, const PeerProgress& p) {
+std::string link_name(const RankSnapshot& t, const PeerProgress& p) {
   const auto l = static_cast<std::size_t>(p.link);
   return p.link >= 0 && l < t.links.size() ? t.links[l] : std::string("shared memory");
 }
 
-std::vector<std::string> link_names(const Testimony& t, const PeerProgress& p, std::uint32_t on) {
+std::vector<std::string> link_names(const RankSnapshot& t, const PeerProgress& p, std::uint32_t on) {
   std::vector<std::string> names;
   for (std::size_t l = 0; l < t.links.size() && l < 32; ++l)
     if (on >> l & 1) names.push_back(t.links[l]);
@@ -54,14 +54,14 @@ std::vector<std::string> link_names(const Testimony& t, const PeerProgress& p, s
   return names;
 }
 
-std::string dead(const Testimony& t) {
+std::string dead(const RankSnapshot& t) {
   std::string text = fmt::format("rank {} (host {}, pid {}) is dead", t.rank, t.host, t.pid);
   if (t.operations.empty()) return text;
   const OperationReport& o = t.operations.back();
   return text + fmt::format("; its last call: {}, {}", full_title(o), name(o.state));
 }
 
-std::string stopped(const Testimony& t, const OperationReport& op, const OperationReport* theirs,
+std::string stopped(const RankSnapshot& t, const OperationReport& op, const OperationReport* theirs,
                     Rank waiter) {
   const std::string where = fmt::format("host {}, pid {}", t.host, t.pid);
   if (theirs)
@@ -71,7 +71,7 @@ std::string stopped(const Testimony& t, const OperationReport& op, const Operati
                      full_title(op), last_call(t, op, waiter), t.state, where);
 }
 
-std::string not_called(const Testimony& t, const OperationReport& op, Rank waiter) {
+std::string not_called(const RankSnapshot& t, const OperationReport& op, Rank waiter) {
   const char* state = t.state == 'R'   ? "running"
                       : t.state == 'S' ? "sleeping"
                       : t.state == 'D' ? "in the kernel"
@@ -89,7 +89,7 @@ std::string not_called(const Testimony& t, const OperationReport& op, Rank waite
                      last_call(t, op, waiter), doing, t.host, t.pid);
 }
 
-std::string not_waiting(const Testimony& t, const OperationReport& op) {
+std::string not_waiting(const RankSnapshot& t, const OperationReport& op) {
   return fmt::format("rank {} began {} {} ago and {} (state {})", t.rank, full_title(op),
                      seconds(op.started_s),
                      op.lane ? "its stream has not come to it, or its GPU is at work"

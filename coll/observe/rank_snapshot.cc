@@ -115,7 +115,7 @@ const char* name(OpState state) {
   }
 }
 
-std::string encode(const Testimony& t) {
+std::string encode(const RankSnapshot& t) {
   json j = {{"schema", "weft.testimony/1"},
             {"rank", t.rank},
             {"host", t.host},
@@ -134,8 +134,8 @@ std::string encode(const Testimony& t) {
 
 namespace {
 
-Testimony testimony_from(const json& j) {
-  Testimony t;
+RankSnapshot snapshot_from(const json& j) {
+  RankSnapshot t;
   t.rank = j.at("rank");
   t.host = j.at("host");
   t.machine = j.at("machine");
@@ -153,17 +153,17 @@ Testimony testimony_from(const json& j) {
 
 }  // namespace
 
-Testimony decode_testimony(std::string_view text) {
+RankSnapshot decode_snapshot(std::string_view text) {
   try {
-    return testimony_from(json::parse(text));
+    return snapshot_from(json::parse(text));
   } catch (const json::exception& e) {
-    throw Error(fmt::format("not a testimony of a rank: {}", e.what()));
+    throw Error(fmt::format("not a snapshot of a rank: {}", e.what()));
   }
 }
 
-std::string encode(const std::vector<Testimony>& testimonies) {
+std::string encode(const std::vector<RankSnapshot>& snapshots) {
   std::string text = "[";
-  for (const Testimony& t : testimonies) {
+  for (const RankSnapshot& t : snapshots) {
     if (text.size() > 1) text += ',';
     text += encode(t);
   }
@@ -171,20 +171,20 @@ std::string encode(const std::vector<Testimony>& testimonies) {
   return text;
 }
 
-std::vector<Testimony> collect(const std::vector<std::string>& texts) {
-  std::map<Rank, Testimony> by_rank;
+std::vector<RankSnapshot> collect(const std::vector<std::string>& texts) {
+  std::map<Rank, RankSnapshot> by_rank;
   for (const std::string& text : texts) {
     const json all = json::parse(text, nullptr, false);
     if (!all.is_array()) continue;
     for (const json& one : all) try {
-        Testimony t = testimony_from(one);
+        RankSnapshot t = snapshot_from(one);
         const auto known = by_rank.find(t.rank);
         if (known == by_rank.end() || (t.own && !known->second.own)) by_rank[t.rank] = std::move(t);
       } catch (const json::exception&) {
         continue;
       }
   }
-  std::vector<Testimony> result;
+  std::vector<RankSnapshot> result;
   for (auto& [rank, t] : by_rank) result.push_back(std::move(t));
   return result;
 }

@@ -1,7 +1,7 @@
 // What is known of one rank at one moment: what it ran last, what it waits for, how its process
 // is. Read from a recorder (recorder.h), gathered over all ranks, judged by diagnosis.h.
 //
-// All times are ages in seconds at the moment of reading, so that testimonies of different hosts
+// All times are ages in seconds at the moment of reading, so that snapshots of different hosts
 // can be put side by side.
 #pragma once
 
@@ -22,7 +22,7 @@ const char* name(OpState state);  // "started", ...
 // How far the transfers with one peer on one link are, within one operation.
 struct PeerProgress {
   Rank peer = kNoRank;     // world rank
-  std::int32_t link = -1;  // index into Testimony::links; -1: the board
+  std::int32_t link = -1;  // index into RankSnapshot::links; -1: the board
   std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
   // Where rails share messages: the links, as bits, that those which have not ended are on.
   std::uint32_t sends_on = 0, recvs_on = 0;
@@ -45,7 +45,7 @@ struct OperationReport : CallDescriptor {
   std::vector<PeerProgress> peers;  // those with something outstanding first
 };
 
-struct Testimony {
+struct RankSnapshot {
   Rank rank = kNoRank;
   std::string host, machine;
   int pid = 0;
@@ -57,7 +57,7 @@ struct Testimony {
   std::uint64_t begun = 0;         // operations, ever
   std::vector<std::string> links;  // "shm", "rail 0 (eth0)"
   // Signs of trouble that this host's ports have counted (port_counters.h), by rail; of a rank's
-  // own testimony.
+  // own snapshot.
   std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"
   std::vector<OperationReport> operations;  // the last ones, oldest first
 
@@ -66,12 +66,12 @@ struct Testimony {
 };
 
 // JSON, schema weft.testimony/1.
-std::string encode(const Testimony& testimony);
-Testimony decode_testimony(std::string_view text);  // throws Error on malformed text
+std::string encode(const RankSnapshot& snapshot);
+RankSnapshot decode_snapshot(std::string_view text);  // throws Error on malformed text
 // Several of them as one text, and from several such texts: what is malformed is left out, and of
-// several testimonies of one rank its own one is taken. By rank.
-std::string encode(const std::vector<Testimony>& testimonies);
-std::vector<Testimony> collect(const std::vector<std::string>& texts);
+// several snapshots of one rank its own one is taken. By rank.
+std::string encode(const std::vector<RankSnapshot>& snapshots);
+std::vector<RankSnapshot> collect(const std::vector<std::string>& texts);
 
 // The state of a process of this machine as above, X when it is gone or another process has its
 // number: one that was not born at `born` (0: any).

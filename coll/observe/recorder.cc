@@ -23,7 +23,7 @@ using book::Page;
 using book::Record;
 using book::Survey;
 
-// Operations done that a testimony tells of; those under way are all in it.
+// Operations done that a snapshot tells of; those under way are all in it.
 constexpr std::size_t kTold = 12;
 
 // The words of a record that its writer looks at.
@@ -67,7 +67,7 @@ Record record_of(const CallDescriptor& c) noexcept {
           .state = static_cast<std::uint8_t>(
               static_cast<int>(OpState::kStarted) | bit(c.lane, book::kLane) |
               bit(c.on_device, book::kDevice) | bit(c.replay, book::kReplay) |
-              bit(c.uneven, book::kUneven) | bit(c.message, book::kMessage) |
+              bit(c.is_vector, book::kUneven) | bit(c.message, book::kMessage) |
               bit(c.sends, book::kSends)),
           .took_ms = 0};
 }
@@ -78,7 +78,7 @@ CallDescriptor call_of(const Record& r) {
   c.members = r.members;
   c.sequence = r.sequence;
   c.collective = static_cast<Collective>(r.collective);
-  c.uneven = r.state & book::kUneven;
+  c.is_vector = r.state & book::kUneven;
   c.lane = r.state & book::kLane;
   c.on_device = r.state & book::kDevice;
   c.replay = r.state & book::kReplay;
@@ -126,9 +126,9 @@ char BookView::state(int i) const {
   return left && state != 'T' && state != 't' ? 'L' : state;
 }
 
-Testimony BookView::read(int i) const {
+RankSnapshot BookView::read(int i) const {
   const Page& p = page(i);
-  Testimony t;
+  RankSnapshot t;
   t.rank = p.rank;
   t.pid = p.pid;
   t.host = text_of(p.host);
@@ -182,15 +182,15 @@ Testimony BookView::read(int i) const {
   return t;
 }
 
-std::vector<Testimony> BookView::read_all() const {
-  std::vector<Testimony> all;
+std::vector<RankSnapshot> BookView::read_all() const {
+  std::vector<RankSnapshot> all;
   for (int i = 0; i < pages(); ++i)
     if (page(i).ready.load(std::memory_order_acquire)) all.push_back(read(i));
   return all;
 }
 
-std::vector<Testimony> Recorder::own_and_mute() const {
-  std::vector<Testimony> all;
+std::vector<RankSnapshot> Recorder::own_and_mute() const {
+  std::vector<RankSnapshot> all;
   for (int i = 0; i < book_->pages(); ++i) {
     if (!book_->page(i).ready.load(std::memory_order_acquire)) continue;
     if (i != mine_ && std::string_view("TtZXL").find(book_->state(i)) == std::string_view::npos)

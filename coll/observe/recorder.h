@@ -143,10 +143,10 @@ class BookView {
   book::Page& page(int i);
   double age_s() const;
   // What the page says of its rank, and /proc of its process.
-  Testimony read(int i) const;
-  char state(int i) const;  // see Testimony::state
+  RankSnapshot read(int i) const;
+  char state(int i) const;  // see RankSnapshot::state
   // read() of every page that a rank has signed.
-  std::vector<Testimony> read_all() const;
+  std::vector<RankSnapshot> read_all() const;
 
  private:
   const book::Head& head() const { return *reinterpret_cast<const book::Head*>(region_.data()); }
@@ -178,10 +178,10 @@ class Recorder {
 
   // Thread-safe.
   std::uint64_t job() const { return book_->job(); }
-  Testimony own() const { return book_->read(mine_); }
-  std::vector<Testimony> of_this_machine() const { return book_->read_all(); }
+  RankSnapshot own() const { return book_->read(mine_); }
+  std::vector<RankSnapshot> of_this_machine() const { return book_->read_all(); }
   // Of this rank, and of those of its machine that cannot speak for themselves.
-  std::vector<Testimony> own_and_mute() const;
+  std::vector<RankSnapshot> own_and_mute() const;
   void leave() noexcept { page_->ready.store(book::kLeft, std::memory_order_release); }
   book::Page& page() { return *page_; }
 

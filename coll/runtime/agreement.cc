@@ -49,7 +49,7 @@ bool Core::fail_disputed(const Head& mine, Rank peer, std::size_t link) {
 
 // Rounds and messages may overtake each other, so one of another size can be here before the one
 // that brings the peer's head.
-bool Core::fail_mismatch(const Operation* op) {
+bool Core::fail_mismatch(const Task* op) {
   const auto until = std::chrono::steady_clock::now() + kHeadTime;
   do {
     for (const Rank peer : op->group->ranks) {
@@ -75,8 +75,8 @@ bool Core::fail_mismatch(const Operation* op) {
       const std::size_t n = links[l]->poll(batch);
       for (std::size_t i = 0; i < n; ++i) {
         const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
-        Operation* other = place_of(id);
-        if (other && other->id == id && other->kind == Operation::Kind::kPlan)
+        Task* other = place_of(id);
+        if (other && other->id == id && other->kind == Task::Kind::kPlan)
           other->complete(batch[i]);
       }
     }
@@ -147,7 +147,7 @@ Status Core::disagreement_status() {
   const auto look_at_whole = [&](const GroupState::PartOf& whole) {
     if (whole.record && whole.tag) look(*whole.group, whole.tag, whole.head, nullptr);
   };
-  const auto look_at = [&](const Operation& op, const Head& mine, const Run* run) {
+  const auto look_at = [&](const Task& op, const Head& mine, const Run* run) {
     look(*op.group, op.call.tag, mine, run);
     for (const Past& past : op.group->past)
       if (past.head.sign && found.ok()) look(*op.group, past.tag, past.head, nullptr);
@@ -163,8 +163,8 @@ Status Core::disagreement_status() {
       return;
     }
   };
-  for (const Operation* op : active) {
-    if (op->kind != Operation::Kind::kPlan || !found.ok()) continue;
+  for (const Task* op : active) {
+    if (op->kind != Task::Kind::kPlan || !found.ok()) continue;
     if (const auto& whole = op->group->part_of; whole.record && whole.tag) {
       look_at_board(*whole.group, whole.group->board_round + 1, whole.head, true);
       if (found.ok()) look_at_whole(whole);
@@ -175,8 +175,8 @@ Status Core::disagreement_status() {
       if (past.head.sign && found.ok())
         look_at_board(*op->group, op->group->board_round + 1, past.head, true);
   }
-  for (const Operation* op : active)
-    if (op->kind == Operation::Kind::kPlan && found.ok()) look_at(*op, op->run.head(), &op->run);
+  for (const Task* op : active)
+    if (op->kind == Task::Kind::kPlan && found.ok()) look_at(*op, op->run.head(), &op->run);
   for (const GroupState* g : boards_busy)
     if (!g->board_queue.empty() && found.ok())
       look_at_board(*g, g->board_round, g->board_queue.front()->call.head, false);

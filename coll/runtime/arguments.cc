@@ -25,7 +25,7 @@ using Spans = std::span<const std::size_t>;
 
 // Where block i begins, in elements.
 std::size_t begin_of(const Call& call, bool received, std::size_t i) {
-  if (!call.uneven) return i * call.count;
+  if (!call.is_vector) return i * call.count;
   const Spans offsets = received ? call.recv_offsets : call.offsets;
   if (!offsets.empty()) return offsets[i];
   const Spans counts = received ? call.recv_counts : call.counts;
@@ -35,7 +35,7 @@ std::size_t begin_of(const Call& call, bool received, std::size_t i) {
 
 // Elements up to the end of the last block.
 std::size_t extent(const Call& call, bool received, std::size_t n) {
-  if (!call.uneven) return n * call.count;
+  if (!call.is_vector) return n * call.count;
   std::size_t end = 0;
   const Spans counts = received ? call.recv_counts : call.counts;
   for (std::size_t i = 0; i < n; ++i)
@@ -81,14 +81,14 @@ Sizes sizes(Collective c, const Call& call, Rank root, Rank rank, std::size_t n)
   const auto elements = [&](Part part, bool received) {
     if (part == Part::kAll) return extent(call, received, n);
     if (part == Part::kNothing) return std::size_t{0};
-    return call.uneven ? call.counts[static_cast<std::size_t>(rank)] : call.count;
+    return call.is_vector ? call.counts[static_cast<std::size_t>(rank)] : call.count;
   };
   const Footprint f = footprint(c, rank, root);
-  return {elements(f.in, false), elements(f.out, call.uneven && c == Collective::kAllToAll)};
+  return {elements(f.in, false), elements(f.out, call.is_vector && c == Collective::kAllToAll)};
 }
 
 // How to call the collective in place.
-const char* in_place_form(Collective c, bool uneven) {
+const char* in_place_form(Collective c, bool is_vector) {
   const Footprint f = footprint(c);
   if (f.in == f.out)
     return uneven ? "in == out, with the same counts and offsets both ways" : "in == out";
@@ -120,7 +120,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
                        bool& in_place) {
   const auto fail = [&](std::string what) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{}{}: {}", name(c), call.uneven ? "_v" : "", what));
+                  fmt::format("{}{}: {}", name(c), call.is_vector ? "_v" : "", what));
   };
   in_place = false;
   if (c == Collective::kBarrier) return {};
@@ -131,7 +131,7 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / element;
   if (root < 0 || static_cast<std::size_t>(root) >= n)
     return fail(fmt::format("root {} is not a rank of this communicator (0..{})", root, n - 1));
-  if (call.uneven) {
+  if (call.is_vector) {
     const bool exchange = c == Collective::kAllToAll;
     const bool writes = c == Collective::kAllGather || (c == Collective::kGather && rank == root);
     std::string why =
@@ -163,13 +163,13 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
   in_place = f.in == f.out         ? from == to
              : f.out == Part::kAll ? from == to + mine
                                    : to == from + mine;
-  if (in_place && call.uneven && c == Collective::kAllToAll)
+  if (in_place && call.is_vector && c == Collective::kAllToAll)
     for (std::size_t i = 0; i < n; ++i)
       in_place = in_place && call.counts[i] == call.recv_counts[i] &&
                  begin_of(call, false, i) == begin_of(call, true, i);
   // The others are still sent when the own one is written.
   const auto me = static_cast<std::size_t>(rank);
-  for (std::size_t i = 0; i < n && in_place && call.uneven && c == Collective::kReduceScatter; ++i)
+  for (std::size_t i = 0; i < n && in_place && call.is_vector && c == Collective::kReduceScatter; ++i)
     if (i != me && overlap(to, out * element, from + begin_of(call, false, i) * element,
                            call.counts[i] * element))
       return fail(
@@ -178,13 +178,13 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
                       std::min(i, me), std::max(i, me)));
   if (!in_place && overlap(from, in * element, to, out * element))
     return fail(fmt::format("in and out overlap; pass {} for in place, or separate buffers",
-                            in_place_form(c, call.uneven)));
+                            in_place_form(c, call.is_vector)));
   return {};
 }
 
 std::size_t total_bytes(Collective c, const Call& call, std::size_t n) {
   const std::size_t element = size_of(call.type);
-  if (!call.uneven) return call.count * element * (by_blocks(c) ? n : 1);
+  if (!call.is_vector) return call.count * element * (by_blocks(c) ? n : 1);
   std::size_t sum = std::accumulate(call.counts.begin(), call.counts.end(), std::size_t{0});
   if (c != Collective::kAllToAll) return sum * element;
   sum += std::accumulate(call.recv_counts.begin(), call.recv_counts.end(), std::size_t{0});
@@ -192,7 +192,7 @@ std::size_t total_bytes(Collective c, const Call& call, std::size_t n) {
 }
 
 std::vector<std::size_t> own_blocks(Call& call, std::size_t n) {
-  if (!call.uneven) return {};
+  if (!call.is_vector) return {};
   const bool exchange = !call.recv_counts.empty();
   std::vector<std::size_t> all((exchange ? 4 : 2) * n);
   const Call given = call;

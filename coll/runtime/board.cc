@@ -70,7 +70,7 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
     g.board_traffic->messages.add();
     g.board_traffic->bytes.add(bytes);
   } else {
-    g.core->watch->moved_on_board(g, c, bytes, root);
+    g.core->telemetry->moved_on_board(g, c, bytes, root);
   }
   return -1;
 }

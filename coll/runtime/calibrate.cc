@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 Status transfer(Core& core, GroupState& world, bool send, Rank peer, void* data,
                 std::size_t bytes) {
-  Operation* op;
+  Task* op;
   {
     const std::lock_guard lock(core.mutex);
     op = core.take();
@@ -83,9 +83,9 @@ Status calibrate(Core& core, GroupState& world) {
   const double declared = declared_rail_gbps(core.options.rail_gbps);
   std::vector<std::byte> data(kLongBytes);
 
-  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how crowded it is.
+  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how oversubscribed it is.
   std::array<double, 5> mine{};
-  mine[4] = core.crowding;
+  mine[4] = core.oversubscription;
   const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {
     double short_us = 0, long_us = 0;
     if (Status s = ping_pong(core, world, peer, data.data(), 8, kShort, short_us); !s.ok())
@@ -128,7 +128,7 @@ Status calibrate(Core& core, GroupState& world) {
   // several peers do not share it.
   if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
     c.rail.step_us = kSocketWork * c.rail.alpha_us;
-    c.crowding = median_of(all[4], 1);
+    c.oversubscription = median_of(all[4], 1);
     c.rail.alpha_us *= 1 - 2 * kSocketWork;
   }
   c.rails_per_host = t.nrails();

@@ -24,15 +24,15 @@ constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 // ---- operations ----------------------------------------------------------------------------
 
 void Core::add_operation() {
-  pool.push_back(std::make_unique<Operation>());
+  pool.push_back(std::make_unique<Task>());
   pool.back()->run.share_scratch(scratch);
   free_operations.push_back(pool.back().get());
 }
 
-Operation* Core::take() {
+Task* Core::take() {
   if (free_operations.empty()) [[unlikely]]
     add_operation();
-  Operation* op = free_operations.back();
+  Task* op = free_operations.back();
   free_operations.pop_back();
   op->over = false;
   op->began_ns = 0;
@@ -48,7 +48,7 @@ Operation* Core::take() {
 // Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
 // barrier and an all_reduce do, find what each of them set up. Long ones share one operation's
 // scratch.
-Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
+Task* Core::take_for(const Plan& plan, std::size_t bytes) {
   if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();
   // Those used last; a burst of asynchronous calls leaves any number behind.
   const std::span recent =
@@ -65,12 +65,12 @@ Operation* Core::take_for(const Plan& plan, std::size_t bytes) {
 }
 
 // From now on it has transfers.
-void Core::enlist(Operation* op) {
+void Core::enlist(Task* op) {
   // The table stays half empty, so that an id with a free place is near; it grows with what is
   // under way, and everybody keeps its id.
   if (active.size() * 2 >= by_id.size()) {
     by_id.assign(by_id.size() * 2, nullptr);
-    for (Operation* other : active) place_of(other->id) = other;
+    for (Task* other : active) place_of(other->id) = other;
   }
   while (next_id >= kCheckedIds || place_of(next_id))
     next_id = next_id < kCheckedIds ? next_id + 1 : 1;
@@ -79,15 +79,15 @@ void Core::enlist(Operation* op) {
   active.push_back(op);
 }
 
-void Core::give_back(Operation* op) {
-  op->kind = Operation::Kind::kFree;
+void Core::give_back(Task* op) {
+  op->kind = Task::Kind::kFree;
   free_operations.push_back(op);
 }
 
-void Core::finish(Operation* op, Status status) {
+void Core::finish(Task* op, Status status) {
   op->over = true;
   op->status = status;
-  watch->end(*op);
+  telemetry->end(*op);
   if (!op->on_done && !op->keep) return;
   const bool detached = op->keep != nullptr;
   ended.push_back({std::exchange(op->on_done, nullptr), status, std::move(op->keep)});
@@ -96,11 +96,11 @@ void Core::finish(Operation* op, Status status) {
 
 namespace {
 
-bool may_start(const GroupState& g, const Operation& op) {
+bool may_start(const GroupState& g, const Task& op) {
   return g.running.empty() || op.start - g.running.front()->start < kWindow;
 }
 
-void end_running(GroupState& g, Operation* op) {
+void end_running(GroupState& g, Task* op) {
   if (g.running.front() == op) [[likely]]
     g.running.pop_front();
   else
@@ -109,9 +109,9 @@ void end_running(GroupState& g, Operation* op) {
 
 }  // namespace
 
-void Core::start_plan(Operation* op, const Plan& plan) {
+void Core::start_plan(Task* op, const Plan& plan) {
   GroupState& g = *op->group;
-  op->kind = Operation::Kind::kPlan;
+  op->kind = Task::Kind::kPlan;
   op->plan = &plan;
   op->start = g.starts++;
   if (g.next.empty() && may_start(g, *op)) return launch(op);
@@ -119,25 +119,25 @@ void Core::start_plan(Operation* op, const Plan& plan) {
   launch_next(g);
 }
 
-void Core::end_plan(Operation* op) {
+void Core::end_plan(Task* op) {
   GroupState& g = *op->group;
   // Of a burst of asynchronous calls few are under way at once, and all of them are kept.
   if (pool.size() > kKeptSetUp && op->run.scratch_bytes() > kLittleScratch) op->run.leave_scratch();
   end_running(g, op);
   if (g.next.empty()) return;
-  for (Operation* waits : g.next) waits->moved = true;
+  for (Task* waits : g.next) waits->moved = true;
   launch_next(g);
 }
 
 void Core::launch_next(GroupState& g) {
   while (!g.next.empty() && may_start(g, *g.next.front())) {
-    Operation* op = g.next.front();
+    Task* op = g.next.front();
     g.next.pop_front();
     launch(op);
   }
 }
 
-void Core::launch(Operation* op) {
+void Core::launch(Task* op) {
   GroupState& g = *op->group;
   g.running.push_back(op);
   const Plan& plan = *op->plan;
@@ -147,8 +147,8 @@ void Core::launch(Operation* op) {
   for (const std::uint8_t link : plan.links) use_link(link);
   const std::size_t total = op->call.total_bytes;
   op->call.streaming = total >= tuning.streaming_bytes;
-  op->call.copies_results = !op->call.streaming && !crowded;
-  watch->starting(*op, total);
+  op->call.copies_results = !op->call.streaming && !oversubscribed;
+  telemetry->starting(*op, total);
   op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
   if (op->run.done()) {
     g.remember(op->call.tag, op->run.head());
@@ -159,12 +159,12 @@ void Core::launch(Operation* op) {
   }
 }
 
-void Core::start_message(Operation* op, bool send, void* data, std::size_t bytes, bool on_device) {
+void Core::start_message(Task* op, bool send, void* data, std::size_t bytes, bool on_device) {
   enter_message(op, send, bytes);
   let_slices_go(op, data, op->slices, on_device);
 }
 
-void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
+void Core::enter_message(Task* op, bool send, std::size_t bytes) {
   GroupState& g = *op->group;
   const Rank peer = g.ranks[static_cast<std::size_t>(op->root)];
   const auto with = static_cast<std::size_t>(op->root);
@@ -175,7 +175,7 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   seal(op->call.head);
   op->call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | std::uint64_t{1} << kMessageBit |
                  (slices & ((std::uint64_t{1} << (kMessageBit - 1)) - 1));
-  op->kind = Operation::Kind::kMessage;
+  op->kind = Task::Kind::kMessage;
   op->slice_bytes = shm_peer[static_cast<std::size_t>(peer)] ? SIZE_MAX : message_slice;
   op->slices = op->slices_left = slices_of(bytes, op->slice_bytes);
   op->slices_posted = op->slices_ready = 0;
@@ -184,13 +184,13 @@ void Core::enter_message(Operation* op, bool send, std::size_t bytes) {
   slices += op->slices;
   op->sends = send;
   op->bytes = bytes;
-  op->record = watch->begin_message(g, send, bytes, op->root, number + 1);
+  op->record = telemetry->begin_message(g, send, bytes, op->root, number + 1);
 }
 
-void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device) {
+void Core::let_slices_go(Task* op, void* data, std::uint32_t end, bool on_device) {
   if (!std::exchange(op->under_way, true)) {
     enlist(op);
-    watch->starting(*op, op->bytes);
+    telemetry->starting(*op, op->bytes);
   }
   op->data = static_cast<std::byte*>(data);
   op->on_device = on_device;
@@ -198,7 +198,7 @@ void Core::let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_d
   post_slices(op);
 }
 
-void Core::post_slices(Operation* op) {
+void Core::post_slices(Task* op) {
   // A peer that does not receive yet has to keep what comes: of long messages a little.
   constexpr std::uint32_t kSentAhead = 2;
   constexpr std::uint64_t kNumbers = (std::uint64_t{1} << (kMessageBit - 1)) - 1;
@@ -230,9 +230,9 @@ int Core::link_of(Rank a, Rank b) const {
 
 // ---- boards --------------------------------------------------------------------------------
 
-void Core::start_board(Operation* op) {
+void Core::start_board(Task* op) {
   GroupState& g = *op->group;
-  op->kind = Operation::Kind::kBoard;
+  op->kind = Task::Kind::kBoard;
   g.board_queue.push_back(op);
   if (g.board_queue.size() > 1) return;
   boards_busy.push_back(&g);
@@ -249,10 +249,10 @@ bool Core::progress() {
     moved = moved || n != 0;
     for (std::size_t i = 0; i < n; ++i) {
       const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
-      Operation* op = place_of(id);
+      Task* op = place_of(id);
       if (!op || op->id != id) continue;
       op->moved = true;
-      if (op->kind == Operation::Kind::kPlan) {
+      if (op->kind == Task::Kind::kPlan) {
         op->complete(batch[i]);
       } else if (batch[i].code != Code::kOk) {
         fail_message(op, batch[i].code, l);
@@ -273,9 +273,9 @@ bool Core::progress() {
 bool Core::end_operations() {
   receipts_owed = false;
   for (std::size_t i = 0; i < active.size();) {
-    Operation* op = active[i];
+    Task* op = active[i];
     bool done;
-    if (op->kind == Operation::Kind::kPlan) {
+    if (op->kind == Task::Kind::kPlan) {
       if (std::exchange(op->stirred, false)) op->run.progress();
       if (op->run.failure() != Code::kOk) [[unlikely]] {
         fail_run(op);
@@ -300,7 +300,7 @@ bool Core::end_operations() {
     active[i] = active.back();
     active.pop_back();
     GroupState& g = *op->group;
-    const bool collective = op->kind == Operation::Kind::kPlan;
+    const bool collective = op->kind == Task::Kind::kPlan;
     if (collective) {
       g.remember(op->call.tag, op->run.head());
       end_plan(op);
@@ -316,7 +316,7 @@ bool Core::progress_boards() {
   for (std::size_t i = 0; i < boards_busy.size();) {
     GroupState& g = *boards_busy[i];
     while (!g.board_queue.empty() && board_ready(g)) {
-      Operation* first = g.board_queue.front();
+      Task* first = g.board_queue.front();
       const int other = board_finish(g, first->collective, first->call, first->root);
       if (other >= 0) {
         fail_on_board(g, first->call.head, other);
@@ -326,9 +326,9 @@ bool Core::progress_boards() {
       moved = true;
       ++moves;
       g.board_queue.pop_front();
-      for (Operation* next : g.board_queue) next->moved = true;
+      for (Task* next : g.board_queue) next->moved = true;
       if (!g.board_queue.empty()) {
-        Operation* next = g.board_queue.front();
+        Task* next = g.board_queue.front();
         publish_on_board(g, next->collective, next->call, next->root);
       }
     }

@@ -83,24 +83,24 @@ struct Core : std::enable_shared_from_this<Core> {
   bool progress();
   bool end_operations();   // those that are over; false: all have failed
   bool progress_boards();  // true when any operation ended
-  Operation* take();       // a fresh operation
+  Task* take();       // a fresh operation
   void add_operation();    // to the free ones
-  Operation* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
-  void give_back(Operation* op);
-  void finish(Operation* op, Status status);         // it is over
-  void start_plan(Operation* op, const Plan& plan);  // now, or as soon as the window allows
-  void enlist(Operation* op);
-  void launch(Operation* op);
+  Task* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
+  void give_back(Task* op);
+  void finish(Task* op, Status status);         // it is over
+  void start_plan(Task* op, const Plan& plan);  // now, or as soon as the window allows
+  void enlist(Task* op);
+  void launch(Task* op);
   void launch_next(GroupState& g);  // of those that wait
-  void end_plan(Operation* op);     // it is over: others may start
-  void start_board(Operation* op);
-  void start_message(Operation* op, bool send, void* data, std::size_t bytes,
+  void end_plan(Task* op);     // it is over: others may start
+  void start_board(Task* op);
+  void start_message(Task* op, bool send, void* data, std::size_t bytes,
                      bool on_device = false);
   // The same in two steps: it takes its number among those of the pair, and later goes, all at once
   // or by and by: the slices below `end`. `data` is where it begins.
-  void enter_message(Operation* op, bool send, std::size_t bytes);
-  void let_slices_go(Operation* op, void* data, std::uint32_t end, bool on_device = false);
-  void post_slices(Operation* op);
+  void enter_message(Task* op, bool send, std::size_t bytes);
+  void let_slices_go(Task* op, void* data, std::uint32_t end, bool on_device = false);
+  void post_slices(Task* op);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -126,10 +126,10 @@ struct Core : std::enable_shared_from_this<Core> {
   bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
 
   // After a collective ended with kMismatch: the same, from whichever peer the head comes.
-  bool fail_mismatch(const Operation* op);
+  bool fail_mismatch(const Task* op);
   // After a transfer of it failed.
-  void fail_run(const Operation* op);
-  void fail_message(const Operation* op, Code code, std::size_t link);
+  void fail_run(const Task* op);
+  void fail_message(const Task* op, Code code, std::size_t link);
   // After board_finish() named a member.
   void fail_on_board(const GroupState& g, const Head& mine, int member);
   // After a collective of g: fails when something came for an earlier one, which is over here.
@@ -142,7 +142,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // Fails everything when the operation has stood still for too long, or the job has failed. True:
   // the operation is over.
-  bool check_deadline(Operation* op, std::chrono::steady_clock::time_point now);
+  bool check_deadline(Task* op, std::chrono::steady_clock::time_point now);
   // Calls what was to be called at the end of operations, with the mutex let go.
   void run_callbacks(std::unique_lock<FairMutex>& lock) {
     if (!ended.empty()) [[unlikely]]
@@ -152,14 +152,14 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // Waits until the operation is over, by itself, its deadline or a failure of the job; true when
   // it is. The mutex is let go meanwhile.
-  bool wait_until(Operation* op, std::chrono::steady_clock::time_point end,
+  bool wait_until(Task* op, std::chrono::steady_clock::time_point end,
                   std::unique_lock<FairMutex>& lock);
 
   // Waits for the operation and gives it back. `lock` may hold the mutex, and does not afterwards.
-  Status wait(Operation* op, std::unique_lock<FairMutex>& lock);
+  Status wait(Task* op, std::unique_lock<FairMutex>& lock);
 
   // These take the mutex themselves.
-  Status wait(Operation* op) {
+  Status wait(Task* op) {
     std::unique_lock lock(mutex);
     return wait(op, lock);
   }
@@ -191,7 +191,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // While meet() waits for the others on the control plane, peers get answers.
   void answer_while(const std::function<void()>& meet);
 
-  Status deadline_status(Operation* op);
+  Status deadline_status(Task* op);
   // Why a deadline has passed, by what all ranks tell; ok when that explains nothing.
   Status verdict(const std::string& what);
   // What a call of the control plane failed of; ok: of something else than the other ranks.
@@ -227,7 +227,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::vector<std::uint8_t> has_device;  // by world rank: a GPU
   std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
   Tuning tuning;
-  std::unique_ptr<Watch> watch;
+  std::unique_ptr<Telemetry> telemetry;
   CostModel costs;           // measured; the same on every rank
   Profile profile;           // the same on every rank
   Profile news;              // what learn() has been told in this World, to be saved
@@ -259,20 +259,20 @@ struct Core : std::enable_shared_from_this<Core> {
   std::thread server, caller;
   bool calls = false;  // there is a thread of callbacks
   SpareScratch scratch;  // of those that have ended
-  std::vector<std::unique_ptr<Operation>> pool;
-  std::vector<Operation*> free_operations;
-  std::vector<Operation*> active;          // under way, kPlan and kMessage
-  bool receipts_owed = false;              // one of them is done but for Operation::receipts
+  std::vector<std::unique_ptr<Task>> pool;
+  std::vector<Task*> free_operations;
+  std::vector<Task*> active;          // under way, kPlan and kMessage
+  bool receipts_owed = false;              // one of them is done but for Task::receipts
   std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
   // By the lower bits of their id, for completions; a power of two.
-  std::vector<Operation*> by_id = std::vector<Operation*>(256);
-  Operation*& place_of(std::uint32_t id) { return by_id[id & (by_id.size() - 1)]; }
+  std::vector<Task*> by_id = std::vector<Task*>(256);
+  Task*& place_of(std::uint32_t id) { return by_id[id & (by_id.size() - 1)]; }
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};
   Status failure;        // once broken
-  double crowding = 1;   // ranks of this kernel per core that they may use together
-  bool crowded = false;  // more ranks than cores
+  double oversubscription = 1;   // ranks of this kernel per core that they may use together
+  bool oversubscribed = false;  // more ranks than cores
   std::atomic<int> asking{0};  // threads in calls of the World, whose end waits for them
   std::atomic<bool> ending{false};
   bool usable = false;  // set_out()

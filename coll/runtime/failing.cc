@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kVerdictTime{1000};
 constexpr std::chrono::milliseconds kHeard{30};
 
 // The user's call that failed, "all_reduce #12".
-std::string call_title(const Operation& op) {
+std::string call_title(const Task& op) {
   const GroupState::PartOf& whole = op.group->part_of;
   return fmt::format("{} #{}", name(whole.record ? whole.collective : op.collective),
                      op.call.head.about[1] & kSignatureSequenceMask);
@@ -36,7 +36,7 @@ Rank culprit(const Status& cause, Rank peer) {
 
 }  // namespace
 
-void Core::fail_message(const Operation* op, Code code, std::size_t link) {
+void Core::fail_message(const Task* op, Code code, std::size_t link) {
   const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
   if (code == Code::kMismatch && fail_disputed(op->call.head, peer, link)) return;
   const Status why = links[link]->cause(peer);
@@ -44,7 +44,7 @@ void Core::fail_message(const Operation* op, Code code, std::size_t link) {
       {code, why.ok() ? fmt::format("rank {}", peer) : why.message(), culprit(why, peer)});
 }
 
-void Core::fail_run(const Operation* op) {
+void Core::fail_run(const Task* op) {
   const Run& run = op->run;
   const Rank peer = run.failed_peer();
   if (run.failure() == Code::kMismatch && fail_mismatch(op)) return;
@@ -60,29 +60,29 @@ void Core::fail_run(const Operation* op) {
 
 void Core::fail(const Status& why) {
   if (broken.load()) return;
-  const Status status = watch->with_counters(why);
+  const Status status = telemetry->with_counters(why);
   // The others hear of it before they see our connections go, and all of us name the same rank.
   job->report(status);
   // Whoever told of it first; and what this host's ports have to say about it.
-  failure = watch->with_counters(job->failed() ? job->failure() : status);
+  failure = telemetry->with_counters(job->failed() ? job->failure() : status);
   // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the process
   // where a connection closes while it is made from both sides: let them hear of it first.
   if (status.code() == Code::kMismatch && first_rail_link >= 0) std::this_thread::sleep_for(kHeard);
   broken.store(true);
-  for (Operation* op : active) {
+  for (Task* op : active) {
     for (Transport* link : links) link->cancel(op->id);
     finish(op, failure);
     place_of(op->id) = nullptr;
   }
-  for (Operation* op : active) {
-    std::deque<Operation*> next;
+  for (Task* op : active) {
+    std::deque<Task*> next;
     next.swap(op->group->next);
     op->group->running.clear();
-    for (Operation* waits : next) finish(waits, failure);
+    for (Task* waits : next) finish(waits, failure);
   }
   active.clear();
   for (GroupState* g : boards_busy)
-    for (Operation* op : g->board_queue) finish(op, failure);
+    for (Task* op : g->board_queue) finish(op, failure);
   for (GroupState* g : boards_busy) g->board_queue.clear();
   boards_busy.clear();
   log().info("weft: rank {}: {}", job->rank(), failure.to_string());
@@ -104,7 +104,7 @@ void Core::fail_after_verdict(const Status& suspicion) {
 }
 
 Status Core::verdict(const std::string& what) {
-  const Diagnosis d = watch->inquire();
+  const Diagnosis d = telemetry->inquire();
   if (job->failed()) return job->failure();
   if (d.cause == Cause::kNone) return {};
   std::string text = fmt::format("{}: {}", what, d.text);
@@ -117,7 +117,7 @@ Status Core::verdict(const std::string& what) {
         "-s 1472`)",
         host(job->rank()), host(d.rank));
   }
-  return {code_of(d.cause), text.substr(0, Watch::kMostText), d.rank};
+  return {code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank};
 }
 
 }  // namespace weft

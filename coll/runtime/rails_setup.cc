@@ -81,12 +81,12 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
   const int n = static_cast<int>(inner.size());
   rails = std::make_unique<Rails>(std::move(inner), std::move(paths), job->rank(), job->size(), o);
   const auto counted = [this](int rail) {
-    const std::string line = watch->ports().trouble(rail);
+    const std::string line = telemetry->ports().trouble(rail);
     return line.empty() ? line : fmt::format(" ({})", line);
   };
   const auto voice = std::make_shared<RailVoice>(*job, *topology);
   rails->on_event([this, me, counted, voice](const RailEvent& e) {
-    watch->rail_event(e);
+    telemetry->rail_event(e);
     const bool tell = e.kind == RailEvent::Kind::kOut    ? voice->out(e.rail, e.seen_here)
                       : e.kind == RailEvent::Kind::kBack ? voice->back(e.rail)
                                                          : false;

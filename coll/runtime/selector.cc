@@ -30,7 +30,7 @@ const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, R
                    g.core->profile);
   // To the model ranks that share memory are one host; schedules are made for the hosts there are.
   std::erase_if(all, [&](const Candidate& c) { return !c.algorithm->applies(g.shape); });
-  g.core->watch->picked(g, key.collective, key.size_class, all);
+  g.core->telemetry->picked(g, key.collective, key.size_class, all);
   const auto told = [&](std::size_t i) {
     if (i >= all.size()) return std::string("nothing");
     const Candidate& c = all[i];

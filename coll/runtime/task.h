@@ -48,7 +48,7 @@ inline constexpr std::chrono::milliseconds kLookAfter{20};
 inline constexpr std::uint64_t kWindow = 8;
 
 // A collective, or one point-to-point message, under way.
-struct Operation {
+struct Task {
   enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
   Collective collective = Collective::kBarrier;
   GroupState* group = nullptr;
@@ -137,10 +137,10 @@ struct GroupState {
   std::unique_ptr<Board> board;  // where there is one
   std::uint32_t board_round = 0;
   Counters::BoardTraffic* board_traffic = nullptr;  // once there was any
-  std::deque<Operation*> board_queue;               // the first one is published, the others wait
+  std::deque<Task*> board_queue;               // the first one is published, the others wait
   // Collectives by schedules: those that run, in order, and those that wait until the first of
   // these is less than kWindow behind.
-  std::deque<Operation*> running, next;
+  std::deque<Task*> running, next;
   std::uint64_t starts = 0;
   std::uint64_t sequence = 0;                               // of collectives
   std::vector<std::uint64_t> sends, recvs;                  // per peer, of point-to-point messages

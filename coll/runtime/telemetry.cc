@@ -67,7 +67,7 @@ CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence
 
 }  // namespace
 
-Watch::Watch(Core& core, std::function<void()> on_beat)
+Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
     : core_(core),
       on_beat_(std::move(on_beat)),
       job_(core.job.get()),
@@ -90,9 +90,9 @@ Watch::Watch(Core& core, std::function<void()> on_beat)
   align_clocks();
 }
 
-Watch::~Watch() { left(); }
+Telemetry::~Telemetry() { left(); }
 
-void Watch::left() noexcept {
+void Telemetry::left() noexcept {
   if (!job_) return;
   job_->set_witness(nullptr);
   job_ = nullptr;
@@ -100,14 +100,14 @@ void Watch::left() noexcept {
   if (trace_) trace_->write();
 }
 
-void Watch::align_clocks() {
+void Telemetry::align_clocks() {
   if (!trace_) return;
   trace_->align(*job_);
   const Topology& t = *core_.topology;
   if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
 }
 
-std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, Rank root,
+std::uint64_t Telemetry::begin(const GroupState& g, Collective c, const Call& call, Rank root,
                            std::uint64_t sequence, std::uint8_t how) noexcept {
   if (g.part_of.record) [[unlikely]]
     return g.part_of.record | kPart;
@@ -115,9 +115,9 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
   o.lane = how & book::kLane;
   o.on_device = how & book::kDevice;
   o.replay = how & book::kReplay;
-  o.uneven = call.uneven;
+  o.is_vector = call.is_vector;
   std::uint64_t elements = o.count = call.count;
-  if (call.uneven) {
+  if (call.is_vector) {
     elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
     o.set_word(by_pairs(o) ? elements : call.head.about[0]);
   }
@@ -132,7 +132,7 @@ std::uint64_t Watch::begin(const GroupState& g, Collective c, const Call& call, 
   return number;
 }
 
-std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
+std::uint64_t Telemetry::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                                    std::uint64_t sequence) noexcept {
   CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
   o.count = bytes;
@@ -147,13 +147,13 @@ std::uint64_t Watch::begin_message(const GroupState& g, bool send, std::size_t b
   return number;
 }
 
-std::size_t Watch::group_size(const GroupState& g) { return g.ranks.size(); }
+std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
-void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
+void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
   op.size_class = size_class_of(total_bytes);
   // Where no rank knows how much all send, times of a size say nothing.
-  if (op.kind != Operation::Kind::kPlan || by_pairs(op.call.head)) op.algorithm = nullptr;
+  if (op.kind != Task::Kind::kPlan || by_pairs(op.call.head)) op.algorithm = nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;
@@ -163,26 +163,26 @@ void Watch::starting(Operation& op, std::size_t total_bytes) noexcept {
 
 // At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
 // millisecond, and small operations share one.
-void Watch::mark_ports() {
+void Telemetry::mark_ports() {
   const auto now = std::chrono::steady_clock::now();
   if (core_.active.size() > 1 || now - marked_at_ < kMarkPeriod) return;
   marked_at_ = now;
   ports_.mark();
 }
 
-void Watch::slow(const Operation& op, std::chrono::nanoseconds took) const {
+void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
   const auto& counts = op.call.counts;
-  std::size_t bytes = op.kind == Operation::Kind::kMessage ? op.bytes : op.call.total_bytes;
+  std::size_t bytes = op.kind == Task::Kind::kMessage ? op.bytes : op.call.total_bytes;
   if (by_pairs(op.call.head))  // whose size no rank knows: what this one sends
     bytes = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(op.call.type);
   log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
-             op.call.uneven ? "_v" : "", bytes,
+             op.call.is_vector ? "_v" : "", bytes,
              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
 }
 
-Status Watch::with_counters(const Status& failure) const {
+Status Telemetry::with_counters(const Status& failure) const {
   const bool about_ports = failure.code() == Code::kPeerFailed ||
                            failure.code() == Code::kTimeout || failure.code() == Code::kTransport;
   if (!core_.options.counters || !about_ports) return failure;
@@ -193,13 +193,13 @@ Status Watch::with_counters(const Status& failure) const {
   return {failure.code(), text.substr(0, kMostText), failure.rank()};
 }
 
-void Watch::end(std::uint64_t record, bool ok) noexcept {
+void Telemetry::end(std::uint64_t record, bool ok) noexcept {
   if (record & kPart) return;
   recorder_.end(record, ok ? OpState::kDone : OpState::kFailed);
   if (trace_) trace_->end(record, ok);
 }
 
-void Watch::end(Operation& op) noexcept {
+void Telemetry::end(Task& op) noexcept {
   const bool ok = op.status.ok();
   end(op.record, ok);
   if (trace_) trace_->forget_transfers(op.id);
@@ -209,7 +209,7 @@ void Watch::end(Operation& op) noexcept {
     const std::chrono::nanoseconds took(exact_ns() - op.began_ns);
     if (took > core_.options.slow) slow(op, took);
   }
-  if (op.kind == Operation::Kind::kPlan) {
+  if (op.kind == Task::Kind::kPlan) {
     for (const Run::Traffic& t : op.run.traffic()) {
       Counters::Traffic& to = counters_.traffic(t.link, t.peer);
       to.bytes_sent.add(t.bytes_sent);
@@ -221,7 +221,7 @@ void Watch::end(Operation& op) noexcept {
     const double us = static_cast<double>(exact_ns() - op.began_ns) * 1e-3;
     counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
                        op.algorithm->name, us);
-  } else if (op.kind == Operation::Kind::kMessage) {
+  } else if (op.kind == Task::Kind::kMessage) {
     const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
     Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);
     (op.sends ? to.bytes_sent : to.bytes_received).add(op.bytes);
@@ -229,7 +229,7 @@ void Watch::end(Operation& op) noexcept {
   }
 }
 
-void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept {
+void Telemetry::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept {
   if (!rooted(c)) {
     if (!g.board_traffic) g.board_traffic = &counters_.board(g.ranks);
     g.board_traffic->messages.add();
@@ -248,23 +248,23 @@ void Watch::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank 
 
 // ---- for others ----------------------------------------------------------------------------
 
-std::string Watch::testimony() {
-  std::vector<Testimony> all = recorder_.own_and_mute();
-  for (Testimony& t : all)
+std::string Telemetry::snapshot() {
+  std::vector<RankSnapshot> all = recorder_.own_and_mute();
+  for (RankSnapshot& t : all)
     if (t.own) t.counters = ports_.trouble();
   return encode(all);
 }
 
-bool Watch::asked() {
+bool Telemetry::asked() {
   const book::Page& page = recorder_.page();
   return page.asked.load(std::memory_order_acquire) !=
          page.answered.load(std::memory_order_relaxed);
 }
 
-void Watch::answer(const std::vector<std::string>& testimonies) {
+void Telemetry::answer(const std::vector<std::string>& snapshots) {
   book::Page& page = recorder_.page();
   const std::uint64_t asked = page.asked.load(std::memory_order_acquire);
-  const std::string text = encode(collect(testimonies));
+  const std::string text = encode(collect(snapshots));
   answer_ = Fd::from([] { return memfd_create("weft-answer", MFD_CLOEXEC); });
   std::size_t written = 0;
   while (answer_ && written < text.size()) {
@@ -300,7 +300,7 @@ void write_whole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void Watch::rail_event(const RailEvent& e) noexcept {
+void Telemetry::rail_event(const RailEvent& e) noexcept {
   switch (e.kind) {
     case RailEvent::Kind::kOut:
       return counters_.rail_out(e.rail, e.peer, e.cause);
@@ -315,7 +315,7 @@ void Watch::rail_event(const RailEvent& e) noexcept {
   }
 }
 
-void Watch::beat() {
+void Telemetry::beat() {
   on_beat_();
   if (metrics_file_.empty()) return;
   const auto now = std::chrono::steady_clock::now();
@@ -324,11 +324,11 @@ void Watch::beat() {
   write_metrics();
 }
 
-void Watch::write_metrics() const noexcept {
+void Telemetry::write_metrics() const noexcept {
   if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(metrics()));
 }
 
-Metrics Watch::metrics() const {
+Metrics Telemetry::metrics() const {
   Metrics m = counters_.read();
   for (std::size_t l = 0; l < counters_.links.size(); ++l) {
     const int rail = static_cast<int>(l) - core_.first_rail_link;
@@ -344,7 +344,7 @@ Metrics Watch::metrics() const {
   return m;
 }
 
-Diagnosis Watch::inquire() {
+Diagnosis Telemetry::inquire() {
   survey();
   const std::vector<std::string> told = job_->inquire(kInquiry);
   if (job_->failed()) return {};

@@ -27,14 +27,14 @@ struct Call;
 struct Core;
 struct Diagnosis;
 struct GroupState;
-struct Operation;
+struct Task;
 
-class Watch final : public Witness {
+class Telemetry final : public Witness {
  public:
   // Every rank of the job makes one at the same time, when its links are there. on_beat: what else
   // the control plane's thread does with every heartbeat.
-  Watch(Core& core, std::function<void()> on_beat);
-  ~Watch() override;
+  Telemetry(Core& core, std::function<void()> on_beat);
+  ~Telemetry() override;
 
   // All below: with the core's mutex held.
   // Returns what end() takes. sequence: of the call in its group. how: further bits of
@@ -44,7 +44,7 @@ class Watch final : public Witness {
                       std::uint64_t sequence, std::uint8_t how = 0) noexcept;
   std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                               std::uint64_t sequence) noexcept;
-  void end(Operation& op) noexcept;
+  void end(Task& op) noexcept;
   // Of one that is no Operation.
   void end(std::uint64_t record, bool ok) noexcept;
   void end_at_once(std::uint64_t record) noexcept {
@@ -53,7 +53,7 @@ class Watch final : public Witness {
     if (trace_) trace_->end(record, true);
   }
   // Before its first transfer. total_bytes: what its algorithm was picked by.
-  void starting(Operation& op, std::size_t total_bytes) noexcept;
+  void starting(Task& op, std::size_t total_bytes) noexcept;
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
     counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
@@ -92,9 +92,9 @@ class Watch final : public Witness {
   static constexpr std::size_t kMostText = 690;
 
   // For the control plane's thread.
-  std::string testimony() override;
+  std::string snapshot() override;
   bool asked() override;
-  void answer(const std::vector<std::string>& testimonies) override;
+  void answer(const std::vector<std::string>& snapshots) override;
   void beat() override;
 
   // In the number of a record: of a part of that operation.
@@ -103,7 +103,7 @@ class Watch final : public Witness {
  private:
   void survey();
   void mark_ports();
-  void slow(const Operation& op, std::chrono::nanoseconds took) const;
+  void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;
   void write_metrics() const noexcept;
   static std::size_t group_size(const GroupState& g);

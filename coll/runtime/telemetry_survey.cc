@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kSettled{200};
 
 }  // namespace
 
-void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
+void Telemetry::waiting(std::chrono::nanoseconds idle) noexcept {
   if (idle < kStall) return;
   if (!recorder_.is_stalled()) {
     counters_.stalls.add();
@@ -27,16 +27,16 @@ void Watch::waiting(std::chrono::nanoseconds idle) noexcept {
   survey();
 }
 
-void Watch::end_stall() noexcept {
+void Telemetry::end_stall() noexcept {
   recorder_.moving();
   const auto stalled = std::chrono::steady_clock::now() - stalled_at_;
   counters_.stalled_ns.add(static_cast<std::uint64_t>(stalled.count()));
 }
 
-void Watch::survey() {
+void Telemetry::survey() {
   const auto in_use = core_.rails ? core_.rails->in_use() : decltype(core_.rails->in_use()){};
   std::vector<Recorder::Stalled> stalled;
-  for (const Operation* op : core_.active) {
+  for (const Task* op : core_.active) {
     Recorder::Stalled s;
     s.number = op->record & ~kPart;
     if (op->record & kPart) {
@@ -46,7 +46,7 @@ void Watch::survey() {
       if (known != stalled.end() && known->part < s.part) continue;
       if (known != stalled.end()) stalled.erase(known);
     }
-    if (op->kind == Operation::Kind::kPlan) {
+    if (op->kind == Task::Kind::kPlan) {
       s.rounds = op->run.rounds();
       s.rounds_done = op->run.rounds_done();
       for (const Run::Progress& p : op->run.survey())

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kRailsEvery{20};
 // ---- giving way ----------------------------------------------------------------------------
 
 Polling::Polling(Core& core)
-    : core_(core), spins_(core.crowded ? core.tuning.spins_crowded : core.tuning.spins) {}
+    : core_(core), spins_(core.oversubscribed ? core.tuning.spins_crowded : core.tuning.spins) {}
 
 bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
@@ -58,7 +58,7 @@ bool Polling::give_way(std::unique_lock<FairMutex>& lock) {
   if (!armed) return true;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
-  core_.watch->napping();
+  core_.telemetry->napping();
   lock.unlock();
   const timespec nap{0, std::chrono::nanoseconds(core_.tuning.nap).count()};
   ppoll(polls.data(), polls.size(), &nap, nullptr);
@@ -71,7 +71,7 @@ bool Polling::give_way(std::unique_lock<FairMutex>& lock) {
 // A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
 // recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
 // for.
-Status Core::deadline_status(Operation* op) {
+Status Core::deadline_status(Task* op) {
   if (const Status known = job->failure(); !known.ok()) return known;
   const GroupState::PartOf& whole = op->group->part_of;
   const std::string what =
@@ -81,10 +81,10 @@ Status Core::deadline_status(Operation* op) {
   if (const Status why = verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
-  if (op->kind == Operation::Kind::kPlan) peer = op->run.waiting_for();
-  if (op->kind == Operation::Kind::kMessage)
+  if (op->kind == Task::Kind::kPlan) peer = op->run.waiting_for();
+  if (op->kind == Task::Kind::kMessage)
     peer = op->group->ranks[static_cast<std::size_t>(op->root)];
-  if (op->kind == Operation::Kind::kBoard) peer = board_missing(*op->group);
+  if (op->kind == Task::Kind::kBoard) peer = board_missing(*op->group);
   return {Code::kTimeout,
           fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
                       "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
@@ -142,18 +142,18 @@ Status Core::silence_status(const std::string& what) const {
 
 // ---- waiting -------------------------------------------------------------------------------
 
-bool Core::check_deadline(Operation* op, Clock::time_point now) {
+bool Core::check_deadline(Task* op, Clock::time_point now) {
   if (op->over) return true;
-  if (op->kind == Operation::Kind::kDevice) return false;  // its lane bounds every wait
+  if (op->kind == Task::Kind::kDevice) return false;  // its lane bounds every wait
   if (job->failed()) {
     fail(job->failure());
     return true;
   }
   const bool moved = std::exchange(op->moved, false);
-  if (moved) watch->moving();
+  if (moved) telemetry->moving();
   const bool late = op->stall.look(now, moved, moves, options.timeout);
   const auto idle = op->stall.idle(now);
-  watch->waiting(idle);
+  telemetry->waiting(idle);
   if (moved) op->look_after = kLookAfter;
   if (idle > op->look_after) {
     op->look_after *= 2;
@@ -171,14 +171,14 @@ namespace {
 // Whether there is something under way that moves in waits only, and not by a lane.
 bool others_move_here(const Core& core) {
   const auto by_caller = [](const GroupState* g) { return g->part_of.record == 0; };
-  return std::ranges::any_of(core.active, by_caller, &Operation::group) ||
+  return std::ranges::any_of(core.active, by_caller, &Task::group) ||
          std::ranges::any_of(core.boards_busy, by_caller);
 }
 
 }  // namespace
 
-bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<FairMutex>& lock) {
-  if (op->kind == Operation::Kind::kDevice) {  // its lane does the work
+bool Core::wait_until(Task* op, Clock::time_point end, std::unique_lock<FairMutex>& lock) {
+  if (op->kind == Task::Kind::kDevice) {  // its lane does the work
     Polling polling(*this);
     for (auto now = Clock::now(); !op->over && now < end; now = Clock::now()) {
       if (!served && others_move_here(*this))
@@ -199,19 +199,19 @@ bool Core::wait_until(Operation* op, Clock::time_point end, std::unique_lock<Fai
     in_time = now < end;
   }
   --waiters;
-  watch->moving();
+  telemetry->moving();
   run_callbacks(lock);
   if (served && waiters == 0) to_serve.notify_one();
   return op->over;
 }
 
-Status Core::wait(Operation* op, std::unique_lock<FairMutex>& lock) {
+Status Core::wait(Task* op, std::unique_lock<FairMutex>& lock) {
   if (!lock) lock.lock();
   wait_until(op, Clock::time_point::max(), lock);
   Status status = std::move(op->status);
   // Others of this core may have what they wait for: they come first, not this rank's next call.
   const bool give_way =
-      crowded && op->kind == Operation::Kind::kPlan && !op->group->one_machine && status.ok();
+      oversubscribed && op->kind == Task::Kind::kPlan && !op->group->one_machine && status.ok();
   give_back(op);
   lock.unlock();
   if (give_way) yield_core();

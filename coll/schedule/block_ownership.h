@@ -12,7 +12,7 @@
 
 namespace weft {
 
-struct Promise {
+struct BlockOwnership {
   Collective collective;
   int nranks = 1;
   Rank root = 0;

@@ -51,7 +51,7 @@ class Checker {
         all_(schedules),
         options_(options),
         nranks_(static_cast<int>(schedules.size())),
-        promise_{collective, nranks_, options.root} {}
+        ownership_{collective, nranks_, options.root} {}
 
   std::string run();
 
@@ -82,7 +82,7 @@ class Checker {
   std::span<const Schedule> all_;
   CheckOptions options_;
   int nranks_;
-  Promise promise_;
+  BlockOwnership ownership_;
   int nchunks_ = 0, words_ = 2;
   std::vector<Word> values_;                 // by rank and chunk
   std::vector<std::vector<Word>> messages_;  // by send: on the way
@@ -176,7 +176,7 @@ std::string Checker::malformed_layout() const {
   if (!blocks()) return {};
 
   const auto& block = all_[0].block;
-  const int given = static_cast<int>(block.size()), blocks = promise_.blocks();
+  const int given = static_cast<int>(block.size()), blocks = ownership_.blocks();
   if (given != (block.empty() ? 0 : nchunks_) || (block.empty() && nchunks_ != blocks))
     return fmt::format("there are {} chunks with {} blocks given, for {} ranks", nchunks_, given,
                        nranks_);
@@ -205,7 +205,7 @@ void Checker::start() {
         at(r, c)[r / 64] |= Word{1} << (r % 64);
         continue;
       }
-      if (!promise_.starts(r, block_of(c))) continue;
+      if (!ownership_.starts(r, block_of(c))) continue;
       sum(r, c) = expression(r, c) = token(r, c);
     }
 }
@@ -291,12 +291,12 @@ std::string Checker::postcondition() const {
   if (barrier()) return barrier_passed();
   for (int c = 0; c < nchunks_; ++c) {
     const int block = block_of(c);
-    const Rank source = promise_.source(block);
+    const Rank source = ownership_.source(block);
     Word all = 0, at_once = token(0, c);  // the sum; the expression of one reduction over all ranks
     for (int r = 0; r < nranks_; ++r) all += token(r, c);
     for (int r = 1; r < nranks_; ++r) at_once = added(at_once, token(r, c));
     for (int r = 0; r < nranks_; ++r) {
-      if (!promise_.ends(r, block)) continue;
+      if (!ownership_.ends(r, block)) continue;
       if (reduces(collective_)) {
         if (std::string fault = reduced(r, c, all); !fault.empty()) return fault;
         if (collective_ == Collective::kAllReduce && at(r, c)[1] != at(0, c)[1])

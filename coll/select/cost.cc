@@ -312,10 +312,10 @@ Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size
   p.host_us = k * play.host_us();
   p.work_us = k * play.work_us();
   double first = play.end().us, stage = std::max(play.rail_us(), play.host_us());
-  if (model.crowding > 1) {
+  if (model.oversubscription > 1) {
     // What the chain does not do itself is shared by the cores (Graham's bound for list schedules),
     // while bytes are on their way.
-    const double cores = shape.nranks / model.crowding;
+    const double cores = shape.nranks / model.oversubscription;
     first = std::max(first, p.alpha_us + (play.work_us() - p.alpha_us) / cores);
     stage = std::max(stage, play.work_us() / cores);
   }

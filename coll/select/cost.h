@@ -39,7 +39,7 @@ struct CostModel {
   double fan_in_penalty = 0.02;
   // Ranks per core. Where ranks share cores, a message's work at either end waits for its turn: the
   // work of all ranks together counts, not only that along the longest chain.
-  double crowding = 1;
+  double oversubscription = 1;
   int rails_per_host = 0;              // 0: one for each rank of the host
   std::size_t round_bytes = 4u << 20;  // the message is run through the schedule in rounds of this
 };

@@ -133,7 +133,7 @@ std::vector<std::size_t> give_blocks(Call& call, Collective collective,
     sent.push_back(counts[me].at(s));
     received.push_back(counts[s].at(me));
   }
-  call.uneven = true;
+  call.is_vector = true;
   call.counts = sent;
   call.recv_counts = received;
   return own_blocks(call, counts.size());

@@ -139,8 +139,8 @@ RailRate measure_rails(World& world, Communicator& comm) {
     const double start = now_us();
     if (takes_part) {
       const Rank partner = topology.ranks_of(partner_host)[local];
-      Handle recv = comm.recv_async(to.data(), kBytes / 4, DType::kInt32, partner);
-      Handle send = comm.send_async(from.data(), kBytes / 4, DType::kInt32, partner);
+      Request recv = comm.recv_async(to.data(), kBytes / 4, DType::kInt32, partner);
+      Request send = comm.send_async(from.data(), kBytes / 4, DType::kInt32, partner);
       require(send.wait());
       require(recv.wait());
     }

@@ -135,7 +135,7 @@ bool critical(const Diagnosis& d, double after_s) {
 }
 
 // What a rank does, and for whom it waits.
-void print_rank(const Testimony& t) {
+void print_rank(const RankSnapshot& t) {
   std::string call = "no call yet", time, peers;
   const OperationReport* shown = nullptr;
   for (const OperationReport& o : t.operations)
@@ -163,7 +163,7 @@ void print(const FoundJob& job, const Examined& e, bool bad) {
   fmt::print("job {:016x}: {} ranks{}\n", job.id, e.evidence.size,
              e.reached ? "" : "; its control plane does not answer: only what this host shows");
   std::set<std::string> counters;  // ranks of a host say the same of its ports
-  for (const Testimony& t : e.evidence.ranks) {
+  for (const RankSnapshot& t : e.evidence.ranks) {
     print_rank(t);
     counters.insert(t.counters.begin(), t.counters.end());
   }

@@ -57,10 +57,10 @@ double send_bursts(Communicator& comm, Rank to, const Buffer& data) {
   for (int burst = 0; burst < kBursts; ++burst) {
     require(send_number(comm, static_cast<std::int64_t>(bytes), to));
     const double start = now_us();
-    std::vector<Handle> sends;
+    std::vector<Request> sends;
     for (int i = 0; i < kWindow; ++i)
       sends.push_back(comm.send_async(data.data(), bytes / 4, DType::kInt32, to));
-    for (Handle& send : sends) require(send.wait());
+    for (Request& send : sends) require(send.wait());
     recv_number(comm, to);
     const double us = now_us() - start;
     best = std::max(best, static_cast<double>(kWindow * bytes) / (us * 1e3));
@@ -73,10 +73,10 @@ double send_bursts(Communicator& comm, Rank to, const Buffer& data) {
 
 void recv_bursts(Communicator& comm, Rank from, Buffer& data) {
   while (const auto bytes = static_cast<std::size_t>(recv_number(comm, from))) {
-    std::vector<Handle> recvs;
+    std::vector<Request> recvs;
     for (int i = 0; i < kWindow; ++i)
       recvs.push_back(comm.recv_async(data.data() + i * kLargest, bytes / 4, DType::kInt32, from));
-    for (Handle& recv : recvs) require(recv.wait());
+    for (Request& recv : recvs) require(recv.wait());
     require(send_number(comm, 1, from));
   }
 }

@@ -52,8 +52,8 @@ struct PairLimits {
 };
 inline constexpr PairLimits kRealLimits{0.5, 0.1, 3, 20};
 inline constexpr PairLimits kEmulatedLimits{0.1, 0.01, 50, 1000};
-inline const PairLimits& limits_for(bool emulated, bool crowded) {
-  return emulated || crowded ? kEmulatedLimits : kRealLimits;
+inline const PairLimits& limits_for(bool emulated, bool oversubscribed) {
+  return emulated || oversubscribed ? kEmulatedLimits : kRealLimits;
 }
 
 // The pairs of which a direction is worse than the limits for a warning; the lower rank first.

@@ -97,7 +97,7 @@ int Validation::run(World& world) {
 
   phase_ = "hosts";
   HostReport host = validate_hosts(world);
-  const PairLimits& limits = limits_for(emulated_, host.crowded);
+  const PairLimits& limits = limits_for(emulated_, host.oversubscribed);
   machines_ = std::move(host.hosts);
   add("host", std::move(host.items));
 

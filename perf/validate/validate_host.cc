@@ -76,7 +76,7 @@ nlohmann::ordered_json describe_host(const HostDescription& host) {
   return json;
 }
 
-bool crowded(const nlohmann::ordered_json& host, int ranks) {
+bool oversubscribed(const nlohmann::ordered_json& host, int ranks) {
   return ranks > host["cores"].get<int>();
 }
 
@@ -127,7 +127,7 @@ std::vector<Item> judge_host(const nlohmann::ordered_json& host, const std::vect
   if (rdma == 0)
     items.push_back({"host", hostname, Verdict::kSkip,
                      "missing capability: RDMA devices; the rails carry TCP", "", ""});
-  if (crowded(host, ranks))
+  if (oversubscribed(host, ranks))
     items.push_back({"host", hostname, Verdict::kSkip,
                      fmt::format("missing capability: a core per rank ({} ranks, {}); times are "
                                  "judged leniently",
@@ -256,7 +256,7 @@ HostReport validate_hosts(World& world) {
     for (Rank other = 0; other < topology.nranks(); ++other)
       ranks += topology.same_kernel(r, other);
     const auto items = judge_host(host, place.rails, ranks);
-    report.crowded = report.crowded || crowded(host, ranks);
+    report.oversubscribed = report.oversubscribed || oversubscribed(host, ranks);
     report.items.insert(report.items.end(), items.begin(), items.end());
     for (int rail = 0; rail < topology.nrails(); ++rail) {
       if (static_cast<std::size_t>(rail) >= place.rails.size()) continue;

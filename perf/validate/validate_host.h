@@ -15,7 +15,7 @@ namespace weft {
 struct HostReport {
   std::vector<Item> items;
   nlohmann::ordered_json hosts;  // one object per machine
-  bool crowded = false;          // one of them has fewer cores than ranks
+  bool oversubscribed = false;          // one of them has fewer cores than ranks
 };
 
 // The first rank of each machine describes it; every rank gets all.
@@ -33,7 +33,7 @@ struct RailMtu {
 std::vector<Item> compare_mtus(int rail, const std::vector<RailMtu>& hosts);
 
 // Whether ranks take turns on the cores of this host, so that times mean little.
-bool crowded(const nlohmann::ordered_json& host, int ranks);
+bool oversubscribed(const nlohmann::ordered_json& host, int ranks);
 
 // One host's part, from its description alone. `rails` are those of the job on that host.
 nlohmann::ordered_json describe_host(const HostDescription& host);

@@ -88,8 +88,8 @@ class Rounds {
         break;
       case 4: {
         const int size = comm_.size();
-        Handle recv = comm_.recv_async(out, count, DType::kInt32, (me + size - 1) % size);
-        Handle send = comm_.send_async(in, count, DType::kInt32, (me + 1) % size);
+        Request recv = comm_.recv_async(out, count, DType::kInt32, (me + size - 1) % size);
+        Request send = comm_.send_async(in, count, DType::kInt32, (me + 1) % size);
         s = recv.wait();
         const Status sent = send.wait();
         if (s.ok()) s = sent;

@@ -29,7 +29,7 @@ struct Question {
   std::vector<std::vector<std::size_t>> counts = {};
 
   Reduction reduction() const { return {op, op == RedOp::kPreMulSum ? kFactor : 1}; }
-  bool uneven() const { return !counts.empty(); }
+  bool is_vector() const { return !counts.empty(); }
   // Elements of the block of rank r; in an all_to_all, that `r` has for `s`.
   std::size_t block(int r, int s = 0) const {
     if (!uneven()) return count;

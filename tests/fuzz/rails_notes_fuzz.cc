@@ -77,7 +77,7 @@ class Rail final : public weft::Transport {
   int sum = 0;
 };
 
-class Air final : public weft::Paths {
+class Air final : public weft::DatagramChannel {
  public:
   std::int64_t now_us() noexcept override { return now; }
   void send(Rank to, int rail, std::string_view bytes) noexcept override {

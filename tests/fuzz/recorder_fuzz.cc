@@ -34,8 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const weft::BookView view(std::move(region));
     const weft::Evidence evidence{view.size(), view.read_all(), {}};
-    for (const weft::Testimony& t : evidence.ranks)
-      if (weft::decode_testimony(weft::encode(t)).rank != t.rank) std::abort();
+    for (const weft::RankSnapshot& t : evidence.ranks)
+      if (weft::decode_snapshot(weft::encode(t)).rank != t.rank) std::abort();
     (void)weft::diagnose(evidence);
   } catch (const weft::Error&) {
   }

@@ -13,8 +13,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   try {
-    const std::string told = weft::encode(weft::decode_testimony(text));
-    if (weft::encode(weft::decode_testimony(told)) != told) std::abort();
+    const std::string told = weft::encode(weft::decode_snapshot(text));
+    if (weft::encode(weft::decode_snapshot(told)) != told) std::abort();
   } catch (const weft::Error&) {
   }
   const auto all = weft::collect({text, "[" + text + "]"});

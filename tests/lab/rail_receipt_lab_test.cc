@@ -33,7 +33,7 @@ int rank_main(const std::string& then) try {
   weft::Communicator all = world->world();
   std::vector<std::vector<std::int32_t>> data(kMessages, std::vector<std::int32_t>(kCount));
   const auto exchange = [&](std::int32_t value) {
-    std::vector<weft::Handle> handles;
+    std::vector<weft::Request> handles;
     for (auto& d : data) {
       if (all.rank() == 0) d.assign(kCount, value);
       handles.push_back(all.rank() == 0 ? all.send_async(d.data(), kCount, DType::kInt32, 1)

@@ -17,7 +17,7 @@ namespace weft {
 namespace {
 
 // What is in an ExportedMemory of this device.
-struct Handle {
+struct Request {
   std::int32_t fd;
   std::int32_t gpu;
 };
@@ -183,7 +183,7 @@ ExportedMemory FakeDevice::export_memory(const void* inside) {
   if (!b || !b->exportable || b->opened)
     fail("export", b ? b->gpu : -1, fmt::format("{} cannot be shared between processes", inside));
   ExportedMemory exported;
-  const Handle handle{b->fd, b->gpu};
+  const Request handle{b->fd, b->gpu};
   std::memcpy(exported.handle.data(), &handle, sizeof handle);
   exported.bytes = b->bytes;
   return exported;
@@ -191,7 +191,7 @@ ExportedMemory FakeDevice::export_memory(const void* inside) {
 
 void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
   check_injected("open");
-  Handle handle;
+  Request handle;
   std::memcpy(&handle, exported.handle.data(), sizeof handle);
   if (!reaches(gpu, handle.gpu))
     fail("open", gpu, fmt::format("no way to the memory of GPU {}", handle.gpu));

@@ -108,8 +108,8 @@ class DataParallel : public WeightStore {
     T* data;
     Tensor<T> own;     // its memory, where the bucket has no place of its own
     Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
-    Handle handle;
-    Handle scatter;          // on a device, where the second half is called with the first
+    Request handle;
+    Request scatter;          // on a device, where the second half is called with the first
     bool scattered = false;  // the handle is that of the last half
   };
 
@@ -131,7 +131,7 @@ class DataParallel : public WeightStore {
   void share_weights();
   void set_master();  // from the weights
   bool updates() const { return !options_.server || mesh_.data.rank() == 0; }
-  Handle push(T* gradients, std::size_t count);
+  Request push(T* gradients, std::size_t count);
   void push_in_order(Wide<T>* gradients, std::size_t count);
   void pull();
   void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
@@ -172,7 +172,7 @@ class DataParallel : public WeightStore {
   struct UnitState {
     Tensor<T> weights, gradients;  // while needed, where not kept whole
     int wanted = 0, done = 0;
-    std::optional<Handle> fetch;  // of the weights
+    std::optional<Request> fetch;  // of the weights
     double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;

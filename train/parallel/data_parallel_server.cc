@@ -15,7 +15,7 @@ constexpr Rank kServer = 0;  // of the data axis
 
 // On the server the gradients become the sum over all replicas; the others' are of no use then.
 template <class T>
-Handle DataParallel<T>::push(T* gradients, std::size_t count) {
+Request DataParallel<T>::push(T* gradients, std::size_t count) {
   return mesh_.data.beside<T>().reduce_async(gradients, gradients, count, kDType<T>, RedOp::kSum,
                                              kServer);
 }
@@ -39,7 +39,7 @@ void DataParallel<T>::pull() {
 }
 
 #define WEFT_SERVER(T)                                                 \
-  template Handle DataParallel<T>::push(T*, std::size_t);              \
+  template Request DataParallel<T>::push(T*, std::size_t);              \
   template void DataParallel<T>::push_in_order(Wide<T>*, std::size_t); \
   template void DataParallel<T>::pull();
 WEFT_SERVER(float)

@@ -48,7 +48,7 @@ class Server {
   struct Worker {
     std::vector<double> gradient;
     std::vector<double> weights;  // on their way
-    Handle receiving, sending;
+    Request receiving, sending;
     bool listening = false;
     bool owed = false;          // its gradient has come, its answer has not gone
     int clock = 0;              // gradients that have come

@@ -60,11 +60,11 @@ class PipelineRuntime {
   struct Receive {
     PipelineAction action;
     Parcel<T> data;
-    Handle handle;
+    Request handle;
   };
   struct Send {
     Parcel<T> data;
-    Handle handle;
+    Request handle;
   };
   void agree() const;
   Stage<T>& stage(int s) { return *stages_[static_cast<std::size_t>(s / schedule_.shape.ranks)]; }

@@ -13,11 +13,11 @@ class Witness {
   virtual ~Witness() = default;
   // What is known here, of this rank and of neighbours that cannot speak for themselves. At most
   // kMaxTestimonyBytes; longer ones are not passed on.
-  virtual std::string testimony() = 0;
+  virtual std::string snapshot() = 0;
   // Whether somebody outside the job wants to know. Asked with every heartbeat.
   virtual bool asked() = 0;
-  // To them: testimonies by rank, empty where a rank did not answer.
-  virtual void answer(const std::vector<std::string>& testimonies) = 0;
+  // To them: snapshots by rank, empty where a rank did not answer.
+  virtual void answer(const std::vector<std::string>& snapshots) = 0;
   // With every heartbeat.
   virtual void beat() {}
 };

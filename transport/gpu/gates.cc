@@ -35,7 +35,7 @@ bool unless_streams_wait(const std::function<void()>& give_back) {
   return true;
 }
 
-DeviceGates::~DeviceGates() {
+StreamFences::~StreamFences() {
   Gates& all = gates();
   all.closed -= captured_;
   // An operation is over before its stream has taken `done` back: until then the words are not
@@ -51,9 +51,9 @@ DeviceGates::~DeviceGates() {
   all.spare.insert(all.spare.end(), pages_.begin(), pages_.end());
 }
 
-bool DeviceGates::streams_have_passed() const {
+bool StreamFences::streams_have_passed() const {
   const auto deadline = std::chrono::steady_clock::now() + kLeave;
-  for (const DeviceGate& g : all_)
+  for (const StreamFence& g : all_)
     while (g.done->load(std::memory_order_acquire) != 0) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -61,10 +61,10 @@ bool DeviceGates::streams_have_passed() const {
   return true;
 }
 
-DeviceGate DeviceGates::take() {
-  for (DeviceGate& g : used_) {
+StreamFence StreamFences::take() {
+  for (StreamFence& g : used_) {
     if (g.done->load(std::memory_order_acquire) != 0) continue;
-    const DeviceGate free = g;
+    const StreamFence free = g;
     g = used_.back();
     used_.pop_back();
     return free;
@@ -75,7 +75,7 @@ DeviceGate DeviceGates::take() {
   return all_.back();
 }
 
-std::atomic<std::uint32_t>* DeviceGates::page() {
+std::atomic<std::uint32_t>* StreamFences::page() {
   {
     Gates& all = gates();
     const std::lock_guard lock(all.mutex);
@@ -88,7 +88,7 @@ std::atomic<std::uint32_t>* DeviceGates::page() {
   return device_.words(kWordsOfPage);
 }
 
-void DeviceGates::put(const DeviceGate& gate, Device::Stream stream, bool captured) {
+void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool captured) {
   Gates& all = gates();
   {
     const std::lock_guard lock(all.mutex);
@@ -105,7 +105,7 @@ void DeviceGates::put(const DeviceGate& gate, Device::Stream stream, bool captur
   device_.write_word(stream, gate.done, 0);
 }
 
-void DeviceGates::open(const DeviceGate& gate, bool captured) {
+void StreamFences::open(const StreamFence& gate, bool captured) {
   if (!captured) {
     used_.push_back(gate);
     --gates().closed;
@@ -113,7 +113,7 @@ void DeviceGates::open(const DeviceGate& gate, bool captured) {
   gate.done->store(1, std::memory_order_release);
 }
 
-void Patience::pause() {
+void Backoff::pause() {
   if (++turns_ < 2000) return relax();
   if (turns_ < 4000) {
     yield_core();

@@ -18,7 +18,7 @@ inline constexpr std::chrono::seconds kLeave{2};
 
 // The stream writes `arrived` and waits until `done`; both take the word back to 0 themselves, so
 // that a captured graph can come this way again and again.
-struct DeviceGate {
+struct StreamFence {
   std::atomic<std::uint32_t>* arrived = nullptr;
   std::atomic<std::uint32_t>* done = nullptr;
 };
@@ -31,21 +31,21 @@ struct DeviceGate {
 bool unless_streams_wait(const std::function<void()>& give_back);
 
 // The gates of one thread, used again and again. The caller locks; put() needs no lock.
-class DeviceGates {
+class StreamFences {
  public:
-  explicit DeviceGates(Device& device) : device_(device) {}
+  explicit StreamFences(Device& device) : device_(device) {}
   // The streams of gates that were given back have passed, or, where one does not come, as it waits
   // for something else, what it will write to is kept for as long as the process lives.
-  ~DeviceGates();
-  DeviceGates(const DeviceGates&) = delete;
-  DeviceGates& operator=(const DeviceGates&) = delete;
+  ~StreamFences();
+  StreamFences(const StreamFences&) = delete;
+  StreamFences& operator=(const StreamFences&) = delete;
 
   // Throws Error when the device refuses.
-  DeviceGate take();
+  StreamFence take();
   // What is on the stream later waits for open(). A captured gate is part of a graph: its streams
   // come again and again, unseen, and count as waiting for as long as this lives.
-  void put(const DeviceGate& gate, Device::Stream stream, bool captured);
-  void open(const DeviceGate& gate, bool captured);
+  void put(const StreamFence& gate, Device::Stream stream, bool captured);
+  void open(const StreamFence& gate, bool captured);
 
  private:
   bool streams_have_passed() const;
@@ -53,12 +53,12 @@ class DeviceGates {
 
   Device& device_;
   std::vector<std::atomic<std::uint32_t>*> pages_;  // of words
-  std::vector<DeviceGate> all_, used_;  // used: free once the stream has taken `done` back
+  std::vector<StreamFence> all_, used_;  // used: free once the stream has taken `done` back
   std::atomic<std::size_t> captured_{0};
 };
 
 // Polls, then gives way, then sleeps a little: a GPU is waited for longer than a neighbour.
-class Patience {
+class Backoff {
  public:
   void pause();
   void reset() { turns_ = 0; }

@@ -38,10 +38,10 @@ struct Attempt {
   std::chrono::milliseconds backoff{10}, silence = kSilence;
 };
 
-class Seeker {
+class BootstrapClient {
  public:
   // once: who refuses or hangs up is not asked again.
-  explicit Seeker(const JobSpec& spec, bool once = false)
+  explicit BootstrapClient(const JobSpec& spec, bool once = false)
       : spec_(spec), once_(once), deadline_(Clock::now() + spec.timeout) {
     hello_.rank = spec.rank;
     hello_.size = spec.size;
@@ -347,7 +347,7 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   if (there.ports[0] == 0) throw Error(fmt::format("it listens at '{}', which is no port", door));
   // It waits for others, too, and has its own time from when it came.
   there.timeout = 2 * spec.timeout;
-  RootLink link = Seeker(there, true).assemble();
+  RootLink link = BootstrapClient(there, true).assemble();
   const auto until = Clock::now() + spec.timeout;
   for (;;) {
     wire::Frame frame;
@@ -367,6 +367,6 @@ RootLink join_survivors(const JobSpec& spec, const std::string& door, std::strin
   }
 }
 
-RootLink assemble_leaf(const JobSpec& spec) { return Seeker(spec).assemble(); }
+RootLink assemble_leaf(const JobSpec& spec) { return BootstrapClient(spec).assemble(); }
 
 }  // namespace weft

@@ -32,9 +32,9 @@ struct Newcomer {
   wire::Hello hello;
 };
 
-class Door {
+class BootstrapServer {
  public:
-  explicit Door(const JobSpec& spec, Fd listener = {})
+  explicit BootstrapServer(const JobSpec& spec, Fd listener = {})
       : spec_(spec),
         deadline_(Clock::now() + spec.timeout),
         members_(static_cast<std::size_t>(spec.size)),
@@ -352,9 +352,9 @@ class Door {
 
 std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask) {
-  return Door(spec, std::move(door)).assemble_survivors(dead, doors, mask);
+  return BootstrapServer(spec, std::move(door)).assemble_survivors(dead, doors, mask);
 }
 
-std::vector<Member> assemble_root(const JobSpec& spec) { return Door(spec).assemble(); }
+std::vector<Member> assemble_root(const JobSpec& spec) { return BootstrapServer(spec).assemble(); }
 
 }  // namespace weft

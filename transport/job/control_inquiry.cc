@@ -22,9 +22,9 @@ void Plane::set_witness(Witness* witness) {
   witness_ = witness;
 }
 
-std::string Plane::testimony() {
+std::string Plane::snapshot() {
   if (!witness_) return {};
-  std::string known = witness_->testimony();
+  std::string known = witness_->snapshot();
   if (known.size() > kMaxTestimonyBytes) known.clear();
   return known;
 }
@@ -32,9 +32,9 @@ std::string Plane::testimony() {
 void Plane::begin_inquiry() {
   inquiring_ = true;
   ++inquiry_;
-  last_testimony_ = Clock::now();
-  testimonies_.assign(static_cast<std::size_t>(size_), {});
-  testimonies_[static_cast<std::size_t>(rank_)] = testimony();
+  last_snapshot_ = Clock::now();
+  snapshots_.assign(static_cast<std::size_t>(size_), {});
+  snapshots_[static_cast<std::size_t>(rank_)] = snapshot();
   if (size_ == 1) return end_inquiry();
   ask(inquiry_);
   wake();
@@ -42,7 +42,7 @@ void Plane::begin_inquiry() {
 
 void Plane::end_inquiry() {
   inquiring_ = false;
-  if (std::exchange(for_outsiders_, false) && witness_) witness_->answer(testimonies_);
+  if (std::exchange(for_outsiders_, false) && witness_) witness_->answer(snapshots_);
   changed_.notify_all();
 }
 
@@ -56,14 +56,14 @@ std::vector<std::string> Plane::inquire(std::chrono::milliseconds limit) {
   changed_.wait_until(lock, until, [&] {
     return !inquiring_ || inquiry_ != mine || stopping_ || (failed() && !failed_before);
   });
-  return testimonies_;
+  return snapshots_;
 }
 
-void Plane::take_testimony(Rank from, std::uint32_t number, std::string_view bytes) {
+void Plane::take_snapshot(Rank from, std::uint32_t number, std::string_view bytes) {
   if (!inquiring_ || number != inquiry_ || from < 0 || from >= size_) return;
-  testimonies_[static_cast<std::size_t>(from)] = bytes;
-  last_testimony_ = Clock::now();
-  if (std::ranges::none_of(testimonies_, &std::string::empty)) end_inquiry();
+  snapshots_[static_cast<std::size_t>(from)] = bytes;
+  last_snapshot_ = Clock::now();
+  if (std::ranges::none_of(snapshots_, &std::string::empty)) end_inquiry();
 }
 
 void Plane::serve_inquiry(Clock::time_point now, bool beat) {
@@ -76,9 +76,9 @@ void Plane::serve_inquiry(Clock::time_point now, bool beat) {
     }
   }
   if (!inquiring_) return;
-  const auto answers = size_ - std::ranges::count_if(testimonies_, &std::string::empty);
+  const auto answers = size_ - std::ranges::count_if(snapshots_, &std::string::empty);
   // Others may be asking, and this one wait for its turn, as long as nobody has answered.
-  if (now >= inquiry_until_ || (answers > 1 && now >= last_testimony_ + kQuiet)) end_inquiry();
+  if (now >= inquiry_until_ || (answers > 1 && now >= last_snapshot_ + kQuiet)) end_inquiry();
 }
 
 Clock::time_point Plane::inquiry_due(Clock::time_point otherwise) const {

@@ -217,14 +217,14 @@ class Leaf : public Plane {
       case wire::Type::kInquire: {
         const auto asked = wire::decode_numbered(frame.payload);
         if (!asked) return false;
-        const std::string known = testimony();
+        const std::string known = snapshot();
         root_.send(wire::Type::kTestimony, wire::encode(wire::Numbered{asked->sequence, known}));
         return true;
       }
       case wire::Type::kTestimony: {
         const auto told = wire::decode_numbered(frame.payload);
         if (!told) return false;
-        take_testimony(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
+        take_snapshot(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
                        static_cast<std::uint32_t>(told->sequence), told->bytes);
         return true;
       }

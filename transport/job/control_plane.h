@@ -63,7 +63,7 @@ class Plane {
   virtual void tell(const Status& failure) = 0;
   // Waits, for a moment at most, until the job's failure is decided.
   virtual void await_verdict(Lock&) {}
-  // Asks all other ranks; their answers go to take_testimony().
+  // Asks all other ranks; their answers go to take_snapshot().
   virtual void ask(std::uint32_t number) = 0;
   // One round of the thread: what to poll, and then what to do; false ends the thread.
   virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) = 0;
@@ -87,8 +87,8 @@ class Plane {
   static std::uint64_t inquiry_id(Rank rank, std::uint32_t number) {
     return static_cast<std::uint64_t>(rank) << 32 | number;
   }
-  std::string testimony();
-  void take_testimony(Rank from, std::uint32_t number, std::string_view bytes);
+  std::string snapshot();
+  void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes);
   // Of the thread, in every round: a beat passes on what outsiders ask. Returns when to come again.
   void serve_inquiry(Clock::time_point now, bool beat);
   Clock::time_point inquiry_due(Clock::time_point otherwise) const;
@@ -122,8 +122,8 @@ class Plane {
   std::uint32_t inquiry_ = 0;   // the number of the one under way, or done last
   bool inquiring_ = false;      // it is under way
   bool for_outsiders_ = false;  // and somebody outside waits for it
-  std::vector<std::string> testimonies_;
-  Clock::time_point last_testimony_{}, inquiry_until_{};
+  std::vector<std::string> snapshots_;
+  Clock::time_point last_snapshot_{}, inquiry_until_{};
 
   std::atomic<bool> failed_{false};
   bool gathered_ = false;

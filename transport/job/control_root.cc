@@ -284,7 +284,7 @@ class Root : public Plane {
     inquiries_.pop_front();
     next_inquiry_ = now + kInquiryTurn;
     const auto asker = static_cast<Rank>(id >> 32);
-    if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), testimony());
+    if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), snapshot());
     const std::string payload = wire::encode(wire::Numbered{id, {}});
     for (Rank r = 1; r < size_; ++r)
       if (r != asker && peer(r).member.channel.queued() < kCrowdedBytes)
@@ -292,7 +292,7 @@ class Root : public Plane {
   }
 
   void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes) {
-    if (to == 0) return take_testimony(from, number, bytes);
+    if (to == 0) return take_snapshot(from, number, bytes);
     peer(to).member.channel.send(wire::Type::kTestimony,
                                  wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
   }

@@ -37,7 +37,7 @@ std::uint16_t port_of(int fd) {
                                              : reinterpret_cast<sockaddr_in*>(&a.bytes)->sin_port);
 }
 
-class UdpPaths final : public Paths {
+class UdpPaths final : public DatagramChannel {
  public:
   UdpPaths(Rank me, int nranks, int nrails)
       : me_(me), nrails_(nrails), peers_(static_cast<std::size_t>(nranks * nrails)) {}
@@ -171,7 +171,7 @@ class UdpPaths final : public Paths {
 
 }  // namespace
 
-std::unique_ptr<Paths> make_udp_paths(Job& job, const Topology& topology, std::string& why) {
+std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology, std::string& why) {
   auto paths = std::make_unique<UdpPaths>(job.rank(), job.size(), topology.nrails());
   std::vector<std::string> ports =
       job.all_gather(paths->open(topology.place(static_cast<Rank>(job.rank()))));

@@ -1,4 +1,4 @@
-// Paths over UDP: a socket for each rail, on the rail's own address.
+// DatagramChannel over UDP: a socket for each rail, on the rail's own address.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,6 @@ namespace weft {
 // Datagrams are signed with a key that rank 0 draws for the job. Collective over the job (two
 // all_gather). nullptr on every rank, and `why` says it, where some rail of some rank has no
 // address or cannot be bound.
-std::unique_ptr<Paths> make_udp_paths(Job& job, const Topology& topology, std::string& why);
+std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology, std::string& why);
 
 }  // namespace weft

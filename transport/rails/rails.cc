@@ -19,7 +19,7 @@ using Use = Slot::Use;
 }  // namespace
 
 Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
-                    std::unique_ptr<Paths> paths_in, Rank me_in, int nranks,
+                    std::unique_ptr<DatagramChannel> paths_in, Rank me_in, int nranks,
                     const RailsOptions& options_in)
     : inner(std::move(inner_in)),
       paths(std::move(paths_in)),

@@ -81,7 +81,7 @@ struct RailsCounters {
 class Rails {
  public:
   // inner[r] is the transport of rail r; all are recoverable.
-  Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<Paths> paths, Rank me,
+  Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths, Rank me,
         int nranks, const RailsOptions& options = {});
   ~Rails();
   Rails(const Rails&) = delete;

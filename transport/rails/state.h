@@ -162,7 +162,7 @@ struct Rails::State {
     std::size_t handed = 0;
   };
 
-  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<Paths> paths_in, Rank me,
+  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in, Rank me,
         int nranks, const RailsOptions& options_in);
   // The transports end before anything that they receive into: a receipt may still come.
   ~State() { inner.clear(); }
@@ -263,7 +263,7 @@ struct Rails::State {
   int nrails() const { return static_cast<int>(inner.size()); }
 
   std::vector<std::unique_ptr<Transport>> inner;
-  std::unique_ptr<Paths> paths;
+  std::unique_ptr<DatagramChannel> paths;
   Rank me;
   RailsOptions options;
   Caps caps;

@@ -67,7 +67,7 @@ class SimRailTransport final : public Decorator {
   std::vector<Transfer> batch_;
 };
 
-class SimPaths final : public Paths {
+class SimPaths final : public DatagramChannel {
  public:
   SimPaths(SimRails& rails, Rank rank) : rails_(rails), rank_(rank) {}
   std::int64_t now_us() noexcept override {
@@ -118,7 +118,7 @@ SimRails::SimRails(SimFabricOptions options, int rails)
 std::unique_ptr<Transport> SimRails::transport(Rank rank, int rail) {
   return std::make_unique<SimRailTransport>(*this, rank, rail);
 }
-std::unique_ptr<Paths> SimRails::paths(Rank rank) {
+std::unique_ptr<DatagramChannel> SimRails::paths(Rank rank) {
   return std::make_unique<SimPaths>(*this, rank);
 }
 

@@ -1,5 +1,5 @@
 // The simulated fabric for ranks that have a port on every rail of their host: for each rank and
-// rail a transport that can be severed and opened anew, and for each rank Paths in virtual time.
+// rail a transport that can be severed and opened anew, and for each rank DatagramChannel in virtual time.
 //
 // Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of it.
 #pragma once
@@ -29,7 +29,7 @@ class SimRails {
 
   // Must not outlive this.
   std::unique_ptr<Transport> transport(Rank rank, int rail);
-  std::unique_ptr<Paths> paths(Rank rank);
+  std::unique_ptr<DatagramChannel> paths(Rank rank);
 
   // Of datagrams, of which so many of a thousand are lost though the links are up.
   void set_datagram_loss(int per_mille) { loss_ = per_mille; }

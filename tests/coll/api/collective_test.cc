@@ -100,7 +100,7 @@ TEST_P(Collectives, ManyAtOnceAndMessagesBetweenThem) {
     constexpr std::size_t kCount = 5003;
     constexpr int kOps = 12;
     std::vector<std::vector<std::int32_t>> in(kOps), out(kOps);
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     for (int k = 0; k < kOps; ++k) {
       const std::size_t count = k % 3 ? kCount : 7;
       in[k].resize(count);
@@ -113,7 +113,7 @@ TEST_P(Collectives, ManyAtOnceAndMessagesBetweenThem) {
     // A ring of messages while the collectives are under way; zero bytes match as well.
     const Rank right = (comm.rank() + 1) % n, left = (comm.rank() + n - 1) % n;
     std::vector<std::int64_t> mine(30011, comm.rank()), theirs(30011, -1);
-    std::vector<Handle> messages;
+    std::vector<Request> messages;
     if (n == 1) {  // to itself a rank sends in an exchange
       const Message all[] = {Message::from(left, theirs.data(), theirs.size(), DType::kInt64),
                              Message::from(left, nullptr, 0, DType::kInt64),
@@ -179,14 +179,14 @@ TEST(Communicator, ThousandsOfMessagesUnderWay) {
     const Rank peer = 1 - comm.rank();
     constexpr int kMessages = 3000;
     std::vector<std::int64_t> mine(kMessages), theirs(kMessages, -1);
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     for (int i = 0; i < kMessages; ++i)
       handles.push_back(comm.recv_async(&theirs[i], 1, DType::kInt64, peer));
     for (int i = 0; i < kMessages; ++i) {
       mine[i] = 10 * i + comm.rank();
       handles.push_back(comm.send_async(&mine[i], 1, DType::kInt64, peer));
     }
-    for (Handle& h : handles) ASSERT_TRUE(h.wait().ok());
+    for (Request& h : handles) ASSERT_TRUE(h.wait().ok());
     for (int i = 0; i < kMessages; ++i) ASSERT_EQ(theirs[i], 10 * i + peer);
   });
 }

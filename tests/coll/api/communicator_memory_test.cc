@@ -118,11 +118,11 @@ TEST_P(CommunicatorMemory, ABurstOfCallsTakesTheScratchOfAFew) {
     Communicator comm = world.world();
     std::vector<std::vector<std::int32_t>> buffers(kCalls, std::vector<std::int32_t>(kCount, 1));
     const auto burst = [&] {
-      std::vector<Handle> handles;
+      std::vector<Request> handles;
       for (auto& b : buffers)
         handles.push_back(
             comm.all_reduce_async(b.data(), b.data(), kCount, DType::kInt32, RedOp::kMax));
-      for (Handle& h : handles) ASSERT_TRUE(h.wait().ok());
+      for (Request& h : handles) ASSERT_TRUE(h.wait().ok());
     };
     use(comm, kCount);
     all.arrive_and_wait();

@@ -157,7 +157,7 @@ TEST_P(Family, ManyAtOnce) {
             {c, n, k == 1 ? 30011u : 17u, DType::kUInt32, RedOp::kSum, false, k % n});
     std::vector<RankData> data;
     data.reserve(questions.size());
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     for (const Question& q : questions) {
       data.emplace_back(q, comm.rank());
       const RankData& d = data.back();
@@ -168,7 +168,7 @@ TEST_P(Family, ManyAtOnce) {
           : c == Collective::kScatter ? comm.scatter_async(d.in, d.out, q.count, q.type, q.root)
                                       : comm.all_to_all_async(d.in, d.out, q.count, q.type));
     }
-    for (Handle& h : handles) ASSERT_TRUE(h.wait().ok());
+    for (Request& h : handles) ASSERT_TRUE(h.wait().ok());
     for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i].check(), "") << i;
   });
 }

@@ -42,7 +42,7 @@ struct Sum {
   explicit Sum(Communicator comm, std::size_t count) : comm_(comm), in(count), out(count, -1) {
     std::iota(in.begin(), in.end(), comm.rank());
   }
-  Handle start() {
+  Request start() {
     return comm_.all_reduce_async(in.data(), out.data(), in.size(), DType::kInt32, RedOp::kSum);
   }
   bool right() const {
@@ -59,7 +59,7 @@ TEST_P(Handles, TestAloneFinishesAnOperation) {
   run([](World& world) {
     for (const std::size_t count : {kSmall, kLarge}) {
       Sum sum(world.world(), count);
-      Handle h = sum.start();
+      Request h = sum.start();
       while (!h.test()) std::this_thread::yield();
       EXPECT_TRUE(h.wait().ok());
       EXPECT_TRUE(h.wait().ok()) << "a second wait tells the same";
@@ -74,7 +74,7 @@ TEST_P(Handles, BlockingCallsMoveWhatElseIsUnderWay) {
     Communicator comm = world.world(), other = comm.duplicate();
     std::int32_t word = comm.rank();
     std::atomic<bool> over = false;
-    Handle h;
+    Request h;
     if (comm.rank() == 0) h = comm.send_async(&word, 1, DType::kInt32, 1);
     if (comm.rank() == 1) h = comm.recv_async(&word, 1, DType::kInt32, 0);
     h.on_done([&](const Status& s) { over = s.ok(); });
@@ -95,7 +95,7 @@ TEST_P(Handles, ATimeThatIsUpIsNoFailure) {
           ASSERT_TRUE(comm.recv(&token, 1, DType::kInt32, r).ok());
         EXPECT_TRUE(sum.start().wait().ok());
       } else {
-        Handle h = sum.start();
+        Request h = sum.start();
         EXPECT_FALSE(h.wait_for(milliseconds(1)));
         ASSERT_TRUE(comm.send(&token, 1, DType::kInt32, 0).ok());
         EXPECT_TRUE(h.wait_for(milliseconds(20000)));
@@ -113,7 +113,7 @@ TEST_P(Handles, ForEverIsLong) {
     for (const std::size_t count : {kSmall, kLarge}) {
       Sum sum(comm, count);
       if (comm.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
-      Handle h = sum.start();
+      Request h = sum.start();
       EXPECT_TRUE(h.wait_for(std::chrono::nanoseconds::max()));
       EXPECT_TRUE(h.wait().ok());
       EXPECT_TRUE(sum.right());
@@ -127,8 +127,8 @@ TEST_P(Handles, CallbacksComeOnceAndInOrder) {
     for (const std::size_t count : {kSmall, kLarge}) {
       std::vector<int> calls;
       Sum first(comm, count), second(comm, count);
-      Handle h = first.start();
-      Handle d = second.start();
+      Request h = first.start();
+      Request d = second.start();
       h.on_done([&](const Status& s) { calls.push_back(s.ok() ? 1 : -1); });
       h.on_done([&](const Status& s) { calls.push_back(s.ok() ? 2 : -1); });
       std::atomic<bool> detached_done = false;
@@ -149,7 +149,7 @@ TEST_P(Handles, CallbacksComeOnceAndInOrder) {
       // A callback may use weft.
       bool nested = false;
       Sum third(comm, count);
-      Handle t = third.start();
+      Request t = third.start();
       t.on_done([&](const Status&) { nested = comm.barrier().ok(); });
       EXPECT_TRUE(t.wait().ok());
       EXPECT_TRUE(nested);
@@ -163,7 +163,7 @@ TEST_P(Handles, CallsThatEndAtOnceMoveTheOthers) {
     Communicator alone = world.world().split(world.rank());
     std::atomic<bool> done{false};
     Sum sum(world.world(), kLarge);
-    Handle h = sum.start();
+    Request h = sum.start();
     h.on_done([&](const Status&) { done = true; });
     for (int i = 0; i < 2'000'000 && !done; ++i) {
       EXPECT_TRUE(alone.barrier().ok());
@@ -183,7 +183,7 @@ TEST_P(Handles, TheProgressThreadNeedsNobody) {
       for (const std::size_t count : {kSmall, kLarge}) {
         Sum sum(comm, count);
         std::atomic<int> done = 0;
-        Handle h = sum.start();
+        Request h = sum.start();
         h.on_done([&](const Status& s) { done = s.ok() ? 1 : -1; });
         const auto end = Clock::now() + milliseconds(20000);
         while (done == 0 && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
@@ -264,7 +264,7 @@ TEST_P(Handles, TheDeadlineHoldsInTestToo) {
           EXPECT_TRUE(world.job().failed());
           return;
         }
-        Handle h = sum.start();
+        Request h = sum.start();
         const auto end = Clock::now() + milliseconds(20000);
         std::atomic<bool> over = false;
         h.on_done([&](const Status&) { over = true; });
@@ -298,7 +298,7 @@ TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
         return;
       }
       Status nested;
-      Handle h = comm.barrier_async();
+      Request h = comm.barrier_async();
       h.on_done([&](const Status&) { nested = comm.barrier(); });  // the others do not come
       given = true;
       h.detach();
@@ -328,15 +328,15 @@ TEST_P(Handles, TheWorldMayGoFirst) {
         Communicator comm = mine->world(), other = comm.duplicate();
         ready.arrive_and_wait();  // the first to go ends what the others are doing
         Sum small(comm, kSmall), large(other, kLarge);
-        std::vector<Handle> handles;
+        std::vector<Request> handles;
         std::atomic<int> called = 0;
         if (r != 0) {  // rank 0 never calls: these cannot end by themselves
           handles.push_back(small.start());
           handles.push_back(large.start());
-          for (Handle& h : handles) h.on_done([&](const Status& s) { called += !s.ok(); });
+          for (Request& h : handles) h.on_done([&](const Status& s) { called += !s.ok(); });
         }
         mine.reset();
-        for (Handle& h : handles) {
+        for (Request& h : handles) {
           EXPECT_TRUE(h.test());
           EXPECT_EQ(h.wait().code(), Code::kAborted) << h.wait().to_string();
         }
@@ -364,7 +364,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, Handles,
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(EmptyHandle, SaysSo) {
-  Handle none;
+  Request none;
   EXPECT_TRUE(none.test());
   EXPECT_TRUE(none.wait_for(milliseconds(0)));
   EXPECT_EQ(none.wait().code(), Code::kInvalidArgument);
@@ -373,7 +373,7 @@ TEST(EmptyHandle, SaysSo) {
   EXPECT_TRUE(called);
   none.detach();
   run_ranks(places({1}), {}, [](World& world) {
-    Handle h = world.world().barrier_async(), other = std::move(h);
+    Request h = world.world().barrier_async(), other = std::move(h);
     EXPECT_EQ(h.wait().code(), Code::kInvalidArgument);
     EXPECT_TRUE(other.wait().ok());
     other = world.world().barrier_async();

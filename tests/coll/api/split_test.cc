@@ -135,14 +135,14 @@ TEST_P(Split, DuplicatesDoNotMix) {
     const Rank me = a.rank(), n = a.size();
     const Rank next = (me + 1) % n, prev = (me + n - 1) % n;
     std::int32_t sent[3] = {100 + me, 200 + me, 300 + me}, got[3] = {};
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     handles.push_back(a.send_async(&sent[0], 1, DType::kInt32, next));
     handles.push_back(b.send_async(&sent[1], 1, DType::kInt32, next));
     handles.push_back(c.send_async(&sent[2], 1, DType::kInt32, next));
     EXPECT_TRUE(c.recv(&got[2], 1, DType::kInt32, prev).ok());
     EXPECT_TRUE(a.recv(&got[0], 1, DType::kInt32, prev).ok());
     EXPECT_TRUE(b.recv(&got[1], 1, DType::kInt32, prev).ok());
-    for (Handle& h : handles) EXPECT_TRUE(h.wait().ok());
+    for (Request& h : handles) EXPECT_TRUE(h.wait().ok());
     for (int i = 0; i < 3; ++i) EXPECT_EQ(got[i], 100 * (i + 1) + prev);
     // Collectives started in another order on every other rank.
     for (const std::size_t count : {3ul, 40000ul}) {
@@ -150,9 +150,9 @@ TEST_P(Split, DuplicatesDoNotMix) {
       out[0].resize(count), out[1].resize(count);
       Communicator& first = me % 2 ? a : b;
       Communicator& second = me % 2 ? b : a;
-      Handle h1 = first.all_reduce_async(in.data(), out[0].data(), count, DType::kInt32,
+      Request h1 = first.all_reduce_async(in.data(), out[0].data(), count, DType::kInt32,
                                          me % 2 ? RedOp::kSum : RedOp::kMax);
-      Handle h2 = second.all_reduce_async(in.data(), out[1].data(), count, DType::kInt32,
+      Request h2 = second.all_reduce_async(in.data(), out[1].data(), count, DType::kInt32,
                                           me % 2 ? RedOp::kMax : RedOp::kSum);
       EXPECT_TRUE(h2.wait().ok());
       EXPECT_TRUE(h1.wait().ok());

@@ -32,7 +32,7 @@ class DeviceCallbacks : public testing::OnFakeDevice {
   // Nobody waits for it: one of weft's own threads calls.
   static void sum_and_call(Communicator comm, DeviceBuffer& data,
                            std::function<void(const Status&)> call) {
-    Handle h = comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
+    Request h = comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
     h.on_done(std::move(call));
     h.detach();
   }
@@ -58,16 +58,16 @@ TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
     const Rank peer = 1 - comm.rank();
     // Before anybody sends, and nobody looks at them meanwhile: a test() that found the first send
     // over would call, too, and wait there for a receive that its peer begins after its own test().
-    Handle came[] = {comm.recv_async(more.data(), kSummed, DType::kInt64, peer),
+    Request came[] = {comm.recv_async(more.data(), kSummed, DType::kInt64, peer),
                      comm.recv_async(last.data(), kSummed, DType::kInt64, peer)};
-    Handle h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
+    Request h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
     h.on_done([&](const Status& s) {
       const Status then = comm.send(data.data(), kSummed, DType::kInt64, peer);
       messages = s.ok() && then.ok();
     });
     h.detach();
     ASSERT_TRUE(comes(messages));
-    for (Handle& message : came) EXPECT_TRUE(message.wait().ok());
+    for (Request& message : came) EXPECT_TRUE(message.wait().ok());
   });
 }
 

@@ -191,7 +191,7 @@ TEST_F(DeviceCollectives, Messages) {
             for (std::size_t i = 0; i < count; ++i) mine[i] = element(comm.rank(), next, i);
             DeviceBuffer in(work, count * 4, 4), out(work, count * 4, 8);
             fill(in, mine);
-            Handle received =
+            Request received =
                 comm.recv_async(to_device ? static_cast<void*>(out.data()) : got.data(), count,
                                 DType::kFloat32, last);
             ASSERT_TRUE(comm.send(from_device ? static_cast<const void*>(in.data()) : mine.data(),

@@ -165,8 +165,8 @@ TEST_F(DeviceMessageEnds, RanksThatWaitForEachOtherAreTold) {
     Communicator comm = world.world().on(work.get());
     const Rank peer = 1 - world.rank();
     DeviceBuffer in(work, 8000), out(work, 8000);
-    Handle received = comm.recv_async(out.data(), 1000, kType, peer);
-    Handle sent = comm.send_async(in.data(), 1000, kType, peer);
+    Request received = comm.recv_async(out.data(), 1000, kType, peer);
+    Request sent = comm.send_async(in.data(), 1000, kType, peer);
     const Status s = received.wait();
     EXPECT_FALSE(s.ok());
     told += s.message().find("sendrecv did not finish within 5000 ms") != std::string::npos;
@@ -183,12 +183,12 @@ TEST_F(DeviceMessageEnds, AnAbortLetsStreamsGo) {
     Communicator comm = world.world().on(work.get());
     DeviceBuffer out(work, 8000);
     Brake brake(work.get());  // of the second one, which never comes while it could work
-    Handle waits = comm.recv_async(out.data(), 1000, kType, 1 - world.rank());
+    Request waits = comm.recv_async(out.data(), 1000, kType, 1 - world.rank());
     TestStream other(*device());
-    Handle posted = world.world().on(other.get()).recv_async(out.data(), 1000, kType,
+    Request posted = world.world().on(other.get()).recv_async(out.data(), 1000, kType,
                                                              1 - world.rank());
     if (world.rank() == 0) world.abort("enough");
-    for (Handle* h : {&waits, &posted}) {
+    for (Request* h : {&waits, &posted}) {
       const Status s = h->wait();
       EXPECT_EQ(s.code(), Code::kAborted);
       EXPECT_NE(s.message().find("enough"), std::string::npos) << s.message();
@@ -206,7 +206,7 @@ TEST_F(DeviceMessageEnds, AFailureOfTheGpuReachesAllRanks) {
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 8000);
     ASSERT_TRUE(world.job().all_gather("").size() == 2);
-    Handle h;
+    Request h;
     if (world.rank() == 0) {
       fake.fail_next("copy");
       h = comm.send_async(data.data(), 1000, kType, 1);
@@ -246,7 +246,7 @@ TEST_F(DeviceMessageEnds, DifferentSizesShowBothSides) {
     TestStream work(*device());
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 8000);
-    Handle h = world.rank() == 0 ? comm.send_async(data.data(), 1000, kType, 1)
+    Request h = world.rank() == 0 ? comm.send_async(data.data(), 1000, kType, 1)
                                  : comm.recv_async(data.data(), 999, kType, 0);
     (void)h.wait();
     const Status later = comm.barrier();

@@ -121,8 +121,8 @@ TEST_F(DeviceMessageOrder, TheHostDoesNotWaitForTheStream) {
     std::atomic<std::uint32_t>* passed = fake.words(1);
     Brake brake(work.get());
     const Rank peer = 1 - world.rank();
-    Handle sent = comm.send_async(in.data(), 1000, kElement, peer);
-    Handle received = comm.recv_async(out.data(), 1000, kElement, peer);
+    Request sent = comm.send_async(in.data(), 1000, kElement, peer);
+    Request received = comm.recv_async(out.data(), 1000, kElement, peer);
     fake.write_word(work.get(), passed, 1);
     EXPECT_FALSE(sent.test());
     EXPECT_FALSE(received.test());
@@ -217,9 +217,9 @@ TEST_F(DeviceMessageOrder, MeetMessagesOutsideOfStreams) {
       for (int k = 0; k < 4; ++k) mine.push_back(values(k, 1, kCount));
       // The ones on the stream have not begun when the others go.
       ASSERT_TRUE(ordered.send(mine[0].data(), kCount, kElement, 1).ok());
-      Handle second = comm.send_async(mine[1].data(), kCount, kElement, 1);
+      Request second = comm.send_async(mine[1].data(), kCount, kElement, 1);
       ASSERT_TRUE(ordered.send(mine[2].data(), kCount, kElement, 1).ok());
-      Handle fourth = comm.send_async(mine[3].data(), kCount, kElement, 1);
+      Request fourth = comm.send_async(mine[3].data(), kCount, kElement, 1);
       brake.release();
       work.wait();
       EXPECT_TRUE(second.wait().ok() && fourth.wait().ok());

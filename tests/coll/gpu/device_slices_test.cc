@@ -78,7 +78,7 @@ TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
         fake_device()->let_copy(0, 2);
       }
       ASSERT_EQ(world.job().all_gather("").size(), 2u);
-      Handle h;
+      Request h;
       if (me == 0) {
         h = comm.send_async(data.data(), kLong, kByte, 1);
       } else {
@@ -113,7 +113,7 @@ TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
       if (me == 0) fake_device()->let_copy(0, 1);
       const int before = fake_device()->copies_done(1);
       ASSERT_EQ(world.job().all_gather("").size(), 2u);
-      Handle h = comm.all_gather_v_async(block.data(), all.data(), counts, kByte);
+      Request h = comm.all_gather_v_async(block.data(), all.data(), counts, kByte);
       if (me == 1) {
         EXPECT_TRUE(copied(1, before + 3 + 2));  // three slices down, both blocks of the first up
         EXPECT_FALSE(h.test());
@@ -186,7 +186,7 @@ TEST_F(DeviceSlices, KeepTheOrderOfTheirCalls) {
     Communicator comm = world.world();
     std::vector<std::size_t> counts{kLong, 1, 2 * kStagedSlice, 0, kStagedSlice + 1, 70000};
     std::vector<std::unique_ptr<DeviceBuffer>> in, out;
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     for (const std::size_t count : counts) {
       in.push_back(std::make_unique<DeviceBuffer>(work, count));
       out.push_back(std::make_unique<DeviceBuffer>(work, count));
@@ -195,7 +195,7 @@ TEST_F(DeviceSlices, KeepTheOrderOfTheirCalls) {
     }
     for (std::size_t i = 0; i < counts.size(); ++i)
       handles.push_back(comm.recv_async(out[i]->data(), counts[i], kByte, peer));
-    for (Handle& h : handles) EXPECT_TRUE(h.wait().ok());
+    for (Request& h : handles) EXPECT_TRUE(h.wait().ok());
     for (std::size_t i = 0; i < counts.size(); ++i)
       EXPECT_EQ(out[i]->get(), bytes_of(peer, me, counts[i])) << i;
   });
@@ -208,7 +208,7 @@ TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
     run_ranks(places({1, 1}), patient(), [&](World& world) {
       TestStream work(*device(), world.rank());
       DeviceBuffer data(work, kLong);
-      Handle h = world.rank() == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
+      Request h = world.rank() == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
                                    : world.world().recv_async(data.data(), other, kByte, 0);
       (void)h.wait();
       const std::string later = world.world().barrier().message();
@@ -231,7 +231,7 @@ TEST_F(DeviceSlices, AnEndInTheMiddleReachesBothEnds) {
       if (me == 0) fake_device()->let_copy(0, let);
       ASSERT_EQ(world.job().all_gather("").size(), 2u);
       const int done = fake_device()->copies_done(1);
-      Handle h = me == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
+      Request h = me == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
                          : world.world().recv_async(data.data(), kLong, kByte, 0);
       if (me == 1) {
         EXPECT_TRUE(copied(1, done + let));

@@ -154,7 +154,7 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
     Communicator comm = world.world().on(work.get());
     ASSERT_TRUE(
         comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
-    Handle handle = comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32,
+    Request handle = comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32,
                                           RedOp::kSum);
     fake.write_word(work.get(), &words[1], 1);
     EXPECT_FALSE(handle.test());
@@ -175,7 +175,7 @@ TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
     DeviceBuffer data(work, 4000);
     for (int k = 0; k < 20; ++k) {
       Communicator comm = world.world().duplicate();
-      Handle handle = comm.on(work.get()).all_reduce_async(data.data(), data.data(), 1000,
+      Request handle = comm.on(work.get()).all_reduce_async(data.data(), data.data(), 1000,
                                                            DType::kFloat32, RedOp::kSum);
       ASSERT_TRUE(handle.wait().ok());
     }
@@ -231,7 +231,7 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     if (world.rank() == 0)
       while (fake.streams_waiting(0) == 0) std::this_thread::yield();
     const std::size_t before = fake.late_returns();
-    Handle unpins = looks.on(other.get()).all_reduce_async(large.data(), large.data(), 1 << 18,
+    Request unpins = looks.on(other.get()).all_reduce_async(large.data(), large.data(), 1 << 18,
                                                            DType::kFloat32, RedOp::kSum);
     if (world.rank() == 0) {
       ends.reset();
@@ -314,9 +314,9 @@ TEST_F(DeviceStreams, WhatElseIsUnderWayMovesMeanwhile) {
       const auto sum = [&] {
         return other.all_reduce_async(in.data(), out.data(), in.size(), DType::kInt32, RedOp::kSum);
       };
-      Handle h;
+      Request h;
       if (world.rank() == 0) h = sum();
-      Handle on_stream =
+      Request on_stream =
           comm.on(work.get())
               .all_reduce_async(few.data(), few.data(), few.size(), DType::kInt32, RedOp::kSum);
       std::thread releases;

@@ -41,7 +41,7 @@ class Diagnoses : public ::testing::Test {
   explicit Diagnoses(int n = 4) {
     evidence_.size = n;
     for (Rank r = 0; r < n; ++r) {
-      Testimony t;
+      RankSnapshot t;
       t.rank = r;
       t.host.assign(1, r < n / 2 ? 'a' : 'b');
       t.pid = 1000 + r;
@@ -53,7 +53,7 @@ class Diagnoses : public ::testing::Test {
       evidence_.ranks.push_back(t);
     }
   }
-  Testimony& rank(Rank r) { return evidence_.ranks[static_cast<std::size_t>(r)]; }
+  RankSnapshot& rank(Rank r) { return evidence_.ranks[static_cast<std::size_t>(r)]; }
   void waits(Rank r, OperationReport o, std::vector<PeerProgress> peers) {
     o.surveyed = true;
     o.peers = std::move(peers);
@@ -163,10 +163,10 @@ TEST_F(Diagnoses, OtherCounts) {
 TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
   OperationReport o = call(124);
   o.collective = Collective::kAllToAll;
-  o.uneven = true;
+  o.is_vector = true;
   OperationReport over = call(124, OpState::kDone);
   over.collective = o.collective;
-  over.uneven = true;
+  over.is_vector = true;
   over.count = 7;  // of its own, which is no mismatch
   waits(1, o, {recv(0)});
   for (const Rank r : {0, 2, 3}) rank(r).operations.push_back(over);
@@ -183,7 +183,7 @@ TEST_F(Diagnoses, CountsOfAPairThatDiffer) {
 TEST_F(Diagnoses, CountsWithTheSameSum) {
   OperationReport o = call(124);
   o.collective = Collective::kReduceScatter;
-  o.uneven = true;
+  o.is_vector = true;
   o.digest = 0xabc;
   for (const Rank r : {0, 1, 2}) waits(r, o, {recv(3)});
   o.digest = 0xdef;
@@ -321,7 +321,7 @@ TEST_F(Diagnoses, AStopOutweighsALateRank) {
 
 TEST_F(Diagnoses, TheWordOfTheRankItselfCounts) {
   ring(call(124), 2);
-  Testimony old = rank(2);
+  RankSnapshot old = rank(2);
   old.own = false;
   old.state = 'T';
   evidence_.ranks.insert(evidence_.ranks.begin(), old);

@@ -141,7 +141,7 @@ TEST_P(Hang, AnAsynchronousCallThatGetsNoTime) {
   HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote& note) {
     if (world.rank() != victim_) return next_call(world);
     std::vector<float> data(300000, 1), result(data.size());
-    const Handle handle = world.world().all_reduce_async(data.data(), result.data(), data.size(),
+    const Request handle = world.world().all_reduce_async(data.data(), result.data(), data.size(),
                                                          DType::kFloat32, RedOp::kSum);
     return in_own_code(note);
   });

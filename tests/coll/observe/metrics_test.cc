@@ -179,7 +179,7 @@ TEST(Metrics, ACallThatWaitsItsTurnKeepsItsAlgorithm) {
     constexpr std::size_t kAhead = 12;  // more than run at once
     Communicator comm = world.world();
     std::vector<std::vector<float>> data(kAhead + 2, std::vector<float>(200, 1));
-    std::vector<Handle> handles;
+    std::vector<Request> handles;
     const auto start = [&](const char* algorithm, std::size_t count) {
       comm.set_algorithm(Collective::kAllReduce, algorithm);
       float* const d = data[handles.size()].data();
@@ -188,7 +188,7 @@ TEST(Metrics, ACallThatWaitsItsTurnKeepsItsAlgorithm) {
     for (std::size_t i = 0; i < kAhead; ++i) start("ring", 100);
     start("ring", 200);
     start("direct", 50);
-    for (Handle& h : handles) h.wait().check();
+    for (Request& h : handles) h.wait().check();
     std::map<std::size_t, std::string> ran;
     for (const Metrics::Pick& p : world.metrics().picks)
       if (p.collective == Collective::kAllReduce && p.measured) ran[p.bytes] += p.algorithm + " ";

@@ -69,7 +69,7 @@ TEST(Recorder, TellsWhatRanAndHowItEnded) {
     const auto first = recorder.begin(o), second = recorder.begin(p), third = recorder.begin(q);
     recorder.end_at_once(first);
     recorder.end(second, OpState::kFailed);
-    const Testimony t = recorder.own();
+    const RankSnapshot t = recorder.own();
     EXPECT_EQ(t.rank, 0);
     EXPECT_EQ(t.pid, getpid());
     EXPECT_EQ(t.host, "host0");
@@ -99,7 +99,7 @@ TEST(Recorder, AStallIsToldWhileItLasts) {
     CallDescriptor o = an_operation(1);
     const auto number = recorder.begin(o);
     recorder.stalled({{number, 0, 10, 4, {{3, 1, 5, 5, 6, 4}}}});
-    Testimony t = recorder.own();
+    RankSnapshot t = recorder.own();
     EXPECT_GT(t.waits_s, 0);
     ASSERT_EQ(t.operations.size(), 1u);
     ASSERT_TRUE(t.operations[0].surveyed);
@@ -130,7 +130,7 @@ TEST(Recorder, TheRingComesRound) {
       if (i != 3 * book::kRecords - 40) recorder.end_at_once(last);
     }
     recorder.end(forgotten, OpState::kFailed);
-    const Testimony t = recorder.own();
+    const RankSnapshot t = recorder.own();
     ASSERT_FALSE(t.operations.empty());
     EXPECT_EQ(t.operations.back().number, last);
     EXPECT_LE(t.operations.size(), 20u);
@@ -185,10 +185,10 @@ TEST(Recorder, RanksOfAMachineReadEachOther) {
       const auto all = recorder.of_this_machine();
       ASSERT_EQ(all.size(), 3u);
       bool complete = true;
-      for (const Testimony& t : all) complete = complete && !t.operations.empty();
+      for (const RankSnapshot& t : all) complete = complete && !t.operations.empty();
       if (!complete) continue;
       for (Rank r = 0; r < 3; ++r) {
-        const Testimony& t = all[static_cast<std::size_t>(r)];
+        const RankSnapshot& t = all[static_cast<std::size_t>(r)];
         EXPECT_EQ(t.rank, r);
         EXPECT_EQ(t.operations[0].sequence, static_cast<std::uint64_t>(100 + r));
       }
@@ -197,8 +197,8 @@ TEST(Recorder, RanksOfAMachineReadEachOther) {
   });
 }
 
-TEST(Testimony, SurvivesTheWire) {
-  Testimony t;
+TEST(RankSnapshot, SurvivesTheWire) {
+  RankSnapshot t;
   t.rank = 3;
   t.host = "b";
   t.pid = 17;
@@ -215,12 +215,12 @@ TEST(Testimony, SurvivesTheWire) {
   o.peers.push_back({5, 0, 1, 2, 3, 4});
   t.operations.push_back(o);
   const std::string text = encode(t);
-  const Testimony back = decode_testimony(text);
+  const RankSnapshot back = decode_snapshot(text);
   EXPECT_EQ(encode(back), text);
   EXPECT_EQ(back.operations[0].peers[0].recvs_done, 4u);
   EXPECT_TRUE(back.operations[0].same_call(o));
   for (const char* wrong : {"", "{}", "[1]", R"({"rank": "x"})"})
-    EXPECT_THROW((void)decode_testimony(wrong), Error) << wrong;
+    EXPECT_THROW((void)decode_snapshot(wrong), Error) << wrong;
 }
 
 TEST(ProcessState, OfThisOneAndOfNone) {

@@ -38,7 +38,7 @@ TEST(CallDescriptor, InWords) {
 TEST(CallDescriptor, CountsOfAnUnevenCallGoInOneWord) {
   CallDescriptor c;
   c.collective = Collective::kAllGather;
-  c.uneven = true;
+  c.is_vector = true;
   c.count = 1000;
   c.digest = 0xabcdef;
   CallDescriptor back = c;

@@ -36,11 +36,11 @@ void PrintTo(const ForkCase& c, std::ostream* os) { PrintTo(c.setting, os); }
 class Fork : public ::testing::TestWithParam<ForkCase> {};
 
 // What a child does on its way out of main(), or at the end of its static objects.
-[[noreturn]] void end_child(Handle handle, Communicator comm, std::unique_ptr<World> world) {
+[[noreturn]] void end_child(Request handle, Communicator comm, std::unique_ptr<World> world) {
   const bool over = handle.test();
   const Code code = handle.wait().code();
   {
-    const Handle ended = std::move(handle);
+    const Request ended = std::move(handle);
     comm = {};
     world.reset();
   }
@@ -73,7 +73,7 @@ TEST_P(Fork, AChildMayEndWhatItsParentWorksWith) {
     Communicator comm = world->world().duplicate();
     for (int round = 0; round < kRounds; ++round) {
       out.assign(kForkCount, -1);
-      Handle handle =
+      Request handle =
           comm.all_reduce_async(in.data(), out.data(), kForkCount, DType::kInt32, RedOp::kSum);
       const pid_t child = fork();
       if (child == 0) end_child(std::move(handle), std::move(comm), std::move(world));

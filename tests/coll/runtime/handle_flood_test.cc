@@ -34,7 +34,7 @@ TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
     for (int turn = 0; turn < 3; ++turn) {
       constexpr std::size_t kCalls = 400;
       std::vector<std::vector<std::int32_t>> in(kCalls), out(kCalls);
-      std::vector<Handle> handles;
+      std::vector<Request> handles;
       for (std::size_t i = 0; i < kCalls; ++i) {
         const std::size_t most = i % 16 == 0 ? 200000 : i % 3 == 0 ? 20000 : 1500;
         const std::size_t count = 1 + random() % most;

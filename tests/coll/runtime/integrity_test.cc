@@ -162,9 +162,9 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
     std::vector<std::int32_t> data(1000);
     EXPECT_TRUE(comm.barrier().ok());
     EXPECT_EQ(world.job().all_gather("").size(), 4u);
-    Handle second = comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32,
+    Request second = comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32,
                                           RedOp::kSum);
-    Handle third = comm.barrier_async();
+    Request third = comm.barrier_async();
     (void)second.wait();
     const Status s = world.world().barrier();
     EXPECT_EQ(s.code(), Code::kCorrupt) << s.to_string();

@@ -248,7 +248,7 @@ TEST(Pick, TheFewestMessagesWhereRanksShareCores) {
     return pick(Collective::kAllReduce, shape, bytes, m).algorithm->name;
   };
   EXPECT_EQ(algorithm(uniform(8, 1), 8), "recursive_doubling");
-  m.crowding = 4;
+  m.oversubscription = 4;
   EXPECT_EQ(algorithm(uniform(8, 1), 8), "tree");
   EXPECT_EQ(pick(Collective::kBarrier, uniform(8, 1), 0, m).algorithm->name, "tree");
   // Not where the bytes are what takes the time.

@@ -28,13 +28,13 @@ TEST(SameChoice, WhicheverCommunicatorCallsFirst) {
     const Rank last = one.size() - 1;
     std::vector<float> a(1 << 20), b(1 << 20);
     for (std::size_t count = 16; count <= a.size(); count *= 2) {
-      std::vector<Handle> handles;
+      std::vector<Request> handles;
       for (const bool first : {true, false})
         handles.push_back(
             (one.rank() == 0) == first
                 ? one.broadcast_async(a.data(), a.data(), count, DType::kFloat32, 0)
                 : other.broadcast_async(b.data(), b.data(), count, DType::kFloat32, last));
-      for (Handle& h : handles) {
+      for (Request& h : handles) {
         const Status s = h.wait();
         ASSERT_TRUE(s.ok()) << count << ": " << s.to_string();
       }

@@ -341,9 +341,9 @@ TEST(Pairs, OfTwoHostsThePairsAreNamed) {
 
 // As the report says of them: "times are judged leniently".
 TEST(Pairs, RanksThatTakeTurnsOnCoresAreJudgedLeniently) {
-  EXPECT_EQ(&limits_for(false, crowded({{"cores", 4}}, 4)), &kRealLimits);
-  EXPECT_EQ(&limits_for(false, crowded({{"cores", 4}}, 5)), &kEmulatedLimits);
-  EXPECT_EQ(&limits_for(true, crowded({{"cores", 4}}, 1)), &kEmulatedLimits);
+  EXPECT_EQ(&limits_for(false, oversubscribed({{"cores", 4}}, 4)), &kRealLimits);
+  EXPECT_EQ(&limits_for(false, oversubscribed({{"cores", 4}}, 5)), &kEmulatedLimits);
+  EXPECT_EQ(&limits_for(true, oversubscribed({{"cores", 4}}, 1)), &kEmulatedLimits);
 }
 
 TEST(Pairs, WhatWasNotMeasuredIsUnknown) {
