@@ -21,7 +21,7 @@ struct CallDescriptor {
   int members = 0;             // 0: not known
   std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
   Collective collective = Collective::kBarrier;
-  bool is_vector = false;       // with blocks of different sizes; count is their sum
+  bool is_vector = false;    // with blocks of different sizes; count is their sum
   std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
   // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
   // replay of what was captured is counted apart.

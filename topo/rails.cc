@@ -11,8 +11,8 @@
 #include <cmath>
 #include <string_view>
 
-#include "topo/discover.h"
 #include "topo/base/environment.h"
+#include "topo/discover.h"
 #include "topo/sysfs.h"
 
 namespace weft {
@@ -88,9 +88,9 @@ bool loopback(const Nic& nic) { return nic.name == "lo"; }
 // on every host, so never a way to another one.
 bool of_containers(const Nic& nic) {
   if (nic.tunnel) return true;  // and what rides on another port is no rail beside it
-  constexpr std::array<std::string_view, 12> kPrefixes = {
-      "docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman", "cilium", "lxcbr",
-      "lxdbr",  "kube-"};
+  constexpr std::array<std::string_view, 12> kPrefixes = {"docker", "virbr",   "veth",  "br-",
+                                                          "cni",    "flannel", "cali",  "podman",
+                                                          "cilium", "lxcbr",   "lxdbr", "kube-"};
   return nic.pci.empty() && std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](auto prefix) {
            return std::string_view(nic.name).starts_with(prefix);
          });

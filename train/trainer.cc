@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "coll/api/metrics.h"
-#include "train/parallel/parallel.h"
 #include "train/operators/memory.h"
+#include "train/parallel/parallel.h"
 
 namespace weft::train {
 
@@ -84,10 +84,10 @@ void check(const TrainOptions& o, Rank me) {
     }
     // Nobody would add up the gradients of a tied embedding's two copies: see Mesh::ends.
     if (o.chunks > 1 && o.mesh.pipeline == 1)
-      throw Error(
-          fmt::format("--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
-                      "stages; leave it out, or say --pp 2 or more",
-                      o.chunks));
+      throw Error(fmt::format(
+          "--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
+          "stages; leave it out, or say --pp 2 or more",
+          o.chunks));
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -131,7 +131,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
   if (kOnDevice<T> && options.parameter_server)
-    throw UsageError("--sync ps with --backend cuda: its server is on the processor; leave one out");
+    throw UsageError(
+        "--sync ps with --backend cuda: its server is on the processor; leave one out");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index replicas = static_cast<Index>(options.mesh.data);
   const Index all = options.batch / options.micro_batch;  // micro-batches, of all replicas
@@ -140,17 +141,17 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                                  options.batch, options.micro_batch, options.mesh.data,
                                  options.micro_batch * replicas));
   if (all > static_cast<Index>(std::numeric_limits<int>::max()))
-    throw UsageError(fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
-                                 "can be counted; take a larger --micro-batch",
-                                 options.batch, options.micro_batch, all));
+    throw UsageError(
+        fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
+                    "can be counted; take a larger --micro-batch",
+                    options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
                              options.seed_style, options.vocab_parallel};
-  const DataParallelOptions data{options.zero,          options.bucket_bytes, options.overlap,
-                                 options.deterministic, micro_batches_,       parallel.sequence,
-                                 options.offload,       options.parameter_server,
-                                 options.chunks};
+  const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
+                                 options.deterministic, micro_batches_,           parallel.sequence,
+                                 options.offload,       options.parameter_server, options.chunks};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,

@@ -1,5 +1,5 @@
-// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are polled, and
-// what is known of a peer.
+// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are
+// polled, and what is known of a peer.
 #pragma once
 
 #include <algorithm>

@@ -124,7 +124,7 @@ class Faulty final : public Decorator {
     const std::uint64_t bit = random_() % (t.bytes * 8);
     at[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
     log().warn("weft: fault: rank {} flips bit {} of {} bytes from rank {}", me_, bit, t.bytes,
-                 t.peer);
+               t.peer);
   }
 
   const Fault fault_;

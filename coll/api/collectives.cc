@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "coll/runtime/arguments.h"
 #include "coll/api/communicator.h"
-#include "coll/runtime/core.h"
 #include "coll/gpu/begin.h"
+#include "coll/runtime/arguments.h"
+#include "coll/runtime/core.h"
 
 namespace weft {
 namespace {
@@ -44,21 +44,21 @@ Status Communicator::reduce(const void* in, void* out, std::size_t count, DType 
   return run(Collective::kReduce, call_of(in, out, count, type, op), root);
 }
 Request Communicator::reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                  Reduction op, Rank root) {
+                                   Reduction op, Rank root) {
   return start(Collective::kReduce, call_of(in, out, count, type, op), root);
 }
 Status Communicator::gather(const void* in, void* out, std::size_t count, DType type, Rank root) {
   return run(Collective::kGather, call_of(in, out, count, type), root);
 }
 Request Communicator::gather_async(const void* in, void* out, std::size_t count, DType type,
-                                  Rank root) {
+                                   Rank root) {
   return start(Collective::kGather, call_of(in, out, count, type), root);
 }
 Status Communicator::scatter(const void* in, void* out, std::size_t count, DType type, Rank root) {
   return run(Collective::kScatter, call_of(in, out, count, type), root);
 }
 Request Communicator::scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                   Rank root) {
+                                    Rank root) {
   return start(Collective::kScatter, call_of(in, out, count, type), root);
 }
 Status Communicator::all_to_all(const void* in, void* out, std::size_t count, DType type) {
@@ -81,21 +81,21 @@ Status Communicator::reduce_scatter_v(const void* in, void* out, Blocks blocks, 
   return run(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
 }
 Request Communicator::reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                            Reduction op) {
+                                             Reduction op) {
   return start(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
 }
 Status Communicator::gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
   return run(Collective::kGather, uneven_call(in, out, blocks, type), root);
 }
 Request Communicator::gather_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                    Rank root) {
+                                     Rank root) {
   return start(Collective::kGather, uneven_call(in, out, blocks, type), root);
 }
 Status Communicator::scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
   return run(Collective::kScatter, uneven_call(in, out, blocks, type), root);
 }
 Request Communicator::scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
-                                     Rank root) {
+                                      Rank root) {
   return start(Collective::kScatter, uneven_call(in, out, blocks, type), root);
 }
 Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks received,
@@ -103,7 +103,7 @@ Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks
   return run(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
 }
 Request Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
-                                        DType type) {
+                                         DType type) {
   return start(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
 }
 

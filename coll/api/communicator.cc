@@ -8,11 +8,11 @@
 #include <cstring>
 #include <limits>
 
+#include "coll/engine/signature.h"
+#include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
 #include "coll/runtime/core.h"
 #include "coll/select/cost.h"
-#include "coll/gpu/begin.h"
-#include "coll/engine/signature.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 
@@ -49,7 +49,7 @@ constexpr std::uint64_t kLookEvery = 64;
 // Starts a collective. Null when it is over already, with its status. `lock` does not hold the
 // mutex yet; afterwards it may.
 Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
-                 std::unique_lock<FairMutex>& lock) {
+            std::unique_lock<FairMutex>& lock) {
   Core& core = *g.core;
   bool in_place = false;
   status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
@@ -266,24 +266,24 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   return handle;
 }
 Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
-                                      Reduction op) {
+                                       Reduction op) {
   return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
 }
 Request Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
   return start(Collective::kAllGather, {in, out, count, type}, 0);
 }
 Request Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                                          Reduction op) {
+                                           Reduction op) {
   return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
 }
 Request Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
-                                     Rank root) {
+                                      Rank root) {
   return start(Collective::kBroadcast, {in, out, count, type}, root);
 }
 Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
 
 Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
-                             bool blocking) {
+                              bool blocking) {
   const char* verb = send ? "send" : "recv";
   if (!state_) return Request(empty(verb));
   GroupState& g = *state_;

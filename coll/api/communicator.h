@@ -16,23 +16,24 @@
 #include <vector>
 
 #include "coll/types.h"
-#include "topo/counters.h"
 #include "topo/base/status.h"
+#include "topo/counters.h"
 #include "topo/topology.h"
-#include "transport/memory/memory.h"
 #include "transport/job/bootstrap.h"
+#include "transport/memory/memory.h"
 
 namespace weft {
 
 struct Core;        // the transports and operations of a process
 struct GroupState;  // one communicator
-struct Task;   // one collective under way
+struct Task;        // one collective under way
 struct Call;        // its arguments
 
 struct WorldOptions {
   // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every
-  // rank is a verbs device that is up, ucx where they are RDMA devices all the same, else tcp. "shm",
-  // "tcp", "ucx" and "verbs" use that one for every pair; shm then needs all ranks on one machine.
+  // rank is a verbs device that is up, ucx where they are RDMA devices all the same, else tcp.
+  // "shm", "tcp", "ucx" and "verbs" use that one for every pair; shm then needs all ranks on one
+  // machine.
   std::string transport = "auto";
   std::string algorithm = "auto";            // default of every call
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
@@ -54,9 +55,9 @@ struct WorldOptions {
   // trouble have moved, and by how much (docs/debugging.md). WEFT_COUNTERS=1, WEFT_SLOW_MS.
   bool counters = false;
   std::chrono::milliseconds slow{1000};
-  // Schedules in which a step leaves its rail (coll/schedule/rail_contract.h). "auto": none is picked where
-  // another one can do it, and one that was asked for by name is refused. "never": every one is
-  // refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
+  // Schedules in which a step leaves its rail (coll/schedule/rail_contract.h). "auto": none is
+  // picked where another one can do it, and one that was asked for by name is refused. "never":
+  // every one is refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
   std::string fault = {};  // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
   double rail_gbps = 0;    // declared rate of a rail, the same on every rank; 0: measured
@@ -215,16 +216,17 @@ class Communicator {
   Request all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
   Request all_gather_async(const void* in, void* out, std::size_t count, DType type);
   Request reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
-                              Reduction op);
+                               Reduction op);
   Request broadcast_async(const void* in, void* out, std::size_t count, DType type, Rank root);
   Request barrier_async();
   Request reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op,
-                      Rank root);
+                       Rank root);
   Request gather_async(const void* in, void* out, std::size_t count, DType type, Rank root);
   Request scatter_async(const void* in, void* out, std::size_t count, DType type, Rank root);
   Request all_to_all_async(const void* in, void* out, std::size_t count, DType type);
   Request all_gather_v_async(const void* in, void* out, Blocks blocks, DType type);
-  Request reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Reduction op);
+  Request reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
+                                 Reduction op);
   Request gather_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
   Request scatter_v_async(const void* in, void* out, Blocks blocks, DType type, Rank root);
   Request all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received, DType type);
@@ -252,8 +254,8 @@ class Communicator {
   void set_deterministic(bool deterministic);
   // How long an algorithm took for messages of `total_bytes` (those of all blocks together), as
   // `weft tune` measured it: `auto` goes by it from now on, and it is kept in the profile
-  // (coll/select/profile.h). Every rank says the same, with no operation under way. Throws Error when
-  // there is no such algorithm.
+  // (coll/select/profile.h). Every rank says the same, with no operation under way. Throws Error
+  // when there is no such algorithm.
   void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
   // What the last collective ran: "direct", "ring", ...
   std::string last_algorithm() const;
@@ -287,16 +289,16 @@ class World {
   int size() const;
   const Topology& topology() const;
   Job& job();
-  // Where a call of job() threw: the failure of the job, after a look at where the ranks are that did
-  // not come (the hang verdict), which all ranks then hear of. ok: it threw for another reason.
+  // Where a call of job() threw: the failure of the job, after a look at where the ranks are that
+  // did not come (the hang verdict), which all ranks then hear of. ok: it threw for another reason.
   Status gather_status(const Error& thrown);
   Metrics metrics() const;  // counters since the World was made
   // What the ports of this rank's rails have counted so far, by rail (topo/counters.h): read it
   // before and after something and tell the difference. Connections of TCP are this process's own.
   std::vector<CounterSnapshot> rail_counters() const;
 
-  // Whether rails stand in for each other: asked for (WorldOptions::failover) and possible here. The
-  // same on all ranks.
+  // Whether rails stand in for each other: asked for (WorldOptions::failover) and possible here.
+  // The same on all ranks.
   bool failover() const;
 
   // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its

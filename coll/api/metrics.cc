@@ -54,8 +54,7 @@ std::string to_prometheus(const Metrics& m) {
 
   text.family("rail_sent_bytes_total", "counter", "Bytes of messages that went over the rail");
   for (const Metrics::Rail& r : m.rails)
-    text.sample("rail_sent_bytes_total", fmt::format("{},link=\"{}\"", rank, r.link),
-                r.bytes_sent);
+    text.sample("rail_sent_bytes_total", fmt::format("{},link=\"{}\"", rank, r.link), r.bytes_sent);
 
   const auto single = [&](const char* name, const char* help, auto value) {
     text.family(name, "counter", help);

@@ -28,18 +28,18 @@ struct Metrics {
     std::uint64_t bytes_sent = 0, bytes_received = 0;
     std::uint64_t messages_sent = 0, messages_received = 0;
   };
-  std::vector<Traffic> traffic;   // of pairs that exchanged something
+  std::vector<Traffic> traffic;  // of pairs that exchanged something
   struct Rail {
     std::string link;  // "rail 0 (eth0)"
     std::uint64_t bytes_sent = 0;
   };
-  std::vector<Rail> rails;        // messages spread over rails or sent again where they really went
-  std::uint64_t stalls = 0;       // times that nothing moved for 5 ms while an operation waited
-  double stalled_s = 0;           // all together
-  std::uint64_t naps = 0;         // times a waiting rank went to sleep
-  std::uint64_t retries = 0;      // messages that were sent once more
-  // Rails that failed (transport/rails/rails.h): lanes with a peer that were taken out and back, and the
-  // messages that went over another one instead.
+  std::vector<Rail> rails;    // messages spread over rails or sent again where they really went
+  std::uint64_t stalls = 0;   // times that nothing moved for 5 ms while an operation waited
+  double stalled_s = 0;       // all together
+  std::uint64_t naps = 0;     // times a waiting rank went to sleep
+  std::uint64_t retries = 0;  // messages that were sent once more
+  // Rails that failed (transport/rails/rails.h): lanes with a peer that were taken out and back,
+  // and the messages that went over another one instead.
   std::uint64_t rails_taken_out = 0, rails_taken_back = 0, replayed = 0, replayed_bytes = 0;
   struct Outage {
     int rail;

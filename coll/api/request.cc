@@ -7,7 +7,8 @@ namespace weft {
 namespace {
 
 Status empty_handle() {
-  return {Code::kInvalidArgument, "this Request is empty: moved from, detached, or of no operation"};
+  return {Code::kInvalidArgument,
+          "this Request is empty: moved from, detached, or of no operation"};
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 #include <fstream>
 #include <numeric>
 
+#include "coll/gpu/begin.h"
 #include "coll/runtime/calibrate.h"
 #include "coll/runtime/core.h"
-#include "coll/gpu/begin.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 #include "transport/factory/transport_factory.h"
-#include "transport/integrity/checked.h"
 #include "transport/fault.h"
+#include "transport/integrity/checked.h"
 #include "transport/shm/shm.h"
 
 namespace weft {

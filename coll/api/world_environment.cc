@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "coll/runtime/calibrate.h"
 #include "coll/api/communicator.h"
+#include "coll/runtime/calibrate.h"
 #include "coll/select/profile.h"
 #include "topo/discover.h"
 

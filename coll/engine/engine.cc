@@ -41,8 +41,9 @@ Scratch SpareScratch::take(std::size_t bytes) {
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
-  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector && call_.count == call.count &&
-                    call_.type == call.type && slicing_.slice_bytes == slicing.slice_bytes &&
+  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector &&
+                    call_.count == call.count && call_.type == call.type &&
+                    slicing_.slice_bytes == slicing.slice_bytes &&
                     slicing_.rounds_in_flight == slicing.rounds_in_flight;
   call_ = call;
   slicing_ = slicing;
@@ -292,7 +293,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
       failed_link_ = member.link;
     }
   }
-  if (failure_ != Code::kOk) [[unlikely]] return;
+  if (failure_ != Code::kOk) [[unlikely]]
+    return;
   void* const staged =
       e.bytes != 0 && !phantom_ ? const_cast<void*>(data_[index(lane, node)]) : nullptr;
   finish(lane, node);

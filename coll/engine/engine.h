@@ -43,10 +43,10 @@ struct Call {
   // In the order of a stream of a GPU (gpu/begin.h); the engine does not look at it.
   void* stream = nullptr;
   bool ordered = false;
-  bool streaming = false;     // the message is far larger than the caches
+  bool streaming = false;       // the message is far larger than the caches
   bool copies_results = false;  // Run::copies_result(): other cores read them
-  std::uint64_t tag = 0;      // upper bits of every tag: communicator and sequence number
-  std::uint32_t id_high = 0;  // upper half of every transfer id
+  std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number
+  std::uint32_t id_high = 0;    // upper half of every transfer id
   Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
 };
 
@@ -84,7 +84,7 @@ class Run {
   // The first peer whose transfer failed and how; kOk while all is well.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }
-  std::string failed_step() const;  // "chunks [3,4) of round 2, channel 0"
+  std::string failed_step() const;                 // "chunks [3,4) of round 2, channel 0"
   const Head& head() const { return call_.head; }  // sealed by start()
   // The one that a message with `theirs` of that peer should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
@@ -171,8 +171,8 @@ class Run {
   void launch(std::uint32_t lane, std::uint32_t node);
   void gather_sources(std::uint32_t lane, std::uint32_t node);
   void reduce(std::uint32_t lane, std::uint32_t node);
-  // Integrity (engine/checked.cc). Whether this arrival is checked as it is reduced; reducing, where
-  // some are: false when one must come again first; and its coming.
+  // Integrity (engine/checked.cc). Whether this arrival is checked as it is reduced; reducing,
+  // where some are: false when one must come again first; and its coming.
   bool checks(int link) const { return checked_links_ >> link & 1; }
   bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
   // Whether a result is made elsewhere, in pieces that stay in the first level of cache, and
@@ -231,7 +231,7 @@ class Run {
     bool known = false;
     std::uint32_t crc = 0;
   };
-  std::vector<Sum> sums_;              // [lane][node]: of results, where a link checks
+  std::vector<Sum> sums_;               // [lane][node]: of results, where a link checks
   std::vector<std::uint32_t> missing_;  // [lane][node]: an arrival: comes again; a reduce: how many
   std::vector<Sum> read_sums_;          // of the sources of a reduction
   std::vector<const void*> pieces_;

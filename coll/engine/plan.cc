@@ -378,8 +378,7 @@ Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) 
                       : packed                       ? Plan::Layout::kPacked
                                                      : Plan::Layout::kBlocks;
   std::vector<std::size_t> ends;
-  const Schedule ready =
-      layout == Plan::Layout::kBlocks ? split_chunks(schedule, ends) : schedule;
+  const Schedule ready = layout == Plan::Layout::kBlocks ? split_chunks(schedule, ends) : schedule;
   for (const bool moved : {false, true}) {
     Compiler compiler(ready, ends, request, layout, moved);
     if (!compiler.run()) continue;

@@ -63,7 +63,8 @@ struct PlanRequest {
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
 };
 
-// Which part of the message a chunk is: piece `index` of `of` of a block (coll/schedule/block_ownership.h).
+// Which part of the message a chunk is: piece `index` of `of` of a block
+// (coll/schedule/block_ownership.h).
 struct Piece {
   int block = 0, index = 0, of = 1;
   // Its weight in the block, those before it, and all; all 0: they are equal.
@@ -75,8 +76,7 @@ struct Piece {
  private:
   std::size_t cut(std::size_t elements, int i, double weights) const {
     if (i == of) return elements;
-    if (all > 0)
-      return static_cast<std::size_t>(static_cast<double>(elements) * (weights / all));
+    if (all > 0) return static_cast<std::size_t>(static_cast<double>(elements) * (weights / all));
     return elements * static_cast<std::size_t>(i) / static_cast<std::size_t>(of);
   }
 };

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "coll/schedule/algorithm.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/schedule/algorithm.h"
 
 namespace weft {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
-#include "coll/runtime/core.h"
-#include "coll/gpu/lane.h"
 #include "coll/engine/signature.h"
+#include "coll/gpu/lane.h"
+#include "coll/runtime/core.h"
 
 namespace weft {
 namespace {
@@ -39,7 +39,8 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
     if (sequence_of(r.call) < sequence_of(*earliest)) earliest = &r.call;
   std::vector<Head> said;
   for (const DeviceRecord& r : records)
-    said.push_back(!same_place(r.call, *earliest) && r.before.sign && same_place(r.before, *earliest)
+    said.push_back(!same_place(r.call, *earliest) && r.before.sign &&
+                           same_place(r.before, *earliest)
                        ? r.before
                        : r.call);
   std::map<std::array<std::uint64_t, 3>, std::vector<std::size_t>> by_call;

@@ -214,8 +214,7 @@ WEFT_HD typename E::Stored divided(typename E::Stored sum, int divisor) {
 
 template <class S>
 WEFT_HD S load(const std::byte* at) {
-  if (reinterpret_cast<std::uintptr_t>(at) % sizeof(S) == 0)
-    return *reinterpret_cast<const S*>(at);
+  if (reinterpret_cast<std::uintptr_t>(at) % sizeof(S) == 0) return *reinterpret_cast<const S*>(at);
   unsigned char raw[sizeof(S)];
   for (std::size_t i = 0; i < sizeof(S); ++i) raw[i] = static_cast<unsigned char>(at[i]);
   S s;
@@ -242,8 +241,7 @@ WEFT_HD void one(const DeviceReduce& r, std::size_t i) {
     return input<E, Fn>(load<S>(static_cast<const std::byte*>(r.srcs[k]) + at), r.factors[k]);
   };
   typename E::Value value = fetch(0);
-  for (int k = 1; k < r.nsrcs; ++k)
-    value = Fn::template apply<typename E::Value>(value, fetch(k));
+  for (int k = 1; k < r.nsrcs; ++k) value = Fn::template apply<typename E::Value>(value, fetch(k));
   S result = E::narrow(value);
   if (r.divisor != 1) result = divided<E>(result, r.divisor);
   for (int d = 0; d < r.ndsts; ++d) store(static_cast<std::byte*>(r.dsts[d]) + at, result);

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "coll/runtime/arguments.h"
+#include "coll/engine/signature.h"
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/lane.h"
 #include "coll/gpu/shape.h"
-#include "coll/engine/signature.h"
+#include "coll/runtime/arguments.h"
 
 namespace weft {
 namespace {
@@ -104,7 +104,7 @@ std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
 
 // Puts the operation on its stream and in its lane.
 Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
-                 bool blocking) {
+            bool blocking) {
   Core& core = *g.core;
   std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
   Task* handle = nullptr;
@@ -135,7 +135,8 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle->record = core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    handle->record =
+        core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -164,7 +165,7 @@ bool all_take_a_lane(const GroupState& g) {
 
 // Blocks of different sizes.
 Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                        bool in_place, bool blocking, Status& status, bool& taken) {
+                   bool in_place, bool blocking, Status& status, bool& taken) {
   // What a lane itself calls has no elements in device memory.
   if (g.id >> g.core->id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
@@ -202,9 +203,10 @@ Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call
 }  // namespace
 
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                           bool in_place, bool blocking, Status& status, bool& taken) {
+                      bool in_place, bool blocking, Status& status, bool& taken) {
   const std::size_t n = g.ranks.size();
-  if (call.is_vector) return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
+  if (call.is_vector)
+    return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
   const DeviceShape shape = device_shape(c, g.me, root, n);
   Buffers buffers;
   buffers.has_in = shape.in > 0 && call.count > 0;
@@ -250,8 +252,8 @@ bool on_device(const void* data) noexcept {
 }
 
 Task* begin_messages(Device& device, GroupState& g, const char* call,
-                          std::span<const Message> messages, std::optional<Device::Stream> stream,
-                          bool blocking, Status& status) {
+                     std::span<const Message> messages, std::optional<Device::Stream> stream,
+                     bool blocking, Status& status) {
   std::vector<std::pair<std::size_t, std::size_t>> own;
   status = check_own_messages(call, messages, g.me, own);
   if (!status.ok() || messages.empty()) return nullptr;

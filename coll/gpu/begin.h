@@ -13,7 +13,7 @@ namespace weft {
 // with its status. The arguments have been checked. blocking: nobody will ask for the operation of
 // a call that is ordered by a stream.
 Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                           bool in_place, bool blocking, Status& status, bool& taken);
+                      bool in_place, bool blocking, Status& status, bool& taken);
 
 // Whether a message there must be begun by begin_messages().
 bool on_device(const void* data) noexcept;
@@ -21,8 +21,8 @@ bool on_device(const void* data) noexcept;
 // checked, but for those of a rank to itself. Returns what the handle waits for; null when nobody
 // will ask (blocking, on a stream), or with the status when it could not.
 Task* begin_messages(Device& device, GroupState& g, const char* call,
-                          std::span<const Message> messages, std::optional<Device::Stream> stream,
-                          bool blocking, Status& status);
+                     std::span<const Message> messages, std::optional<Device::Stream> stream,
+                     bool blocking, Status& status);
 
 // What is under way on the lanes of a core's communicators ends: well, or with the failure that the
 // end of the World is to those who still wait. Not with the core's mutex held.

@@ -52,8 +52,7 @@ class DirectPath {
     return buffers_.out(rank, element);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t count) {
-    if (to != from)
-      lane_.device().copy(to, from, count * element_, gpu_, lane_.stream(gpu_, 0));
+    if (to != from) lane_.device().copy(to, from, count * element_, gpu_, lane_.stream(gpu_, 0));
   }
   void reduce_part(std::size_t count, std::size_t in_at, std::size_t out_at,
                    std::span<const std::size_t> results);

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/gpu/gates.h"
 #include "coll/gpu/shape.h"
 #include "topo/base/log.h"
+#include "transport/gpu/gates.h"
 
 namespace weft {
 namespace {
@@ -33,9 +33,10 @@ std::uint64_t gpudirect_least_bytes() {
   std::uint64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
   if (error == std::errc() && end == text.data() + text.size()) return bytes;
-  throw Error(fmt::format("WEFT_GPUDIRECT={} is not one of auto, off, or the bytes from which on "
-                          "device memory is sent by the cards",
-                          text));
+  throw Error(
+      fmt::format("WEFT_GPUDIRECT={} is not one of auto, off, or the bytes from which on "
+                  "device memory is sent by the cards",
+                  text));
 }
 
 }  // namespace

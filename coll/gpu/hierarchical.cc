@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "coll/gpu/nic_slices.h"
 #include "coll/gpu/mapped.h"
+#include "coll/gpu/nic_slices.h"
 #include "coll/gpu/shape.h"
 
 namespace weft {
@@ -34,8 +34,8 @@ namespace {
 class GpuHierarchical : private CardSlices {
  public:
   GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
-          std::span<const DeviceRecord> records, const MappedBuffers& buffers, std::byte* memory,
-          bool on_device)
+                  std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                  std::byte* memory, bool on_device)
       : CardSlices(op, layout, memory),
         lane_(lane),
         records_(records),
@@ -185,8 +185,7 @@ class GpuHierarchical : private CardSlices {
         case Collective::kBroadcast:
           // A part to each, who pass theirs on to the others.
           if (from == root_) recv(k, kFirst, from, passed_on(k, me_), passed(k, me_));
-          if (at_root)
-            send(k, kFirst, to, read(k) + (passed_on(k, to) - result(k)), passed(k, to));
+          if (at_root) send(k, kFirst, to, read(k) + (passed_on(k, to) - result(k)), passed(k, to));
           break;
         default:
           break;

@@ -49,7 +49,7 @@ DeviceWork device_work(const DeviceReduce& reduce) {
 void load_device_kernels(Device& device, int gpu) {
   static std::mutex mutex;
   static auto& loaded = *new std::set<int>;  // outlives every static
-  const std::lock_guard lock(mutex);  // others wait until they are there
+  const std::lock_guard lock(mutex);         // others wait until they are there
   if (loaded.contains(gpu)) return;
   loaded.insert(gpu);
   const DeviceReduce any{};

@@ -15,9 +15,10 @@ namespace weft {
 inline constexpr int kDeviceOperands = 128;
 
 // dst[d][i] = srcs[0][i] op srcs[1][i] op ... in this order, for every d. For kAvg the sum is
-// divided by `divisor`; for kPreMulSum source k is multiplied by factors[k] first. Types, rounding and wrapping are those of coll/engine/kernels.h: the results are
-// the same bit by bit. A destination may be one of the sources; other overlaps may not be. One
-// source and any operator but kAvg is a copy. Pointers may be unaligned; aligned ones are fast.
+// divided by `divisor`; for kPreMulSum source k is multiplied by factors[k] first. Types, rounding
+// and wrapping are those of coll/engine/kernels.h: the results are the same bit by bit. A
+// destination may be one of the sources; other overlaps may not be. One source and any operator but
+// kAvg is a copy. Pointers may be unaligned; aligned ones are fast.
 struct DeviceReduce {
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
@@ -37,6 +38,6 @@ void load_device_kernels(Device& device, int gpu);
 namespace detail {
 int launch_device_reduce(const void* args, void* stream);  // gpu/kernels.cu
 int load_device_reduce();
-}
+}  // namespace detail
 
 }  // namespace weft

@@ -7,10 +7,10 @@
 #include <numeric>
 #include <optional>
 
+#include "coll/engine/signature.h"
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/gpudirect.h"
 #include "coll/gpu/mapped.h"
-#include "coll/engine/signature.h"
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
 
@@ -176,7 +176,7 @@ std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const std::uint64_t record =
       op.handle ? op.handle->record
                 : core_.telemetry->begin(group_, op.collective, op.call, op.root, ++replays_,
-                                     static_cast<std::uint8_t>(book::kReplay | how(op)));
+                                         static_cast<std::uint8_t>(book::kReplay | how(op)));
   companion_->part_of = {.record = record,
                          .tag = op.tag,
                          .group = &group_,
@@ -256,7 +256,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
         run_direct(*this, op, records, *buffers, blocks);
       else if (Status s = gpudirect_->run(way, op, records, *buffers); !s.ok())
         return s;
-      note_path(op, direct                          ? &kDirectPath
+      note_path(op, direct                        ? &kDirectPath
                     : way == GpuDirect::kWithHost ? &kGpuDirectPath
                                                   : &kStagedHostsPath);
       return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
@@ -302,8 +302,7 @@ void DeviceLane::move_transfers() {
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {
-  if (bytes > staging_.size())
-    staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
+  if (bytes > staging_.size()) staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
   return staging_.get();
 }
 

@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "coll/runtime/core.h"
-#include "transport/gpu/gates.h"
 #include "coll/gpu/kernels.h"
 #include "coll/gpu/messages.h"
-#include "transport/gpu/pinned.h"
 #include "coll/gpu/record.h"
-#include "transport/gpu/streams.h"
+#include "coll/runtime/core.h"
 #include "transport/gpu/device.h"
+#include "transport/gpu/gates.h"
+#include "transport/gpu/pinned.h"
+#include "transport/gpu/streams.h"
 
 namespace weft {
 
@@ -46,7 +46,7 @@ struct DeviceOperation {
   bool ordered = false;               // by a stream, at `gate`
   StreamFence gate;
   Task* handle = nullptr;  // told when it is over; null for what was captured
-  bool detached = false;        // nobody waits for the handle either
+  bool detached = false;   // nobody waits for the handle either
 };
 
 class DeviceLane {

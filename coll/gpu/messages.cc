@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "coll/gpu/kernels.h"
-#include "transport/gpu/streams.h"
 #include "topo/base/thread.h"
+#include "transport/gpu/streams.h"
 
 namespace weft {
 namespace {
@@ -349,7 +349,8 @@ void DeviceMessages::open_gates() {
   std::size_t held = 0;
   for (const MessageGroup& f : flights_) held += f.open ? f.held() : 0;
   for (MessageGroup& f : flights_) {
-    const bool ready = std::ranges::all_of(f.legs, [&](const MessagePart& leg) { return f.passed(leg); });
+    const bool ready =
+        std::ranges::all_of(f.legs, [&](const MessagePart& leg) { return f.passed(leg); });
     const std::size_t own = f.open ? 0 : f.held();
     if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
     held += own;
@@ -367,7 +368,8 @@ void DeviceMessages::let_go() {
     const std::lock_guard lock(mutex_);
     for (auto it = flights_.begin(); it != flights_.end();) {
       const auto f = it++;
-      if (f->open && std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
+      if (f->open &&
+          std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
         over.splice(over.end(), flights_, f);
     }
   }

@@ -26,9 +26,9 @@
 
 #include "coll/api/communicator.h"
 #include "coll/runtime/core.h"
+#include "transport/gpu/device.h"
 #include "transport/gpu/gates.h"
 #include "transport/gpu/pinned.h"
-#include "transport/gpu/device.h"
 
 namespace weft {
 
@@ -71,7 +71,7 @@ class DeviceMessages {
     std::vector<std::uint32_t> landed = {};   // of a receive; with the core's mutex held
     std::vector<std::uint32_t> arrived = {};  // those that the thread is to take
     std::deque<Device::Event> copies = {};    // under way, in the order of their stream
-    MessagePart* source = nullptr;                    // of a receive from this rank itself: the send
+    MessagePart* source = nullptr;            // of a receive from this rank itself: the send
     bool own = false;                         // to or from this rank itself
     std::size_t bytes() const { return message.count * size_of(message.type); }
   };
@@ -86,7 +86,7 @@ class DeviceMessages {
     Status status;
     bool over(const MessagePart& leg) const;
     bool passed(const MessagePart& leg) const;  // what is on the stream later may touch its memory
-    std::size_t held() const;           // bytes that are sent from rooms
+    std::size_t held() const;                   // bytes that are sent from rooms
   };
   struct Captured {
     std::vector<Message> messages;
@@ -104,7 +104,8 @@ class DeviceMessages {
   bool look_at_transports(MessageGroup& f, bool clock);  // with the core's mutex held
   void take_down(MessagePart& leg);
   void take_up(MessagePart& leg, std::uint32_t slice);
-  void copy(MessagePart& leg, std::uint32_t slice, int stream, std::byte* to, const std::byte* from);
+  void copy(MessagePart& leg, std::uint32_t slice, int stream, std::byte* to,
+            const std::byte* from);
   bool end_copies(MessagePart& leg);
   void fail(MessageGroup& f, const std::string& why);
   Status why_given_up() const;  // with the core's mutex held
@@ -123,7 +124,7 @@ class DeviceMessages {
   std::list<MessageGroup> waiting_;  // for their streams
   std::list<Captured> captured_;
   std::list<MessageGroup> flights_;  // the thread's; changed with the mutex held
-  std::size_t closed_ = 0;     // calls, and replays that have come, whose gates are not open
+  std::size_t closed_ = 0;           // calls, and replays that have come, whose gates are not open
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped
 

@@ -10,8 +10,8 @@
 
 #include "coll/runtime/calibrate.h"
 #include "topo/base/exit_code.h"
-#include "transport/launch/local_job.h"
 #include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
 
 namespace weft {
 

@@ -71,16 +71,15 @@ Metrics Counters::read() const {
   std::vector<Metrics::Traffic> all(traffic_.size());
   for (std::size_t i = 0; i < traffic_.size(); ++i) {
     const Traffic& t = traffic_[i];
-    all[i] = {static_cast<Rank>(i % n),    links[i / n],
-              t.bytes_sent.get(),          t.bytes_received.get(),
-              t.messages_sent.get(),       t.messages_received.get()};
+    all[i] = {static_cast<Rank>(i % n), links[i / n],          t.bytes_sent.get(),
+              t.bytes_received.get(),   t.messages_sent.get(), t.messages_received.get()};
   }
   const std::lock_guard lock(mutex_);
   for (const auto& [ranks, board] : boards_)
     for (const Rank peer : ranks) {
       if (peer == rank || board_link < 0) continue;
-      Metrics::Traffic& t = all[static_cast<std::size_t>(board_link) * n +
-                                static_cast<std::size_t>(peer)];
+      Metrics::Traffic& t =
+          all[static_cast<std::size_t>(board_link) * n + static_cast<std::size_t>(peer)];
       t.bytes_sent += board.bytes.get();
       t.bytes_received += board.bytes.get();
       t.messages_sent += board.messages.get();

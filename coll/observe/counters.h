@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "coll/select/choice.h"
 #include "coll/api/metrics.h"
+#include "coll/select/choice.h"
 
 namespace weft {
 

@@ -30,9 +30,9 @@ enum class Cause : std::uint8_t {
 const char* name(Cause cause);  // "dead", "not called", ...
 
 struct Evidence {
-  int size = 0;                  // of the job
+  int size = 0;                     // of the job
   std::vector<RankSnapshot> ranks;  // in any order; of several of one rank its own one counts
-  std::vector<Rank> silent;      // not heard of by the control plane
+  std::vector<Rank> silent;         // not heard of by the control plane
 };
 
 struct Diagnosis {

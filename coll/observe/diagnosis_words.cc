@@ -46,7 +46,8 @@ std::string link_name(const RankSnapshot& t, const PeerProgress& p) {
   return p.link >= 0 && l < t.links.size() ? t.links[l] : std::string("shared memory");
 }
 
-std::vector<std::string> link_names(const RankSnapshot& t, const PeerProgress& p, std::uint32_t on) {
+std::vector<std::string> link_names(const RankSnapshot& t, const PeerProgress& p,
+                                    std::uint32_t on) {
   std::vector<std::string> names;
   for (std::size_t l = 0; l < t.links.size() && l < 32; ++l)
     if (on >> l & 1) names.push_back(t.links[l]);

@@ -9,8 +9,8 @@
 #include <chrono>
 #include <thread>
 
-#include "coll/runtime/core.h"
 #include "coll/engine/signature.h"
+#include "coll/runtime/core.h"
 
 namespace weft {
 namespace {
@@ -76,8 +76,7 @@ bool Core::fail_mismatch(const Task* op) {
       for (std::size_t i = 0; i < n; ++i) {
         const auto id = static_cast<std::uint32_t>(batch[i].id >> 32);
         Task* other = place_of(id);
-        if (other && other->id == id && other->kind == Task::Kind::kPlan)
-          other->complete(batch[i]);
+        if (other && other->id == id && other->kind == Task::Kind::kPlan) other->complete(batch[i]);
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -127,8 +126,7 @@ Status Core::leftover_status() {
 Status Core::disagreement_status() {
   const Rank me = job->rank();
   Status found;
-  const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& usual,
-                        const Run* run) {
+  const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& usual, const Run* run) {
     for (const Rank peer : g.ranks) {
       if (peer == me) continue;
       Head theirs;

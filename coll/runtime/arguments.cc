@@ -169,7 +169,8 @@ Status check_arguments(Collective c, const Call& call, Rank root, Rank rank, std
                  begin_of(call, false, i) == begin_of(call, true, i);
   // The others are still sent when the own one is written.
   const auto me = static_cast<std::size_t>(rank);
-  for (std::size_t i = 0; i < n && in_place && call.is_vector && c == Collective::kReduceScatter; ++i)
+  for (std::size_t i = 0; i < n && in_place && call.is_vector && c == Collective::kReduceScatter;
+       ++i)
     if (i != me && overlap(to, out * element, from + begin_of(call, false, i) * element,
                            call.counts[i] * element))
       return fail(

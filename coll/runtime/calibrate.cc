@@ -18,7 +18,7 @@ constexpr int kShort = 9, kLong = 3;            // round trips
 constexpr std::size_t kLongBytes = 256u << 10;  // long enough for the rate, short on a slow link
 constexpr double kTcpShare = 0.9564;  // payload of a frame at MTU 1500 (1448 of 1514 bytes)
 
-constexpr double kSocketWork = 0.4;   // share of a short message's time at either end
+constexpr double kSocketWork = 0.4;  // share of a short message's time at either end
 
 using Clock = std::chrono::steady_clock;
 
@@ -83,7 +83,8 @@ Status calibrate(Core& core, GroupState& world) {
   const double declared = declared_rail_gbps(core.options.rail_gbps);
   std::vector<std::byte> data(kLongBytes);
 
-  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how oversubscribed it is.
+  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how oversubscribed it
+  // is.
   std::array<double, 5> mine{};
   mine[4] = core.oversubscription;
   const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {

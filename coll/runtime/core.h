@@ -16,14 +16,14 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "coll/select/cost.h"
 #include "coll/runtime/task.h"
-#include "coll/select/tuning.h"
-#include "coll/runtime/waiting.h"
 #include "coll/runtime/telemetry.h"
+#include "coll/runtime/waiting.h"
+#include "coll/select/cost.h"
+#include "coll/select/tuning.h"
 #include "topo/topology.h"
-#include "transport/rails/rails.h"
 #include "transport/job/bootstrap.h"
+#include "transport/rails/rails.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -48,8 +48,8 @@ bool board_ready(const GroupState& g);
 int board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
-// Choosing (runtime/selector.cc). Whether ranks exchange whole messages on the board instead of running a
-// schedule.
+// Choosing (runtime/selector.cc). Whether ranks exchange whole messages on the board instead of
+// running a schedule.
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root);
 // The algorithm of this call.
@@ -83,7 +83,7 @@ struct Core : std::enable_shared_from_this<Core> {
   bool progress();
   bool end_operations();   // those that are over; false: all have failed
   bool progress_boards();  // true when any operation ended
-  Task* take();       // a fresh operation
+  Task* take();            // a fresh operation
   void add_operation();    // to the free ones
   Task* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
   void give_back(Task* op);
@@ -92,10 +92,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void enlist(Task* op);
   void launch(Task* op);
   void launch_next(GroupState& g);  // of those that wait
-  void end_plan(Task* op);     // it is over: others may start
+  void end_plan(Task* op);          // it is over: others may start
   void start_board(Task* op);
-  void start_message(Task* op, bool send, void* data, std::size_t bytes,
-                     bool on_device = false);
+  void start_message(Task* op, bool send, void* data, std::size_t bytes, bool on_device = false);
   // The same in two steps: it takes its number among those of the pair, and later goes, all at once
   // or by and by: the slices below `end`. `data` is where it begins.
   void enter_message(Task* op, bool send, std::size_t bytes);
@@ -115,8 +114,8 @@ struct Core : std::enable_shared_from_this<Core> {
                        bool in_place, bool by_name, Status& status);
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                                   Rank root, const PlanKey& key);
-  // failing.cc. Ends every operation with the failure, which sticks: the job's first one, if that is
-  // another.
+  // failing.cc. Ends every operation with the failure, which sticks: the job's first one, if that
+  // is another.
   void fail(const Status& why);
   // The same for an error of a transport, whose cause may be another rank than the peer.
   void fail_after_verdict(const Status& suspicion);
@@ -197,13 +196,13 @@ struct Core : std::enable_shared_from_this<Core> {
   // What a call of the control plane failed of; ok: of something else than the other ranks.
   Status gather_status(const Error& thrown);
   Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
-  std::chrono::milliseconds silence_age() const {  // from when on a rank counts as silent
+  std::chrono::milliseconds silence_age() const {        // from when on a rank counts as silent
     return std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
   }
   Status cut_off_status(const std::string& what) const;  // ok when this host is not cut off
 
   const int generation = fork_generation();
-  std::unique_ptr<Job> job;  // null once closed
+  std::unique_ptr<Job> job;            // null once closed
   std::unique_ptr<Job> answering_job;  // for callers, where there are rails: see answer_while()
   WorldOptions options;
   const int shrunk;  // how often shrink() made another World, until this one
@@ -225,7 +224,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // or none.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> has_device;  // by world rank: a GPU
-  std::vector<std::uint8_t> shm_peer;  // by world rank: reached through shm
+  std::vector<std::uint8_t> shm_peer;    // by world rank: reached through shm
   Tuning tuning;
   std::unique_ptr<Telemetry> telemetry;
   CostModel costs;           // measured; the same on every rank
@@ -257,11 +256,11 @@ struct Core : std::enable_shared_from_this<Core> {
   std::atomic<bool> served{false};  // there is a progress thread
   std::condition_variable_any to_serve, to_call;
   std::thread server, caller;
-  bool calls = false;  // there is a thread of callbacks
+  bool calls = false;    // there is a thread of callbacks
   SpareScratch scratch;  // of those that have ended
   std::vector<std::unique_ptr<Task>> pool;
   std::vector<Task*> free_operations;
-  std::vector<Task*> active;          // under way, kPlan and kMessage
+  std::vector<Task*> active;               // under way, kPlan and kMessage
   bool receipts_owed = false;              // one of them is done but for Task::receipts
   std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
   // By the lower bits of their id, for completions; a power of two.
@@ -270,10 +269,10 @@ struct Core : std::enable_shared_from_this<Core> {
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};
-  Status failure;        // once broken
-  double oversubscription = 1;   // ranks of this kernel per core that they may use together
+  Status failure;               // once broken
+  double oversubscription = 1;  // ranks of this kernel per core that they may use together
   bool oversubscribed = false;  // more ranks than cores
-  std::atomic<int> asking{0};  // threads in calls of the World, whose end waits for them
+  std::atomic<int> asking{0};   // threads in calls of the World, whose end waits for them
   std::atomic<bool> ending{false};
   bool usable = false;  // set_out()
 };

@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
-#include "coll/runtime/core.h"
-#include "coll/observe/diagnosis.h"
 #include "coll/engine/signature.h"
+#include "coll/observe/diagnosis.h"
+#include "coll/runtime/core.h"
 #include "topo/base/log.h"
 
 namespace weft {

@@ -283,8 +283,8 @@ Communicator Communicator::split(int color, int key) {
   std::string problem;
   if (color < kNoColor)
     problem = fmt::format("split: color {} is neither >= 0 nor kNoColor (-1)", color);
-  return Communicator(make_of(
-      *this, state_, {static_cast<std::int64_t>(Kind::kSplit), color, key}, problem, nullptr));
+  return Communicator(make_of(*this, state_, {static_cast<std::int64_t>(Kind::kSplit), color, key},
+                              problem, nullptr));
 }
 
 Communicator Communicator::duplicate() {

@@ -7,8 +7,8 @@
 
 #include "coll/runtime/calibrate.h"
 #include "coll/runtime/core.h"
-#include "transport/gpu/pinned.h"
 #include "transport/gpu/device.h"
+#include "transport/gpu/pinned.h"
 
 namespace weft {
 namespace {
@@ -27,8 +27,7 @@ void Core::agree_on_modes() {
   const std::vector<Mode> modes = {
       {"the transport", options.transport, "WorldOptions::transport"},
       {"cross_rail", options.cross_rail, "WEFT_CROSS_RAIL and WorldOptions::cross_rail"},
-      {"integrity mode", on_off(options.integrity),
-       "WEFT_INTEGRITY and WorldOptions::integrity"},
+      {"integrity mode", on_off(options.integrity), "WEFT_INTEGRITY and WorldOptions::integrity"},
       {"deterministic mode", on_off(options.deterministic),
        "WEFT_DETERMINISTIC and WorldOptions::deterministic"},
       {"failover of rails", on_off(options.failover), "WEFT_FAILOVER and WorldOptions::failover"},
@@ -51,9 +50,10 @@ void Core::agree_on_modes() {
       words >> word;
       if (r == 0) first[m] = word;
       if (word != first[m])
-        throw Error(fmt::format("{} is {} on rank 0 and {} on rank {}; {} must be the same on all "
-                                "ranks",
-                                modes[m].what, first[m], word, r, modes[m].said_by));
+        throw Error(
+            fmt::format("{} is {} on rank 0 and {} on rank {}; {} must be the same on all "
+                        "ranks",
+                        modes[m].what, first[m], word, r, modes[m].said_by));
     }
   }
 }

@@ -1,7 +1,7 @@
 // Who of a host's ranks tells of a rail that failed: one of them, once.
 //
-// Every rank takes out its own lanes, at about the same time, for one and the same reason. The ranks
-// of a host count the lanes that are out, together, in memory that they share.
+// Every rank takes out its own lanes, at about the same time, for one and the same reason. The
+// ranks of a host count the lanes that are out, together, in memory that they share.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,9 @@ class RailVoice {
   // themselves.
   RailVoice(Job& job, const Topology& topology);
 
-  // A lane of the rail went; or came back. Whether to tell of it: of the first that goes, where it was
-  // noticed here (else its other end tells); of the last that comes back, if its going was told.
+  // A lane of the rail went; or came back. Whether to tell of it: of the first that goes, where it
+  // was noticed here (else its other end tells); of the last that comes back, if its going was
+  // told.
   bool out(int rail, bool seen_here) noexcept;
   bool back(int rail) noexcept;
 

@@ -1,4 +1,5 @@
-// Rails that stand in for each other: which of them, when, and who is told (transport/rails/rails.h).
+// Rails that stand in for each other: which of them, when, and who is told
+// (transport/rails/rails.h).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -11,8 +12,8 @@
 #include <vector>
 
 #include "coll/runtime/core.h"
-#include "coll/schedule/rail_contract.h"
 #include "coll/runtime/rail_voice.h"
+#include "coll/schedule/rail_contract.h"
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
 #include "transport/rails/datagram_channel_udp.h"
@@ -209,8 +210,8 @@ void Core::answer_while(const std::function<void()>& meet) {
 }
 
 // What this rank sent last may have been lost with a rail, and only this rank can send it again. A
-// receiver says what it has at the latest when it comes here itself; that may be lost, too, and only
-// this rank can say so again. So it polls until all are here.
+// receiver says what it has at the latest when it comes here itself; that may be lost, too, and
+// only this rank can say so again. So it polls until all are here.
 void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
   if (!rails) return meet();
   const auto until = Clock::now() + options.timeout / 2;

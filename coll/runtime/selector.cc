@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "coll/runtime/core.h"
 #include "coll/engine/signature.h"
+#include "coll/runtime/core.h"
 #include "topo/base/log.h"
 
 namespace weft {

@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "coll/schedule/algorithm.h"
-#include "coll/select/choice.h"
 #include "coll/api/communicator.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
-#include "coll/runtime/waiting.h"
 #include "coll/runtime/telemetry.h"
+#include "coll/runtime/waiting.h"
+#include "coll/schedule/algorithm.h"
+#include "coll/select/choice.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -137,7 +137,7 @@ struct GroupState {
   std::unique_ptr<Board> board;  // where there is one
   std::uint32_t board_round = 0;
   Counters::BoardTraffic* board_traffic = nullptr;  // once there was any
-  std::deque<Task*> board_queue;               // the first one is published, the others wait
+  std::deque<Task*> board_queue;                    // the first one is published, the others wait
   // Collectives by schedules: those that run, in order, and those that wait until the first of
   // these is less than kWindow behind.
   std::deque<Task*> running, next;

@@ -12,10 +12,10 @@
 #include <numeric>
 #include <utility>
 
-#include "coll/runtime/core.h"
-#include "coll/observe/diagnosis.h"
-#include "coll/schedule/footprint.h"
 #include "coll/engine/signature.h"
+#include "coll/observe/diagnosis.h"
+#include "coll/runtime/core.h"
+#include "coll/schedule/footprint.h"
 #include "topo/base/log.h"
 #include "transport/control/hmac.h"
 
@@ -108,7 +108,7 @@ void Telemetry::align_clocks() {
 }
 
 std::uint64_t Telemetry::begin(const GroupState& g, Collective c, const Call& call, Rank root,
-                           std::uint64_t sequence, std::uint8_t how) noexcept {
+                               std::uint64_t sequence, std::uint8_t how) noexcept {
   if (g.part_of.record) [[unlikely]]
     return g.part_of.record | kPart;
   CallDescriptor o = call_in(g, c, sequence);
@@ -133,7 +133,7 @@ std::uint64_t Telemetry::begin(const GroupState& g, Collective c, const Call& ca
 }
 
 std::uint64_t Telemetry::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
-                                   std::uint64_t sequence) noexcept {
+                                       std::uint64_t sequence) noexcept {
   CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
   o.count = bytes;
   o.message = true;

@@ -18,8 +18,8 @@
 #include "coll/types.h"
 #include "topo/base/status.h"
 #include "transport/control/socket.h"
-#include "transport/rails/rails.h"
 #include "transport/control/witness.h"
+#include "transport/rails/rails.h"
 
 namespace weft {
 

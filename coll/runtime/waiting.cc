@@ -82,8 +82,7 @@ Status Core::deadline_status(Task* op) {
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
   Rank peer = kNoRank;
   if (op->kind == Task::Kind::kPlan) peer = op->run.waiting_for();
-  if (op->kind == Task::Kind::kMessage)
-    peer = op->group->ranks[static_cast<std::size_t>(op->root)];
+  if (op->kind == Task::Kind::kMessage) peer = op->group->ranks[static_cast<std::size_t>(op->root)];
   if (op->kind == Task::Kind::kBoard) peer = board_missing(*op->group);
   return {Code::kTimeout,
           fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
@@ -105,8 +104,8 @@ Status Core::gather_status(const Error& thrown) {
   return {Code::kPeerFailed, what};
 }
 
-// Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none of
-// them is to blame. Only rank 0 hears of all.
+// Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
+// of them is to blame. Only rank 0 hears of all.
 Status Core::cut_off_status(const std::string& what) const {
   const int here = topology->host(job->rank()), others = topology->nhosts() - 1;
   if (job->rank() != 0 || others < 2) return {};
@@ -115,10 +114,11 @@ Status Core::cut_off_status(const std::string& what) const {
   for (const Rank r : silent) mute[static_cast<std::size_t>(r)] = true;
   for (Rank r = 0; r < job->size(); ++r)
     if (topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
-  return {Code::kPeerFailed,
-          fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
-                      "off from them",
-                      what, others, silence_age().count(), topology->host_name(here))};
+  return {
+      Code::kPeerFailed,
+      fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
+                  "off from them",
+                  what, others, silence_age().count(), topology->host_name(here))};
 }
 
 // Names the rank that has been silent for the longest time: on a busy machine others may be late.

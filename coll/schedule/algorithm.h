@@ -19,7 +19,7 @@ struct Shape {
   std::vector<std::vector<Rank>> hosts;  // ranks by host, ascending; empty: all on one host
   std::vector<double> rail_weight;       // relative speed of rail l (that of the l-th rank of each
                                          // host); empty: equal
-  std::vector<int> rail;  // of each rank; empty: there is one. See rail_contract.h
+  std::vector<int> rail;                 // of each rank; empty: there is one. See rail_contract.h
   // Reductions add up in the order of ranks, whatever the algorithm: contributions travel
   // unreduced to whoever reduces them, all in one go.
   bool deterministic = false;

@@ -20,8 +20,8 @@
 #include <numeric>
 #include <utility>
 
-#include "coll/schedule/check_graph.h"
 #include "coll/schedule/block_ownership.h"
+#include "coll/schedule/check_graph.h"
 
 namespace weft {
 namespace {

@@ -42,11 +42,11 @@ std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& a
 }
 
 std::string to_string(const RailBreach& b) {
-  std::string text =
-      fmt::format("rank {} (host {}, rail {}) -> rank {} (host {}, rail {}): step {} sends chunks "
-                  "[{},{}) on channel {}",
-                  b.from, b.from_host, b.from_rail, b.to, b.to_host, b.to_rail, b.step, b.at.first,
-                  b.at.end(), b.channel);
+  std::string text = fmt::format(
+      "rank {} (host {}, rail {}) -> rank {} (host {}, rail {}): step {} sends chunks "
+      "[{},{}) on channel {}",
+      b.from, b.from_host, b.from_rail, b.to, b.to_host, b.to_rail, b.step, b.at.first, b.at.end(),
+      b.channel);
   if (b.by_way_of != kNoRank)
     text += fmt::format("; on its rail it would go {} -> {} (inside host {}) -> {} (along rail {})",
                         b.from, b.by_way_of, b.from_host, b.to, b.to_rail);

@@ -2,8 +2,9 @@
 //
 // Rails are networks of their own: from one to another there is at best a detour over the spine,
 // where traffic of many meets. Algorithms that are made for rails bring a block for a rank on
-// another rail to their neighbour on that rail first, inside the host (coll/schedule/hierarchical.cc,
-// all_to_all.cc). Here it is proved of a schedule, whatever its algorithm claims.
+// another rail to their neighbour on that rail first, inside the host
+// (coll/schedule/hierarchical.cc, all_to_all.cc). Here it is proved of a schedule, whatever its
+// algorithm claims.
 //
 // Pure functions of the shape and so the same on every rank. Shape::rail says who is where; a shape
 // without it has one rail, and nothing leaves that.

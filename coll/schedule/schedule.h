@@ -65,8 +65,8 @@ struct Schedule {
   // Empty: equal. A slow rail's chunks get a smaller weight.
   std::vector<double> weight;
   // Some rank moves several chunks at a time, though this one may not: small messages of blocks are
-  // run packed (coll/engine/plan.h). The same on all ranks; algorithms in which all ranks do alike need
-  // not say so.
+  // run packed (coll/engine/plan.h). The same on all ranks; algorithms in which all ranks do alike
+  // need not say so.
   bool packs = false;
 
   // No step is added when `at` is empty or `peer` is this rank. `joined` holds where the step

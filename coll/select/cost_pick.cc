@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "coll/select/cost.h"
 #include "coll/schedule/rail_contract.h"
+#include "coll/select/cost.h"
 
 namespace weft {
 namespace {
@@ -68,7 +68,8 @@ Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
   const Prediction best = std::ranges::min_element(all, {}, [](const Rated& r) {
                             return r.prediction.time_us;
                           })->prediction;
-  const bool oversubscribed = model.oversubscription > 1 && best.limiting == "latency" && best.work_us > 0;
+  const bool oversubscribed =
+      model.oversubscription > 1 && best.limiting == "latency" && best.work_us > 0;
   const double good_us = best.time_us * (oversubscribed ? kAsGoodCrowded : kAsGood);
   Pick pick;
   Shape shape = any;
@@ -76,7 +77,8 @@ Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
   std::uint64_t picked = 0;
   for (const Rated& c : all) {
     if (c.prediction.time_us > good_us) continue;
-    if (pick.algorithm && (!oversubscribed || c.prediction.work_us >= pick.prediction.work_us)) continue;
+    if (pick.algorithm && (!oversubscribed || c.prediction.work_us >= pick.prediction.work_us))
+      continue;
     pick.algorithm = c.algorithm;
     pick.prediction = c.prediction;
   }

@@ -61,8 +61,7 @@ Profile Profile::parse(std::string_view text) {
       const double us = time.at("us").get<double>();
       if (!(us > 0) || !std::isfinite(us))
         throw Error(fmt::format("a time of {} us", time.at("us").dump()));
-      if (profile.times_.contains(key))
-        throw Error(fmt::format("{} is there twice", time.dump()));
+      if (profile.times_.contains(key)) throw Error(fmt::format("{} is there twice", time.dump()));
       profile.add(key, us, time.at("samples").get<std::uint64_t>());
     }
   } catch (const nlohmann::json::exception& e) {

@@ -10,9 +10,9 @@
 #include <numeric>
 #include <utility>
 
-#include "coll/runtime/arguments.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/runtime/arguments.h"
 #include "topo/base/status.h"
 
 namespace weft {

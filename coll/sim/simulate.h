@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "coll/schedule/algorithm.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/schedule/algorithm.h"
 #include "coll/schedule/schedule.h"
 #include "coll/select/tuning.h"
 #include "coll/types.h"

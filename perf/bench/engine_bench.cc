@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "coll/schedule/algorithm.h"
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/schedule/algorithm.h"
 #include "topo/base/status.h"
 
 namespace weft {

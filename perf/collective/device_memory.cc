@@ -101,8 +101,8 @@ double measure_device_copy_us(World& world, std::uint64_t bytes) {
 }
 
 int ranks_per_gpu(World& world) {
-  const std::string mine = world.topology().place(world.rank()).machine + " " +
-                           device()->identity(gpu_of_rank(world));
+  const std::string mine =
+      world.topology().place(world.rank()).machine + " " + device()->identity(gpu_of_rank(world));
   const auto all = world.job().all_gather(mine);
   int most = 0;
   for (const std::string& one : all)

@@ -24,7 +24,7 @@ class DeviceMirror {
   DeviceMirror& operator=(const DeviceMirror&) = delete;
   // Where the GPU has what the host has at `p`; nullptr when that is not in this mirror.
   unsigned char* at(const unsigned char* p) const;
-  void upload();    // return when the bytes are there
+  void upload();  // return when the bytes are there
   void download();
   // Seconds of one copy of `bytes` within the GPU: the best of several.
   double time_copy(std::size_t bytes);

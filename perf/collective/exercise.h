@@ -78,9 +78,10 @@ class Exercise {
   unsigned char *in_ = nullptr, *out_ = nullptr, *guard_ = nullptr;
 };
 
-// The time of each of so many runs in microseconds, that of its slowest rank. A barrier comes before
-// each; with batch > 1, before each batch, whose mean is one entry. shown: called now and then with
-// the number of runs done. Every rank of `comm`, which is the whole job, calls it. Throws JobFailed.
+// The time of each of so many runs in microseconds, that of its slowest rank. A barrier comes
+// before each; with batch > 1, before each batch, whose mean is one entry. shown: called now and
+// then with the number of runs done. Every rank of `comm`, which is the whole job, calls it. Throws
+// JobFailed.
 std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
                               const std::function<void(int)>& shown = {});
 

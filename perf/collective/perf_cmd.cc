@@ -9,17 +9,17 @@
 #include <memory>
 #include <vector>
 
-#include "coll/schedule/algorithm.h"
-#include "coll/runtime/calibrate.h"
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
+#include "coll/runtime/calibrate.h"
+#include "coll/schedule/algorithm.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
-#include "perf/collective/exercise.h"
 #include "perf/cli/names.h"
-#include "perf/validate/pairs.h"
+#include "perf/collective/exercise.h"
 #include "perf/collective/perf_report.h"
 #include "perf/collective/rates.h"
+#include "perf/validate/pairs.h"
 #include "transport/factory/transport_factory.h"
 #include "transport/launch/local_job.h"
 
@@ -276,7 +276,8 @@ int perf(const PerfFlags& flags) {
 
 void add_perf(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PerfFlags>();
-  CLI::App* command = app.add_subcommand("perf", "time a collective and check its results, or pairs (bw, lat)");
+  CLI::App* command =
+      app.add_subcommand("perf", "time a collective and check its results, or pairs (bw, lat)");
   command->add_option("collective", flags->collective, collective_names());
   add_job_flags(*command, flags->job);
   command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
@@ -297,7 +298,9 @@ void add_perf(CLI::App& app, int& exit_code) {
   command->add_option("-r,--root", flags->root, "root of a broadcast, reduce, gather or scatter")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--buffers", flags->buffers, "malloc, weft (mapped by all local ranks) or cuda (of a GPU)")
+  command
+      ->add_option("--buffers", flags->buffers,
+                   "malloc, weft (mapped by all local ranks) or cuda (of a GPU)")
       ->check(CLI::IsMember({"malloc", "weft", "cuda"}))
       ->capture_default_str();
   command->add_flag("--in-place", flags->in_place, "input and output are the same buffer");

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "coll/types.h"
+#include "perf/cli/table.h"
+#include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
 #include "perf/validate/rail_counts.h"
-#include "perf/collective/stats.h"
-#include "perf/cli/table.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -32,11 +32,11 @@ struct PerfRow {
 struct PerfReport {
   Collective collective = Collective::kAllReduce;
   int ranks = 1, hosts = 1, rails = 1;
-  bool emulated = false;  // several hosts on one machine
-  std::string transport;               // "auto", "shm", "tcp", "ucx", "verbs"
+  bool emulated = false;              // several hosts on one machine
+  std::string transport;              // "auto", "shm", "tcp", "ucx", "verbs"
   std::string between_hosts = "tcp";  // with "auto"
   bool memory_shared = true;          // by the ranks of each host
-  std::string buffers;    // "malloc", "weft", "cuda"
+  std::string buffers;                // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
   // Hosts that are emulated over shared memory have no rails, unless somebody declares their rate.

@@ -113,10 +113,9 @@ MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes,
   rate.copy_GBps = best(bytes, [&] { std::memcpy(out, in, bytes); });
   rate.reduce_GBps = best(bytes / 2, [&] { add(out, in, other, count / 2); });
   if (kHaveStreams) {
-    rate.copy_GBps =
-        std::max(rate.copy_GBps, best(bytes, [&] { copy_stream(out, in, count); }));
-    rate.reduce_GBps = std::max(
-        rate.reduce_GBps, best(bytes / 2, [&] { add_stream(out, in, other, count / 2); }));
+    rate.copy_GBps = std::max(rate.copy_GBps, best(bytes, [&] { copy_stream(out, in, count); }));
+    rate.reduce_GBps =
+        std::max(rate.reduce_GBps, best(bytes / 2, [&] { add_stream(out, in, other, count / 2); }));
   }
   return rate;
 }

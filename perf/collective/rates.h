@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "coll/api/communicator.h"
-#include "perf/predict/bound.h"
 #include "perf/collective/exercise.h"
+#include "perf/predict/bound.h"
 
 namespace weft {
 

@@ -16,18 +16,18 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "coll/select/choice.h"
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
+#include "coll/select/choice.h"
 #include "coll/select/profile.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
-#include "perf/collective/exercise.h"
 #include "perf/cli/names.h"
-#include "perf/collective/stats.h"
 #include "perf/cli/table.h"
-#include "transport/launch/local_job.h"
+#include "perf/collective/exercise.h"
+#include "perf/collective/stats.h"
 #include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
 
 namespace weft {
 namespace {
@@ -251,8 +251,7 @@ int tune(const TuneFlags& flags) {
   if (profiles_in(folder) == before)
     throw Error(fmt::format("the times could not be kept in {}: is its disk full?", folder));
   const char* file = std::getenv("WEFT_PROFILE");
-  if (flags.json != "-")
-    fmt::print("the times are kept in {}\n", file && *file ? file : folder);
+  if (flags.json != "-") fmt::print("the times are kept in {}\n", file && *file ? file : folder);
   return code;
 }
 

@@ -68,8 +68,7 @@ struct Merged {
 void merge_one(const std::string& path, Merged& all) {
   json trace = read_trace(path);
   const json& about = trace["otherData"];
-  const auto rank = static_cast<int>(
-      integer(about, "rank", std::numeric_limits<int>::max(), path));
+  const auto rank = static_cast<int>(integer(about, "rank", std::numeric_limits<int>::max(), path));
   if (!all.ranks.insert(rank).second)
     throw Error(
         fmt::format("{} is another trace of rank {}: give one file of each rank of one "
@@ -117,13 +116,13 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
   // Times from 0: microseconds since boot are hard to read.
   for (json& event : all.events)
     if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - all.first;
-  const json merged = {
-      {"traceEvents", std::move(all.events)},
-      {"displayTimeUnit", "ns"},
-      {"otherData",
-       {{"schema", "weft.trace/1"},
-        {"ranks", all.ranks},
-        {"clock_uncertain_us", all.unknown.empty() ? all.uncertain : -1.0}}}};  // -1: as in one trace
+  const json merged = {{"traceEvents", std::move(all.events)},
+                       {"displayTimeUnit", "ns"},
+                       {"otherData",
+                        {{"schema", "weft.trace/1"},
+                         {"ranks", all.ranks},
+                         {"clock_uncertain_us",
+                          all.unknown.empty() ? all.uncertain : -1.0}}}};  // -1: as in one trace
   errno = 0;
   std::ofstream file(to);
   file << merged.dump() << '\n';
@@ -136,8 +135,7 @@ void merge(const std::vector<std::string>& paths, const std::string& to) {
     throw Error(fmt::format("cannot write {}: {}; make room, or name another file with --output",
                             to, std::strerror(error)));
   }
-  fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(),
-             all.ranks.size(),
+  fmt::print("{}: {} events of {} ranks; {}\n", to, merged["traceEvents"].size(), all.ranks.size(),
              all.unknown.empty()
                  ? fmt::format("clocks agree within {:.0f} us", all.uncertain)
                  : fmt::format("the clocks of {} are not known", all.unknown.size()));

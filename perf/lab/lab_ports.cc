@@ -43,9 +43,9 @@ double lab_gbps_of(const std::string& rate) {
                                 : unit == "gbit" ? 1.0
                                                  : 0.0);
   if (error != std::errc() || !(gbps > 0 && gbps <= kLargestGbps)) {
-    throw Error(fmt::format(
-        "--rate {}: write it like 400mbit, 1gbit or 400mbit,100mbit, at most {} gbit", rate,
-        kLargestGbps));
+    throw Error(
+        fmt::format("--rate {}: write it like 400mbit, 1gbit or 400mbit,100mbit, at most {} gbit",
+                    rate, kLargestGbps));
   }
   return gbps;
 }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "perf/cli/commands.h"
+#include "perf/cli/scripts.h"
 #include "perf/lab/lab_ports.h"
 #include "perf/lab/lab_ranks.h"
-#include "perf/cli/scripts.h"
 #include "topo/base/status.h"
 
 namespace weft {

@@ -54,8 +54,8 @@ struct PairOptions {
 const char* name(PairTest test);
 
 void add_pair_flags(CLI::App& command, PairOptions& options);
-// Throws Error naming the flag where flags do not go together, say nothing to the operation, or this
-// build lacks something.
+// Throws Error naming the flag where flags do not go together, say nothing to the operation, or
+// this build lacks something.
 void check(const PairOptions& options);
 
 }  // namespace weft

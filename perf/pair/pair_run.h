@@ -45,7 +45,7 @@ class PairDeadline {
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
-  double since_ = 0;  // the first look that found nothing; 0: none so far
+  double since_ = 0;                    // the first look that found nothing; 0: none so far
   std::optional<std::uint64_t> bytes_;  // that had moved then
 };
 

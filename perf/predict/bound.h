@@ -1,7 +1,7 @@
 // The true lower bound of a collective's time: what no algorithm can beat on this topology.
 //
-// Pure functions; where the rates come from is perf/collective/rates.h's business. Latency is not counted:
-// for small messages the bound is far below anything reachable, and of_bound is near 0.
+// Pure functions; where the rates come from is perf/collective/rates.h's business. Latency is not
+// counted: for small messages the bound is far below anything reachable, and of_bound is near 0.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ struct RailRate {
 // share is the part of the message that must leave a host: 2(H-1)/H for all_reduce, (H-1)/H for
 // all_gather, reduce_scatter, gather, scatter and all_to_all (whose message is then that of all
 // ranks of a host), 1 for broadcast, reduce and sendrecv; of unequal hosts as lower_bound_us()
-// (coll/select/cost.h) has it. 0 where nothing must cross (one host, barrier) or the rate is unknown.
+// (coll/select/cost.h) has it. 0 where nothing must cross (one host, barrier) or the rate is
+// unknown.
 double rail_bound_us(Collective collective, const Shape& shape, std::uint64_t bytes, int rails,
                      RailRate rate);
 
@@ -44,8 +45,8 @@ struct MemoryRate {
 // reduce alone, all but the root of a broadcast in place, else all.
 int writing_ranks(Collective collective, int nranks, bool in_place);
 
-// On one host: what every such rank must write at least. An all_reduce of S bytes over n ranks reduces
-// S/n and copies S(n-1)/n on each; all_gather copies what is not already in place.
+// On one host: what every such rank must write at least. An all_reduce of S bytes over n ranks
+// reduces S/n and copies S(n-1)/n on each; all_gather copies what is not already in place.
 double memory_bound_us(Collective collective, std::uint64_t bytes, int nranks, bool in_place,
                        MemoryRate rate);
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "coll/schedule/check.h"
-#include "perf/predict/bound.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/names.h"
-#include "perf/collective/stats.h"
 #include "perf/cli/table.h"
+#include "perf/collective/stats.h"
+#include "perf/predict/bound.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -190,19 +190,19 @@ nlohmann::ordered_json to_json(const Explanation& e, bool steps) {
   };
   std::size_t smallest = static_cast<std::size_t>(q.shape.nranks);  // a rail for each of its ranks
   for (const auto& ranks : q.shape.hosts) smallest = std::min(smallest, ranks.size());
-  nlohmann::ordered_json json = {{"schema", "weft.explain/1"},
-                                 {"collective", name(q.collective)},
-                                 {"ranks", q.shape.nranks},
-                                 {"hosts", q.shape.hosts.size()},
-                                 {"rails", q.rails > 0 ? static_cast<std::size_t>(q.rails)
-                                                       : smallest},
-                                 {"bytes", q.bytes},
-                                 {"type", name(q.type)},
-                                 {"chosen", candidate(e.chosen)},
-                                 {"lower_bound_us", e.bound_us},
-                                 {"proved", e.checked && e.fault.empty()},
-                                 {"fault", e.fault},
-                                 {"candidates", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {
+      {"schema", "weft.explain/1"},
+      {"collective", name(q.collective)},
+      {"ranks", q.shape.nranks},
+      {"hosts", q.shape.hosts.size()},
+      {"rails", q.rails > 0 ? static_cast<std::size_t>(q.rails) : smallest},
+      {"bytes", q.bytes},
+      {"type", name(q.type)},
+      {"chosen", candidate(e.chosen)},
+      {"lower_bound_us", e.bound_us},
+      {"proved", e.checked && e.fault.empty()},
+      {"fault", e.fault},
+      {"candidates", nlohmann::ordered_json::array()}};
   for (const Candidate& c : e.candidates) json["candidates"].push_back(candidate(c));
   if (!steps) return json;
   const auto sizes = chunk_bytes(e.schedule, q.collective, static_cast<double>(q.bytes));

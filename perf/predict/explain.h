@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "coll/schedule/algorithm.h"
+#include "coll/schedule/schedule.h"
 #include "coll/select/choice.h"
 #include "coll/select/cost.h"
-#include "coll/schedule/schedule.h"
 
 namespace weft {
 

@@ -73,9 +73,10 @@ void add_explain(CLI::App& app, int& exit_code) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      ->add_option("--profile", flags->profile,
-                   "times measured by a job (coll/select/profile.h): a file, off, or auto: the newest of "
-                   "as many ranks and hosts in the user's cache")
+      ->add_option(
+          "--profile", flags->profile,
+          "times measured by a job (coll/select/profile.h): a file, off, or auto: the newest of "
+          "as many ranks and hosts in the user's cache")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });

@@ -14,14 +14,14 @@
 #include "coll/runtime/calibrate.h"
 #include "coll/select/cost.h"
 #include "coll/sim/simulate.h"
-#include "perf/predict/bound.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
+#include "perf/cli/names.h"
+#include "perf/cli/table.h"
+#include "perf/collective/stats.h"
+#include "perf/predict/bound.h"
 #include "perf/predict/explain.h"
 #include "perf/predict/model_flags.h"
-#include "perf/cli/names.h"
-#include "perf/collective/stats.h"
-#include "perf/cli/table.h"
 #include "transport/launch/failures.h"
 
 namespace weft {
@@ -115,8 +115,8 @@ SimJob job_of(const SimFlags& flags) {
   job.model =
       model_of(rail_gbps * speed / rails, flags.rail_us, flags.host_gbps, flags.host_us, rails);
   // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
-  const Collective as = job.collective == Collective::kScatter ? Collective::kGather
-                                                               : job.collective;
+  const Collective as =
+      job.collective == Collective::kScatter ? Collective::kGather : job.collective;
   CostModel own_ports = job.model;
   if (flags.slow_rails.empty()) own_ports.rails_per_host = flags.rails;  // 0: a host's ranks
   job.bound_us = lower_bound_us(as, job.shape, job.bytes, own_ports);

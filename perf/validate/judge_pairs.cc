@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "perf/validate/pairs.h"
 #include "perf/cli/table.h"
+#include "perf/validate/pairs.h"
 
 namespace weft {
 namespace {
@@ -69,8 +69,8 @@ std::string at_host(const std::string& host) {
   return host.empty() ? host : fmt::format(" ({})", host);
 }
 
-// Hosts whose ports are slow with all the others, and what that was judged: what a pair has to say of
-// it is no news, unless it is worse.
+// Hosts whose ports are slow with all the others, and what that was judged: what a pair has to say
+// of it is no news, unless it is worse.
 struct SlowHosts {
   std::map<std::pair<std::string, int>, Verdict> sending, receiving;  // host, rail
   std::map<std::string, Verdict> late;
@@ -189,20 +189,19 @@ std::vector<Item> judge_pairs(const std::vector<PairResult>& results, std::size_
     const PairResult& usual = links.emplace_back(typical(pairs));
     const auto [quickest, latest] = std::ranges::minmax_element(pairs, {}, &PairResult::latency_us);
     const auto [least, most] = std::ranges::minmax_element(pairs, {}, &PairResult::bandwidth_GBps);
-    items.push_back({"pairs", link, Verdict::kPass,
-                     fmt::format("{:>3} directions   {} us ({} to {})   {} GB/s ({} to {})",
-                                 pairs.size(), format_us(usual.latency_us),
-                                 format_us(quickest->latency_us), format_us(latest->latency_us),
-                                 format_GBps(usual.bandwidth_GBps),
-                                 format_GBps(least->bandwidth_GBps),
-                                 format_GBps(most->bandwidth_GBps)),
-                     "", ""});
+    items.push_back(
+        {"pairs", link, Verdict::kPass,
+         fmt::format("{:>3} directions   {} us ({} to {})   {} GB/s ({} to {})", pairs.size(),
+                     format_us(usual.latency_us), format_us(quickest->latency_us),
+                     format_us(latest->latency_us), format_GBps(usual.bandwidth_GBps),
+                     format_GBps(least->bandwidth_GBps), format_GBps(most->bandwidth_GBps)),
+         "", ""});
     judge_hosts(pairs, usual, limits, slow, outliers);
   }
   for (const PairResult& p : results) {
     const PairResult& usual = *std::ranges::find(links, p.link, &PairResult::link);
-    const std::string subject =
-        fmt::format("rank {}{} -> rank {}{}", p.from, at_host(p.from_host), p.to, at_host(p.to_host));
+    const std::string subject = fmt::format("rank {}{} -> rank {}{}", p.from, at_host(p.from_host),
+                                            p.to, at_host(p.to_host));
     const double share = p.bandwidth_GBps / usual.bandwidth_GBps;
     const Verdict narrow = share < limits.fail_bandwidth ? Verdict::kFail : Verdict::kWarn;
     if (share < limits.warn_bandwidth && !slow.explain_bandwidth(p, narrow))

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "perf/cli/table.h"
 #include "perf/collective/exercise.h"
 #include "perf/collective/stats.h"
-#include "perf/cli/table.h"
 #include "topo/base/clock.h"
 #include "transport/factory/transport_factory.h"
 #include "transport/launch/failures.h"
@@ -130,8 +130,7 @@ PairResult link_of(const Topology& topology, const std::string& transport, bool 
   std::vector<int>& rails = link.on_rails;
   bool known = true;
   for (int r = 0; r < n; ++r) {
-    if (r != topology.rail(low) &&
-        (!failover || here >= n || r * here / n != topology.local(low)))
+    if (r != topology.rail(low) && (!failover || here >= n || r * here / n != topology.local(low)))
       continue;
     rails.push_back(r);
     const auto i = static_cast<std::size_t>(r);
@@ -192,9 +191,9 @@ namespace {
 
 // Both directions of each pair of the round; every rank gets all. Who has no pair waits without
 // using a core. Sets `over` where rank 0 finds that it is later than `until_us`.
-std::vector<PairResult> measure_round(World& world, const std::string& transport, const Round& round,
-                                      bool one_machine, Buffer& data, double until_us,
-                                      bool& over) {
+std::vector<PairResult> measure_round(World& world, const std::string& transport,
+                                      const Round& round, bool one_machine, Buffer& data,
+                                      double until_us, bool& over) {
   const Rank me = world.rank();
   Communicator comm = world.world();
   nlohmann::json mine = {{"over", now_us() > until_us}};
@@ -235,8 +234,7 @@ std::vector<PairResult> measure_pairs(World& world, const std::string& transport
   Buffer data(kLargest * kWindow, false);
   const double until_us = now_us() + budget_s * 1e6;
   std::vector<PairResult> results;
-  for (const Round& round :
-       measuring_rounds(topology, transport, world.failover(), one_machine)) {
+  for (const Round& round : measuring_rounds(topology, transport, world.failover(), one_machine)) {
     const auto more = measure_round(world, transport, round, one_machine, data, until_us, over);
     results.insert(results.end(), more.begin(), more.end());
     if (over) return results;

@@ -32,13 +32,14 @@ bool hosts_share_memory(const Topology& topology);  // the ranks of each host
 
 // The link of two ranks and what is known of it, nothing measured. Large messages keep to the rail
 // of the ranks and, where rails stand in for each other (World::failover()), their share of those
-// that no rank has (WorldOptions::spread is off): "tcp rails 0,1" between hosts with two rails and a
-// rank each.
+// that no rank has (WorldOptions::spread is off): "tcp rails 0,1" between hosts with two rails and
+// a rank each.
 PairResult link_of(const Topology& topology, const std::string& transport, bool failover, Rank a,
                    Rank b);
 
-// The rounds in which they are measured. Pairs of one share no rank, and no port of a rail, of whose
-// rate each would get a part. On one machine, which all share, each pair has a round to itself.
+// The rounds in which they are measured. Pairs of one share no rank, and no port of a rail, of
+// whose rate each would get a part. On one machine, which all share, each pair has a round to
+// itself.
 std::vector<std::vector<std::pair<Rank, Rank>>> measuring_rounds(const Topology& topology,
                                                                  const std::string& transport,
                                                                  bool failover, bool one_machine);

@@ -64,13 +64,19 @@ std::vector<std::string> trouble(const std::vector<RailCount>& counts) {
   return lines;
 }
 
-// Counters are evidence for whoever looks for a cause, and not judged: lossy networks drop while all
-// is well. But no network is well that damages bits, or whose links go down.
+// Counters are evidence for whoever looks for a cause, and not judged: lossy networks drop while
+// all is well. But no network is well that damages bits, or whose links go down.
 std::vector<Item> judge_ports(const std::vector<RailCount>& counts) {
-  constexpr std::array<std::string_view, 10> kDamage = {
-      "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
-      "port_rcv_remote_physical_errors", "local_link_integrity_errors", "rx_crc_errors_phy",
-      "net.rx_crc_errors", "net.rx_frame_errors", "net.tx_carrier_errors"};
+  constexpr std::array<std::string_view, 10> kDamage = {"symbol_error",
+                                                        "link_error_recovery",
+                                                        "link_downed",
+                                                        "port_rcv_errors",
+                                                        "port_rcv_remote_physical_errors",
+                                                        "local_link_integrity_errors",
+                                                        "rx_crc_errors_phy",
+                                                        "net.rx_crc_errors",
+                                                        "net.rx_frame_errors",
+                                                        "net.tx_carrier_errors"};
   std::vector<Item> items;
   for (const RailCount& c : counts) {
     std::vector<CounterDelta> damage;
@@ -82,12 +88,12 @@ std::vector<Item> judge_ports(const std::vector<RailCount>& counts) {
     items.push_back({"ports", subject, Verdict::kPass,
                      bad.empty() ? "no counter of trouble has moved" : bad, "", ""});
     if (damage.empty()) continue;
-    items.push_back({"ports", subject, Verdict::kWarn,
-                     fmt::format("its link damaged bits, or went down, meanwhile: {}",
-                                 to_string(damage)),
-                     "port-errors",
-                     "clean, reseat or replace the cable and the transceivers at both ends "
-                     "(`ethtool -m`, `mlxlink`): it gets worse, and slows all that cross it"});
+    items.push_back(
+        {"ports", subject, Verdict::kWarn,
+         fmt::format("its link damaged bits, or went down, meanwhile: {}", to_string(damage)),
+         "port-errors",
+         "clean, reseat or replace the cable and the transceivers at both ends "
+         "(`ethtool -m`, `mlxlink`): it gets worse, and slows all that cross it"});
   }
   return items;
 }

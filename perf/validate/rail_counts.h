@@ -22,8 +22,8 @@ struct RailCount {
 // ports, and each its own TCP connections: these are added up.
 std::vector<RailCount> count_rails(World& world, const std::vector<CounterSnapshot>& before);
 
-// [{"rail": 1, "host": "h2", "counters": {"net.tx_bytes": 123, ...}, "trouble": "..."}, ...]; trouble
-// only where there is any.
+// [{"rail": 1, "host": "h2", "counters": {"net.tx_bytes": 123, ...}, "trouble": "..."}, ...];
+// trouble only where there is any.
 nlohmann::ordered_json to_json(const std::vector<RailCount>& counts);
 
 // "rail 1 host h2: tcp.retransmits +12", for each rail with signs of trouble.

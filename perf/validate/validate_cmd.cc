@@ -12,10 +12,10 @@
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
 #include "perf/cli/commands.h"
-#include "perf/validate/pairs.h"
-#include "perf/collective/perf_report.h"
-#include "perf/validate/rail_counts.h"
 #include "perf/cli/table.h"
+#include "perf/collective/perf_report.h"
+#include "perf/validate/pairs.h"
+#include "perf/validate/rail_counts.h"
 #include "perf/validate/validate_collectives.h"
 #include "perf/validate/validate_host.h"
 #include "perf/validate/validate_rails.h"
@@ -128,10 +128,7 @@ void Validation::failed(Rank me, const Status& failure) {
   Item item{"job",
             // A deadline that passed may name the sender on a link that is at fault.
             culprit == kNoRank || failure.code() == Code::kTimeout ? "the job" : name_of(culprit),
-            Verdict::kFail,
-            fmt::format("{} (while at {})", failure.to_string(), phase_),
-            "",
-            ""};
+            Verdict::kFail, fmt::format("{} (while at {})", failure.to_string(), phase_), "", ""};
   switch (failure.code()) {
     case Code::kPeerFailed:
       item.fault = "rank-lost";

@@ -23,12 +23,12 @@ std::string plural(int n, std::string_view thing) {
   return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
 }
 
-// "mtu" and "subnet" of each interface, and "arp_for_all": whether it answers ARP for the addresses of
-// the others, too.
+// "mtu" and "subnet" of each interface, and "arp_for_all": whether it answers ARP for the addresses
+// of the others, too.
 void add_networks(nlohmann::ordered_json& host) {
   for (auto& nic : host["nics"])
-    if (const auto mtu = sysfs::read_integer(
-            "/sys/class/net/" + nic["name"].get<std::string>() + "/mtu", 0);
+    if (const auto mtu =
+            sysfs::read_integer("/sys/class/net/" + nic["name"].get<std::string>() + "/mtu", 0);
         mtu > 0)
       nic["mtu"] = mtu;
   ifaddrs* first = nullptr;

@@ -15,14 +15,14 @@ namespace weft {
 struct HostReport {
   std::vector<Item> items;
   nlohmann::ordered_json hosts;  // one object per machine
-  bool oversubscribed = false;          // one of them has fewer cores than ranks
+  bool oversubscribed = false;   // one of them has fewer cores than ranks
 };
 
 // The first rank of each machine describes it; every rank gets all.
 HostReport validate_hosts(World& world);
 
-// Hosts whose rails are not like those of most: how many there are, and at what rate; and an address
-// that two hosts have.
+// Hosts whose rails are not like those of most: how many there are, and at what rate; and an
+// address that two hosts have.
 std::vector<Item> compare_hosts(const Topology& topology);
 
 // Hosts whose interface of a rail has another MTU than most.

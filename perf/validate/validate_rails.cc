@@ -50,8 +50,8 @@ std::vector<std::string> hosts_at_fault(const std::vector<RailOutage>& outages) 
       others[o.host].insert(o.other);
       others[o.other].insert(o.host);
     }
-    const auto most = std::ranges::max_element(
-        others, {}, [](const auto& entry) { return entry.second.size(); });
+    const auto most =
+        std::ranges::max_element(others, {}, [](const auto& entry) { return entry.second.size(); });
     if (most->second.size() < 2) return {};
     fault.push_back(most->first);
     std::erase_if(left, [&](const RailOutage& o) { return between(o, fault.back()); });
@@ -82,7 +82,8 @@ Item outage_item(int rail, const std::string& host, const std::vector<RailOutage
   }
   // What a host sees of its own device says more than what the others do not hear.
   const auto own = std::ranges::find(all, "its link is down", &RailOutage::cause);
-  return {"rails", fmt::format("rail {}{}{}", rail, host.empty() ? "" : " host ", host),
+  return {"rails",
+          fmt::format("rail {}{}{}", rail, host.empty() ? "" : " host ", host),
           back ? Verdict::kWarn : Verdict::kFail,
           fmt::format("failed between hosts {}: {}; the other rails carried its messages{}",
                       fmt::join(hosts, ", "), own == all.end() ? all[0].cause : own->cause,
@@ -111,9 +112,8 @@ std::vector<Item> judge_outages(const std::vector<RailOutage>& outages) {
                            [&](const RailOutage& o) { return between(o, host); });
       // Of two at fault, what they have to say of each other may be about either.
       const auto of_two = std::ranges::stable_partition(its, [&](const RailOutage& o) {
-        return std::ranges::none_of(fault, [&](const std::string& other) {
-          return other != host && between(o, other);
-        });
+        return std::ranges::none_of(
+            fault, [&](const std::string& other) { return other != host && between(o, other); });
       });
       if (of_two.begin() != its.begin()) its.erase(of_two.begin(), of_two.end());
       items.push_back(outage_item(rail, host, its));

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// A rail between two hosts, as a rank of one of them saw it. kNoRail: none failed, but none could stand
-// in for another (Metrics::unheard).
+// A rail between two hosts, as a rank of one of them saw it. kNoRail: none failed, but none could
+// stand in for another (Metrics::unheard).
 inline constexpr int kNoRail = -1;
 struct RailOutage {
   int rail = 0;

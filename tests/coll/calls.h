@@ -48,19 +48,19 @@ inline Status call(Communicator& comm, const Question& q, const RankData& d) {
       return comm.reduce(d.in, d.out, q.count, q.type, op, q.root);
     case Collective::kAllGather:
       return q.is_vector() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
-                        : comm.all_gather(d.in, d.out, q.count, q.type);
+                           : comm.all_gather(d.in, d.out, q.count, q.type);
     case Collective::kReduceScatter:
       return q.is_vector() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
-                        : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
+                           : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
     case Collective::kGather:
       return q.is_vector() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.gather(d.in, d.out, q.count, q.type, q.root);
+                           : comm.gather(d.in, d.out, q.count, q.type, q.root);
     case Collective::kScatter:
       return q.is_vector() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.scatter(d.in, d.out, q.count, q.type, q.root);
+                           : comm.scatter(d.in, d.out, q.count, q.type, q.root);
     case Collective::kAllToAll:
       return q.is_vector() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
-                        : comm.all_to_all(d.in, d.out, q.count, q.type);
+                           : comm.all_to_all(d.in, d.out, q.count, q.type);
     default:
       return comm.barrier();
   }
@@ -90,9 +90,7 @@ class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
   void SetUp() override {
     if (needs_ucx() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
-  static bool needs_ucx() {
-    return std::string(GetParam().transport) == "ucx";
-  }
+  static bool needs_ucx() { return std::string(GetParam().transport) == "ucx"; }
   static void run(const std::function<void(World&)>& body) {
     WorldOptions options;
     options.cross_rail = "allow";  // every algorithm is tried

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "coll/schedule/algorithm.h"
 #include "coll/reference.h"
+#include "coll/schedule/algorithm.h"
 #include "coll/schedules.h"
 #include "support/simulate_job.h"
 

@@ -1,4 +1,5 @@
-// Profiles (coll/select/profile.h): what parse() takes comes out of text() the same; the rest is an Error.
+// Profiles (coll/select/profile.h): what parse() takes comes out of text() the same; the rest is an
+// Error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

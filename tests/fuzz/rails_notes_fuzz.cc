@@ -142,8 +142,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint32_t due = 0;
   for (int pieces = 0; rest.size() >= 2 && pieces < 24; ++pieces) {
     const auto what = static_cast<unsigned char>(rest[0]);
-    const std::size_t length = std::min<std::size_t>(static_cast<unsigned char>(rest[1]),
-                                                     rest.size() - 2);
+    const std::size_t length =
+        std::min<std::size_t>(static_cast<unsigned char>(rest[1]), rest.size() - 2);
     const std::string_view body = rest.substr(2, length);
     rest.remove_prefix(2 + length);
     const int rail = what & 1;

@@ -1,5 +1,5 @@
-// What ranks tell of each other (coll/observe/rank_snapshot.h): any text is refused, or understood; what is
-// understood can be told on, and judged (coll/observe/diagnosis.h).
+// What ranks tell of each other (coll/observe/rank_snapshot.h): any text is refused, or understood;
+// what is understood can be told on, and judged (coll/observe/diagnosis.h).
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

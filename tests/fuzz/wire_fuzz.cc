@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "transport/control/hmac.h"
 #include "transport/control/frames.h"
+#include "transport/control/hmac.h"
 
 namespace {
 

@@ -68,8 +68,8 @@ weft::Output run_lab(const std::string& environment, const std::string& then) {
   return weft::run(fmt::format(
       "{} WEFT_TIMEOUT_MS=8000 WEFT_LOG=warn timeout 120 {} lab netlab --name rr{} --hosts 2 "
       "--rails 2 --rate 400mbit -- {} --rank {} 2>&1",
-      environment, WEFT_BINARY, getpid(),
-      std::filesystem::read_symlink("/proc/self/exe").string(), then));
+      environment, WEFT_BINARY, getpid(), std::filesystem::read_symlink("/proc/self/exe").string(),
+      then));
 }
 
 void expect_well(const weft::Output& o) {

@@ -66,8 +66,7 @@ inline void run_every_collective(const std::vector<Place>& where, const char* pa
             const bool odd = (count + static_cast<std::size_t>(type)) % 2;
             run_device_case(comm, work,
                             {collective, count, type, op, odd, odd ? size_of(type) : 0,
-                             static_cast<Rank>(type) % comm.size(),
-                             static_cast<int>(op) % 2 == 0});
+                             static_cast<Rank>(type) % comm.size(), static_cast<int>(op) % 2 == 0});
             if (::testing::Test::HasFatalFailure()) return;
             const bool staged = collective == Collective::kAllToAll && odd && !all_to_all_in_place;
             ASSERT_EQ(comm.last_algorithm(), staged ? "staged" : path) << name(collective);

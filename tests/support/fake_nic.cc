@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "support/fake_device.h"
-#include "transport/factory/transport_factory.h"
 #include "transport/decorator.h"
+#include "transport/factory/transport_factory.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 #include <map>
 #include <utility>
 
-#include "transport/integrity/checked.h"
 #include "transport/fault.h"
+#include "transport/integrity/checked.h"
 
 namespace weft {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/schedule.h"
-#include "coll/sim/simulate.h"
 #include "coll/select/tuning.h"
+#include "coll/sim/simulate.h"
 #include "coll/types.h"
 #include "topo/base/status.h"
 #include "transport/sim/sim.h"

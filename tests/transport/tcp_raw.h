@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "support/forged_job.h"
-#include "transport/tcp/tcp.h"
 #include "transport/tcp/socket.h"
+#include "transport/tcp/tcp.h"
 #include "transport/tcp/wire.h"
 
 namespace weft::testing {

@@ -22,8 +22,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// A thread that no signal comes to. `what` names it, as in "the thread of the control plane". Throws
-// Error where the system has no more threads to give.
+// A thread that no signal comes to. `what` names it, as in "the thread of the control plane".
+// Throws Error where the system has no more threads to give.
 std::thread start_thread(const char* what, std::function<void()> body);
 
 }  // namespace weft

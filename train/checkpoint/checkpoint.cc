@@ -15,8 +15,8 @@
 #include "train/checkpoint/files.h"
 #include "train/checkpoint/index.h"
 #include "train/checkpoint/source.h"
-#include "transport/memory/crc32c.h"
 #include "transport/launch/failures.h"
+#include "transport/memory/crc32c.h"
 
 namespace weft::train {
 namespace {

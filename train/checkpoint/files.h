@@ -27,8 +27,8 @@ void write_whole(const std::string& path, std::span<const std::span<const std::b
 void write_whole(const std::string& path, const std::string& text);
 // Afterwards what was made in it is there also when the power fails.
 void sync_folder(const std::string& path);
-// Reading throws Damaged where the file is missing or shorter than that, Unreadable where the system
-// does not let it be read.
+// Reading throws Damaged where the file is missing or shorter than that, Unreadable where the
+// system does not let it be read.
 std::string read_whole(const std::string& path);
 // `bytes` bytes at `offset`.
 std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);

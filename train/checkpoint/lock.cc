@@ -41,8 +41,8 @@ FolderLock::FolderLock(Communicator comm, const std::string& folder) {
     } else if (fd_ >= 0 && errno == EWOULDBLOCK) {
       if (pread(fd_, holder, sizeof holder - 1, 0) <= 0) std::strcpy(holder, "another process");
     } else {
-      log().warn("checkpoint: cannot lock {}: {}; another job that saves there is not noticed", path,
-                 std::strerror(errno));
+      log().warn("checkpoint: cannot lock {}: {}; another job that saves there is not noticed",
+                 path, std::strerror(errno));
     }
   }
   comm.broadcast(holder, holder, sizeof holder, DType::kUInt8, 0).check();

@@ -124,7 +124,8 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
         "--shard-group {} with --zero 0: nothing is split; say --zero 1, 2 or 3, or leave it out",
         o.mesh.shard));
   const char* no_bench = "without --bench-kernels: no kernel is timed; leave it out, or say both";
-  const char* no_sample = "with --sample 0: no text is written; say how many bytes, as in --sample 200";
+  const char* no_sample =
+      "with --sample 0: no text is written; say how many bytes, as in --sample 200";
   refuse_ignored(
       command,
       {{"--shard-group", o.zero > 0 && o.mesh.shard == 1,

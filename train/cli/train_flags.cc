@@ -141,10 +141,15 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(finite_number())
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--seed", o.seed, "of first weights and samples; of the spiral 24, if not said")->capture_default_str();
-  command.add_option("--log", flags.log, "JSON lines, one per step (of the spiral: per report), are added here");
+  command
+      .add_option("--seed", o.seed, "of first weights and samples; of the spiral 24, if not said")
+      ->capture_default_str();
+  command.add_option("--log", flags.log,
+                     "JSON lines, one per step (of the spiral: per report), are added here");
   command.add_option("--trace", flags.trace, "Perfetto trace of every rank's communication");
-  command.add_option("--sample", flags.sample, "bytes to write at the end, each a forward pass on rank 0's processor")
+  command
+      .add_option("--sample", flags.sample,
+                  "bytes to write at the end, each a forward pass on rank 0's processor")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command.add_option("--prompt", flags.prompt, "what the sample begins with (default: a new line)");
@@ -153,18 +158,23 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(positive)
       ->capture_default_str();
   command.add_option("--save", flags.save, "folder of checkpoints");
-  command.add_option("--save-every", flags.save_every, "steps between checkpoints; of the spiral a tenth")
+  command
+      .add_option("--save-every", flags.save_every,
+                  "steps between checkpoints; of the spiral a tenth")
       ->check(positive)
       ->capture_default_str();
   command.add_option("--keep", flags.keep, "checkpoints that are kept")
       ->check(positive)
       ->capture_default_str();
   command.add_flag("--resume", flags.resume, "go on from the newest checkpoint, of any layout");
-  command.add_option("--restart", flags.restart.restarts, "start a job that failed again, so many times")
+  command
+      .add_option("--restart", flags.restart.restarts,
+                  "start a job that failed again, so many times")
       ->check(CLI::NonNegativeNumber);
   command.add_flag("--elastic", flags.restart.elastic,
                    "start a job that failed again with a smaller --dp, as long as there is one");
-  command.add_option("--kill", flags.restart.kill, "rank:step, for tests: that rank kills itself then")
+  command
+      .add_option("--kill", flags.restart.kill, "rank:step, for tests: that rank kills itself then")
       ->check(CLI::Validator(
           [](const std::string& text) {
             const auto colon = text.find(':');

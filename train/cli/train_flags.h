@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "train/cli/train_restart.h"
 #include "train/device/bench.h"
 #include "train/spiral/spiral_cmd.h"
-#include "train/cli/train_restart.h"
 #include "train/trainer.h"
 #include "transport/launch/local_job.h"
 

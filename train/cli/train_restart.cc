@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "topo/base/exit_code.h"
-#include "transport/launch/local_job.h"
 #include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
 
 namespace weft {
 namespace {

@@ -50,8 +50,8 @@ std::string refusal(const Checkpoint& c, const TrainOptions& options) {
 
 }  // namespace
 
-nlohmann::json describe_run(const TrainOptions& options, const Text& text,
-                            const LossScaler& scaler, const std::string& type) {
+nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
+                            const std::string& type) {
   nlohmann::json run = {{"options", describe(options)},
                         {"type", type},
                         {"text", {{"source", text.source()}, {"fingerprint", text.fingerprint()}}}};

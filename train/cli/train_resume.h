@@ -13,8 +13,8 @@ namespace weft::train {
 
 // For `extra` of save_checkpoint(): options, text, how far the loss scale has got, and what the run
 // computes in ("float", "bf16").
-nlohmann::json describe_run(const TrainOptions& options, const Text& text,
-                            const LossScaler& scaler, const std::string& type);
+nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
+                            const std::string& type);
 
 // load_checkpoint() of a run with these options. Throws UsageError on every rank where another
 // optimizer wrote it: its moments would be taken for something else.

@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "train/parallel/axis.h"
 #include "train/device/context.h"
 #include "train/device/operators.h"
+#include "train/parallel/axis.h"
 
 namespace weft::train {
 namespace {
@@ -21,7 +21,8 @@ Tensor<X> filled(Index n) {
   Tensor<X> t(n, Use::kWorkspace);
   std::vector<float> numbers(n);
   for (Index i = 0; i < n; ++i)  // no two neighbours alike; about 1
-    numbers[i] = static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) / 32768;
+    numbers[i] =
+        static_cast<float>(static_cast<int>(i * 2654435761u >> 16 & 0xffff) - 32768) / 32768;
   from_host(t.data(), numbers.data(), n);
   return t;
 }
@@ -85,14 +86,12 @@ void bench_kernels(const KernelBench& b) {
   });
   table.row("gelu", mb(8 * n), 0, [&] { gelu(y.data(), x.data(), 4 * n); });
   table.row("gelu_grad", mb(12 * n), 0, [&] { gelu_grad(z.data(), y.data(), x.data(), 4 * n); });
-  table.row("add_residual", mb(3 * n), 0, [&] {
-    add_residual(z.data(), x.data(), y.data(), bias.data(), b.rows, b.width);
-  });
+  table.row("add_residual", mb(3 * n), 0,
+            [&] { add_residual(z.data(), x.data(), y.data(), bias.data(), b.rows, b.width); });
   table.row("bias gradient", mb(4 * n), 0,
             [&] { add_columns(bias.data(), x.data(), b.rows, 4 * b.width); });
   std::vector<Token> tokens(b.rows);
-  for (Index r = 0; r < b.rows; ++r)
-    tokens[r] = static_cast<Token>(r * 2654435761u % b.vocabulary);
+  for (Index r = 0; r < b.rows; ++r) tokens[r] = static_cast<Token>(r * 2654435761u % b.vocabulary);
   {
     auto wte = filled<T>(b.vocabulary * b.width);
     table.row("embed", mb(2 * n), 0, [&] {
@@ -118,8 +117,7 @@ void bench_kernels(const KernelBench& b) {
                      u);
     });
     SquareSum<T> sum;
-    table.row("sum of squares", mb(parameters), 0,
-              [&] { sum.add(gradient.data(), parameters); });
+    table.row("sum of squares", mb(parameters), 0, [&] { sum.add(gradient.data(), parameters); });
   }
   {
     const AttentionShape s{b.rows / positions, positions, b.heads, b.width / b.heads};
@@ -133,18 +131,16 @@ void bench_kernels(const KernelBench& b) {
   }
   const auto products = [&](const char* name, Index in, Index out) {
     const double flops = 2.0 * static_cast<double>(b.rows * in * out);
-    table.row(name, 0, flops, [&] {
-      linear(y.data(), x.data(), w.data(), bias.data(), b.rows, in, out);
-    });
+    table.row(name, 0, flops,
+              [&] { linear(y.data(), x.data(), w.data(), bias.data(), b.rows, in, out); });
   };
   products("product h -> 3h", b.width, 3 * b.width);
   products("product h -> h", b.width, b.width);
   products("product h -> 4h", b.width, 4 * b.width);
   products("product 4h -> h", 4 * b.width, b.width);
   const double flops = 8.0 * static_cast<double>(b.rows * b.width * b.width);
-  table.row("its input's gradient", 0, flops, [&] {
-    linear_grad_input(y.data(), x.data(), w.data(), b.rows, 4 * b.width, b.width);
-  });
+  table.row("its input's gradient", 0, flops,
+            [&] { linear_grad_input(y.data(), x.data(), w.data(), b.rows, 4 * b.width, b.width); });
   table.row("its weight's gradient", 0, flops, [&] {
     linear_grad_weight<T>(w.data(), nullptr, x.data(), y.data(), b.rows, 4 * b.width, b.width);
   });

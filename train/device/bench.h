@@ -2,8 +2,8 @@
 // which the memory could move its bytes, and each product against the peak of bf16.
 #pragma once
 
-#include "train/operators/operators.h"
 #include "train/model/mfu.h"
+#include "train/operators/operators.h"
 
 namespace weft::train {
 

@@ -33,11 +33,13 @@ DeviceContext& DeviceContext::make(int gpu) {
   if (mine) return *mine;
   Device* found = weft::device();
   if (found == nullptr)
-    throw Error(fmt::format("--backend cuda: missing {}; --backend cpu trains without", missing_device()));
+    throw Error(
+        fmt::format("--backend cuda: missing {}; --backend cpu trains without", missing_device()));
   if (gpu < 0 || gpu >= found->count())
-    throw Error(fmt::format("--backend cuda: there is no GPU {}, this process sees {}; see "
-                            "CUDA_VISIBLE_DEVICES",
-                            gpu, found->count()));
+    throw Error(
+        fmt::format("--backend cuda: there is no GPU {}, this process sees {}; see "
+                    "CUDA_VISIBLE_DEVICES",
+                    gpu, found->count()));
   mine.reset(new DeviceContext(*found, gpu));
   return *mine;
 }

@@ -1,6 +1,6 @@
 // One rank's side of its GPU: a stream to compute on, one to communicate on, and memory that is
-// handed out in the order of the first. Goes through the seam of transport/gpu/device.h, so the fake
-// device does as well.
+// handed out in the order of the first. Goes through the seam of transport/gpu/device.h, so the
+// fake device does as well.
 //
 // Operators return at once; what they read and write is in the order of the compute stream. Memory
 // that is given back is used again by later work of that stream only, so nobody waits for it.

@@ -41,14 +41,16 @@ Library open_library() {
   const std::string file = fmt::format("libcublasLt.so.{}", CUDART_VERSION / 1000);
   std::vector<std::string> places{file, WEFT_CUDA_LIBRARIES "/" + file};
   for (const char* home : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* path = std::getenv(home)) places.push_back(fmt::format("{}/lib64/{}", path, file));
+    if (const char* path = std::getenv(home))
+      places.push_back(fmt::format("{}/lib64/{}", path, file));
   void* handle = nullptr;
   for (const std::string& place : places)
     if (handle == nullptr) handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    throw Error(fmt::format("cuBLASLt: {} cannot be loaded ({}); install it, or add its folder to "
-                            "LD_LIBRARY_PATH",
-                            file, dlerror()));
+    throw Error(
+        fmt::format("cuBLASLt: {} cannot be loaded ({}); install it, or add its folder to "
+                    "LD_LIBRARY_PATH",
+                    file, dlerror()));
   Library l;
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
@@ -97,7 +99,8 @@ cudaDataType_t type_of(DType type) {
 
 // How far a pointer and the distances from it are aligned, at most 256 bytes.
 std::uint32_t alignment(const void* p, std::size_t stride, std::size_t next, std::size_t size) {
-  const std::uintptr_t all = reinterpret_cast<std::uintptr_t>(p) | stride * size | next * size | 256;
+  const std::uintptr_t all =
+      reinterpret_cast<std::uintptr_t>(p) | stride * size | next * size | 256;
   return static_cast<std::uint32_t>(all & (~all + 1));
 }
 
@@ -197,9 +200,23 @@ int launch_gemm(const void* args, void* stream) {
   const std::uint32_t a = alignment(g.a, g.a_stride, g.a_next, size),
                       b = alignment(g.b, g.b_stride, g.b_next, size),
                       c = alignment(g.c, g.c_stride, g.c_next, size);
-  const Key key{g.type,     g.transpose_a, g.transpose_b, g.m,      g.n,      g.k,
-                g.a_stride, g.b_stride,    g.c_stride,    g.batch,  g.a_next, g.b_next,
-                g.c_next,   g.bias != nullptr, a,         b,        c};
+  const Key key{g.type,
+                g.transpose_a,
+                g.transpose_b,
+                g.m,
+                g.n,
+                g.k,
+                g.a_stride,
+                g.b_stride,
+                g.c_stride,
+                g.batch,
+                g.a_next,
+                g.b_next,
+                g.c_next,
+                g.bias != nullptr,
+                a,
+                b,
+                c};
   auto plan = planner.plans.find(key);
   if (plan == planner.plans.end())
     plan = planner.plans.emplace(key, make_plan(l, planner.handle, g, a, b, c)).first;

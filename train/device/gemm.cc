@@ -26,8 +26,10 @@ void multiply(const DeviceGemm& g) {
   for (std::size_t i = 0; i < g.batch; ++i) {
     const std::size_t a_rows = g.transpose_a ? g.k : g.m, a_columns = g.transpose_a ? g.m : g.k;
     const std::size_t b_rows = g.transpose_b ? g.n : g.k, b_columns = g.transpose_b ? g.k : g.n;
-    const auto a = widened(static_cast<const S*>(g.a) + i * g.a_next, a_rows, a_columns, g.a_stride);
-    const auto b = widened(static_cast<const S*>(g.b) + i * g.b_next, b_rows, b_columns, g.b_stride);
+    const auto a =
+        widened(static_cast<const S*>(g.a) + i * g.a_next, a_rows, a_columns, g.a_stride);
+    const auto b =
+        widened(static_cast<const S*>(g.b) + i * g.b_next, b_rows, b_columns, g.b_stride);
     S* c = static_cast<S*>(g.c) + i * g.c_next;
     // Where nothing is added, what is there may be no number.
     auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);

@@ -211,18 +211,20 @@ struct Types {
 };
 
 // What each begins with: its types, and its name in traces.
-#define WEFT_KERNEL(title)                         \
-  using T = Types<E>;                              \
-  using S = typename T::S;                         \
-  using V = typename T::V;                         \
-  using W = typename T::W;                         \
-  static constexpr int kN = kPack<E>;              \
+#define WEFT_KERNEL(title)            \
+  using T = Types<E>;                 \
+  using S = typename T::S;            \
+  using V = typename T::V;            \
+  using W = typename T::W;            \
+  static constexpr int kN = kPack<E>; \
   static constexpr const char* kTitle = title
 
 // ---- launching ------------------------------------------------------------------------------
 
 template <class K>
-concept HasTeams = requires(const K& k) { k.teams(); };
+concept HasTeams = requires(const K& k) {
+  k.teams();
+};
 
 template <class K>
 void run_on_host(const K& k) {

@@ -14,7 +14,9 @@ struct Add {
   const S* from;
   Index count;
   template <class F>
-  void pointers(F f) { f(to), f(from); }
+  void pointers(F f) {
+    f(to), f(from);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -33,7 +35,9 @@ struct Scale {
   V factor;
   Index count;
   template <class F>
-  void pointers(F f) { f(x); }
+  void pointers(F f) {
+    f(x);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -50,7 +54,9 @@ struct SetZero {
   S* x;
   Index count;
   template <class F>
-  void pointers(F f) { f(x); }
+  void pointers(F f) {
+    f(x);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN;
@@ -67,7 +73,9 @@ struct Narrow {
   const V* from;
   Index count;
   template <class F>
-  void pointers(F f) { f(to), f(from); }
+  void pointers(F f) {
+    f(to), f(from);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -83,7 +91,9 @@ struct Widen {
   const S* from;
   Index count;
   template <class F>
-  void pointers(F f) { f(to), f(from); }
+  void pointers(F f) {
+    f(to), f(from);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -105,7 +115,9 @@ struct Gelu {
   const S* x;
   Index count;
   template <class F>
-  void pointers(F f) { f(y), f(x); }
+  void pointers(F f) {
+    f(y), f(x);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -124,7 +136,9 @@ struct GeluGrad {
   const S* x;
   Index count;
   template <class F>
-  void pointers(F f) { f(grad_x), f(grad_y), f(x); }
+  void pointers(F f) {
+    f(grad_x), f(grad_y), f(x);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -150,7 +164,9 @@ struct AddRows {
   const S* bias;
   Index rows, width;
   template <class F>
-  void pointers(F f) { f(out), f(x), f(y), f(bias); }
+  void pointers(F f) {
+    f(out), f(x), f(y), f(bias);
+  }
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index column = i % T::packs(width) * kN, at = i / T::packs(width) * width + column;
@@ -177,7 +193,9 @@ struct CopyColumns {
   const S* from;
   Index to_stride, from_stride, rows, columns;
   template <class F>
-  void pointers(F f) { f(to), f(from); }
+  void pointers(F f) {
+    f(to), f(from);
+  }
   WEFT_HD Index items() const { return rows * T::packs(columns); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(columns), column = i % T::packs(columns) * kN;
@@ -198,7 +216,9 @@ struct Embed {
   const Token* tokens;
   Index first, count, rows, width;
   template <class F>
-  void pointers(F f) { f(out), f(table), f(tokens); }
+  void pointers(F f) {
+    f(out), f(table), f(tokens);
+  }
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -221,7 +241,9 @@ struct EmbedSegments {
   const std::uint32_t* begin;  // segments + 1 places in `order`
   Index segments, width;
   template <class F>
-  void pointers(F f) { f(sums), f(grad_out), f(order), f(begin); }
+  void pointers(F f) {
+    f(sums), f(grad_out), f(order), f(begin);
+  }
   WEFT_HD Index items() const { return segments * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index segment = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -244,7 +266,9 @@ struct EmbedGrad {
   const std::uint32_t* begin;  // its segments: tokens + 1 places
   Index tokens, width;
   template <class F>
-  void pointers(F f) { f(grad_table), f(sums), f(token), f(begin); }
+  void pointers(F f) {
+    f(grad_table), f(sums), f(token), f(begin);
+  }
   WEFT_HD Index items() const { return tokens * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index t = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -268,7 +292,9 @@ struct AddPositions {
   const S* table;
   Index first, positions, rows, width;
   template <class F>
-  void pointers(F f) { f(x), f(table); }
+  void pointers(F f) {
+    f(x), f(table);
+  }
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -287,7 +313,9 @@ struct PositionsGrad {
   const S* grad;
   Index first, positions, rows, width;
   template <class F>
-  void pointers(F f) { f(grad_table), f(grad); }
+  void pointers(F f) {
+    f(grad_table), f(grad);
+  }
   WEFT_HD Index items() const { return positions * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index position = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -312,15 +340,17 @@ inline constexpr Index kSlabs = 128;  // at most
 template <class E>
 struct ColumnSlabs {
   WEFT_KERNEL("column_slabs");
-  V* sums;           // [slabs][width]
-  V* products;       // the same; null without x
+  V* sums;      // [slabs][width]
+  V* products;  // the same; null without x
   const S* y;
   const S* x;
   const V* mean;
   const V* rstd;
   Index rows, width, slab;  // rows of a slab
   template <class F>
-  void pointers(F f) { f(sums), f(products), f(y), f(x), f(mean), f(rstd); }
+  void pointers(F f) {
+    f(sums), f(products), f(y), f(x), f(mean), f(rstd);
+  }
   WEFT_HD Index slabs() const { return (rows + slab - 1) / slab; }
   WEFT_HD Index items() const { return slabs() * T::packs(width); }
   WEFT_HD void item(Index i) const {
@@ -345,7 +375,9 @@ struct AddSlabs {
   const V* sums;
   Index slabs, width;
   template <class F>
-  void pointers(F f) { f(to), f(sums); }
+  void pointers(F f) {
+    f(to), f(sums);
+  }
   WEFT_HD Index items() const { return width; }
   WEFT_HD void item(Index column) const {
     V sum = 0;

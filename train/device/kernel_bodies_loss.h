@@ -1,8 +1,8 @@
 // Kernels of the loss, sums of everything, optimizers. See device/kernel_bodies.h.
 #pragma once
 
-#include "train/device/kernel_bodies_rows.h"
 #include "train/device/kernel.h"
+#include "train/device/kernel_bodies_rows.h"
 
 namespace weft::train::kernels {
 
@@ -15,7 +15,9 @@ struct RowMaximum {
   const S* logits;
   Index rows, width;
   template <class F>
-  void pointers(F f) { f(maximum), f(logits); }
+  void pointers(F f) {
+    f(maximum), f(logits);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -48,7 +50,9 @@ struct RowSum {
   const Token* targets;
   Index first, rows, width;
   template <class F>
-  void pointers(F f) { f(sum), f(target), f(logits), f(maximum), f(targets); }
+  void pointers(F f) {
+    f(sum), f(target), f(logits), f(maximum), f(targets);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -84,7 +88,9 @@ struct CrossEntropyGrad {
   Index first, rows, width;
   V scale;
   template <class F>
-  void pointers(F f) { f(logits), f(maximum), f(sum), f(targets); }
+  void pointers(F f) {
+    f(logits), f(maximum), f(sum), f(targets);
+  }
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index r = i / T::packs(width), c = i % T::packs(width) * kN;
@@ -112,7 +118,9 @@ struct FusedCrossEntropy {
   Index rows, width;
   V scale;
   template <class F>
-  void pointers(F f) { f(logits), f(sum), f(target), f(targets); }
+  void pointers(F f) {
+    f(logits), f(sum), f(target), f(targets);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -149,7 +157,9 @@ struct SquareParts {
   const S* x;
   Index count;
   template <class F>
-  void pointers(F f) { f(parts), f(x); }
+  void pointers(F f) {
+    f(parts), f(x);
+  }
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -180,11 +190,14 @@ struct LossParts {
   const V* target;
   Index rows;
   template <class F>
-  void pointers(F f) { f(parts), f(sum), f(target); }
+  void pointers(F f) {
+    f(parts), f(sum), f(target);
+  }
   WEFT_HD Index items() const { return kParts; }
   WEFT_HD void item(Index i) const {
     double s = 0;
-    for (Index r = i; r < rows; r += kParts) s += static_cast<double>(logarithm(sum[r]) - target[r]);
+    for (Index r = i; r < rows; r += kParts)
+      s += static_cast<double>(logarithm(sum[r]) - target[r]);
     parts[i] = s;
   }
 };
@@ -194,7 +207,9 @@ struct AddParts {
   double* total;  // grows
   const double* parts;
   template <class F>
-  void pointers(F f) { f(total), f(parts); }
+  void pointers(F f) {
+    f(total), f(parts);
+  }
   WEFT_HD Index teams() const { return 1; }
   template <class Team>
   WEFT_HD void team(Team& t, Index) const {
@@ -219,7 +234,9 @@ struct LargestParts {
   const S* x;
   Index count;
   template <class F>
-  void pointers(F f) { f(parts), f(x); }
+  void pointers(F f) {
+    f(parts), f(x);
+  }
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -252,7 +269,9 @@ struct ExactSquareParts {
   Index count;
   int shift;
   template <class F>
-  void pointers(F f) { f(parts), f(x); }
+  void pointers(F f) {
+    f(parts), f(x);
+  }
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -293,7 +312,9 @@ struct AdamW {
   Index count;
   V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as operators.cc has them
   template <class F>
-  void pointers(F f) { f(w), f(master), f(m), f(v), f(gradient); }
+  void pointers(F f) {
+    f(w), f(master), f(m), f(v), f(gradient);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -328,7 +349,9 @@ struct Sgd {
   Index count;
   V rate, momentum, decay, gradient_scale;
   template <class F>
-  void pointers(F f) { f(w), f(master), f(moment), f(gradient); }
+  void pointers(F f) {
+    f(w), f(master), f(moment), f(gradient);
+  }
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);

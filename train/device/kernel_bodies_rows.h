@@ -26,7 +26,9 @@ struct LayerNorm {
   const S* bias;
   Index rows, width;
   template <class F>
-  void pointers(F f) { f(y), f(mean), f(rstd), f(x), f(gain), f(bias); }
+  void pointers(F f) {
+    f(y), f(mean), f(rstd), f(x), f(gain), f(bias);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -77,7 +79,9 @@ struct LayerNormGrad {
   const S* gain;
   Index rows, width;
   template <class F>
-  void pointers(F f) { f(grad_x), f(grad_y), f(x), f(mean), f(rstd), f(gain); }
+  void pointers(F f) {
+    f(grad_x), f(grad_y), f(x), f(mean), f(rstd), f(gain);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -108,8 +112,7 @@ struct LayerNormGrad {
         load<E>(g, grad + c, n);
         load<E>(w, gain + c, n);
         load<E>(to, grad_x + r * width + c, n);
-        for (int k = 0; k < kN; ++k)
-          to[k] += (g[k] * w[k] - s - (a[k] - mu) * scale * p) * scale;
+        for (int k = 0; k < kN; ++k) to[k] += (g[k] * w[k] - s - (a[k] - mu) * scale * p) * scale;
         store<E>(grad_x + r * width + c, to, n);
       });
     });
@@ -161,7 +164,9 @@ struct CausalSoftmax {
   S* scores;  // [rows][positions], rows a multiple of positions
   Index rows, positions;
   template <class F>
-  void pointers(F f) { f(scores); }
+  void pointers(F f) {
+    f(scores);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -191,7 +196,9 @@ struct CausalSoftmaxGrad {
   Index rows, positions;
   V factor;
   template <class F>
-  void pointers(F f) { f(grad), f(probabilities); }
+  void pointers(F f) {
+    f(grad), f(probabilities);
+  }
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {

@@ -1,11 +1,12 @@
-// Launching kernels of device/kernel_bodies.h on numbers of device/types.h, for the operators' sources.
+// Launching kernels of device/kernel_bodies.h on numbers of device/types.h, for the operators'
+// sources.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
-#include "train/device/kernel_bodies.h"
 #include "train/device/context.h"
+#include "train/device/kernel_bodies.h"
 
 namespace weft::train {
 

@@ -22,7 +22,7 @@ DeviceOffload::DeviceOffload(const std::string& where) {
 DeviceOffload::~DeviceOffload() {
   DeviceContext& context = DeviceContext::of_this_rank();
   try {
-    context.wait();  // copies may still write to what is given back
+    context.wait();           // copies may still write to what is given back
   } catch (const Error& e) {  // the GPU failed before; what failed was reported then
     log().debug("weft train: offload: {}", e.what());
   }

@@ -33,9 +33,9 @@ class DeviceOffload {
 
  private:
   struct Stay {
-    void* memory = nullptr;  // pinned; null once it is in the file
+    void* memory = nullptr;   // pinned; null once it is in the file
     void* arrived = nullptr;  // event after the copy down, of what is going to the file
-    std::uint64_t at = 0;    // in the file
+    std::uint64_t at = 0;     // in the file
     std::size_t bytes = 0;
   };
   void write_what_arrived(std::size_t most);

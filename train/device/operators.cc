@@ -37,9 +37,10 @@ void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, doub
              Index b_next = 0, Index c_next = 0) {
   if (m == 0 || n == 0) return;
   DeviceContext& context = DeviceContext::of_this_rank();
-  DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,        k,     alpha,  beta, a, b, c,
-               bias,      a_stride,    b_stride,    c_stride, batch,    a_next, b_next, c_next,
-               context.product_scratch()};
+  DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,
+               k,         alpha,       beta,        a,        b,
+               c,         bias,        a_stride,    b_stride, c_stride,
+               batch,     a_next,      b_next,      c_next,   context.product_scratch()};
   const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
   if (bias_after) g.bias = nullptr;
   context.launch(device_work(g));
@@ -113,8 +114,8 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, cons
     const T* p = probabilities + b * h * n * n;
     product<T>(true, false, n, d, n, 1, p, n, go, w, 0, grad_qkv + b * n * stride + 2 * w, stride,
                nullptr, h, n * n, d, d);
-    product<T>(false, true, n, n, d, 1, go, w, v, stride, 0, grad.data() + b * h * n * n, n, nullptr,
-               h, d, d, n * n);
+    product<T>(false, true, n, n, d, 1, go, w, v, stride, 0, grad.data() + b * h * n * n, n,
+               nullptr, h, d, d, n * n);
   }
   launch(kernels::CausalSoftmaxGrad<ElementOf<T>>{
       raw(grad.data()), raw(probabilities), s.batch * h * n, n,
@@ -123,7 +124,8 @@ void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, cons
     const T *q = qkv + b * n * stride, *k = q + w, *g = grad.data() + b * h * n * n;
     T* to = grad_qkv + b * n * stride;
     product<T>(false, false, n, d, n, 1, g, n, k, stride, 0, to, stride, nullptr, h, n * n, d, d);
-    product<T>(true, false, n, d, n, 1, g, n, q, stride, 0, to + w, stride, nullptr, h, n * n, d, d);
+    product<T>(true, false, n, d, n, 1, g, n, q, stride, 0, to + w, stride, nullptr, h, n * n, d,
+               d);
   }
 }
 
@@ -179,9 +181,9 @@ void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd
 }
 template <class E>
 void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* grad_bias,
-                     const OnDevice<E>* grad_y, const OnDevice<E>* x,
-                     const Wide<OnDevice<E>>* mean, const Wide<OnDevice<E>>* rstd,
-                     const OnDevice<E>* gain, Index rows, Index width) {
+                     const OnDevice<E>* grad_y, const OnDevice<E>* x, const Wide<OnDevice<E>>* mean,
+                     const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
+                     Index width) {
   launch(kernels::LayerNormGrad<E>{raw(grad_x), raw(grad_y), raw(x), raw(mean), raw(rstd),
                                    raw(gain), rows, width});
   add_column_sums(grad_bias, grad_gain, grad_y, x, mean, rstd, rows, width);
@@ -206,9 +208,8 @@ void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index fir
   for (Index r = 0; r < rows; ++r)
     if (row_of_table(r) < n) order.push_back(static_cast<std::uint32_t>(r));
   if (order.empty()) return;
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return tokens[a] < tokens[b];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return tokens[a] < tokens[b]; });
   std::vector<std::uint32_t> segments, token, first_segment;
   for (std::uint32_t at = 0, last = 0; at < order.size(); ++at) {
     const auto here = static_cast<std::uint32_t>(row_of_table(order[at]));
@@ -321,39 +322,39 @@ void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, c
                            v(u.gradient_scale)});
 }
 
-#define WEFT_ON_DEVICE(E)                                                                         \
-  template void linear(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,  \
-                       Index, Index, Index);                                                      \
-  template void linear_grad_input(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,    \
-                                  Index, Index);                                                  \
-  template void linear_grad_weight(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,                \
-                                   const OnDevice<E>*, Index, Index, Index);                      \
-  template void gelu(OnDevice<E>*, const OnDevice<E>*, Index);                                    \
-  template void gelu_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index);           \
+#define WEFT_ON_DEVICE(E)                                                                          \
+  template void linear(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,   \
+                       Index, Index, Index);                                                       \
+  template void linear_grad_input(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,     \
+                                  Index, Index);                                                   \
+  template void linear_grad_weight(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,                 \
+                                   const OnDevice<E>*, Index, Index, Index);                       \
+  template void gelu(OnDevice<E>*, const OnDevice<E>*, Index);                                     \
+  template void gelu_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index);            \
   template void embed(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index, Index); \
-  template void embed_grad(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index,   \
-                           Index);                                                                \
-  template void attention(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*, const AttentionShape&); \
-  template void attention_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,              \
-                               const OnDevice<E>*, const AttentionShape&);                        \
-  template void add(OnDevice<E>*, const OnDevice<E>*, Index);                                     \
-  template void scale(OnDevice<E>*, HostOf<OnDevice<E>>, Index);                                  \
-  template void layer_norm(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,                  \
-                           const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,     \
-                           Index);                                                                \
-  template void layer_norm_grad(OnDevice<E>*, OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,     \
-                                const OnDevice<E>*, const Wide<OnDevice<E>>*,                     \
-                                const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);      \
-  template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                \
-                             const OnDevice<E>*, Index, Index);                                   \
-  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);       \
-  template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                      \
-  template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);      \
-  template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index); \
-  template void narrow(OnDevice<E>*, const Wide<OnDevice<E>>*, Index);                            \
-  template void widen(Wide<OnDevice<E>>*, const OnDevice<E>*, Index);                             \
-  template class DeviceCrossEntropy<OnDevice<E>>;                                                 \
-  template void update_weights(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,              \
+  template void embed_grad(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index,    \
+                           Index);                                                                 \
+  template void attention(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*, const AttentionShape&);  \
+  template void attention_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,               \
+                               const OnDevice<E>*, const AttentionShape&);                         \
+  template void add(OnDevice<E>*, const OnDevice<E>*, Index);                                      \
+  template void scale(OnDevice<E>*, HostOf<OnDevice<E>>, Index);                                   \
+  template void layer_norm(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,                   \
+                           const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,      \
+                           Index);                                                                 \
+  template void layer_norm_grad(OnDevice<E>*, OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,      \
+                                const OnDevice<E>*, const Wide<OnDevice<E>>*,                      \
+                                const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);       \
+  template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                 \
+                             const OnDevice<E>*, Index, Index);                                    \
+  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);        \
+  template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                       \
+  template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);       \
+  template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);  \
+  template void narrow(OnDevice<E>*, const Wide<OnDevice<E>>*, Index);                             \
+  template void widen(Wide<OnDevice<E>>*, const OnDevice<E>*, Index);                              \
+  template class DeviceCrossEntropy<OnDevice<E>>;                                                  \
+  template void update_weights(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,               \
                                Wide<OnDevice<E>>*, const OnDevice<E>*, Index, const Update&);
 WEFT_DEVICE_ELEMENTS(WEFT_ON_DEVICE)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);

@@ -50,9 +50,9 @@ void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd
                 Index width);
 template <class E>
 void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* grad_bias,
-                     const OnDevice<E>* grad_y, const OnDevice<E>* x,
-                     const Wide<OnDevice<E>>* mean, const Wide<OnDevice<E>>* rstd,
-                     const OnDevice<E>* gain, Index rows, Index width);
+                     const OnDevice<E>* grad_y, const OnDevice<E>* x, const Wide<OnDevice<E>>* mean,
+                     const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
+                     Index width);
 
 // ---- what layers call for both places --------------------------------------------------------
 

@@ -37,8 +37,8 @@ void ExactSquares<T>::see(const T* x, Index count) {
 }
 template <DeviceElement T>
 void ExactSquares<T>::add(const T* x, Index count, int shift) {
-  launch(kernels::ExactSquareParts<ElementOf<T>>{
-      reinterpret_cast<std::int64_t*>(sums_.data()), raw(x), count, shift});
+  launch(kernels::ExactSquareParts<ElementOf<T>>{reinterpret_cast<std::int64_t*>(sums_.data()),
+                                                 raw(x), count, shift});
 }
 template <DeviceElement T>
 double ExactSquares<T>::largest() {

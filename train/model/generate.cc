@@ -21,8 +21,7 @@ class Here : public WeightStore {
 
 template <class T>
 std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
-                     const std::string& prompt, int bytes, double temperature,
-                     std::uint64_t seed) {
+                     const std::string& prompt, int bytes, double temperature, std::uint64_t seed) {
   Axis alone;
   Here here;
   GptStage<T> model(shape, {&alone}, {});

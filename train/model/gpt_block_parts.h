@@ -48,8 +48,7 @@ class BlockParts : public Layer<T> {
     declare("shrink.bias", {h}, whole, 0);
     this->last = list.size();
     for (const int norm : {kNorm1, kNorm2})
-      for (const int at : {norm, norm + 1})
-        list[this->first + static_cast<Index>(at)].early = true;
+      for (const int at : {norm, norm + 1}) list[this->first + static_cast<Index>(at)].early = true;
   }
 
   // Parameters, in the order of their declaration; a bias follows its weight.

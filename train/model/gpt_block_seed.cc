@@ -124,8 +124,7 @@ class SeedBlock : public BlockParts<T> {
       copy_columns(blocks.data() + b * n * columns, columns, whole.data() + b * columns,
                    size() * columns, n, columns);
     axis_.reduce_scatter(blocks.data(), n * columns);
-    copy(mine.data(), blocks.data() + static_cast<Index>(axis_.rank()) * n * columns,
-         mine.count());
+    copy(mine.data(), blocks.data() + static_cast<Index>(axis_.rank()) * n * columns, mine.count());
     return mine;
   }
   Tensor<T> own_columns(const Tensor<T>& whole, Index n) {

@@ -36,9 +36,10 @@ class Embedding : public Layer<T> {
       : shape_(shape), regions_{parallel}, list_(list) {
     this->first = list.size();
     list.push_back(vocabulary_table<T>("wte", shape, parallel));
-    list.push_back(
-        {.logical = {"wpe", {shape.positions, shape.width}, {}}, .deviation = 0.02, .decays = true,
-         .early = true});
+    list.push_back({.logical = {"wpe", {shape.positions, shape.width}, {}},
+                    .deviation = 0.02,
+                    .decays = true,
+                    .early = true});
     this->last = list.size();
   }
 
@@ -118,12 +119,12 @@ class Head : public Layer<T> {
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
 
     // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
-    batch.loss = cross_entropy(
-        logits.data(), batch.targets.data(), first, n, rows, !spread() || regions_.size() == 1,
-        batch.gradient_scale / static_cast<double>(rows),
-        [&](auto* numbers, Index count, RedOp op) {
-          regions_.parallel.tensor->all_reduce(numbers, count, op);
-        });
+    batch.loss = cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
+                               !spread() || regions_.size() == 1,
+                               batch.gradient_scale / static_cast<double>(rows),
+                               [&](auto* numbers, Index count, RedOp op) {
+                                 regions_.parallel.tensor->all_reduce(numbers, count, op);
+                               });
     kept[kX] = std::move(x);
     kept[kNormal] = std::move(normal);
     kept[kGradLogits] = std::move(logits);
@@ -191,11 +192,11 @@ Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows) {
   return dynamic_cast<Head<T>&>(head).logits(x, rows);
 }
 
-#define WEFT_ENDS(T)                                                                     \
-  template std::unique_ptr<Layer<T>> make_embedding(const GptShape&, GptParallel,        \
-                                                    std::vector<Parameter<T>>&);         \
-  template std::unique_ptr<Layer<T>> make_head(const GptShape&, GptParallel, int,        \
-                                               std::vector<Parameter<T>>&);              \
+#define WEFT_ENDS(T)                                                              \
+  template std::unique_ptr<Layer<T>> make_embedding(const GptShape&, GptParallel, \
+                                                    std::vector<Parameter<T>>&);  \
+  template std::unique_ptr<Layer<T>> make_head(const GptShape&, GptParallel, int, \
+                                               std::vector<Parameter<T>>&);       \
   template Tensor<T> head_logits(Layer<T>&, const Tensor<T>&, Index);
 WEFT_ENDS(float)
 WEFT_ENDS(double)
@@ -207,16 +208,19 @@ void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index 
   const auto t = static_cast<Index>(tensor_ranks);
   const auto divides = [&](const char* flag, Index value, const char* why) {
     if (value % t != 0)
-      throw Error(fmt::format("{} {} with --tp {}: {}; choose a multiple of {}", flag, value, t,
-                              why, t));
+      throw Error(
+          fmt::format("{} {} with --tp {}: {}; choose a multiple of {}", flag, value, t, why, t));
   };
   if (s.width % s.heads != 0)
-    throw Error(fmt::format("--width {} with --heads {}: a head needs a whole width; choose a "
-                            "multiple of {}", s.width, s.heads, s.heads));
+    throw Error(
+        fmt::format("--width {} with --heads {}: a head needs a whole width; choose a "
+                    "multiple of {}",
+                    s.width, s.heads, s.heads));
   divides("--heads", s.heads, "heads are split over the ranks");
   if (vocab_parallel) divides("--vocabulary", s.vocabulary, "its rows are split over the ranks");
   if (sequence) {
-    divides("--micro-batch x --positions =", samples * s.positions, "rows are split over the ranks");
+    divides("--micro-batch x --positions =", samples * s.positions,
+            "rows are split over the ranks");
     if (!vocab_parallel && t > 1)
       throw Error("--sequence-parallel with --embed replicated: not together; leave one out");
   }

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "train/parallel/axis.h"
-#include "train/operators/operators.h"
 #include "train/model/stage.h"
+#include "train/operators/operators.h"
+#include "train/parallel/axis.h"
 
 namespace weft::train {
 
@@ -25,10 +25,10 @@ struct GptShape {
 };
 
 struct GptParallel {
-  Axis* tensor;                 // must outlive the layers
-  bool sequence = false;        // sequence parallel
-  bool seed_style = false;      // gather Q, K and every result (gpt_block_seed.cc)
-  bool vocab_parallel = true;   // else every rank has the whole embedding and head
+  Axis* tensor;                // must outlive the layers
+  bool sequence = false;       // sequence parallel
+  bool seed_style = false;     // gather Q, K and every result (gpt_block_seed.cc)
+  bool vocab_parallel = true;  // else every rank has the whole embedding and head
 };
 
 // One micro-batch: `samples` rows of positions, and what becomes of it.
@@ -65,8 +65,8 @@ template <class T>
 std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel, Index number,
                                      std::vector<Parameter<T>>& list);
 template <class T>
-std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel,
-                                          Index number, std::vector<Parameter<T>>& list);
+std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel, Index number,
+                                          std::vector<Parameter<T>>& list);
 // Final norm, logits, loss. tied_to: where the embedding is in the list, -1 if it is elsewhere.
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,

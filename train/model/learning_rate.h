@@ -15,9 +15,9 @@ inline double linear_scaling(double batch, double base = 0.1, double base_batch 
 // From `start` to the peak in a line, then along a cosine down to `floor` (or level, without end).
 struct RateSchedule {
   double peak = 3e-4;
-  int warm_up = 0;      // steps
-  double start = 0;     // before the first
-  int steps = 0;        // when the floor is reached; 0: level
+  int warm_up = 0;   // steps
+  double start = 0;  // before the first
+  int steps = 0;     // when the floor is reached; 0: level
   double floor = 0;
 
   double at(int step) const {  // from 1

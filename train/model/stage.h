@@ -46,13 +46,13 @@ struct Logical {
 template <class T>
 struct Parameter {
   Logical logical;
-  double deviation = 0;   // of its initial values: 0 and not `ones`: zeros
+  double deviation = 0;  // of its initial values: 0 and not `ones`: zeros
   bool ones = false;
-  bool decays = false;    // weight decay: matrices only
-  bool tied_copy = false; // a second copy of a tensor that another stage owns
-  bool early = false;     // its gradient is made by backward_input(), not by backward_weight()
-  std::size_t offset = 0; // in the stage's flat weights
-  T* value = nullptr;     // logical.count() elements
+  bool decays = false;     // weight decay: matrices only
+  bool tied_copy = false;  // a second copy of a tensor that another stage owns
+  bool early = false;      // its gradient is made by backward_input(), not by backward_weight()
+  std::size_t offset = 0;  // in the stage's flat weights
+  T* value = nullptr;      // logical.count() elements
   T* gradient = nullptr;
 };
 
@@ -63,8 +63,8 @@ struct Piece {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
-  // Of a tensor that others have too, cut in other places: it is read, and they write it. Equal pieces
-  // of several ranks need no such mark.
+  // Of a tensor that others have too, cut in other places: it is read, and they write it. Equal
+  // pieces of several ranks need no such mark.
   bool duplicate = false;
 };
 

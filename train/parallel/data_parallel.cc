@@ -127,14 +127,13 @@ void DataParallel<T>::initialise(std::uint64_t seed) {
     for (const char c : p.logical.name) key = splitmix64(key ^ static_cast<unsigned char>(c));
     const std::uint64_t a = splitmix64(key + 2 * p.logical.logical_index(k)), b = splitmix64(a);
     return static_cast<HostOf<T>>(p.deviation * std::sqrt(-2 * std::log(unit_interval(a))) *
-                          std::cos(2 * std::numbers::pi * unit_interval(b)));
+                                  std::cos(2 * std::numbers::pi * unit_interval(b)));
   });
 }
 
 template <class T>
-void DataParallel<T>::each_piece(
-    const std::function<void(const Parameter<T>&, std::size_t, std::size_t, std::size_t)>& call)
-    const {
+void DataParallel<T>::each_piece(const std::function<void(const Parameter<T>&, std::size_t,
+                                                          std::size_t, std::size_t)>& call) const {
   for (const Bucket& b : buckets_) {
     const std::size_t begin = mine(b), end = begin + part(b.count());
     for (const Parameter<T>& p : stage_.parameters()) {

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "train/operators/exact_sum.h"
 #include "train/model/gpt_stage.h"
+#include "train/operators/exact_sum.h"
 #include "train/parallel/mesh.h"
 #include "train/parallel/offload.h"
 
@@ -47,7 +47,7 @@ struct DataParallelOptions {
   bool sequence_parallel = false;
   std::string offload;  // folder where the optimizer's state waits for the next step; empty: memory
   bool server = false;  // the first replica is a parameter server (data_parallel_server.cc); ZeRO 0
-  int stages = 1;  // of this rank, each with a DataParallel
+  int stages = 1;       // of this rank, each with a DataParallel
 };
 
 template <class T>
@@ -109,7 +109,7 @@ class DataParallel : public WeightStore {
     Tensor<T> own;     // its memory, where the bucket has no place of its own
     Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
     Request handle;
-    Request scatter;          // on a device, where the second half is called with the first
+    Request scatter;         // on a device, where the second half is called with the first
     bool scattered = false;  // the handle is that of the last half
   };
 
@@ -149,13 +149,13 @@ class DataParallel : public WeightStore {
 
   GptStage<T>& stage_;
   Mesh& mesh_;
-  // The replica axis for second halves, which go when the first are over: in the order of this stage,
-  // while another of this rank is at one place here and at another place there.
+  // The replica axis for second halves, which go when the first are over: in the order of this
+  // stage, while another of this rank is at one place here and at another place there.
   Axis between_groups_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
-  std::vector<Bucket> buckets_;        // from the end of the flat buffer
-  Tensor<T> weights_, gradients_;      // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
+  std::vector<Bucket> buckets_;    // from the end of the flat buffer
+  Tensor<T> weights_, gradients_;  // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
   // Of earlier micro-batches, in the deterministic order: where all ranks have all gradients, or
   // where T has fewer digits than a sum needs.
   Tensor<Wide<T>> sums_;

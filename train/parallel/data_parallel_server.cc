@@ -3,8 +3,8 @@
 // bucket while the backward pass runs, where they become sums; it takes the step; and all others
 // get its weights. Every replica starts the next step with the same weights: the results are those
 // of the all-reduce. Stages of a pipeline and ranks of a tensor-parallel group each have a server.
-#include "train/parallel/data_parallel.h"
 #include "train/device/operators.h"
+#include "train/parallel/data_parallel.h"
 
 namespace weft::train {
 namespace {
@@ -39,7 +39,7 @@ void DataParallel<T>::pull() {
 }
 
 #define WEFT_SERVER(T)                                                 \
-  template Request DataParallel<T>::push(T*, std::size_t);              \
+  template Request DataParallel<T>::push(T*, std::size_t);             \
   template void DataParallel<T>::push_in_order(Wide<T>*, std::size_t); \
   template void DataParallel<T>::pull();
 WEFT_SERVER(float)

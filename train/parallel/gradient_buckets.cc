@@ -1,8 +1,8 @@
 // What travels: weights of ZeRO 3 before a unit computes, gradients after it.
 #include <algorithm>
 
-#include "train/parallel/data_parallel.h"
 #include "train/device/operators.h"
+#include "train/parallel/data_parallel.h"
 
 namespace weft::train {
 

@@ -241,8 +241,8 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
   // No rank ends before all have begun, as it needs their messages.
   const bool one_clock = most[2] <= -most[3];
   const std::int64_t time = one_clock ? most[0] + most[1] : most[4];
-  return 1 - static_cast<double>(busy) /
-                 (static_cast<double>(comm.size()) * static_cast<double>(time));
+  return 1 -
+         static_cast<double>(busy) / (static_cast<double>(comm.size()) * static_cast<double>(time));
 }
 
 template class PipelineRuntime<float>;

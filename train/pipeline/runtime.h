@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "train/pipeline/stage_message.h"
-#include "train/pipeline/schedule.h"
 #include "train/model/stage.h"
+#include "train/pipeline/schedule.h"
+#include "train/pipeline/stage_message.h"
 
 namespace weft::train {
 

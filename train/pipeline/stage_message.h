@@ -50,8 +50,8 @@ class Parcel {
   };
   std::size_t count_ = 0;
   Use use_ = Use::kWorkspace;
-  Tensor<T> tensor_;                      // on the processor
-  std::unique_ptr<void, Unpin> pinned_;   // on a device
+  Tensor<T> tensor_;                     // on the processor
+  std::unique_ptr<void, Unpin> pinned_;  // on a device
 };
 
 }  // namespace weft::train

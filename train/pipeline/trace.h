@@ -10,8 +10,8 @@
 namespace weft::train {
 
 // F, B and W of this rank (schema weft.trace/1, so that `weft trace merge` joins those of all
-// ranks). pipeline: the ranks of its pipeline, from the first stage on. Throws Error where it cannot
-// be written.
+// ranks). pipeline: the ranks of its pipeline, from the first stage on. Throws Error where it
+// cannot be written.
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
                           const PipelineShape& shape, const std::vector<PipelineRecord>& records);
 

@@ -196,10 +196,10 @@ std::vector<Layout> candidates(const ModelShape& model, const Cluster& c, const 
 // Which strategy for which size.
 std::string advise(const Plan& plan) {
   const double state = plan.model.stated() * kStateBytes, room = plan.cluster.gpu_memory;
-  const std::string size = fmt::format("the model's state takes {} GB, a GPU has {:.4g} GB",
-                                       state < 1000e9 ? fmt::format("{:.4g}", state / 1e9)
-                                                      : fmt::format("{:.0f}", state / 1e9),
-                                       room / 1e9);
+  const std::string size = fmt::format(
+      "the model's state takes {} GB, a GPU has {:.4g} GB",
+      state < 1000e9 ? fmt::format("{:.4g}", state / 1e9) : fmt::format("{:.0f}", state / 1e9),
+      room / 1e9);
   if (plan.layouts.empty()) {
     Wanted free;
     free.batch = plan.wanted.batch;
@@ -243,9 +243,7 @@ Plan make_plan(const ModelShape& model, const Cluster& cluster, const Wanted& wa
         "layers of pp, and --batch a multiple of dp * microbatch{}",
         cluster.gpus, wanted.tp, wanted.pp, wanted.dp, model.layers, model.heads, wanted.batch,
         wanted.microbatch,
-        wanted.dp > 0
-            ? fmt::format(" (e.g. {})", (wanted.batch / together + 1) * together)
-            : ""));
+        wanted.dp > 0 ? fmt::format(" (e.g. {})", (wanted.batch / together + 1) * together) : ""));
   for (const Layout& l : tried) {
     Layout predicted = predict(model, cluster, l);
     if (predicted.fits)

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "coll/jobs/session.h"
+#include "train/cli/train_restart.h"
 #include "train/pipeline/bubble.h"
 #include "train/spiral/spiral.h"
-#include "train/cli/train_restart.h"
 
 namespace weft {
 

@@ -136,9 +136,9 @@ class Run {
     const auto compare = [&](const char* flag, const char* name, auto mine) {
       const auto theirs = loaded.extra.value(name, mine);
       if (theirs != mine)
-        result_.differs.push_back(fmt::format(
-            "--{} is {}, but {} was written with {}: the curve is not that of one run", flag, mine,
-            loaded.path, theirs));
+        result_.differs.push_back(
+            fmt::format("--{} is {}, but {} was written with {}: the curve is not that of one run",
+                        flag, mine, loaded.path, theirs));
     };
     compare("seed", "seed", o_.seed);  // of the points, too
     compare("lr", "rate", o_.rate);
@@ -155,8 +155,7 @@ class Run {
                         "smaller --lr than {}, with --resume from a checkpoint of before",
                         weight, iteration, o_.rate));
     save_checkpoint(checkpoint_, o_.save, iteration, pieces(net()),
-                    {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}},
-                    {.keep = o_.keep});
+                    {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}}, {.keep = o_.keep});
   }
 
   void before(int iteration) {

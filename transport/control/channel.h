@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "transport/control/socket.h"
 #include "transport/control/frames.h"
+#include "transport/control/socket.h"
 
 namespace weft {
 
@@ -36,7 +36,7 @@ class Channel {
   // The next frame, reading at most once from the socket. kEnd: why() says how the connection
   // ended; frames that came before are returned first.
   Got receive(wire::Frame& frame);
-  bool heard();  // whether bytes came since the last call
+  bool heard();                                        // whether bytes came since the last call
   bool partial() const { return decoder_.partial(); }  // a frame is coming
   const std::string& why() const noexcept { return why_; }
 

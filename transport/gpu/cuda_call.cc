@@ -46,10 +46,11 @@ struct Contexts {
   CUresult (*device)(CUdevice*) = driver_function<decltype(device)>("cuCtxGetDevice", 2000);
   CUresult (*push)(CUcontext) = driver_function<decltype(push)>("cuCtxPushCurrent", 4000);
   CUresult (*pop)(CUcontext*) = driver_function<decltype(pop)>("cuCtxPopCurrent", 4000);
-  CUresult (*retain)(CUcontext*, CUdevice) =
-      driver_function<decltype(retain)>("cuDevicePrimaryCtxRetain", 7000);
-  CUresult (*state)(CUdevice, unsigned*, int*) =
-      driver_function<decltype(state)>("cuDevicePrimaryCtxGetState", 7000);
+  CUresult (*retain)(CUcontext*,
+                     CUdevice) = driver_function<decltype(retain)>("cuDevicePrimaryCtxRetain",
+                                                                   7000);
+  CUresult (*state)(CUdevice, unsigned*,
+                    int*) = driver_function<decltype(state)>("cuDevicePrimaryCtxGetState", 7000);
 };
 const Contexts& contexts() {
   static const Contexts all;

@@ -9,9 +9,9 @@ namespace weft::cuda {
 // Throws an Error that names the call, the GPU and a remedy.
 [[noreturn]] void fail(const char* call, int gpu, cudaError_t error);
 
-// Makes a GPU current for a while; what was current comes back at the end. The context is pushed: to
-// go back by cudaSetDevice() would make one on GPU 0 in every process that never used it, and calls
-// of the driver find none in a thread that has made no call of the runtime.
+// Makes a GPU current for a while; what was current comes back at the end. The context is pushed:
+// to go back by cudaSetDevice() would make one on GPU 0 in every process that never used it, and
+// calls of the driver find none in a thread that has made no call of the runtime.
 class OnGpu {
  public:
   explicit OnGpu(int gpu);
@@ -26,8 +26,8 @@ class OnGpu {
 // The current GPU if it is in use, else one that is. -1: this process has used none.
 int gpu_in_use() noexcept;
 
-// For calls that do on any GPU, or know theirs by what they are given. The runtime makes a context for
-// them in a thread that has none, on GPU 0: here one that is in use is current meanwhile.
+// For calls that do on any GPU, or know theirs by what they are given. The runtime makes a context
+// for them in a thread that has none, on GPU 0: here one that is in use is current meanwhile.
 class OnAnyGpu {
  public:
   OnAnyGpu() noexcept;

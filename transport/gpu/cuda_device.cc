@@ -1,4 +1,5 @@
-// The device seam on the CUDA runtime; streams are ordered against the host in gpu/cuda_stream_memops.cc.
+// The device seam on the CUDA runtime; streams are ordered against the host in
+// gpu/cuda_stream_memops.cc.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -30,7 +31,8 @@ cudaEvent_t native_event(Device::Event event) { return static_cast<cudaEvent_t>(
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int count) : count_(count), enabled_(static_cast<std::size_t>(count * count)) {
+  explicit CudaDevice(int count)
+      : count_(count), enabled_(static_cast<std::size_t>(count * count)) {
     for (int gpu = 0; gpu < count; ++gpu) {
       cudaDeviceProp prop{};
       char address[32] = "?";
@@ -94,8 +96,8 @@ class CudaDevice final : public Device {
   void pin(void* memory, std::size_t bytes) override {
     const Relaxed relaxed;
     const OnAnyGpu on;
-    if (const cudaError_t e = cudaHostRegister(
-            memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (const cudaError_t e =
+            cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
         e != cudaSuccess)
       fail(fmt::format("cudaHostRegister of {} bytes", bytes).c_str(), 0, e);
   }
@@ -164,8 +166,7 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override {
     if (bytes == 0) return;
     const OnGpu on(gpu);
-    if (const cudaError_t e =
-            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
+    if (const cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream));
         e != cudaSuccess)
       fail(fmt::format("cudaMemcpyAsync of {} bytes", bytes).c_str(), gpu, e);
   }
@@ -248,8 +249,7 @@ class CudaDevice final : public Device {
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, exported.handle.data(), sizeof handle);
     void* opened = nullptr;
-    if (const cudaError_t e =
-            cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (const cudaError_t e = cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
         e != cudaSuccess)
       fail("cudaIpcOpenMemHandle", gpu, e);
     const std::lock_guard lock(mutex_);
@@ -275,9 +275,10 @@ class CudaDevice final : public Device {
     }
   }
 
-  // The runtime's cudaDeviceFlushGPUDirectRDMAWrites() is the driver's cuFlushGPUDirectRDMAWrites():
-  // its manual says that it blocks until such writes are visible, and that it may be left out where
-  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING covers the scope.
+  // The runtime's cudaDeviceFlushGPUDirectRDMAWrites() is the driver's
+  // cuFlushGPUDirectRDMAWrites(): its manual says that it blocks until such writes are visible, and
+  // that it may be left out where CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING covers the
+  // scope.
   bool takes_remote_writes(int gpu) const override {
     return orders_remote_writes(gpu) ||
            (attribute(gpu, cudaDevAttrGPUDirectRDMAFlushWritesOptions) &
@@ -287,9 +288,8 @@ class CudaDevice final : public Device {
     if (orders_remote_writes(gpu)) return;
     const Relaxed relaxed;
     const OnGpu on(gpu);
-    if (const cudaError_t e =
-            cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
-                                               cudaFlushGPUDirectRDMAWritesToOwner);
+    if (const cudaError_t e = cudaDeviceFlushGPUDirectRDMAWrites(
+            cudaFlushGPUDirectRDMAWritesTargetCurrentDevice, cudaFlushGPUDirectRDMAWritesToOwner);
         e != cudaSuccess)
       fail("cudaDeviceFlushGPUDirectRDMAWrites", gpu, e);
   }
@@ -332,19 +332,17 @@ Residence CudaDevice::residence(const void* pointer) const noexcept {
   unsigned long long id = 0;
   void* base = nullptr;
   std::size_t bytes = 0;
-  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                  CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                  CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                  CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  CUpointer_attribute wanted[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_BUFFER_ID,
+      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
   void* data[] = {&type, &r.gpu, &managed, &id, &base, &bytes};
-  const CUresult asked =
-      attributes_ ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
-                  : CUDA_ERROR_NOT_INITIALIZED;
+  const CUresult asked = attributes_
+                             ? attributes_(6, wanted, data, reinterpret_cast<CUdeviceptr>(pointer))
+                             : CUDA_ERROR_NOT_INITIALIZED;
   if (asked != CUDA_SUCCESS) {
-    // The driver wants a context of this thread. Where no GPU is in use nothing can be of one, and to
-    // ask the runtime would make a context, hundreds of megabytes of GPU 0, for host memory.
+    // The driver wants a context of this thread. Where no GPU is in use nothing can be of one, and
+    // to ask the runtime would make a context, hundreds of megabytes of GPU 0, for host memory.
     const int gpu = attributes_ ? cuda::gpu_in_use() : -1;
     if (gpu < 0) return {};
     try {

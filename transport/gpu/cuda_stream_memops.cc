@@ -1,5 +1,5 @@
-// Chooses how streams write and wait for words, and does it. The kernels are in gpu/cuda_stream_memops.cu.
-// Knows nothing of what a word means.
+// Chooses how streams write and wait for words, and does it. The kernels are in
+// gpu/cuda_stream_memops.cu. Knows nothing of what a word means.
 #include "transport/gpu/cuda_stream_memops.h"
 
 #include <fmt/format.h>
@@ -56,9 +56,10 @@ void CudaWords::write(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* 
     if (const CUresult r = write_(stream, reinterpret_cast<CUdeviceptr>(word), value,
                                   CU_STREAM_WRITE_VALUE_DEFAULT);
         r != CUDA_SUCCESS)
-      throw Error(fmt::format("cuStreamWriteValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
-                              "does without",
-                              gpu, static_cast<int>(r)));
+      throw Error(
+          fmt::format("cuStreamWriteValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
+                      "does without",
+                      gpu, static_cast<int>(r)));
     return;
   }
   load_once(gpu);
@@ -70,12 +71,13 @@ void CudaWords::wait(cudaStream_t stream, int gpu, std::atomic<std::uint32_t>* w
                      std::uint32_t value) const {
   const OnGpu on(gpu);
   if (write_) {
-    if (const CUresult r = wait_(stream, reinterpret_cast<CUdeviceptr>(word), value,
-                                 CU_STREAM_WAIT_VALUE_EQ);
+    if (const CUresult r =
+            wait_(stream, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WAIT_VALUE_EQ);
         r != CUDA_SUCCESS)
-      throw Error(fmt::format("cuStreamWaitValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
-                              "does without",
-                              gpu, static_cast<int>(r)));
+      throw Error(
+          fmt::format("cuStreamWaitValue32 on GPU {}: CUresult {}; WEFT_CUDA_MEMOPS=off "
+                      "does without",
+                      gpu, static_cast<int>(r)));
     return;
   }
   load_once(gpu);

@@ -46,8 +46,7 @@ Device* look_for_device() {
   }
   active_device.store(found);
   device_looked_for.store(true, std::memory_order_release);
-  if (found)
-    log().debug("weft: {} GPUs, the first is {}", found->count(), found->describe(0));
+  if (found) log().debug("weft: {} GPUs, the first is {}", found->count(), found->describe(0));
   return found;
 }
 

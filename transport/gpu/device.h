@@ -55,8 +55,8 @@ struct DeviceWork {
   // Launches it on a stream of the current GPU; nullptr where this build has no CUDA. Returns 0 or
   // what cudaGetLastError() said.
   int (*launch)(const void* args, void* stream) = nullptr;
-  // Loads what `launch` may launch, also with other `args`, onto the current GPU; nullptr: nothing to
-  // load. Returns what launch() does.
+  // Loads what `launch` may launch, also with other `args`, onto the current GPU; nullptr: nothing
+  // to load. Returns what launch() does.
   int (*load)() = nullptr;
   // Does it on this processor. local(p) is where the processor finds what a GPU finds at p.
   void (*run)(const void* args, void* (*local)(const void* p)) = nullptr;
@@ -127,8 +127,9 @@ class Device {
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;  // where it begins
   virtual void close(void* opened) noexcept = 0;
 
-  // Memory of a GPU that RDMA cards write to (GPUDirect). Whether kernels and copies that start after
-  // flush_remote_writes() see what a card has written, as its completion says, before the call.
+  // Memory of a GPU that RDMA cards write to (GPUDirect). Whether kernels and copies that start
+  // after flush_remote_writes() see what a card has written, as its completion says, before the
+  // call.
   virtual bool takes_remote_writes(int gpu) const {
     (void)gpu;
     return false;

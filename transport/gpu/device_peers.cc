@@ -65,9 +65,10 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
     return reinterpret_cast<void*>(address.at);  // NOLINT
   }
   if (address.exported.bytes == 0)
-    throw Error(fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
-                            "several allocations side by side)",
-                            address.pid));
+    throw Error(
+        fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
+                    "several allocations side by side)",
+                    address.pid));
   const std::lock_guard lock(mutex_);
   Mapping& m = mappings_[{address.process, address.id, gpu}];
   if (!m.opened) {

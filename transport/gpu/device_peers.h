@@ -16,10 +16,10 @@ namespace weft {
 
 // What a rank tells the others of a buffer, so that they can reach it. Plain bytes.
 struct DeviceAddress {
-  std::uint64_t process = 0;  // a number that no other process has
-  std::int32_t pid = 0, gpu = -1;  // gpu: as the owner counts them; -1: not device memory
+  std::uint64_t process = 0;               // a number that no other process has
+  std::int32_t pid = 0, gpu = -1;          // gpu: as the owner counts them; -1: not device memory
   std::uint64_t id = 0, base = 0, at = 0;  // the allocation, where it begins, the buffer itself
-  ExportedMemory exported;  // bytes 0: it cannot be exported
+  ExportedMemory exported;                 // bytes 0: it cannot be exported
 };
 
 // Of a buffer of this process, [data, data + bytes). Never throws: what cannot be shared says so.

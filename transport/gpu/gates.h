@@ -24,10 +24,10 @@ struct StreamFence {
 };
 
 // Calls of CUDA that give memory back (cudaFree, cudaFreeHost, cudaHostUnregister,
-// cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU, and until then let no other
-// thread put work there: while a stream waits at a gate for such work, all of it stands still for
-// ever. So they are made here: calls give_back() unless a stream waits, and lets none come to wait
-// meanwhile. False: it was not called.
+// cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU, and until then let no
+// other thread put work there: while a stream waits at a gate for such work, all of it stands still
+// for ever. So they are made here: calls give_back() unless a stream waits, and lets none come to
+// wait meanwhile. False: it was not called.
 bool unless_streams_wait(const std::function<void()>& give_back);
 
 // The gates of one thread, used again and again. The caller locks; put() needs no lock.

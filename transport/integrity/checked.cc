@@ -100,9 +100,8 @@ void CheckedTransport::check(std::uint64_t id, std::uint32_t crc) {
     read_[c.token] = id;
     return complete(c);
   }
-  const std::uint32_t found = r.by_view
-                                  ? copy_crc32c(t.data, r.where.view, t.bytes, t.streaming)
-                                  : crc32c(c.view ? c.view : t.data, t.bytes);
+  const std::uint32_t found = r.by_view ? copy_crc32c(t.data, r.where.view, t.bytes, t.streaming)
+                                        : crc32c(c.view ? c.view : t.data, t.bytes);
   if (found != crc) [[unlikely]]
     return ask_again(id, crc, found);
   if (r.by_view) {

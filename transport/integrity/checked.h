@@ -8,8 +8,8 @@
 // in kCorrupt. Notes carry their content twice, each with a checksum.
 //
 // The sums are made where the bytes pass anyway: with the sender's copy to the memory that is
-// shared, with the receiver's copy to where it wants them, and, of a view `by_reader`, by the caller
-// as it reads.
+// shared, with the receiver's copy to where it wants them, and, of a view `by_reader`, by the
+// caller as it reads.
 //
 // Both ends must be checked. There are no boards.
 #pragma once
@@ -30,9 +30,8 @@ inline constexpr std::uint32_t kCheckedIds = 0xffff0000;
 
 // rail: what to call it in errors, where messages do not say themselves which one they came over.
 // retried: called, in poll(), for every message that is asked for again.
-std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, Rank me,
-                                                  int nranks,
-                                                  std::function<void()> retried = [] {},
-                                                  int rail = -1);
+std::unique_ptr<Transport> make_checked_transport(
+    std::unique_ptr<Transport> inner, Rank me, int nranks, std::function<void()> retried = [] {},
+    int rail = -1);
 
 }  // namespace weft

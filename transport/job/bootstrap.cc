@@ -7,8 +7,8 @@
 #include <atomic>
 #include <utility>
 
-#include "transport/job/job_assembly.h"
 #include "transport/control/frames.h"
+#include "transport/job/job_assembly.h"
 
 namespace weft {
 namespace {

@@ -94,7 +94,7 @@ class BootstrapClient {
       auto [at, inserted] = attempts_.try_emplace(e.text);
       if (inserted) at->second.to = std::move(e);
     }
-    look_up_next_ = Clock::now() + (numbers && attempts_.empty() ? 0ms
+    look_up_next_ = Clock::now() + (numbers && attempts_.empty()   ? 0ms
                                     : numbers || attempts_.empty() ? 250ms
                                                                    : 5000ms);
   }
@@ -163,7 +163,8 @@ class BootstrapClient {
   // Where thousands of ranks come at once the queue of a listener overflows: some hear nothing, and
   // the kernel asks again after 1, 3, 7, 15 s, for all of them at once; others take themselves for
   // connected, and the listener knows nothing of it. Each rank has its own time to try again. At a
-  // door that is opened only later a connection waits, however long, where the queue has room for all.
+  // door that is opened only later a connection waits, however long, where the queue has room for
+  // all.
   Clock::time_point anew_at(const Attempt& a) const {
     const std::chrono::milliseconds own(spec_.rank * std::int64_t{619} % 1000);
     if (a.step == Step::kConnecting) return a.begun_at + 1s + own;
@@ -320,7 +321,7 @@ class BootstrapClient {
   }
 
   static constexpr auto kPatience = 1000ms;
-  static constexpr auto kTalk = 5000ms;  // rank 0 hears nobody out for longer
+  static constexpr auto kTalk = 5000ms;   // rank 0 hears nobody out for longer
   static constexpr auto kGrace = 2000ms;  // for rank 0's last word to get here
 
   const JobSpec& spec_;

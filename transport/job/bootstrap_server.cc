@@ -43,9 +43,9 @@ class BootstrapServer {
         handshake_time_(std::min<std::chrono::milliseconds>(spec.timeout, 5s)) {
     // Everything at once: confirmed ranks, newcomers, and this process's own files.
     need_files(static_cast<int>(members_.size() + newcomers_max_));
-    listener_ = listener            ? std::move(listener)
+    listener_ = listener              ? std::move(listener)
                 : spec.listen_fd >= 0 ? Fd::from([&] { return spec.listen_fd; })
-                                    : listen_on(spec.address, spec.ports);
+                                      : listen_on(spec.address, spec.ports);
     // An inherited socket is as its maker left it.
     (void)fcntl(listener_.get(), F_SETFL, fcntl(listener_.get(), F_GETFL) | O_NONBLOCK);
     (void)fcntl(listener_.get(), F_SETFD, FD_CLOEXEC);
@@ -300,9 +300,10 @@ class BootstrapServer {
                           turned_away_, turned_away_ == 1 ? "" : "s");
     }
     if (no_room_ != 0) {
-      text += fmt::format(" (rank 0 has connections that it cannot accept: {}; end what holds so "
-                          "many open, or raise the limit with `ulimit -n` or LimitNOFILE=)",
-                          std::strerror(no_room_));
+      text += fmt::format(
+          " (rank 0 has connections that it cannot accept: {}; end what holds so "
+          "many open, or raise the limit with `ulimit -n` or LimitNOFILE=)",
+          std::strerror(no_room_));
     }
     return Status(Code::kTimeout, text, ranks.size() == 1 ? ranks[0] : kNoRank);
   }

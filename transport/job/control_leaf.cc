@@ -154,8 +154,7 @@ class Leaf : public Plane {
     wire::Frame frame;
     Channel::Got got = Channel::Got::kFrame;
     bool understood = true;
-    while (understood && !handed_over_ &&
-           (got = root_.receive(frame)) == Channel::Got::kFrame) {
+    while (understood && !handed_over_ && (got = root_.receive(frame)) == Channel::Got::kFrame) {
       understood = handle(frame, now);
     }
     if (root_.heard()) {
@@ -225,7 +224,7 @@ class Leaf : public Plane {
         const auto told = wire::decode_numbered(frame.payload);
         if (!told) return false;
         take_snapshot(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
-                       static_cast<std::uint32_t>(told->sequence), told->bytes);
+                      static_cast<std::uint32_t>(told->sequence), told->bytes);
         return true;
       }
       case wire::Type::kShrunk:
@@ -267,12 +266,13 @@ class Leaf : public Plane {
   // Rank 0 is gone: the lowest rank that is left takes its place.
   Shrunk take_over(Lock& lock) {
     if (doors_.empty())
-      throw Error(fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
-                              "not every rank could listen on a port of its own",
-                              failure_.to_string()));
+      throw Error(
+          fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
+                      "not every rank could listen on a port of its own",
+                      failure_.to_string()));
     if (root_.open()) {
-      const Status why(Code::kPeerFailed,
-                       fmt::format("the others went on without {}", root_who_), 0);
+      const Status why(Code::kPeerFailed, fmt::format("the others went on without {}", root_who_),
+                       0);
       root_.send(wire::Type::kFailure, wire::encode_failure(why));
     }
     retire(lock);
@@ -320,9 +320,10 @@ class Leaf : public Plane {
   JobSpec spec_of_most(std::string_view mask, Rank heir, std::vector<Rank>& survivors) const {
     JobSpec spec = shrunk_spec(mask, survivors);
     if (2 * survivors.size() < static_cast<std::size_t>(size_))
-      throw Error(fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
-                              "have gone on without these",
-                              survivors.size(), size_, heir));
+      throw Error(
+          fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
+                      "have gone on without these",
+                      survivors.size(), size_, heir));
     return spec;
   }
 

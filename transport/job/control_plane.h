@@ -21,8 +21,7 @@ namespace weft {
 class Plane {
  public:
   Plane(const JobSpec& spec, std::chrono::milliseconds period)
-      : spec_(spec),
-        rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), period_(period) {}
+      : spec_(spec), rank_(spec.rank), size_(spec.size), timeout_(spec.timeout), period_(period) {}
   virtual ~Plane() = default;  // after stop()
   Plane(const Plane&) = delete;
   Plane& operator=(const Plane&) = delete;

@@ -242,7 +242,7 @@ class Root : public Plane {
   }
 
   // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
-  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::* door) const {
+  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const {
     // Who came over the loopback device is on this host, which the others know by another address.
     std::string here;
     for (const Peer& p : peers_)

@@ -42,9 +42,9 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask);
 // The other side: `door` is "address port". Throws Error at once when nobody is there.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
-// A kernel answers, whatever its programs do: at once, where its queue has room for all ranks, twice
-// each: mute_doors() may have knocked before. That of other hosts is as long as this one's, as they
-// are of one cluster.
+// A kernel answers, whatever its programs do: at once, where its queue has room for all ranks,
+// twice each: mute_doors() may have knocked before. That of other hosts is as long as this one's,
+// as they are of one cluster.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // The port's number; 0: it is none.
 std::uint16_t port_in(std::string_view text);

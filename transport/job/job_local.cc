@@ -162,8 +162,7 @@ class LocalJob : public Job {
     if (at == m.survivors.end())
       throw Error(fmt::format("the others went on without rank {}", rank_));
     m.left[me()] = true;
-    auto job =
-        std::make_unique<LocalJob>(m.next, static_cast<Rank>(at - m.survivors.begin()));
+    auto job = std::make_unique<LocalJob>(m.next, static_cast<Rank>(at - m.survivors.begin()));
     job->former_ = m.survivors;
     return job;
   }

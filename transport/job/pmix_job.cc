@@ -17,8 +17,8 @@
 #include <mutex>
 
 #include "topo/base/thread.h"
-#include "transport/control/socket.h"
 #include "transport/control/hmac.h"
+#include "transport/control/socket.h"
 #include "transport/job/job_assembly.h"
 #include "transport/job/job_environment.h"
 

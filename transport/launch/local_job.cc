@@ -29,13 +29,13 @@
 #include <utility>
 
 #include "topo/base/exit_code.h"
-#include "transport/control/socket.h"
 #include "transport/control/hmac.h"
+#include "transport/control/socket.h"
+#include "transport/job/job_environment.h"
 #include "transport/launch/bind_cores.h"
 #include "transport/launch/job_guard.h"
 #include "transport/launch/job_streams.h"
 #include "transport/launch/process.h"
-#include "transport/job/job_environment.h"
 
 namespace weft {
 namespace {

@@ -100,8 +100,8 @@ WEFT_FOLDS std::uint32_t copy_strides(char* d, const char* s, std::size_t stride
   by = four_times(kBy512);
   a = folded(folded(folded(a, by, b), by, c), by, e);
   const __m128i by128 = _mm_load_si128(reinterpret_cast<const __m128i*>(&kBy128));
-  const __m128i x = folded(folded(folded(lane<0>(a), by128, lane<1>(a)), by128, lane<2>(a)), by128,
-                           lane<3>(a));
+  const __m128i x =
+      folded(folded(folded(lane<0>(a), by128, lane<1>(a)), by128, lane<2>(a)), by128, lane<3>(a));
   if constexpr (kStreaming) _mm_sfence();
   const auto low = static_cast<unsigned long long>(_mm_cvtsi128_si64(x));
   const auto high = static_cast<unsigned long long>(_mm_extract_epi64(x, 1));
@@ -109,10 +109,10 @@ WEFT_FOLDS std::uint32_t copy_strides(char* d, const char* s, std::size_t stride
 }
 
 bool folds() noexcept {
-  static const bool can =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq") &&
-      __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
+  static const bool can = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("vpclmulqdq") &&
+                          __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
   return can;
 }
 

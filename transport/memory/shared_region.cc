@@ -99,13 +99,13 @@ SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
   r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
   rlimit longest{};  // of a file: the kernel kills who makes a longer one
   if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && r.size_ > longest.rlim_cur)
-    throw Error(fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
-                            "limit with `ulimit -f` or LimitFSIZE=",
-                            r.size_, longest.rlim_cur));
+    throw Error(
+        fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
+                    "limit with `ulimit -f` or LimitFSIZE=",
+                    r.size_, longest.rlim_cur));
   r.fd_ = memfd_create(label, MFD_CLOEXEC);
   if (r.fd_ < 0)
-    throw Error(
-        fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
+    throw Error(fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
   if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
     throw Error(fmt::format("cannot size shared memory to {} bytes: {}", bytes, strerror(errno)));
   void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd_, 0);

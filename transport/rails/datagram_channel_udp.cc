@@ -171,7 +171,8 @@ class UdpPaths final : public DatagramChannel {
 
 }  // namespace
 
-std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology, std::string& why) {
+std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology,
+                                                std::string& why) {
   auto paths = std::make_unique<UdpPaths>(job.rank(), job.size(), topology.nrails());
   std::vector<std::string> ports =
       job.all_gather(paths->open(topology.place(static_cast<Rank>(job.rank()))));

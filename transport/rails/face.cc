@@ -81,8 +81,8 @@ class Face final : public Transport {
 
 }  // namespace
 
-Rails::Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths, Rank me,
-             int nranks, const RailsOptions& options)
+Rails::Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths,
+             Rank me, int nranks, const RailsOptions& options)
     : state_(std::make_unique<State>(std::move(inner), std::move(paths), me, nranks, options)) {}
 Rails::~Rails() = default;
 

@@ -8,7 +8,8 @@
 // nothing comes twice, and no byte lands in memory that was given back.
 //
 // The wire, beside the messages themselves: on each lane receipts, many tags in one message of 256
-// bytes; and datagrams (transport/datagram_channel.h) only where something is amiss. docs/decisions/0018 says why.
+// bytes; and datagrams (transport/datagram_channel.h) only where something is amiss.
+// docs/decisions/0018 says why.
 //
 // A rank that is dead is not a rail that is: that is for the control plane to say. Here it only
 // means that no path answers, and everything waits.
@@ -44,7 +45,7 @@ struct RailsOptions {
   // Receipts wait no longer to be sent, nor to be confirmed: tags come again, and what was received
   // long ago must not be taken for a later message when a rail fails.
   std::int64_t tell_us = 50'000;
-  std::uint64_t balance_every = 32;  // large messages to a peer, until rates are looked at
+  std::uint64_t balance_every = 32;          // large messages to a peer, until rates are looked at
   std::uint64_t measure_bytes = 256u << 10;  // of one measurement of a rate
   double alike = 1.25;      // rates that differ by less are those of equal rails on a busy machine
   int polls_per_look = 16;  // polls without a completion until time is looked at
@@ -81,8 +82,8 @@ struct RailsCounters {
 class Rails {
  public:
   // inner[r] is the transport of rail r; all are recoverable.
-  Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths, Rank me,
-        int nranks, const RailsOptions& options = {});
+  Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths,
+        Rank me, int nranks, const RailsOptions& options = {});
   ~Rails();
   Rails(const Rails&) = delete;
   Rails& operator=(const Rails&) = delete;

@@ -56,7 +56,7 @@ struct Rails::State {
     std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
     std::uint8_t home = 0;
     std::uint32_t younger = kNone;  // kSend: the next one with the same tag
-    std::uint16_t nonce = 0;   // rises with every use below: tells old completions from new ones
+    std::uint16_t nonce = 0;  // rises with every use below: tells old completions from new ones
     Receipt::Stream stream = Receipt::kShort;  // kReceiptIn
     std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its stream; kReceiptOut, in `unsent`
     Transfer t;                // as the caller gave it; `data` may point to `copy`
@@ -90,14 +90,14 @@ struct Rails::State {
       std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
       // Receipts of the peer.
       std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
-      std::uint64_t heard = 0;  // bit i: number heard_all_below + i
-      bool owes = false;        // the peer keeps tags until those that came are confirmed
+      std::uint64_t heard = 0;       // bit i: number heard_all_below + i
+      bool owes = false;             // the peer keeps tags until those that came are confirmed
       std::int64_t waits_since = 0;  // with something to tell or to confirm; 0: with nothing
     };
     std::array<Receipts, Receipt::kStreams> receipts;
-    bool urgent = false;  // somebody waits for an untold long one
-    bool held = false;    // for another one to go with it
-    int patience = 0;     // negative: so many are not held
+    bool urgent = false;             // somebody waits for an untold long one
+    bool held = false;               // for another one to go with it
+    int patience = 0;                // negative: so many are not held
     std::uint32_t coming = 0;        // long receives
     std::int64_t came = 0, gap = 0;  // the last that ended, if not of all; us between two, smoothed
     // f(tag), of all that came here and that the peer may not know of.
@@ -162,8 +162,8 @@ struct Rails::State {
     std::size_t handed = 0;
   };
 
-  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in, Rank me,
-        int nranks, const RailsOptions& options_in);
+  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in,
+        Rank me, int nranks, const RailsOptions& options_in);
   // The transports end before anything that they receive into: a receipt may still come.
   ~State() { inner.clear(); }
 

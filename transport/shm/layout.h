@@ -10,10 +10,10 @@
 namespace weft::shm {
 
 inline constexpr std::size_t kLine = 64;
-inline constexpr std::uint32_t kRing = 256;            // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 40;             // bytes that travel inside a cell
-inline constexpr int kFixedBoards = 3, kBoards = 256;  // communicators with a board
-inline constexpr std::size_t kBoardBytes = 32u << 10;  // of one message on a board
+inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
+inline constexpr std::size_t kInline = 40;                  // bytes that travel inside a cell
+inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
+inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a board
 inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // all but the fixed ones
 
 // Slots by size. The odd line keeps the starts of slots out of the same cache set.

@@ -131,12 +131,13 @@ bool ShmTransport::arrive(Peer& p, std::uint32_t cell, bool patient) noexcept {
 ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
-  Early early{.tag = c.tag,
-              .cell = cell,
-              .spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)),
-              .bytes = bytes,
-              .whole = c.kind == Kind::kFragment ? c.at.serial : bytes,
-              .head = c.sign ? head_of(p, cell) : Head{}};
+  Early early{
+      .tag = c.tag,
+      .cell = cell,
+      .spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)),
+      .bytes = bytes,
+      .whole = c.kind == Kind::kFragment ? c.at.serial : bytes,
+      .head = c.sign ? head_of(p, cell) : Head{}};
   if (c.kind == Kind::kCma) {
     if (!read_memory(p, c, early.spilled.get())) early.code = Code::kPeerFailed;
   } else if (bytes) {

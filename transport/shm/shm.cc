@@ -43,8 +43,8 @@ bool can_attach(int pid, std::uint64_t probe) {
 constexpr char kSays = 's';
 constexpr char kFailed = 'e';
 
-// What all ranks say, each by `say`. A rank that fails still takes part, and keeps what it has until
-// all have met: so every rank learns of it at once, and why, and none finds its memory gone.
+// What all ranks say, each by `say`. A rank that fails still takes part, and keeps what it has
+// until all have met: so every rank learns of it at once, and why, and none finds its memory gone.
 template <typename Say>
 std::vector<std::string> exchange(Job& job, const Topology& topology, const Say& say) {
   std::string mine;

@@ -1,4 +1,5 @@
-// The shm transport's state; shm.cc sets it up, shm/send.cc, shm/receive.cc and shm/progress.cc move the bytes.
+// The shm transport's state; shm.cc sets it up, shm/send.cc, shm/receive.cc and shm/progress.cc
+// move the bytes.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // The simulated fabric for ranks that have a port on every rail of their host: for each rank and
-// rail a transport that can be severed and opened anew, and for each rank DatagramChannel in virtual time.
+// rail a transport that can be severed and opened anew, and for each rank DatagramChannel in
+// virtual time.
 //
 // Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of it.
 #pragma once
@@ -50,7 +51,7 @@ class SimRails {
   double latency_us_;
   SimFabric fabric_;
   std::vector<std::deque<Flying>> flying_;  // by rank
-  std::vector<double> delay_us_;  // by rail
+  std::vector<double> delay_us_;            // by rail
   int loss_ = 0;
   std::uint64_t random_ = 1;
 };

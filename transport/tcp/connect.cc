@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // with its descriptor
 constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a time
 constexpr std::size_t kDirect = 2;                           // connections that every turn reads
-constexpr unsigned kAskEvery = 32;  // turns, for what else there may be
+constexpr unsigned kAskEvery = 32;                           // turns, for what else there may be
 
 // Whether an attempt to connect failed by what the peer, or the way to it, has answered. Else it
 // never left this host: no route, no port that is free, an address of another kind.

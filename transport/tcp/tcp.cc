@@ -43,8 +43,7 @@ tcp::Key new_key() {
 bool takes_datagrams(const Topology& topology, Rank me) {
   if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
   long here = 0;
-  for (Rank r = 0; r < topology.nranks(); ++r)
-    here += topology.same_kernel(r, me);
+  for (Rank r = 0; r < topology.nranks(); ++r) here += topology.same_kernel(r, me);
   return here <= sysconf(_SC_NPROCESSORS_ONLN);
 }
 

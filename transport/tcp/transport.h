@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/control/address.h"
 #include "transport/completions.h"
+#include "transport/control/address.h"
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
 #include "transport/tcp/wire.h"

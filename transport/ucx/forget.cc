@@ -35,12 +35,11 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
     if (!message) return;
     auto sink = std::make_unique<Sink>(info.length);
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                         UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = &drop;
     param.user_data = sink.get();
-    void* request =
-        ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
+    void* request = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
     if (UCS_PTR_IS_PTR(request)) (void)sink.release();  // the callback's now
   }
 }

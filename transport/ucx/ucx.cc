@@ -151,7 +151,7 @@ UcxTransport::~UcxTransport() {
   }
   if (!flushing.empty()) {
     log().debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
-                  flushing.size(), kFlushTimeout.count());
+                flushing.size(), kFlushTimeout.count());
   }
   for (void* request : flushing) ucp_request_free(request);  // ends with its endpoint
   abandon("the rail is closed");

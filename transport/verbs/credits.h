@@ -21,7 +21,7 @@ class VerbsSendCredits {
   explicit VerbsSendCredits(int slots) : slots_(static_cast<std::uint64_t>(slots)) {}
   bool available() const { return sent_ - taken_ < slots_; }
   int next() const { return static_cast<int>(sent_ % slots_); }  // the slot to fill next
-  int take() { return static_cast<int>(sent_++ % slots_); }  // the slot to fill
+  int take() { return static_cast<int>(sent_++ % slots_); }      // the slot to fill
   // What the peer told. False: it cannot be, the peer claims more than was sent.
   bool heard(std::uint16_t count) {
     const auto more = static_cast<std::uint16_t>(count - static_cast<std::uint16_t>(taken_));

@@ -135,8 +135,7 @@ void VerbsTransport::write_on(Lane& lane) {
   LongSend& send = long_sends_.at(w.number);
   const std::size_t left = send.transfer.bytes - w.done;
   const std::size_t bytes = std::min(left, device_->max_message());
-  ibv_send_wr& request =
-      chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
+  ibv_send_wr& request = chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
   request.wr.rdma.remote_addr = w.grant.address + w.done;
   request.wr.rdma.rkey = w.grant.key;
   w.done += bytes;

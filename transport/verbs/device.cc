@@ -37,32 +37,46 @@ struct DeviceList {
 
 [[noreturn]] void refuse(const std::string& where, const char* what, int error,
                          const std::string& remedy) {
-  throw Error(fmt::format("verbs: {}: {} failed: {}; {}", where, what, std::strerror(error),
-                          remedy));
+  throw Error(
+      fmt::format("verbs: {}: {} failed: {}; {}", where, what, std::strerror(error), remedy));
 }
 
 // The codes of InfiniBand's PortInfo.
 double lane_gbps(std::uint8_t speed) {
   switch (speed) {
-    case 1: return 2.5;
-    case 2: return 5;
+    case 1:
+      return 2.5;
+    case 2:
+      return 5;
     case 4:
-    case 8: return 10;
-    case 16: return 14;
-    case 32: return 25;
-    case 64: return 50;
-    case 128: return 100;
-    default: return 0;
+    case 8:
+      return 10;
+    case 16:
+      return 14;
+    case 32:
+      return 25;
+    case 64:
+      return 50;
+    case 128:
+      return 100;
+    default:
+      return 0;
   }
 }
 int lanes(std::uint8_t width) {
   switch (width) {
-    case 1: return 1;
-    case 2: return 4;
-    case 4: return 8;
-    case 8: return 12;
-    case 16: return 2;
-    default: return 0;
+    case 1:
+      return 1;
+    case 2:
+      return 4;
+    case 4:
+      return 8;
+    case 8:
+      return 12;
+    case 16:
+      return 2;
+    default:
+      return 0;
   }
 }
 
@@ -102,13 +116,15 @@ std::string VerbsPort::encode() const {
 VerbsPort VerbsPort::decode(std::string_view text) {
   WirePort wire;
   if (text.size() != sizeof wire)
-    throw Error(fmt::format("verbs: the peer described its port in {} bytes, not in {}; run the "
-                            "same build of weft at both ends",
-                            text.size(), sizeof wire));
+    throw Error(
+        fmt::format("verbs: the peer described its port in {} bytes, not in {}; run the "
+                    "same build of weft at both ends",
+                    text.size(), sizeof wire));
   std::memcpy(&wire, text.data(), sizeof wire);
   if (wire.magic != kPortMagic || wire.ngids > kMostGids)
-    throw Error("verbs: the peer's description of its port is not one; run the same build of weft "
-                "at both ends");
+    throw Error(
+        "verbs: the peer's description of its port is not one; run the same build of weft "
+        "at both ends");
   VerbsPort port;
   port.lid = wire.lid;
   port.mtu = wire.mtu;
@@ -185,9 +201,14 @@ bool VerbsDevice::next_report(VerbsReport& report) noexcept {
   report = {};
   report.type = event.event_type;
   switch (scope_of(event.event_type)) {
-    case VerbsScope::kPort: report.port = event.element.port_num; break;
-    case VerbsScope::kQueuePair: report.pair = event.element.qp; break;
-    default: break;
+    case VerbsScope::kPort:
+      report.port = event.element.port_num;
+      break;
+    case VerbsScope::kQueuePair:
+      report.pair = event.element.qp;
+      break;
+    default:
+      break;
   }
   ibv_ack_async_event(&event);
   return true;
@@ -228,9 +249,10 @@ void VerbsDevice::open_port() {
   port_.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
   port_.mtu = mtu_bytes(port.active_mtu);
   if (settings_.mtu > port_.mtu)
-    throw Error(fmt::format("verbs: WEFT_VERBS_MTU={} but {} has {}; raise the interface's MTU, or "
-                            "lower the variable",
-                            settings_.mtu, where(), port_.mtu));
+    throw Error(
+        fmt::format("verbs: WEFT_VERBS_MTU={} but {} has {}; raise the interface's MTU, or "
+                    "lower the variable",
+                    settings_.mtu, where(), port_.mtu));
   if (settings_.mtu) port_.mtu = settings_.mtu;
   join_partition(port.pkey_tbl_len);
 
@@ -273,9 +295,10 @@ void VerbsDevice::join_partition(int entries) {
   }
   const int chosen = choose_pkey(table, static_cast<std::uint16_t>(settings_.pkey));
   if (chosen < 0 && settings_.pkey != 0)
-    throw Error(fmt::format("verbs: WEFT_VERBS_PKEY={:#06x}: {} is no member of it, but of {:#06x}; "
-                            "ask who runs the fabric (its subnet manager)",
-                            settings_.pkey, where(), fmt::join(table, ", ")));
+    throw Error(
+        fmt::format("verbs: WEFT_VERBS_PKEY={:#06x}: {} is no member of it, but of {:#06x}; "
+                    "ask who runs the fabric (its subnet manager)",
+                    settings_.pkey, where(), fmt::join(table, ", ")));
   pkey_index_ = std::max(chosen, 0);
   port_.pkey = chosen < 0 ? kEveryPartition : table[static_cast<std::size_t>(chosen)];
 }

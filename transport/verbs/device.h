@@ -29,7 +29,7 @@ struct VerbsPort {
   int mtu = 0;  // bytes: the port's, or less where the settings say so
   bool ethernet = true;
   std::uint16_t pkey = kEveryPartition;  // of the partition that queue pairs are in
-  std::vector<Gid> gids;  // candidates(), or the one that the settings name
+  std::vector<Gid> gids;                 // candidates(), or the one that the settings name
 
   std::string encode() const;
   static VerbsPort decode(std::string_view text);  // throws Error
@@ -37,8 +37,8 @@ struct VerbsPort {
 
 struct VerbsReport {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
-  int port = 0;             // of reports about a port
-  ibv_qp* pair = nullptr;   // of reports about a queue pair; may be gone already
+  int port = 0;            // of reports about a port
+  ibv_qp* pair = nullptr;  // of reports about a queue pair; may be gone already
 };
 
 class VerbsDevice {
@@ -67,11 +67,11 @@ class VerbsDevice {
   // "device mlx5_0 port 1".
   std::string where() const;
 
-  // What the device reports of its own accord: failed ports and queue pairs, mainly. False when there
-  // is nothing (more). Never waits.
+  // What the device reports of its own accord: failed ports and queue pairs, mainly. False when
+  // there is nothing (more). Never waits.
   bool next_report(VerbsReport& report) noexcept;
   int report_fd() const { return context_->async_fd; }  // readable when there is one
-  bool port_active() const noexcept;  // as it is now
+  bool port_active() const noexcept;                    // as it is now
 
  private:
   void open_port();
@@ -89,8 +89,8 @@ class VerbsDevice {
   double rate_gbps_ = 0;
 };
 
-// Registered memory. What it covers must stay mapped while it lives. Memory of a GPU is registered as
-// a dma-buf, and where there is none by its address, which needs the module nvidia_peermem.
+// Registered memory. What it covers must stay mapped while it lives. Memory of a GPU is registered
+// as a dma-buf, and where there is none by its address, which needs the module nvidia_peermem.
 class VerbsMemory {
  public:
   // access: of ibv_access_flags; 0 is enough to send from it, also from read-only memory.

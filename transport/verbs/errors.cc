@@ -10,7 +10,8 @@ namespace {
 
 const char* likely(ibv_wc_status status) {
   switch (status) {
-    case IBV_WC_SUCCESS: return "no error";
+    case IBV_WC_SUCCESS:
+      return "no error";
     case IBV_WC_RETRY_EXC_ERR:
       return "the peer stopped acknowledging: its process ended, link down, wrong GID or ACL, or a "
              "path MTU that a switch does not carry";
@@ -26,17 +27,22 @@ const char* likely(ibv_wc_status status) {
              "not allow";
     case IBV_WC_REM_OP_ERR:
       return "the peer could not carry the request out: its own queue or memory failed";
-    case IBV_WC_REM_ABORT_ERR: return "the peer aborted the operation";
+    case IBV_WC_REM_ABORT_ERR:
+      return "the peer aborted the operation";
     case IBV_WC_LOC_PROT_ERR:
       return "memory of this process that is not registered, or no more";
     case IBV_WC_LOC_LEN_ERR:
       return "a message longer than the receive posted for it, or than the port can send";
     case IBV_WC_LOC_QP_OP_ERR:
       return "the queue pair does not allow this request: its state, or its set-up";
-    case IBV_WC_LOC_ACCESS_ERR: return "the memory here does not allow remote writes";
-    case IBV_WC_RESP_TIMEOUT_ERR: return "the peer answered too late";
-    case IBV_WC_FATAL_ERR: return "the device failed: look at dmesg";
-    default: return "a fault of the device or its driver: look at dmesg";
+    case IBV_WC_LOC_ACCESS_ERR:
+      return "the memory here does not allow remote writes";
+    case IBV_WC_RESP_TIMEOUT_ERR:
+      return "the peer answered too late";
+    case IBV_WC_FATAL_ERR:
+      return "the device failed: look at dmesg";
+    default:
+      return "a fault of the device or its driver: look at dmesg";
   }
 }
 
@@ -52,11 +58,15 @@ VerbsScope scope_of(ibv_event_type type) noexcept {
   switch (type) {
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR: return VerbsScope::kQueuePair;
-    case IBV_EVENT_PORT_ERR: return VerbsScope::kPort;
+    case IBV_EVENT_QP_ACCESS_ERR:
+      return VerbsScope::kQueuePair;
+    case IBV_EVENT_PORT_ERR:
+      return VerbsScope::kPort;
     case IBV_EVENT_CQ_ERR:
-    case IBV_EVENT_DEVICE_FATAL: return VerbsScope::kDevice;
-    default: return VerbsScope::kNobody;
+    case IBV_EVENT_DEVICE_FATAL:
+      return VerbsScope::kDevice;
+    default:
+      return VerbsScope::kNobody;
   }
 }
 
@@ -75,7 +85,8 @@ std::string verbs_cause(ibv_event_type type) {
         return {"IBV_EVENT_CQ_ERR", "a completion queue overran or failed: look at dmesg"};
       case IBV_EVENT_DEVICE_FATAL:
         return {"IBV_EVENT_DEVICE_FATAL", "the device failed: look at dmesg"};
-      default: return {"an event", "nothing has failed"};
+      default:
+        return {"an event", "nothing has failed"};
     }
   }();
   return fmt::format("{} ({}): {}", words.first, ibv_event_type_str(type), words.second);

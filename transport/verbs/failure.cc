@@ -142,8 +142,8 @@ void VerbsTransport::hear_device() noexcept {
     // A link that is back already does no harm. One that is not may be, before the retries are
     // exhausted: only where another rail stands in is that not waited for.
     if (scope == VerbsScope::kNobody) continue;
-    if (scope == VerbsScope::kPort && (report.port != device_->port_number() || !replaceable_ ||
-                                       device_->port_active()))
+    if (scope == VerbsScope::kPort &&
+        (report.port != device_->port_number() || !replaceable_ || device_->port_active()))
       continue;
     for (Peer& peer : peers_) {
       const bool concerned =

@@ -29,11 +29,16 @@ int common_prefix(const GidBytes& a, const GidBytes& b) {
 
 const char* name(GidKind kind) noexcept {
   switch (kind) {
-    case GidKind::kRoce2Ipv4: return "RoCE v2 IPv4";
-    case GidKind::kRoce2Ipv6: return "RoCE v2 IPv6";
-    case GidKind::kRoce2Local: return "RoCE v2 link-local";
-    case GidKind::kInfiniBand: return "InfiniBand";
-    case GidKind::kRoce1: return "RoCE v1";
+    case GidKind::kRoce2Ipv4:
+      return "RoCE v2 IPv4";
+    case GidKind::kRoce2Ipv6:
+      return "RoCE v2 IPv6";
+    case GidKind::kRoce2Local:
+      return "RoCE v2 link-local";
+    case GidKind::kInfiniBand:
+      return "InfiniBand";
+    case GidKind::kRoce1:
+      return "RoCE v1";
   }
   return "unknown";
 }

@@ -1,5 +1,5 @@
-// Which addresses (GIDs), and which partition, two RDMA ports use with each other. Pure functions on
-// tables.
+// Which addresses (GIDs), and which partition, two RDMA ports use with each other. Pure functions
+// on tables.
 //
 // The index of a GID means nothing on another host: adding an address shifts it. So both ends
 // exchange what their GIDs *are*, and both choose the same pair: the best kind that both have, of
@@ -57,7 +57,8 @@ bool routed(const GidPair& pair) noexcept;
 std::uint16_t routable_lid(const Gid& gid) noexcept;
 
 // Partition keys: the lower 15 bits name a partition, the upper one says whether the port is a full
-// member of it. Limited members reach full ones only. On Ethernet all ports are full members of one.
+// member of it. Limited members reach full ones only. On Ethernet all ports are full members of
+// one.
 inline constexpr std::uint16_t kFullMember = 0x8000, kEveryPartition = 0xffff;
 // Index of the first full membership, else of the first membership at all; of that partition only,
 // unless it is 0. -1 where there is none.

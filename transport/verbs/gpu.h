@@ -1,5 +1,6 @@
 // Memory of GPUs in the verbs transport. An RDMA card reaches it itself where the kernel registers
-// it (VerbsMemory: dma-buf, or nvidia_peermem); elsewhere it goes by way of pinned host memory, here.
+// it (VerbsMemory: dma-buf, or nvidia_peermem); elsewhere it goes by way of pinned host memory,
+// here.
 //
 // Used by one thread at a time.
 #pragma once

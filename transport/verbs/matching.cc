@@ -136,11 +136,11 @@ bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFro
   if (t.bytes == front.bytes && expected == head.sign) [[likely]]
     return true;
   if (front.headed) peer.disputed = head;
-  peer.note = {Code::kMismatch,
-               fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_,
-                           front.bytes, t.bytes,
-                           t.bytes == front.bytes ? ", and they mean another operation" : ""),
-               peer.rank};
+  peer.note = {
+      Code::kMismatch,
+      fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_, front.bytes,
+                  t.bytes, t.bytes == front.bytes ? ", and they mean another operation" : ""),
+      peer.rank};
   return false;
 }
 

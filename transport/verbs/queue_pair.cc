@@ -28,10 +28,11 @@ VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::
   path.mtu = std::min(mine.mtu, theirs.mtu);
   path.lid = theirs.lid;
   if (mine.ethernet != theirs.ethernet)
-    throw Error(fmt::format("verbs: {} is {}, but the peer's port is {}; WEFT_RAILS must list the "
-                            "same kind of device in the same order on every host",
-                            where, mine.ethernet ? "Ethernet" : "InfiniBand",
-                            theirs.ethernet ? "Ethernet" : "InfiniBand"));
+    throw Error(
+        fmt::format("verbs: {} is {}, but the peer's port is {}; WEFT_RAILS must list the "
+                    "same kind of device in the same order on every host",
+                    where, mine.ethernet ? "Ethernet" : "InfiniBand",
+                    theirs.ethernet ? "Ethernet" : "InfiniBand"));
   if (!std::has_single_bit(static_cast<unsigned>(path.mtu)) || path.mtu < 256 || path.mtu > 4096)
     throw Error(fmt::format("verbs: {}: no path MTU is {} bytes", where, path.mtu));
   if (!reach_each_other(mine.pkey, theirs.pkey))

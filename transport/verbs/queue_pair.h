@@ -26,7 +26,7 @@ struct VerbsQpName {
 // How two ports reach each other; both ends come to the same.
 struct VerbsPath {
   int mtu = 0;
-  Gid mine, theirs;   // where `global`
+  Gid mine, theirs;    // where `global`
   bool global = true;  // with a GRH: always on Ethernet
   std::uint16_t lid = 0;
 };
@@ -66,8 +66,12 @@ class VerbsQp {
   void connect(const VerbsPath& path, const VerbsQpName& theirs);
 
   // Of chains of requests; 0 or an errno. `bad` is the first that was not taken.
-  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept { return ibv_post_send(qp_, first, bad); }
-  int post(ibv_recv_wr* first, ibv_recv_wr** bad) noexcept { return ibv_post_recv(qp_, first, bad); }
+  int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
+    return ibv_post_send(qp_, first, bad);
+  }
+  int post(ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
+    return ibv_post_recv(qp_, first, bad);
+  }
 
   // To the error state: nothing is sent, nothing that a peer sends is placed any more, and what is
   // posted completes as flushed.

@@ -27,9 +27,10 @@ int partition_key(const char* variable) {
   const bool hex = text.starts_with("0x") || text.starts_with("0X");
   const auto [at, error] = std::from_chars(text.data() + (hex ? 2 : 0), end, key, 16);
   if (!hex || error != std::errc{} || at != end || key > 0xffff || (key & 0x7fff) == 0)
-    throw Error(fmt::format("{}={} is no partition key: 0x0001 to 0xffff, as the files of "
-                            "/sys/class/infiniband/DEVICE/ports/1/pkeys have them",
-                            variable, text));
+    throw Error(
+        fmt::format("{}={} is no partition key: 0x0001 to 0xffff, as the files of "
+                    "/sys/class/infiniband/DEVICE/ports/1/pkeys have them",
+                    variable, text));
   return static_cast<int>(key);
 }
 
@@ -44,17 +45,19 @@ VerbsSettings verbs_settings() {
   if (is_set("WEFT_VERBS_PKEY")) s.pkey = partition_key("WEFT_VERBS_PKEY");
   read(s.mtu, "WEFT_VERBS_MTU", 0, 4096);
   if (s.mtu != 0 && (s.mtu < 256 || !power_of_two(static_cast<std::size_t>(s.mtu))))
-    throw Error(fmt::format("WEFT_VERBS_MTU={} is none of 256, 512, 1024, 2048, 4096 (0: what the "
-                            "ports of both ends have)",
-                            s.mtu));
+    throw Error(
+        fmt::format("WEFT_VERBS_MTU={} is none of 256, 512, 1024, 2048, 4096 (0: what the "
+                    "ports of both ends have)",
+                    s.mtu));
   read(s.traffic_class, "WEFT_VERBS_TRAFFIC_CLASS", 0, 255);
   if (is_set("WEFT_VERBS_DSCP")) {
     int dscp = 0;
     read(dscp, "WEFT_VERBS_DSCP", 0, 63);
     if (is_set("WEFT_VERBS_TRAFFIC_CLASS") && s.traffic_class >> 2 != dscp)
-      throw Error(fmt::format("WEFT_VERBS_DSCP={} contradicts WEFT_VERBS_TRAFFIC_CLASS={}, whose "
-                              "DSCP is {}; set one of them",
-                              dscp, s.traffic_class, s.traffic_class >> 2));
+      throw Error(
+          fmt::format("WEFT_VERBS_DSCP={} contradicts WEFT_VERBS_TRAFFIC_CLASS={}, whose "
+                      "DSCP is {}; set one of them",
+                      dscp, s.traffic_class, s.traffic_class >> 2));
     if (!is_set("WEFT_VERBS_TRAFFIC_CLASS")) s.traffic_class = dscp << 2;
   }
   read(s.service_level, "WEFT_VERBS_SL", 0, 15);

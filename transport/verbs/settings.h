@@ -24,23 +24,23 @@ struct VerbsSettings {
   int rnr_retry = 7;       // WEFT_VERBS_RNR_RETRY: 7 is for ever
   int min_rnr_timer = 12;  // WEFT_VERBS_MIN_RNR_TIMER: code of a time; 12 is 0.64 ms
   // --- how much is under way ----------------------------------------------------------------
-  int qps = 1;              // WEFT_VERBS_QPS per peer and rail, each with a flow label of its own
-  int send_depth = 256;     // WEFT_VERBS_SEND_DEPTH: work requests of a queue pair
-  int slots = 32;           // WEFT_VERBS_SLOTS that a queue pair's peer may fill
+  int qps = 1;           // WEFT_VERBS_QPS per peer and rail, each with a flow label of its own
+  int send_depth = 256;  // WEFT_VERBS_SEND_DEPTH: work requests of a queue pair
+  int slots = 32;        // WEFT_VERBS_SLOTS that a queue pair's peer may fill
   // WEFT_VERBS_SLOT_BYTES: longer messages go by zero copy. 0: slot_bytes_for() the port's rate
   std::size_t slot_bytes = 0;
-  int windows = 16;         // WEFT_VERBS_WINDOWS: zero-copy receives granted to a peer at once
+  int windows = 16;  // WEFT_VERBS_WINDOWS: zero-copy receives granted to a peer at once
   std::size_t unclaimed_bytes = std::size_t{1} << 30;  // unclaimed_limit()
-  int inline_bytes = 220;   // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
+  int inline_bytes = 220;  // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
   // --- registered memory --------------------------------------------------------------------
-  std::size_t cache_entries = 1024;               // WEFT_VERBS_CACHE_ENTRIES
-  std::size_t cache_bytes = std::size_t{1} << 36; // WEFT_VERBS_CACHE_BYTES
+  std::size_t cache_entries = 1024;                // WEFT_VERBS_CACHE_ENTRIES
+  std::size_t cache_bytes = std::size_t{1} << 36;  // WEFT_VERBS_CACHE_BYTES
   bool relaxed_ordering = true;  // WEFT_VERBS_RELAXED_ORDERING: 0 or 1; where the device has it
 };
 
-// Where copying through a slot takes as long as the announcement and the grant that zero copy costs.
-// Up to 10 Gb/s (and for Soft-RoCE, whose packets a processor makes) copies are cheap beside the
-// wire, and the two messages wait behind the data that fills the port: measured on Soft-RoCE at
+// Where copying through a slot takes as long as the announcement and the grant that zero copy
+// costs. Up to 10 Gb/s (and for Soft-RoCE, whose packets a processor makes) copies are cheap beside
+// the wire, and the two messages wait behind the data that fills the port: measured on Soft-RoCE at
 // 160 Mb/s, an all-reduce of 8 MiB is 1.8 times as fast in slots of a whole 64 KiB slice. On a fast
 // port a copy is slower than the wire, and the messages take a few microseconds.
 inline constexpr std::size_t slot_bytes_for(double rate_gbps) {

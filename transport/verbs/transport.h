@@ -17,11 +17,11 @@
 #include "transport/completions.h"
 #include "transport/job/bootstrap.h"
 #include "transport/transport.h"
-#include "transport/verbs/registration_cache.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/gpu.h"
 #include "transport/verbs/messages.h"
 #include "transport/verbs/queue_pair.h"
+#include "transport/verbs/registration_cache.h"
 
 namespace weft {
 
@@ -70,12 +70,12 @@ class VerbsTransport final : public Transport {
   // One queue pair, and the slots at both of its ends.
   struct Lane {
     Peer* peer = nullptr;
-    std::uint32_t index = 0;  // in lanes_
-    std::uint32_t life = 0;   // which queue pair it has: rises when a lane begins anew
+    std::uint32_t index = 0;      // in lanes_
+    std::uint32_t life = 0;       // which queue pair it has: rises when a lane begins anew
     std::unique_ptr<VerbsQp> qp;  // null once given up
     VerbsSendCredits send_credits;
     VerbsRecvCredits recv_credits;
-    std::byte* staging = nullptr;  // what is written into the peer's slots, slot by slot
+    std::byte* staging = nullptr;     // what is written into the peer's slots, slot by slot
     const std::byte* ring = nullptr;  // slots that the peer fills
     std::uint64_t remote_ring = 0;
     std::uint32_t remote_key = 0;
@@ -89,7 +89,7 @@ class VerbsTransport final : public Transport {
     std::array<ibv_sge, kChain> pieces;
     int chained = 0;
     bool payload = false;  // the chain has more than empty messages
-    int receives = 0;  // to give back to the device
+    int receives = 0;      // to give back to the device
     bool touched = false;  // in touched_
 
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
@@ -217,7 +217,7 @@ class VerbsTransport final : public Transport {
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;
-  std::vector<Lane*> touched_;    // have something to hand to the device
+  std::vector<Lane*> touched_;  // have something to hand to the device
   Completions done_;
   bool armed_ = false;
   int quiet_polls_ = 0;

@@ -48,8 +48,8 @@ bool verbs_everywhere(const Topology& topology) {
   return true;
 }
 
-std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology,
-                                                const Nic& rail, bool replaceable) {
+std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology, const Nic& rail,
+                                                bool replaceable) {
   return std::make_unique<VerbsTransport>(job, topology, rail, replaceable);
 }
 
@@ -203,9 +203,10 @@ void VerbsTransport::connect(Rank rank, std::string_view greeting) {
   std::memcpy(&g, greeting.data(), sizeof g);
   const auto same = [&](const char* variable, std::size_t mine, std::size_t theirs) {
     if (mine != theirs)
-      throw Error(fmt::format("verbs: {} is {} on rank {} and {} on {}; it must be the same on all "
-                              "ranks",
-                              variable, mine, rank_, theirs, peer.where));
+      throw Error(
+          fmt::format("verbs: {} is {} on rank {} and {} on {}; it must be the same on all "
+                      "ranks",
+                      variable, mine, rank_, theirs, peer.where));
   };
   same("WEFT_VERBS_QPS", static_cast<std::size_t>(settings_.qps), g.qps);
   same("WEFT_VERBS_SLOTS", static_cast<std::size_t>(settings_.slots), g.slots);

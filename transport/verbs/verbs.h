@@ -39,13 +39,13 @@ bool verbs_everywhere(const Topology& topology);
 //   only so the devices are certain to let go of `data`: other transfers with it end with kAborted.
 // - The device's own reports (its port went down, a queue pair or the device failed) end the
 //   transfers concerned with kTransport, also of who only receives. A port that went down does so
-//   only where `replaceable`, which says that another rail stands in: else a link that is back before
-//   the retries are exhausted does no harm.
+//   only where `replaceable`, which says that another rail stands in: else a link that is back
+//   before the retries are exhausted does no harm.
 // - Destruction waits for the acknowledgement of what was sent, for a second at most.
 //
 // verbs/settings.h lists the variables.
-std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology,
-                                                const Nic& rail, bool replaceable = false);
+std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology, const Nic& rail,
+                                                bool replaceable = false);
 
 #ifndef WEFT_HAVE_VERBS
 inline bool verbs_available() { return false; }

@@ -121,7 +121,8 @@ constexpr std::size_t kBeyond = (std::size_t{4} << 30) + 13, kPeriod = 251;
 void fill_beyond(std::uint8_t* data, int shift) {
   std::uint8_t pattern[kPeriod * 256];
   for (std::size_t i = 0; i < sizeof pattern; ++i)
-    pattern[i] = static_cast<std::uint8_t>((i % kPeriod + static_cast<std::size_t>(shift)) % kPeriod);
+    pattern[i] =
+        static_cast<std::uint8_t>((i % kPeriod + static_cast<std::size_t>(shift)) % kPeriod);
   for (std::size_t at = 0; at < kBeyond; at += sizeof pattern)
     std::memcpy(data + at, pattern, std::min(sizeof pattern, kBeyond - at));
 }
@@ -152,9 +153,8 @@ TEST(Big, AllReduceAndMessageBeyond2To32Bytes) {
       return true;
     }
     CHECK_OK(comm.recv(data, kBeyond, DType::kUInt8, 0));
-    return right_beyond(data, "recv", [](std::size_t i) {
-      return static_cast<std::int64_t>((i + 7) % kPeriod);
-    });
+    return right_beyond(data, "recv",
+                        [](std::size_t i) { return static_cast<std::int64_t>((i + 7) % kPeriod); });
   });
 }
 
@@ -186,8 +186,7 @@ TEST(Big, BlocksBeyond2To31Bytes) {
     const std::size_t at = me == 0 ? 0 : kCount - 5;
     for (std::size_t i = 0; i < counts[me]; ++i) data[at + i] = value(me, i);
     CHECK_OK(comm.all_gather_v(data + at, data, counts, DType::kInt64));
-    return right("all_gather_v", 0, kCount - 5, 0, 0) &&
-           right("all_gather_v", kCount - 5, 5, 1, 0);
+    return right("all_gather_v", 0, kCount - 5, 0, 0) && right("all_gather_v", kCount - 5, 5, 1, 0);
   });
 }
 

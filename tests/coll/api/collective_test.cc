@@ -53,8 +53,13 @@ TEST_P(Collectives, EveryAlgorithmAtEverySize) {
       for (const std::size_t count : counts)
         for (const bool in_place : {false, true})
           for (const bool shared : {false, true}) {
-            const Question q{a.collective,    comm.size(), count,   DType::kFloat32,
-                             RedOp::kSum, in_place,    static_cast<Rank>(count % n)};
+            const Question q{a.collective,
+                             comm.size(),
+                             count,
+                             DType::kFloat32,
+                             RedOp::kSum,
+                             in_place,
+                             static_cast<Rank>(count % n)};
             expect_right(comm, q, std::string(a.name) + ", " + kind(shared), 0, memory(shared));
             if (::testing::Test::HasFatalFailure()) return;
           }
@@ -140,15 +145,18 @@ TEST_P(Collectives, ManyAtOnceAndMessagesBetweenThem) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, Collectives,
-    ::testing::Values(LayoutSetting{"shm1", {1}, 1, "shm"}, LayoutSetting{"shm2", {2}, 1, "auto"},
-                      LayoutSetting{"shm3", {3}, 1, "auto"}, LayoutSetting{"shm4", {4}, 1, "auto"},
-                      LayoutSetting{"shm7", {7}, 1, "auto"}, LayoutSetting{"shm2x2", {2, 2}, 2, "shm"},
-                      LayoutSetting{"mixed2x2", {2, 2}, 2, "auto"},
-                      LayoutSetting{"mixed3x2", {2, 2, 2}, 2, "auto"},
-                      LayoutSetting{"uneven", {2, 1}, 1, "auto"}, LayoutSetting{"ucx3", {1, 1, 1}, 1, "ucx"}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Layouts, Collectives,
+                         ::testing::Values(LayoutSetting{"shm1", {1}, 1, "shm"},
+                                           LayoutSetting{"shm2", {2}, 1, "auto"},
+                                           LayoutSetting{"shm3", {3}, 1, "auto"},
+                                           LayoutSetting{"shm4", {4}, 1, "auto"},
+                                           LayoutSetting{"shm7", {7}, 1, "auto"},
+                                           LayoutSetting{"shm2x2", {2, 2}, 2, "shm"},
+                                           LayoutSetting{"mixed2x2", {2, 2}, 2, "auto"},
+                                           LayoutSetting{"mixed3x2", {2, 2, 2}, 2, "auto"},
+                                           LayoutSetting{"uneven", {2, 1}, 1, "auto"},
+                                           LayoutSetting{"ucx3", {1, 1, 1}, 1, "ucx"}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // Long messages take other paths: non-temporal stores, results staged where the peers read them,
 // more slices than there are slots.

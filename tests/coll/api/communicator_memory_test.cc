@@ -78,8 +78,8 @@ TEST_P(CommunicatorMemory, AnotherOneIsSmall) {
   EXPECT_LE(each, 64 * 1024);
 }
 
-// What leaks grows in every third. A heap that several threads use grows in steps, when for the first
-// time all are at it at once.
+// What leaks grows in every third. A heap that several threads use grows in steps, when for the
+// first time all are at it at once.
 TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
   constexpr int kWarm = 1000, kThird = 3000, kThirds = 3;
   std::barrier all(n_);
@@ -89,7 +89,8 @@ TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
     for (int i = 0; i <= kWarm + kThirds * kThird; ++i) {
       if (i >= kWarm && (i - kWarm) % kThird == 0) {
         all.arrive_and_wait();
-        if (comm.rank() == 0) looks[static_cast<std::size_t>((i - kWarm) / kThird)] = resident_bytes();
+        if (comm.rank() == 0)
+          looks[static_cast<std::size_t>((i - kWarm) / kThird)] = resident_bytes();
         all.arrive_and_wait();
       }
       Communicator c = i % 2 ? comm.duplicate() : comm.split((comm.rank() + i) % 2);
@@ -103,7 +104,8 @@ TEST_P(CommunicatorMemory, TenThousandLeaveNothing) {
   double least = looks.back();
   for (std::size_t t = 0; t < kThirds; ++t) least = std::min(least, looks[t + 1] - looks[t]);
   std::printf("%s: %.0f KiB more after %d communicators, at least %.0f KiB in each third\n",
-              GetParam().name, (looks.back() - looks.front()) / 1024, kThirds * kThird, least / 1024);
+              GetParam().name, (looks.back() - looks.front()) / 1024, kThirds * kThird,
+              least / 1024);
   if (testing::kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";
   EXPECT_LE(least, 256.0 * kThird);  // 256 bytes each would show
   EXPECT_LE(looks.back() - looks.front(), 8.0 * (1 << 20) * n_) << "at once, or in any way";

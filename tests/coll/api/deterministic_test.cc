@@ -10,8 +10,8 @@
 #include <map>
 #include <tuple>
 
-#include "coll/schedule/algorithm.h"
 #include "coll/api/communicator.h"
+#include "coll/schedule/algorithm.h"
 #include "coll/sim/simulate.h"
 #include "support/ranks.h"
 #include "tests/coll/schedules.h"

@@ -1,5 +1,7 @@
 // labels: multiproc
 // The same job by every launcher: mpirun, srun, torchrun, weft launch.
+#include "support/launchers.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/launchers.h"
 #include "support/shell.h"
 
 namespace weft {
@@ -44,8 +45,7 @@ class Launchers : public ::testing::Test {
 };
 
 TEST_F(Launchers, Mpirun) {
-  if (const auto missing = testing::missing_for_mpirun(); !missing.empty())
-    GTEST_SKIP() << missing;
+  if (const auto missing = testing::missing_for_mpirun(); !missing.empty()) GTEST_SKIP() << missing;
   expect_right(run(testing::by_mpirun(4, perf())), 4);
 }
 

@@ -54,7 +54,8 @@ TEST_P(Split, NothingIsLeftOfACommunicatorThatIsGone) {
       // Without a rank, so that nobody else has the same ranks.
       Communicator some = all.split(me == 1 ? Communicator::kNoColor : 0, i % 2 ? me : -me);
       if (!some) continue;
-      const auto n = static_cast<std::size_t>(some.size()), at = static_cast<std::size_t>(some.rank());
+      const auto n = static_cast<std::size_t>(some.size()),
+                 at = static_cast<std::size_t>(some.rank());
       std::vector<std::int64_t> in(n * kCount), out(n * kCount, -1), want;
       std::iota(in.begin(), in.end(), 1000 * static_cast<std::int64_t>(at));
       const auto of = [&](std::size_t rank, std::size_t k) {
@@ -151,9 +152,9 @@ TEST_P(Split, DuplicatesDoNotMix) {
       Communicator& first = me % 2 ? a : b;
       Communicator& second = me % 2 ? b : a;
       Request h1 = first.all_reduce_async(in.data(), out[0].data(), count, DType::kInt32,
-                                         me % 2 ? RedOp::kSum : RedOp::kMax);
+                                          me % 2 ? RedOp::kSum : RedOp::kMax);
       Request h2 = second.all_reduce_async(in.data(), out[1].data(), count, DType::kInt32,
-                                          me % 2 ? RedOp::kMax : RedOp::kSum);
+                                           me % 2 ? RedOp::kMax : RedOp::kSum);
       EXPECT_TRUE(h2.wait().ok());
       EXPECT_TRUE(h1.wait().ok());
       const int sum = n * (n - 1) / 2, max = n - 1;

@@ -32,7 +32,8 @@ class DeviceCallbacks : public testing::OnFakeDevice {
   // Nobody waits for it: one of weft's own threads calls.
   static void sum_and_call(Communicator comm, DeviceBuffer& data,
                            std::function<void(const Status&)> call) {
-    Request h = comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
+    Request h =
+        comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
     h.on_done(std::move(call));
     h.detach();
   }
@@ -59,7 +60,7 @@ TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
     // Before anybody sends, and nobody looks at them meanwhile: a test() that found the first send
     // over would call, too, and wait there for a receive that its peer begins after its own test().
     Request came[] = {comm.recv_async(more.data(), kSummed, DType::kInt64, peer),
-                     comm.recv_async(last.data(), kSummed, DType::kInt64, peer)};
+                      comm.recv_async(last.data(), kSummed, DType::kInt64, peer)};
     Request h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
     h.on_done([&](const Status& s) {
       const Status then = comm.send(data.data(), kSummed, DType::kInt64, peer);

@@ -1,13 +1,12 @@
 // Slices of what travels between hosts: where they begin, and that they fit where they are sent
 // from.
-#include "coll/gpu/nic_slices.h"
-
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <vector>
 
 #include "coll/gpu/lane.h"
+#include "coll/gpu/nic_slices.h"
 #include "support/device_cards.h"
 
 namespace weft {

@@ -33,7 +33,8 @@ TEST_F(DeviceDeterministic, StagedSumsAreInTheOrderOfRanks) {
     for (std::size_t i = 0; i < kCount; ++i) {
       const float x = number(comm.rank(), i);
       std::memcpy(mine.data() + i * sizeof x, &x, sizeof x);
-      for (int r = 0; r < comm.size(); ++r) want[i] = r == 0 ? number(0, i) : want[i] + number(r, i);
+      for (int r = 0; r < comm.size(); ++r)
+        want[i] = r == 0 ? number(0, i) : want[i] + number(r, i);
     }
     testing::DeviceBuffer in(work, mine.size()), out(work, mine.size());
     in.put(mine);

@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DeviceBuffer;
+using ::testing::HasSubstr;
 using testing::kByCards;
 using testing::path_of;
 using testing::patient;
@@ -33,8 +33,8 @@ TEST_F(GpuDirectCollectives, EveryCollectiveTypeAndOperator) {
   for (const int n : {2, 3, 4}) run_every_collective(places(hosts(n)), "gpudirect", true);
 }
 
-// More slices than are under way at once, and a last one that is shorter; and messages so short that
-// the processor would have copied them. Over two rails that stand in for each other.
+// More slices than are under way at once, and a last one that is shorter; and messages so short
+// that the processor would have copied them. Over two rails that stand in for each other.
 TEST_F(GpuDirectCollectives, ManySlicesAndShortOnesOverTwoRails) {
   run_ranks(places(hosts(3), 2), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));

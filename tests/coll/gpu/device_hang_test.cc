@@ -204,8 +204,8 @@ TEST_P(DeviceHang, DeviceMemoryOnOneRank) {
 TEST_P(DeviceHang, NothingOnOneRank) {
   Passes usual, other;
   other.count = 0;
-  expect_mismatch(run(kDeviceDeadline, usual, &other), title() + ".*1024 x float.* 0 x float|" + title() +
-                                                     ".* 0 x float.*1024 x float");
+  expect_mismatch(run(kDeviceDeadline, usual, &other),
+                  title() + ".*1024 x float.* 0 x float|" + title() + ".* 0 x float.*1024 x float");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceHang, ::testing::Values(2, 4));

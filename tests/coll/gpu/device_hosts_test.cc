@@ -35,8 +35,7 @@ TEST_F(GpusOfHosts, EveryCollectiveTypeAndOperator) {
 // The ranks of a host need not follow each other.
 TEST_F(GpusOfHosts, RanksInTurnsOverTheHosts) {
   std::vector<Place> where = places({2, 2, 2});
-  for (std::size_t r = 0; r < where.size(); ++r)
-    where[r].host = "host" + std::to_string(r % 3);
+  for (std::size_t r = 0; r < where.size(); ++r) where[r].host = "host" + std::to_string(r % 3);
   run_every_collective(where, "gpudirect", false);
 }
 
@@ -64,8 +63,9 @@ void many_slices(World& world, const char* path, std::vector<std::size_t> shorte
 
 // Of messages so short that some places have nothing to send, too. Over two rails.
 TEST_F(GpusOfHosts, ManySlicesAndShortOnesOverTwoRails) {
-  run_ranks(places({2, 2}, 2), patient(),
-            [](World& world) { many_slices(world, "gpudirect", {3, 65, 1021}); });
+  run_ranks(places({2, 2}, 2), patient(), [](World& world) {
+    many_slices(world, "gpudirect", {3, 65, 1021});
+  });
 }
 
 // What an all_reduce of so many floats sends to other hosts, by world rank.
@@ -238,8 +238,7 @@ TEST_F(GpusOfHosts, AFailureOfTheGpuReachesAllRanks) {
       Communicator comm = world.world();
       ASSERT_EQ(path_of(comm, work), "gpudirect");
       ASSERT_TRUE(world.job().all_gather("").size() == 4);
-      const Collective c =
-          *call == 'c' ? Collective::kBroadcast : Collective::kAllReduce;
+      const Collective c = *call == 'c' ? Collective::kBroadcast : Collective::kAllReduce;
       if (world.rank() == 1) fake_device()->fail_next(call);
       ASSERT_TRUE(world.job().all_gather("").size() == 4);
       const Status s = testing::call(comm, {c, kCount}, data.data(), data.data());

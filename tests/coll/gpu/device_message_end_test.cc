@@ -185,8 +185,8 @@ TEST_F(DeviceMessageEnds, AnAbortLetsStreamsGo) {
     Brake brake(work.get());  // of the second one, which never comes while it could work
     Request waits = comm.recv_async(out.data(), 1000, kType, 1 - world.rank());
     TestStream other(*device());
-    Request posted = world.world().on(other.get()).recv_async(out.data(), 1000, kType,
-                                                             1 - world.rank());
+    Request posted =
+        world.world().on(other.get()).recv_async(out.data(), 1000, kType, 1 - world.rank());
     if (world.rank() == 0) world.abort("enough");
     for (Request* h : {&waits, &posted}) {
       const Status s = h->wait();
@@ -247,7 +247,7 @@ TEST_F(DeviceMessageEnds, DifferentSizesShowBothSides) {
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 8000);
     Request h = world.rank() == 0 ? comm.send_async(data.data(), 1000, kType, 1)
-                                 : comm.recv_async(data.data(), 999, kType, 0);
+                                  : comm.recv_async(data.data(), 999, kType, 0);
     (void)h.wait();
     const Status later = comm.barrier();
     told += later.message().find("1000 x int64") != std::string::npos &&

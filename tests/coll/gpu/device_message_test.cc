@@ -42,7 +42,9 @@ Values values(Rank from, Rank to, std::size_t count) {
 class Buffer {
  public:
   Buffer(TestStream& work, bool on_device, std::size_t count)
-      : work_(work), host_(count, -1), on_device_(work, on_device ? count * 8 : 0),
+      : work_(work),
+        host_(count, -1),
+        on_device_(work, on_device ? count * 8 : 0),
         data_(on_device ? static_cast<void*>(on_device_.data()) : host_.data()) {}
   void* data() const { return data_; }
   // `from` and `to` must stay where they are until the stream has come.

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "transport/gpu/pinned.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/ranks.h"
+#include "transport/gpu/pinned.h"
 
 namespace weft {
 namespace {
@@ -209,7 +209,7 @@ TEST_F(DeviceSlices, DifferentLengthsShowBothSides) {
       TestStream work(*device(), world.rank());
       DeviceBuffer data(work, kLong);
       Request h = world.rank() == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
-                                   : world.world().recv_async(data.data(), other, kByte, 0);
+                                    : world.world().recv_async(data.data(), other, kByte, 0);
       (void)h.wait();
       const std::string later = world.world().barrier().message();
       told += later.find(std::to_string(kLong) + " x uint8") != std::string::npos &&
@@ -232,7 +232,7 @@ TEST_F(DeviceSlices, AnEndInTheMiddleReachesBothEnds) {
       ASSERT_EQ(world.job().all_gather("").size(), 2u);
       const int done = fake_device()->copies_done(1);
       Request h = me == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
-                         : world.world().recv_async(data.data(), kLong, kByte, 0);
+                          : world.world().recv_async(data.data(), kLong, kByte, 0);
       if (me == 1) {
         EXPECT_TRUE(copied(1, done + let));
         world.abort("enough");

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "transport/gpu/pinned.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/ranks.h"
 #include "support/signals.h"
+#include "transport/gpu/pinned.h"
 
 namespace weft {
 namespace {
@@ -30,8 +30,8 @@ using testing::threads_with_signals;
 
 class DeviceStreams : public testing::OnFakeDevice {};
 
-// A GPU that loads a kernel may wait for all its streams, so for one that waits for that kernel. The
-// first test here that uses this GPU.
+// A GPU that loads a kernel may wait for all its streams, so for one that waits for that kernel.
+// The first test here that uses this GPU.
 TEST_F(DeviceStreams, KernelsAreLoadedBeforeAStreamWaits) {
   const std::size_t before = fake_device()->late_loads();
   run_ranks(places({2}), patient(), [](World& world) {
@@ -83,9 +83,9 @@ TEST_F(DeviceStreams, BlocksOfDifferentSizes) {
     const auto put_on_stream = [&] {
       fake.copy(small.data(), mine.data(), own * 8, work.gpu(), work.get());
       ASSERT_TRUE(comm.all_gather_v(small.data(), large.data(), counts, DType::kInt64).ok());
-      ASSERT_TRUE(comm.reduce_scatter_v(large.data(), small.data(), counts, DType::kInt64,
-                                        RedOp::kSum)
-                      .ok());
+      ASSERT_TRUE(
+          comm.reduce_scatter_v(large.data(), small.data(), counts, DType::kInt64, RedOp::kSum)
+              .ok());
       fake.copy(got.data(), small.data(), own * 8, work.gpu(), work.get());
     };
     std::atomic<std::uint32_t>* word = fake.words(1);
@@ -152,10 +152,9 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
     std::atomic<std::uint32_t>* words = fake.words(2);
     fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
     Communicator comm = world.world().on(work.get());
-    ASSERT_TRUE(
-        comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
-    Request handle = comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32,
-                                          RedOp::kSum);
+    ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
+    Request handle =
+        comm.all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
     fake.write_word(work.get(), &words[1], 1);
     EXPECT_FALSE(handle.test());
     EXPECT_EQ(words[1].load(), 0u);
@@ -175,8 +174,9 @@ TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {
     DeviceBuffer data(work, 4000);
     for (int k = 0; k < 20; ++k) {
       Communicator comm = world.world().duplicate();
-      Request handle = comm.on(work.get()).all_reduce_async(data.data(), data.data(), 1000,
-                                                           DType::kFloat32, RedOp::kSum);
+      Request handle =
+          comm.on(work.get())
+              .all_reduce_async(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
       ASSERT_TRUE(handle.wait().ok());
     }
     work.wait();
@@ -231,8 +231,9 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     if (world.rank() == 0)
       while (fake.streams_waiting(0) == 0) std::this_thread::yield();
     const std::size_t before = fake.late_returns();
-    Request unpins = looks.on(other.get()).all_reduce_async(large.data(), large.data(), 1 << 18,
-                                                           DType::kFloat32, RedOp::kSum);
+    Request unpins =
+        looks.on(other.get())
+            .all_reduce_async(large.data(), large.data(), 1 << 18, DType::kFloat32, RedOp::kSum);
     if (world.rank() == 0) {
       ends.reset();
       EXPECT_EQ(fake.late_returns(), before);
@@ -274,10 +275,8 @@ TEST_F(DeviceStreams, GraphsReplay) {
     std::vector<std::int64_t> mine(kCount, world.rank() + 1), got(kCount);
     fake.begin_capture(work.get());
     fake.copy(data.data(), mine.data(), kCount * 8, work.gpu(), work.get());
-    ASSERT_TRUE(
-        comm.all_reduce(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
-    ASSERT_TRUE(
-        comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kMax).ok());
+    ASSERT_TRUE(comm.all_reduce(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+    ASSERT_TRUE(comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kMax).ok());
     fake.copy(got.data(), sum.data(), kCount * 8, work.gpu(), work.get());
     EXPECT_EQ(comm.all_reduce_async(data.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum)
                   .wait()
@@ -288,8 +287,7 @@ TEST_F(DeviceStreams, GraphsReplay) {
       std::fill(mine.begin(), mine.end(), replay * (world.rank() + 1));
       fake.launch_graph(graph, work.get());
       // Calls and replays of one stream keep their order too.
-      ASSERT_TRUE(
-          comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
+      ASSERT_TRUE(comm.all_reduce(sum.data(), sum.data(), kCount, DType::kInt64, RedOp::kSum).ok());
       work.wait();
       EXPECT_EQ(got, std::vector<std::int64_t>(kCount, replay * 6));
       std::int64_t tripled = 0;

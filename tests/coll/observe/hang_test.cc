@@ -28,9 +28,9 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ContainsRegex;
 using testing::HangingJob;
+using testing::HangNote;
 using ::testing::HasSubstr;
 using testing::kHangLimit;
-using testing::HangNote;
 using testing::Processes;
 using testing::seed;
 using testing::Setting;
@@ -142,7 +142,7 @@ TEST_P(Hang, AnAsynchronousCallThatGetsNoTime) {
     if (world.rank() != victim_) return next_call(world);
     std::vector<float> data(300000, 1), result(data.size());
     const Request handle = world.world().all_reduce_async(data.data(), result.data(), data.size(),
-                                                         DType::kFloat32, RedOp::kSum);
+                                                          DType::kFloat32, RedOp::kSum);
     return in_own_code(note);
   });
   job.expect(victim_, Code::kTimeout,
@@ -223,11 +223,11 @@ TEST_P(Hang, NothingWhereSomethingIsExpected) {
     EXPECT_TRUE(job.note(r).code == Code::kMismatch || job.note(r).code == Code::kTimeout);
     EXPECT_THAT(message, ContainsRegex("all_to_all_v #[0-9]+"));
     // Between the two halves of the second, what the ports have counted (TCP may repeat itself).
-    EXPECT_THAT(message,
-                ContainsRegex(fmt::format("rank {} expects elements of rank {}, which passed none|"
-                                          "what rank {} sent in .* has not reached rank {};.* or the "
-                                          "counts that both passed for it differ",
-                                          waiter, victim_, victim_, waiter)));
+    EXPECT_THAT(message, ContainsRegex(fmt::format(
+                             "rank {} expects elements of rank {}, which passed none|"
+                             "what rank {} sent in .* has not reached rank {};.* or the "
+                             "counts that both passed for it differ",
+                             waiter, victim_, victim_, waiter)));
   }
   job.let_go();
 }
@@ -276,8 +276,7 @@ TEST_P(Hang, AnotherRootWithoutAMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Settings, Hang,
                          ::testing::Values(Setting{"shm3", {3}, "auto"},
-                                           Setting{"tcp3", {3}, "tcp"},
-                                           Setting{"ucx3", {3}, "ucx"},
+                                           Setting{"tcp3", {3}, "tcp"}, Setting{"ucx3", {3}, "ucx"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -207,8 +207,8 @@ TEST(Metrics, ThePrometheusTextSaysTheSame) {
     std::istringstream text(to_prometheus(m));
     std::map<std::string, std::string> samples;
     for (std::string line; std::getline(text, line);)
-      if (!line.starts_with("#")) samples[line.substr(0, line.rfind(' '))] =
-          line.substr(line.rfind(' ') + 1);
+      if (!line.starts_with("#"))
+        samples[line.substr(0, line.rfind(' '))] = line.substr(line.rfind(' ') + 1);
     EXPECT_FALSE(m.traffic.empty());
     for (const Metrics::Traffic& t : m.traffic) {
       const std::string labels =

@@ -37,12 +37,11 @@ class SkewedClock : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(SkewedClock, IsToldAndTakenOutByTheMerge) {
-  const std::string perf =
-      fmt::format("{} perf all_reduce -b 64K -e 64K -i 3 -w 0", WEFT_BINARY);
-  const Output job = run(fmt::format(
-      "WEFT_TRACE={0}/t.json {1} launch -n 2 --hosts 2 -- sh -c "
-      "'if [ $WEFT_RANK = 1 ]; then exec {2} {3}; else exec {3}; fi'",
-      folder_.path(), WEFT_BINARY, other_machine(), perf));
+  const std::string perf = fmt::format("{} perf all_reduce -b 64K -e 64K -i 3 -w 0", WEFT_BINARY);
+  const Output job =
+      run(fmt::format("WEFT_TRACE={0}/t.json {1} launch -n 2 --hosts 2 -- sh -c "
+                      "'if [ $WEFT_RANK = 1 ]; then exec {2} {3}; else exec {3}; fi'",
+                      folder_.path(), WEFT_BINARY, other_machine(), perf));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   const auto other = json("t.rank1.json");
   ASSERT_TRUE(other.is_object()) << job.text;
@@ -94,9 +93,7 @@ TEST_P(SkewedClock, IsToldOfARankOfTheSameMachineToo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seconds, SkewedClock, ::testing::Values(1000, -3),
-                         [](const auto& info) {
-                           return info.param < 0 ? "behind" : "ahead";
-                         });
+                         [](const auto& info) { return info.param < 0 ? "behind" : "ahead"; });
 
 }  // namespace
 }  // namespace weft

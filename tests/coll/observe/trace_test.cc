@@ -134,8 +134,9 @@ TEST_F(Observed, ATraceThatAFullDiskCutsOffEndsNoJob) {
 }
 
 TEST_F(Observed, AHostMayBeCalledAnything) {
-  const Output job = run(fmt::format("WEFT_HOST_ID='a\"b\\c' WEFT_TRACE={} {} perf barrier -n 2 -i 3",
-                                     file("t.json"), WEFT_BINARY));
+  const Output job =
+      run(fmt::format("WEFT_HOST_ID='a\"b\\c' WEFT_TRACE={} {} perf barrier -n 2 -i 3",
+                      file("t.json"), WEFT_BINARY));
   ASSERT_EQ(job.exit_code, 0) << job.text;
   const auto trace = json(file("t.rank0.json"));
   ASSERT_TRUE(trace.is_object());
@@ -175,10 +176,10 @@ TEST_F(Observed, MergingRefusesWhatIsNestedTooDeeply) {
 TEST_F(Observed, MergingNamesTheDamagedFile) {
   const std::string good = R"({"traceEvents":[{"ts":1.5}],"otherData":{"schema":"weft.trace/1",)";
   std::ofstream(file("good.json")) << good << R"("rank":0}})";
-  for (const char* const about : {R"("rank":"one"}})", R"("rank":1,"clock_ahead_us":[]}})",
-                                  R"("rank":1,"dropped":{}}})", R"("rank":1e30}})",
-                                  R"("rank":-5}})", R"("rank":99999999999}})", R"("none":1}})",
-                                  R"("rank":1,"dropped":1e30}})"}) {
+  for (const char* const about :
+       {R"("rank":"one"}})", R"("rank":1,"clock_ahead_us":[]}})", R"("rank":1,"dropped":{}}})",
+        R"("rank":1e30}})", R"("rank":-5}})", R"("rank":99999999999}})", R"("none":1}})",
+        R"("rank":1,"dropped":1e30}})"}) {
     std::ofstream(file("bad.json")) << good << about;
     const Output output = run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY,
                                           file("good.json"), file("bad.json"), file("y.json")));
@@ -205,7 +206,8 @@ TEST_F(Observed, MergingLeavesNoHalfOfATrace) {
 TEST_F(Observed, MergingRefusesTracesOfTwoJobs) {
   for (const char* const name : {"a.json", "b.json"})
     ASSERT_EQ(run(fmt::format("WEFT_TRACE={} {} perf barrier -n 2 -i 1", file(name), WEFT_BINARY))
-                  .exit_code, 0);
+                  .exit_code,
+              0);
   const auto merge = [&](const char* one, const char* other) {
     return run(fmt::format("{} trace merge {} {} -o {}", WEFT_BINARY, file(one), file(other),
                            file("y.json")));
@@ -260,13 +262,15 @@ TEST_F(Observed, PrometheusText) {
 TEST_F(Observed, MetricsOnAFullDiskLeaveNothingBehind) {
   const std::string disk = file("disk");
   fs::create_directory(disk);
-  const std::string mounted =
-      fmt::format("unshare -m sh -c 'mount -t tmpfs -o size=4k none {0} || exit 77; "
-                  "head -c 4096 /dev/zero > {0}/m.rank0.prom; ", disk);
-  if (run(mounted + "'").exit_code != 0) GTEST_SKIP() << "missing capability: mounting a small disk";
-  const Output job = run(fmt::format(
-      "{}WEFT_METRICS={}/m.prom {} perf barrier -n 2 -i 1; ls -s {} | tail -n +2'",
-      mounted, disk, WEFT_BINARY, disk));
+  const std::string mounted = fmt::format(
+      "unshare -m sh -c 'mount -t tmpfs -o size=4k none {0} || exit 77; "
+      "head -c 4096 /dev/zero > {0}/m.rank0.prom; ",
+      disk);
+  if (run(mounted + "'").exit_code != 0)
+    GTEST_SKIP() << "missing capability: mounting a small disk";
+  const Output job =
+      run(fmt::format("{}WEFT_METRICS={}/m.prom {} perf barrier -n 2 -i 1; ls -s {} | tail -n +2'",
+                      mounted, disk, WEFT_BINARY, disk));
   EXPECT_THAT(job.text, HasSubstr("cannot write " + disk + "/m.rank0.prom: No space left"));
   EXPECT_THAT(job.text, HasSubstr("4 m.rank0.prom"));
   EXPECT_THAT(job.text, Not(HasSubstr("0 m.rank"))) << "what could not be written";

@@ -128,14 +128,14 @@ TEST_P(Agreement, AnotherCount) {
 
 // Those in which not everybody hears from everybody; the odd one is the root, or not.
 TEST_P(Agreement, AnotherCountOrTypeInTheRest) {
-  for (const Collective c : {Collective::kReduce, Collective::kGather, Collective::kScatter,
-                             Collective::kAllToAll})
+  for (const Collective c :
+       {Collective::kReduce, Collective::kGather, Collective::kScatter, Collective::kAllToAll})
     for (const std::size_t count : {64ul, 30000ul})
       for (const Rank odd : {0, size() - 1}) {
         SCOPED_TRACE(fmt::format("{} of {}, rank {} is odd", name(c), count, odd));
-        expect_both_sides(run(odd, {c, count}, {c, count + 1}), odd,
-                          fmt::format("{} #\\d+: ", name(c)), "passed",
-                          fmt::format("{} x float32", count), fmt::format("{} x float32", count + 1));
+        expect_both_sides(
+            run(odd, {c, count}, {c, count + 1}), odd, fmt::format("{} #\\d+: ", name(c)), "passed",
+            fmt::format("{} x float32", count), fmt::format("{} x float32", count + 1));
         expect_both_sides(run(odd, {c, count}, {c, count, DType::kInt32}), odd,
                           fmt::format("{} #\\d+: ", name(c)), "passed",
                           fmt::format("{} x float32", count), fmt::format("{} x int32", count));

@@ -49,9 +49,8 @@ class Fork : public ::testing::TestWithParam<ForkCase> {};
 
 bool ends_well(pid_t child) {
   int status = 0;
-  const bool ended = Processes::wait_until(milliseconds(20000), [&] {
-    return waitpid(child, &status, WNOHANG) == child;
-  });
+  const bool ended = Processes::wait_until(
+      milliseconds(20000), [&] { return waitpid(child, &status, WNOHANG) == child; });
   if (!ended) {
     kill(child, SIGKILL);
     waitpid(child, &status, 0);

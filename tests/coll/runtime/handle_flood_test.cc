@@ -41,11 +41,10 @@ TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
         const bool scatter = i % 2 == 1;
         in[i].assign(scatter ? count * n : count, comm.rank() + static_cast<std::int32_t>(i));
         out[i].assign(count, -1);
-        handles.push_back(
-            scatter ? comm.reduce_scatter_async(in[i].data(), out[i].data(), count, DType::kInt32,
-                                                RedOp::kSum)
-                    : comm.all_reduce_async(in[i].data(), out[i].data(), count, DType::kInt32,
-                                            RedOp::kSum));
+        handles.push_back(scatter ? comm.reduce_scatter_async(in[i].data(), out[i].data(), count,
+                                                              DType::kInt32, RedOp::kSum)
+                                  : comm.all_reduce_async(in[i].data(), out[i].data(), count,
+                                                          DType::kInt32, RedOp::kSum));
         // Ranks get ahead of each other.
         if (i % 50 == static_cast<std::size_t>(comm.rank()) * 7 % 50)
           std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -3,7 +3,6 @@
 // Bits that flip on the way: repaired in integrity mode, or named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -80,7 +79,8 @@ TEST_P(Integrity, InEveryCollectiveMemoryAndPlace) {
       for (const std::size_t count : {1000ul, 300007ul})
         for (const bool in_place : {false, true})
           for (const bool shared : {false, true}) {
-            const testing::Question q{c, comm.size(), count, DType::kFloat32, RedOp::kSum, in_place};
+            const testing::Question q{c,           comm.size(), count, DType::kFloat32,
+                                      RedOp::kSum, in_place};
             testing::expect_right(
                 comm, q, shared ? "weft::alloc" : "malloc", 0,
                 shared ? testing::shared_memory() : std::pmr::get_default_resource());
@@ -162,8 +162,8 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
     std::vector<std::int32_t> data(1000);
     EXPECT_TRUE(comm.barrier().ok());
     EXPECT_EQ(world.job().all_gather("").size(), 4u);
-    Request second = comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32,
-                                          RedOp::kSum);
+    Request second =
+        comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32, RedOp::kSum);
     Request third = comm.barrier_async();
     (void)second.wait();
     const Status s = world.world().barrier();

@@ -50,7 +50,8 @@ TEST(Modes, ThatDifferAreNamedOnEveryRank) {
       {[](WorldOptions& o) { o.deterministic = true; },
        "deterministic mode is off on rank 0 and on on rank 2; WEFT_DETERMINISTIC and "},
       {[](WorldOptions& o) { o.failover = false; }, "failover of rails is on on rank 0 and off on"},
-      {[](WorldOptions& o) { o.spread = false; }, "spreading over rails is on on rank 0 and off on"},
+      {[](WorldOptions& o) { o.spread = false; },
+       "spreading over rails is on on rank 0 and off on"},
       {[](WorldOptions& o) { o.rail_gbps = 40; },
        "the declared rate of a rail in Gb/s (0: none) is 0 on rank 0 and 40 on rank 2; "}};
   for (const auto& c : cases)

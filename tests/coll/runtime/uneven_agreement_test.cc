@@ -21,9 +21,7 @@ using Counts = std::vector<std::size_t>;
 
 class UnevenAgreement : public ::testing::TestWithParam<Setting> {
  protected:
-  void SetUp() override {
-    n_ = static_cast<std::size_t>(testing::ranks_of(GetParam()));
-  }
+  void SetUp() override { n_ = static_cast<std::size_t>(testing::ranks_of(GetParam())); }
 
   // Some calls in which all agree, and then one in which they do not; every rank gets the same
   // message, which is returned.
@@ -66,9 +64,10 @@ constexpr std::size_t kFew = 10, kMany = 30000;
 
 // "rank A <verb> x, rank B passed y" with the odd rank's on either side.
 std::string either(const std::string& before, const std::string& usual, const std::string& odd) {
-  return fmt::format("{0}(rank \\d+ passed {1}{2}, rank \\d+ passed {3}|rank \\d+ passed {1}{3}, "
-                     "rank \\d+ passed {2})",
-                     before, "counts\\[\\d+\\] = ", usual, odd);
+  return fmt::format(
+      "{0}(rank \\d+ passed {1}{2}, rank \\d+ passed {3}|rank \\d+ passed {1}{3}, "
+      "rank \\d+ passed {2})",
+      before, "counts\\[\\d+\\] = ", usual, odd);
 }
 
 TEST_P(UnevenAgreement, OneCountOfAGather) {
@@ -93,11 +92,12 @@ TEST_P(UnevenAgreement, TwoCountsThatChangedPlaces) {
     return comm.reduce_scatter_v(all.data(), own.data(), c, DType::kFloat32, RedOp::kSum);
   });
   const std::size_t last = kFew * n_;
-  expect(m, fmt::format("^reduce_scatter_v #\\d+ of float32: rank \\d+ passed counts\\[0\\] = {1} and "
-                        "counts\\[{2}\\] = {0}, rank \\d+ passed {0} and {1}$|"
-                        "passed counts\\[0\\] = {0} and counts\\[{2}\\] = {1}, rank \\d+ passed {1} "
-                        "and {0}$",
-                        last, kFew, n_ - 1));
+  expect(m,
+         fmt::format("^reduce_scatter_v #\\d+ of float32: rank \\d+ passed counts\\[0\\] = {1} and "
+                     "counts\\[{2}\\] = {0}, rank \\d+ passed {0} and {1}$|"
+                     "passed counts\\[0\\] = {0} and counts\\[{2}\\] = {1}, rank \\d+ passed {1} "
+                     "and {0}$",
+                     last, kFew, n_ - 1));
 }
 
 TEST_P(UnevenAgreement, AnotherTypeOrOperatorOrRoot) {
@@ -112,7 +112,8 @@ TEST_P(UnevenAgreement, AnotherTypeOrOperatorOrRoot) {
     return comm.reduce_scatter_v(all.data(), own.data(), counts(kFew), DType::kFloat32,
                                  odd ? RedOp::kMax : RedOp::kSum);
   });
-  expect(m, "^reduce_scatter_v #\\d+ of \\d+ x float32: rank \\d+ passed sum, rank \\d+ passed max$");
+  expect(m,
+         "^reduce_scatter_v #\\d+ of \\d+ x float32: rank \\d+ passed sum, rank \\d+ passed max$");
   m = run([&](Communicator& comm, bool odd) {
     std::vector<float> own(1000), all(10000);
     const Rank root = odd ? comm.size() - 1 : 0;
@@ -129,8 +130,9 @@ TEST_P(UnevenAgreement, WithTheEvenForm) {
     return odd ? comm.all_gather(own.data(), all.data(), kFew, DType::kFloat32)
                : comm.all_gather_v(own.data(), all.data(), Counts(n_, kFew), DType::kFloat32);
   });
-  expect(m, "rank \\d+ called all_gather_v #\\d+ of \\d+ x float32, "
-            "rank \\d+ called all_gather #\\d+ of 10 x float32$");
+  expect(m,
+         "rank \\d+ called all_gather_v #\\d+ of \\d+ x float32, "
+         "rank \\d+ called all_gather #\\d+ of 10 x float32$");
 }
 
 // What a rank sends to another one is what that one expects, or both are shown.

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "coll/schedule/check.h"
 #include "coll/engine/engine.h"
+#include "coll/schedule/check.h"
 #include "tests/coll/schedules.h"
 
 namespace weft {

@@ -45,9 +45,9 @@ TEST(RailContract, AlgorithmsMadeForRailsKeepIt) {
 
 TEST(RailContract, EveryCollectiveThatNeedsNoRootHasOneThatKeepsIt) {
   const Shape shape = shape_of(3, 2, 2);
-  for (const Collective c : {Collective::kAllReduce, Collective::kAllGather,
-                             Collective::kReduceScatter, Collective::kAllToAll,
-                             Collective::kBarrier, Collective::kBroadcast}) {
+  for (const Collective c :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+        Collective::kAllToAll, Collective::kBarrier, Collective::kBroadcast}) {
     bool any = false;
     for (const Algorithm& a : algorithms())
       any = any || (a.collective == c && a.applies(shape) && !find_breach(a, shape));
@@ -134,8 +134,8 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
       // Of uneven blocks only both ends know the size, so nobody can pass them on.
       const std::vector<std::size_t> counts(4, 10'000);
       std::vector<float> in(40'000, 1.0f), out(40'000);
-      const Status s = world.world().all_to_all_v(in.data(), counts, out.data(), counts,
-                                                DType::kFloat32);
+      const Status s =
+          world.world().all_to_all_v(in.data(), counts, out.data(), counts, DType::kFloat32);
       if (std::string(policy) == "never") {
         EXPECT_EQ(s.code(), Code::kInvalidArgument);
         EXPECT_THAT(s.message(), HasSubstr("leaves its rail: rank "));
@@ -159,8 +159,8 @@ TEST(RailContract, AnAlgorithmThatWasAskedForDoesNotStopBlocksOfDifferentSizes) 
   });
 }
 
-// In deterministic mode the algorithm that was named before leaves its rails: the caller's own calls
-// are refused, but not those by which ranks agree about a new communicator.
+// In deterministic mode the algorithm that was named before leaves its rails: the caller's own
+// calls are refused, but not those by which ranks agree about a new communicator.
 TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
   testing::run_ranks(testing::places({2, 2}, 2), {}, [](World& world) {
     Communicator c = world.world();
@@ -177,8 +177,8 @@ TEST(RailContract, AnAlgorithmThatDoesNotDoAnyMoreDoesNotStopNewCommunicators) {
   });
 }
 
-// Proved when a communicator is made, before anything runs: of three ranks, the one that is alone on
-// its host is not on the rail of both others.
+// Proved when a communicator is made, before anything runs: of three ranks, the one that is alone
+// on its host is not on the rail of both others.
 TEST(RailContract, IsProvedWhenACommunicatorIsMade) {
   std::set<Collective> without;
   const Shape shape = [] {

@@ -1,6 +1,6 @@
 // labels: multiproc
-// Ranks that run other steps under one name: equal in the number of ranks, chunks and bytes, so that
-// every message meets a receive of its size, and the sums would be wrong without an error.
+// Ranks that run other steps under one name: equal in the number of ranks, chunks and bytes, so
+// that every message meets a receive of its size, and the sums would be wrong without an error.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -55,7 +55,8 @@ TEST(ScheduleHash, TwoVariantsUnderOneNameAreToldApart) {
         n,
         [](Communicator&, const Status& s, bool) {
           EXPECT_EQ(s.code(), Code::kMismatch) << s.to_string();
-          for (const char* part : {"all_reduce #1 of 20000 x int32, sum: rank ", "rank 1 has plan "})
+          for (const char* part :
+               {"all_reduce #1 of 20000 x int32, sum: rank ", "rank 1 has plan "})
             EXPECT_NE(s.message().find(part), std::string::npos) << s.message();
         },
         [](Rank r) { return r == 1; });

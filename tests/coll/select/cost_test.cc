@@ -200,10 +200,10 @@ TEST(Cost, LowerBounds) {
       EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
     }
   // A host with one rail takes as long as the message, which need not be passed on from there.
-  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 1}), kBytes, m), unit,
-              1e-6);
-  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({2, 2, 2, 1}), kBytes, m), unit,
-              1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 1}), kBytes, m),
+              unit, 1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({2, 2, 2, 1}), kBytes, m),
+              unit, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 2}), kBytes, m),
               6 * unit / 11, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::uneven({3, 1}), kBytes, m), .75 * unit,
@@ -215,8 +215,8 @@ TEST(Cost, LowerBounds) {
   EXPECT_EQ(lower_bound_us(Collective::kAllReduce, on_one_host(1), kBytes, m), 0);
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                        Collective::kBroadcast, Collective::kGather, Collective::kScatter})
-    for (const Shape& shape : {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5),
-                               testing::uneven({2, 1})})
+    for (const Shape& shape :
+         {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5), testing::uneven({2, 1})})
       for (const Algorithm& a : algorithms())
         if (a.collective == c && a.applies(shape)) {
           EXPECT_GE(predict(a, shape, kBytes, 4, m).time_us * 1.000001,

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "coll/runtime/calibrate.h"
 #include "coll/api/communicator.h"
+#include "coll/runtime/calibrate.h"
 #include "support/temporary_folder.h"
 #include "topo/base/status.h"
 

@@ -87,8 +87,9 @@ TEST(SameChoice, ADeclaredRateIsThatOfAllRanks) {
         const World world(std::move(jobs[r]), where[r], options);
         ADD_FAILURE() << "no error";
       } catch (const Error& e) {
-        EXPECT_THAT(e.what(), ::testing::HasSubstr("rate of a rail in Gb/s (0: none) is 10 on rank 0 "
-                                                   "and 0 on rank 1; WEFT_RAIL_GBPS"));
+        EXPECT_THAT(e.what(),
+                    ::testing::HasSubstr("rate of a rail in Gb/s (0: none) is 10 on rank 0 "
+                                         "and 0 on rank 1; WEFT_RAIL_GBPS"));
       }
     });
   for (auto& t : threads) t.join();

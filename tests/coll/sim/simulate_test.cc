@@ -9,8 +9,8 @@
 #include <random>
 
 #include "coll/schedule/check.h"
-#include "coll/select/cost.h"
 #include "coll/schedules.h"
+#include "coll/select/cost.h"
 #include "coll/simulated.h"
 #include "topo/base/status.h"
 

@@ -90,8 +90,8 @@ class Storm {
     if (trouble_.kind == Trouble::Kind::kFlip)
       bit_ = job.retries() > 0;
     else
-      bit_ = std::ranges::any_of(
-          outcomes, [](const SimOutcome& o) { return o.alive && !o.status.ok(); });
+      bit_ = std::ranges::any_of(outcomes,
+                                 [](const SimOutcome& o) { return o.alive && !o.status.ok(); });
     trace_ ^= job.fabric().trace();
   }
 
@@ -316,7 +316,8 @@ class Storm {
           EXPECT_EQ(o.status.code(), Code::kTransport) << text;
           EXPECT_NE(text.find("were lost"), std::string::npos) << text;
           break;
-        case kFlip:  // one that was hit again each time that it was sent again; the others are repaired
+        case kFlip:  // one that was hit again each time that it was sent again; the others are
+                     // repaired
           EXPECT_EQ(o.status.code(), Code::kCorrupt) << text;
           EXPECT_NE(text.find("arrived changed"), std::string::npos) << text;
           EXPECT_NE(text.find(", 5 times"), std::string::npos) << text;
@@ -415,8 +416,11 @@ TEST(Storm, EndsRightOrWithOneTrueErrorOnAllRanks) {
   BitesByKind bites;
   for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) play(seed, &bites);
   using enum Trouble::Kind;
-  for (const auto& [kind, text] : {std::pair{kDeath, "death"}, {kCut, "cut"}, {kLoss, "loss"},
-                                   {kStop, "stop"}, {kFlip, "flip"}}) {
+  for (const auto& [kind, text] : {std::pair{kDeath, "death"},
+                                   {kCut, "cut"},
+                                   {kLoss, "loss"},
+                                   {kStop, "stop"},
+                                   {kFlip, "flip"}}) {
     fmt::print("{}: {} seeds, noticed in {}\n", text, bites[kind].had, bites[kind].bit);
     // A share, not one: trouble that never comes where it hurts would show nothing.
     if (seeds >= 500) {

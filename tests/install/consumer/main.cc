@@ -1,5 +1,6 @@
-#include <cstdio>
 #include <weft/coll/api/communicator.h>
+
+#include <cstdio>
 
 int main() {
   auto world = weft::World::from_environment();  // a job of one, unless a launcher says otherwise

@@ -27,9 +27,9 @@ TEST(Bytes, ReadsPlainNumbersAndUnitsOf1024) {
 }
 
 TEST(Bytes, RefusesEverythingElseAndNamesIt) {
-  for (const char* text : {"", "K", "1X", "1.5M", "-8", "+8", " 8", "8 ", "0", "0K", "1KK", "1Mi",
-                           "0x10", "99999999999999999999", "99999999999T",
-                           "18446744073709551615", "129T"}) {
+  for (const char* text :
+       {"", "K", "1X", "1.5M", "-8", "+8", " 8", "8 ", "0", "0K", "1KK", "1Mi", "0x10",
+        "99999999999999999999", "99999999999T", "18446744073709551615", "129T"}) {
     try {
       parse_bytes("-e", text);
       ADD_FAILURE() << "accepted '" << text << "'";

@@ -113,8 +113,8 @@ TEST_P(EveryPayload, ComparesEqualToItselfAcrossThePeriod) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryPayload,
                          ::testing::Combine(::testing::ValuesIn(kAllDTypes),
-                                          ::testing::ValuesIn(kAllRedOps),
-                                          ::testing::Values(1, 2, 3, 7, 8, 64, 100, 129)));
+                                            ::testing::ValuesIn(kAllRedOps),
+                                            ::testing::Values(1, 2, 3, 7, 8, 64, 100, 129)));
 
 TEST(Payload, ReductionsAreTheNumbersOneGetsByHand) {
   for (DType type : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64})

@@ -94,10 +94,10 @@ TEST(PerfCommand, OnlyRankZeroNeedsTheFileOfTheReport) {
 // 2 would be the verdict CRITICAL.
 TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
   for (const char* command : {"validate", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"}) {
-    const std::string script =
-        fmt::format("{} {} >/dev/null 2>&1 & p=$!; until grep -q . /proc/$p/task/$p/children; "
-                    "do sleep 0.05; done; kill -TERM $p; wait $p; exit $?",
-                    WEFT_BINARY, command);
+    const std::string script = fmt::format(
+        "{} {} >/dev/null 2>&1 & p=$!; until grep -q . /proc/$p/task/$p/children; "
+        "do sleep 0.05; done; kill -TERM $p; wait $p; exit $?",
+        WEFT_BINARY, command);
     EXPECT_EQ(WEXITSTATUS(std::system(fmt::format("bash -c '{}'", script).c_str())), 128 + SIGTERM)
         << command;
   }

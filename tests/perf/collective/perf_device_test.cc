@@ -40,8 +40,7 @@ TEST(PerfOnDevice, ProcessesOfHostsShareOutWhatCrosses) {
                                                        {"fake-nic", "gpudirect"}};
   for (const auto& [device, path] : paths)
     for (const char* collective : {"all_reduce", "all_gather", "all_to_all"}) {
-      const Output out =
-          run(perf(device, std::string(collective) + " -n 4 --hosts 2 -b 1M -e 1M"));
+      const Output out = run(perf(device, std::string(collective) + " -n 4 --hosts 2 -b 1M -e 1M"));
       EXPECT_EQ(out.exit_code, 0) << out.text;
       EXPECT_THAT(out.text, HasSubstr(path));
       EXPECT_THAT(out.text, HasSubstr("all results exact"));

@@ -227,8 +227,8 @@ TEST_F(PairLimits, AnErrorNamesThePair) {
       "if [ $WEFT_RANK = 3 ]; then while read -a f </proc/$$/stat && "
       "[ $((f[13] + f[14])) -le 40 ]; do sleep 0.1; done; kill -STOP $$; fi & exec " +
       kPairTest + "lat --op tcp -d lo --pairs rail -D 60 --timeout 3 --limit 60";
-  const Output out = run(fmt::format(
-      "timeout 110 {} launch -n 4 --hosts 2 -- bash -c '{}' 2>&1", WEFT_BINARY, rank));
+  const Output out = run(
+      fmt::format("timeout 110 {} launch -n 4 --hosts 2 -- bash -c '{}' 2>&1", WEFT_BINARY, rank));
   EXPECT_EQ(out.exit_code, 2) << out.text;
   EXPECT_THAT(out.text, HasSubstr("nothing has moved for 3 s (--timeout)"));
   EXPECT_THAT(out.text, HasSubstr("; pair 3->1: host host1 to host host0, rail 0 (lo)"));
@@ -245,8 +245,8 @@ TEST_F(PairLimits, AServerThatNobodyCallsEnds) {
 TEST_F(PairLimits, APortThatIsTakenIsNoMissingClient) {
   const std::string both = fmt::format("timeout 60 {}bw --op shm -d lo -p {}", kPairTest, port());
   auto first = std::async(std::launch::async, [&] { return run(both); });
-  const std::string second = fmt::format(
-      "until ss -Hltn sport = :{} | grep -q .; do sleep 0.05; done; {}", port(), both);
+  const std::string second =
+      fmt::format("until ss -Hltn sport = :{} | grep -q .; do sleep 0.05; done; {}", port(), both);
   const Output out = run(second);
   EXPECT_EQ(out.exit_code, 4) << out.text;
   EXPECT_THAT(out.text, AllOf(HasSubstr("in use"), HasSubstr("-p"), Not(HasSubstr("no client"))));

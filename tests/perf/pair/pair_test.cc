@@ -336,10 +336,10 @@ TEST_F(PairProcesses, LaunchedRanksInPairs) {
 TEST_F(PairProcesses, LaunchedRanksOnTheirRails) {
   for (const std::string test : {"bw --op ucx", "lat --op tcp"}) {
     if (test.ends_with("ucx") && !ucx_available()) continue;
-    const Output result = run(
-        fmt::format("timeout 100 {} launch -n 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
-                    "--validate --json {}",
-                    WEFT_BINARY, kPerf, test, report_.string()));
+    const Output result = run(fmt::format(
+        "timeout 100 {} launch -n 4 --hosts 2 --rails 2 -- {}{} --pairs rail -s 4K -n 50 "
+        "--validate --json {}",
+        WEFT_BINARY, kPerf, test, report_.string()));
     EXPECT_EQ(result.exit_code, 0) << result.text;
     EXPECT_THAT(result.text, AllOf(HasSubstr(" 2->0 "), HasSubstr(" 3->1 ")));
     EXPECT_EQ(report()["pairs"].size(), 2U);
@@ -384,8 +384,8 @@ TEST_F(PairProcesses, WhatCannotBeIsRefused) {
                                   {"128T", no_memory},
                                   {"16T", no_memory}}) {
     if (testing::kSanitizer && why == no_memory) continue;
-    const Output large = run(fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s {}",
-                                         WEFT_BINARY, kPerf, size));
+    const Output large = run(
+        fmt::format("timeout 60 {} launch -n 2 -- {}bw --op shm -s {}", WEFT_BINARY, kPerf, size));
     EXPECT_EQ(large.exit_code, 4) << large.text;
     EXPECT_THAT(large.text, HasSubstr(why));
   }

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "coll/select/cost.h"
-#include "perf/predict/explain.h"
 #include "perf/cli/names.h"
+#include "perf/predict/explain.h"
 
 namespace weft {
 namespace {

@@ -46,7 +46,8 @@ TEST(Hosts, WhoHasOtherRailsThanMostIsNamedAndNobodyElse) {
     ASSERT_EQ(items.size(), 1u);
     EXPECT_EQ(items[0].subject, fmt::format("h{}", odd));
     EXPECT_EQ(items[0].fault, "rails-differ");
-    EXPECT_THAT(items[0].detail, HasSubstr("2 rails (eth0, eth2), but 3 of 4 hosts have 3 (eth0, "));
+    EXPECT_THAT(items[0].detail,
+                HasSubstr("2 rails (eth0, eth2), but 3 of 4 hosts have 3 (eth0, "));
   }
 }
 
@@ -78,13 +79,15 @@ TEST(Hosts, ALinkThatRunsAtAnotherRateThanMostIsNamed) {
 }
 
 TEST(Hosts, RailsOfOneSubnetThatAnswerForEachOtherAreNamed) {
-  nlohmann::ordered_json host = {{"hostname", "b"}, {"cores", 4}, {"numa_nodes", 1},
-                                 {"memory_bytes", 0}, {"gpus", 0}, {"nics", nullptr}};
+  nlohmann::ordered_json host = {{"hostname", "b"},   {"cores", 4}, {"numa_nodes", 1},
+                                 {"memory_bytes", 0}, {"gpus", 0},  {"nics", nullptr}};
   std::vector<Nic> rails;
   for (const std::string name : {"eth0", "eth1", "eth2"}) {
     rails.push_back(nic(name, ""));
     rails.back().netdev = name;
-    host["nics"].push_back({{"name", name}, {"rdma", false}, {"up", true},
+    host["nics"].push_back({{"name", name},
+                            {"rdma", false},
+                            {"up", true},
                             {"subnet", name == "eth2" ? "10.1.0.0/24" : "10.0.0.0/24"},
                             {"arp_for_all", true}});
   }
@@ -115,7 +118,8 @@ TEST(Hosts, AnMtuThatOthersDoNotHaveIsNamed) {
 
 // By what it counted during the run, not before it.
 TEST(Ports, OneThatDamagesBitsIsNamed) {
-  const CounterSnapshot before = {{"symbol_error", 40}, {"net.rx_crc_errors", 7}, {"np_cnp_sent", 1}};
+  const CounterSnapshot before = {
+      {"symbol_error", 40}, {"net.rx_crc_errors", 7}, {"np_cnp_sent", 1}};
   CounterSnapshot after = before;
   after["np_cnp_sent"] = 900;  // congestion: told, not judged
   const auto judged = [&] { return judge_ports({{1, "b", difference(before, after)}}); };

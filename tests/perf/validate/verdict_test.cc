@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <set>
 
-#include "perf/validate/pairs.h"
 #include "perf/collective/perf_report.h"
+#include "perf/validate/pairs.h"
 #include "perf/validate/validate_collectives.h"
 #include "perf/validate/validate_host.h"
 #include "perf/validate/validate_rails.h"
@@ -116,9 +116,12 @@ TEST(Pairs, OfThreeRanksTheSlowOneIsNamed) {
 }
 
 std::vector<PairResult> two_rails(double first, double second, double gbps0 = 0, double gbps1 = 0) {
-  return {{0, 2, "tcp rail 0", 5, first, 1, gbps0},  {2, 0, "tcp rail 0", 5, first, 1, gbps0},
-          {1, 3, "tcp rail 1", 5, second, 1, gbps1}, {3, 1, "tcp rail 1", 5, second, 1, gbps1},
-          {0, 1, "shm", 1, 100},                     {1, 0, "shm", 1, 100}};
+  return {{0, 2, "tcp rail 0", 5, first, 1, gbps0},
+          {2, 0, "tcp rail 0", 5, first, 1, gbps0},
+          {1, 3, "tcp rail 1", 5, second, 1, gbps1},
+          {3, 1, "tcp rail 1", 5, second, 1, gbps1},
+          {0, 1, "shm", 1, 100},
+          {1, 0, "shm", 1, 100}};
 }
 
 TEST(Pairs, ARailThatIsSlowEverywhereIsNamed) {
@@ -278,8 +281,16 @@ std::vector<PairResult> between_hosts(int hosts) {
   for (Rank a = 0; a < 2 * hosts; ++a)
     for (Rank b = 0; b < 2 * hosts; ++b)
       if (a / 2 != b / 2)
-        results.push_back({a, b, "tcp rail 1", 5, 10, 1, 0, fmt::format("h{}", a / 2),
-                           fmt::format("h{}", b / 2), {1}});
+        results.push_back({a,
+                           b,
+                           "tcp rail 1",
+                           5,
+                           10,
+                           1,
+                           0,
+                           fmt::format("h{}", a / 2),
+                           fmt::format("h{}", b / 2),
+                           {1}});
   return results;
 }
 
@@ -300,7 +311,8 @@ TEST(Pairs, AHostThatIsSlowWithAllOthersIsNamed) {
     ASSERT_EQ(items.size(), 1u) << hosts;
     EXPECT_EQ(items[0].subject, "host h2 tcp rail 1");
     EXPECT_EQ(items[0].fault, "host-slow-bandwidth");
-    EXPECT_THAT(items[0].detail, HasSubstr("sends 3.00 to 3.00 GB/s, at most 30 % of the usual 10.00"));
+    EXPECT_THAT(items[0].detail,
+                HasSubstr("sends 3.00 to 3.00 GB/s, at most 30 % of the usual 10.00"));
     // Judged by the worst of them.
     for (PairResult& r : results)
       if (r.from_host == "h2" && r.to == 0) r.bandwidth_GBps = 0.5;

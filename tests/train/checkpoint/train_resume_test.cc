@@ -58,9 +58,10 @@ TEST(TrainResume, OnlyWhatMakesAnotherCurveIsADifference) {
   EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());
   o.mesh.data = 2, o.zero = 3, o.schedule = "gpipe", o.micro_batch = 2, o.recompute = true;
   EXPECT_THAT(differences(c, o, text, "float"), IsEmpty());
-  EXPECT_THAT(differences(c, o, text, "bf16"),
-              ElementsAre("--type is bf16, but save/step-00000003 was written with float: the curve "
-                          "is not that of one run"));
+  EXPECT_THAT(
+      differences(c, o, text, "bf16"),
+      ElementsAre("--type is bf16, but save/step-00000003 was written with float: the curve "
+                  "is not that of one run"));
   o.seed = 7;
   EXPECT_THAT(differences(c, o, Text("abd", "other"), "float"),
               ElementsAre("--seed is 7, but save/step-00000003 was written with 1: the curve is "

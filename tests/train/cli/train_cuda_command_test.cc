@@ -45,9 +45,9 @@ TEST_F(TrainCuda, EightProcessesOnOneGpu) {
   const Output one = train("--backend cpu --type double --steps 4");
   ASSERT_EQ(one.exit_code, 0) << one.text;
   const auto want = steps();
-  const Output eight =
-      train("--backend cuda --type double --steps 4 -n 8 --dp 2 --tp 2 --pp 2 --zero 1 "
-            "--peak-tflops 1");
+  const Output eight = train(
+      "--backend cuda --type double --steps 4 -n 8 --dp 2 --tp 2 --pp 2 --zero 1 "
+      "--peak-tflops 1");
   ASSERT_EQ(eight.exit_code, 0) << eight.text;
   const auto got = steps();
   ASSERT_EQ(want.size(), 4u);

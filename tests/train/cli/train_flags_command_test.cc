@@ -168,19 +168,20 @@ TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
     const train::FolderLock other(world.world(), folder.path());
     const Output o = run(nobody + "train -n 1 --model spiral --steps 2 --save " + folder.path());
     EXPECT_EQ(o.exit_code, 4) << o.text;
-    EXPECT_THAT(o.text, HasSubstr(fmt::format("another job saves there (process {} on host",
-                                              getpid())));
+    EXPECT_THAT(o.text,
+                HasSubstr(fmt::format("another job saves there (process {} on host", getpid())));
   });
 }
 
 // As where a folder is not on a file system that all hosts share.
 TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
   const testing::TemporaryFolder folder;
-  for (const std::string& rest : {std::string("--model gpt --dp 2"), std::string("--model spiral")}) {
+  for (const std::string& rest :
+       {std::string("--model gpt --dp 2"), std::string("--model spiral")}) {
     fs::remove_all(folder / "0");
     for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
-    const std::string train = fmt::format("{} train {} ", WEFT_BINARY, rest) +
-                              (rest.ends_with("2") ? kSmall : "");
+    const std::string train =
+        fmt::format("{} train {} ", WEFT_BINARY, rest) + (rest.ends_with("2") ? kSmall : "");
     ASSERT_EQ(run(train + "-n 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
     const Output o = run(testing::in_torchrun_environment(
         2, fmt::format("sh -c 'cd {}/$RANK; exec {} --steps 4 --resume --save save'", folder / "",

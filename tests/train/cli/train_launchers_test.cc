@@ -41,15 +41,15 @@ class TrainLaunchers : public ::testing::Test {
   }
   void expect_the_same(const std::string& command) {
     const auto alone = losses(train("-n 1")), many = losses(command);
-    for (std::size_t i = 0; i < std::min(alone.size(), many.size()); ++i) EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
+    for (std::size_t i = 0; i < std::min(alone.size(), many.size()); ++i)
+      EXPECT_NEAR(many[i] / alone[i], 1, 1e-10) << i;
   }
 
   const testing::TemporaryFolder folder_;
 };
 
 TEST_F(TrainLaunchers, Mpirun) {
-  if (const auto missing = testing::missing_for_mpirun(); !missing.empty())
-    GTEST_SKIP() << missing;
+  if (const auto missing = testing::missing_for_mpirun(); !missing.empty()) GTEST_SKIP() << missing;
   expect_the_same(testing::by_mpirun(8, train("--dp 2 --tp 2 --pp 2")));
 }
 

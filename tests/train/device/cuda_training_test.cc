@@ -20,7 +20,8 @@ class CudaTraining : public ::testing::Test {
  protected:
   void SetUp() override {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    // Ranks are threads: cuBLASLt's kernels must not be loaded while the stream of another one waits.
+    // Ranks are threads: cuBLASLt's kernels must not be loaded while the stream of another one
+    // waits.
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (!device()) GTEST_SKIP() << "missing capability: " << missing_device();
   }
@@ -73,10 +74,11 @@ TEST_F(CudaTraining, EightProcessesOnOneGpu) {
   const auto last_loss = [&](const char* flags) {
     const std::string log = folder / "log";
     std::filesystem::remove(log);
-    const Output out = run(fmt::format("CUDA_VISIBLE_DEVICES=0 CUDA_MODULE_LOADING=LAZY "
-                                       "{} train --type double --steps 5 --batch 8 --width 32 "
-                                       "--layers 2 --positions 16 --sample 0 --log {} {}",
-                                       WEFT_BINARY, log, flags));
+    const Output out =
+        run(fmt::format("CUDA_VISIBLE_DEVICES=0 CUDA_MODULE_LOADING=LAZY "
+                        "{} train --type double --steps 5 --batch 8 --width 32 "
+                        "--layers 2 --positions 16 --sample 0 --log {} {}",
+                        WEFT_BINARY, log, flags));
     EXPECT_EQ(out.exit_code, 0) << out.text;
     double loss = 0;
     std::ifstream in(log);

@@ -50,7 +50,7 @@ TEST_F(DeviceOffloading, BringsBackWhatWasPut) {
         EXPECT_EQ(context.used(), before);
         // The memory is another's at once: what was put must have been read before.
         const Tensor<T> over = numbers(1000 + key, -50);
-        if (key == 1) context.wait();           // arrived: the next call writes it to the file
+        if (key == 1) context.wait();             // arrived: the next call writes it to the file
         if (key % 2 == 0 && round < 2) continue;  // put again over it
         std::vector<Tensor<T>> again;
         offload.get(key, again);

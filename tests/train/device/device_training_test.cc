@@ -56,7 +56,9 @@ TEST_F(DeviceTraining, BetweenHosts) {
                         "two hosts");
 }
 
-TEST_F(DeviceTraining, Bf16FollowsFp32) { testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02); }
+TEST_F(DeviceTraining, Bf16FollowsFp32) {
+  testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02);
+}
 TEST_F(DeviceTraining, Bf16InAllLayouts) {
   TrainOptions o = testing::tiny(2, 2, 2);
   o.zero = 1;

@@ -23,9 +23,7 @@ Batch& fill(Batch& batch, const GptShape& shape, unsigned seed) {
 struct Model {
   Model(World& world, const GptShape& shape, GptStage<double>::Options options,
         DataParallelOptions parallel = {})
-      : mesh(world, {}),
-        stage(shape, {&mesh.tensor}, options),
-        store(stage, mesh, parallel, {}) {
+      : mesh(world, {}), stage(shape, {&mesh.tensor}, options), store(stage, mesh, parallel, {}) {
     store.initialise(1);
     // Norms and biases are not at their start, where errors would hide.
     std::mt19937 dice(3);

@@ -301,8 +301,7 @@ TEST(Layouts, TheFirstUpdateAfterASkippedStepIsAdamsFirst) {
     Trainer<float> trainer(world, o, data);
     const auto first_position = [&](float value) {
       for (auto& piece : trainer.pieces())
-        if (piece.logical.name == "wpe" && piece.begin == 0)
-          std::swap(*piece.data, value);
+        if (piece.logical.name == "wpe" && piece.begin == 0) std::swap(*piece.data, value);
       trainer.restored();
       return value;
     };

@@ -32,9 +32,10 @@ Bytes bsh(const TrainOptions& o) {
 Bytes parameters(const TrainOptions& o) { return parameter_count(o.model) * sizeof(float); }
 
 // One step; see(rank's report, its mesh) on every rank.
-void step(const TrainOptions& o, const std::function<void(const StepReport&, Trainer<float>&)>& see,
-          std::vector<int> hosts = {}, int rails = 1,
-          const std::function<void(World&)>& look = [](World&) {}) {
+void step(
+    const TrainOptions& o, const std::function<void(const StepReport&, Trainer<float>&)>& see,
+    std::vector<int> hosts = {}, int rails = 1,
+    const std::function<void(World&)>& look = [](World&) {}) {
   set_operator_threads(1);
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
   if (hosts.empty()) hosts = {o.mesh.ranks()};

@@ -123,7 +123,8 @@ std::vector<float> random_floats(std::size_t n, unsigned seed) {
 // A layer's operators, forward and backward, at sizes that are cut.
 std::vector<float> everything() {
   const Index rows = 192, in = 320, out = 700, heads = 5;
-  const auto x = random_floats(rows * in, 1), w = random_floats(out * in, 2), b = random_floats(out, 3);
+  const auto x = random_floats(rows * in, 1), w = random_floats(out * in, 2),
+             b = random_floats(out, 3);
   std::vector<float> y(rows * out), gx(rows * in), gw(out * in), gb(out), gelu_y(rows * out);
   linear(y.data(), x.data(), w.data(), b.data(), rows, in, out);
   gelu(gelu_y.data(), y.data(), y.size());

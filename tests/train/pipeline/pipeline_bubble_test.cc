@@ -6,8 +6,6 @@
 //   asserted: no run is faster than the simulator permits; and beside a run that does one thing
 //   after the other, which a busy machine slows down as much, a schedule soon is as fast as it
 //   says.
-#include "train/pipeline/bubble.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +13,7 @@
 
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "train/pipeline/bubble.h"
 #include "train/pipeline/runtime.h"
 #include "train/pipeline/simulator.h"
 

@@ -1,8 +1,6 @@
 // labels: multiproc
 // The runtime on real processes: gradients of every schedule are those of one process bit by bit;
 // what was run is what the schedule says, in an order that its data permits.
-#include "train/pipeline/trace.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
 #include "train/pipeline/simulator.h"
+#include "train/pipeline/trace.h"
 
 namespace weft::train {
 namespace {

@@ -1,8 +1,7 @@
 // Which transport `auto` takes between hosts follows from what their rails are.
-#include "transport/factory/transport_factory.h"
-
 #include <gtest/gtest.h>
 
+#include "transport/factory/transport_factory.h"
 #include "transport/ucx/ucx.h"
 #include "transport/verbs/verbs.h"
 

@@ -4,10 +4,10 @@
 // ctest: alone
 #include <numeric>
 
-#include "transport/integrity/checked.h"
 #include "transport/conformance.h"
 #include "transport/decorator.h"
 #include "transport/fault.h"
+#include "transport/integrity/checked.h"
 #include "transport/shm/shm.h"
 #include "transport/sim/sim.h"
 
@@ -94,9 +94,9 @@ TEST(Checked, WhatIsForgottenLeavesNoSumForTheNextOfItsTag) {
   Buffer from(3000), to(3000);
   int retried = 0;
   Net net(make_in_threads(2, [&](Job& job, Rank me) {
-    return make_checked_transport(std::make_unique<NotesLast>(make_shm_transport(
-                                      job, one_host(2), std::vector<Rank>{0, 1})),
-                                  me, 2, [&] { ++retried; });
+    return make_checked_transport(
+        std::make_unique<NotesLast>(make_shm_transport(job, one_host(2), std::vector<Rank>{0, 1})),
+        me, 2, [&] { ++retried; });
   }));
   ASSERT_TRUE(net.connect());
   from.fill(1);

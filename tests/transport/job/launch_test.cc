@@ -23,8 +23,8 @@
 
 #include "support/shell.h"
 #include "support/temporary_folder.h"
-#include "transport/launch/local_job.h"
 #include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
 
 namespace weft {
 namespace {

@@ -10,9 +10,9 @@
 #include <atomic>
 
 #include "tests/transport/rendezvous_helpers.h"
+#include "transport/control/frames.h"
 #include "transport/job/job_assembly.h"
 #include "transport/job/job_environment.h"
-#include "transport/control/frames.h"
 
 // In place of the C library's: a resolver that takes its time for two names of this host, of which
 // it does not know one when it is asked first.

@@ -262,9 +262,8 @@ TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
     leave_all(jobs);
   }
   auto jobs = connect_all(Specs(2).specs);
-  on_each(jobs, [](Job& job) {
-    EXPECT_THROW((void)job.all_to_all(std::vector<std::string>(3)), Error);
-  });
+  on_each(jobs,
+          [](Job& job) { EXPECT_THROW((void)job.all_to_all(std::vector<std::string>(3)), Error); });
   leave_all(jobs);
 }
 

@@ -137,7 +137,7 @@ TEST_P(Killed, IsNamedByAllOthers) {
   EXPECT_EQ(lines.size(), 4U);
   for (const auto& [rank, line] : lines) {
     EXPECT_THAT(line, ::testing::StartsWith(std::to_string(victim) + " peer failed: rank " +
-                                          std::to_string(victim) + " (host "))
+                                            std::to_string(victim) + " (host "))
         << "rank " << rank;
     EXPECT_THAT(line, HasSubstr("died: connection closed"));
   }

@@ -115,8 +115,8 @@ TEST(Queue, KnockingFillsTheOneOfTheHeir) {
     if (!alone) return;
     const std::vector<std::uint16_t> any{0};
     Fd heirs = listen_on("127.0.0.1", any);
-    const std::vector<std::string> doors(
-        kRanks, "127.0.0.1 " + std::to_string(port_of(heirs.get())));
+    const std::vector<std::string> doors(kRanks,
+                                         "127.0.0.1 " + std::to_string(port_of(heirs.get())));
     Specs setup(kRanks, 20s);
     close(setup[0].listen_fd);
     for (int r = kHeir + 1; r < kRanks; ++r)
@@ -148,9 +148,10 @@ TEST(Queue, ANeighbourThatIsGoneIsLeftWithAllItsDoors) {
   bool alone = false;
   std::thread inside([&] {
     alone = enter_network_of_short_queues(4096) &&
-            std::system("ip link add weft0 type veth peer name weft1 && "
-                        "ip address add 10.1.0.1/24 dev weft0 && "
-                        "ip link set weft0 up && ip link set weft1 up") == 0;
+            std::system(
+                "ip link add weft0 type veth peer name weft1 && "
+                "ip address add 10.1.0.1/24 dev weft0 && "
+                "ip link set weft0 up && ip link set weft1 up") == 0;
     if (!alone) return;
     const std::vector<std::uint16_t> any{0};
     const Fd live = listen_on("10.1.0.1", any);

@@ -273,8 +273,8 @@ TEST(ShrinkOverSockets, AHostThatDoesNotAnswerIsLeftBeforeARankThatDoesNotTalk) 
   waits.join();
 }
 
-// The first host is gone with all its ranks: who looks for the heir tries them at once, not each for
-// as long as a host may take to answer.
+// The first host is gone with all its ranks: who looks for the heir tries them at once, not each
+// for as long as a host may take to answer.
 TEST(ShrinkOverSockets, AHostOfManyRanksIsLeftAtOnce) {
   constexpr int kRanks = 12;
   const std::vector<std::uint16_t> any{0};

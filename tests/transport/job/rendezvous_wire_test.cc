@@ -1,8 +1,8 @@
 // The wire format: what is encoded is decoded, and nothing else is.
 #include <gtest/gtest.h>
 
-#include "transport/control/hmac.h"
 #include "transport/control/frames.h"
+#include "transport/control/hmac.h"
 
 namespace weft::wire {
 namespace {

@@ -1,5 +1,5 @@
-// Messages of the transports of plain NICs: bytes, matching, several rails, misuse, wake-up, set-up.
-// labels: multiproc
+// Messages of the transports of plain NICs: bytes, matching, several rails, misuse, wake-up,
+// set-up. labels: multiproc
 #include <fmt/format.h>
 #include <poll.h>
 

@@ -1,9 +1,9 @@
-#include "transport/rails/tags.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
+
+#include "transport/rails/tags.h"
 
 namespace weft {
 namespace {

@@ -117,7 +117,8 @@ TEST(Rails, ARankWhoseSendsAreCompleteIsNotNeeded) {
     Job job(s);
     job.rails().set_datagram_loss(500);
     for (int i = 0; i < 60; ++i)
-      job.message(0, 1, i % 2, i % 3 ? 30'000 : 2000 + 200 * (i % 60), i * 40, i * 40 + 5000 * (i >= 50));
+      job.message(0, 1, i % 2, i % 3 ? 30'000 : 2000 + 200 * (i % 60), i * 40,
+                  i * 40 + 5000 * (i >= 50));
     job.rests_when_sent(0);
     const bool over = job.run(1e6);
     if (!over) job.print();

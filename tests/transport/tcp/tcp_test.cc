@@ -1,6 +1,5 @@
-// What only the tcp transport does: strangers on its port, connections that cross or begin anew, its
-// frames.
-// labels: multiproc
+// What only the tcp transport does: strangers on its port, connections that cross or begin anew,
+// its frames. labels: multiproc
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -336,7 +335,8 @@ TEST(TcpConnect, ThereAreFilesForAllPeers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-// Not the peer's, which is well: a job that goes on without ranks that failed would leave it behind.
+// Not the peer's, which is well: a job that goes on without ranks that failed would leave it
+// behind.
 TEST(TcpConnect, WhatThisRankCannotOpenIsItsOwnFault) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

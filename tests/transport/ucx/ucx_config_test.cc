@@ -1,8 +1,6 @@
 // weft's settings of UCX: that UCX knows them by these names, that they reach the sockets, and
 // what they are there for.
 // labels: multiproc
-#include "transport/ucx/config.h"
-
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,6 +12,7 @@
 
 #include "rail_ranks.h"
 #include "support/signals.h"
+#include "transport/ucx/config.h"
 
 namespace weft::testing {
 namespace {

@@ -1,7 +1,5 @@
 // The registration cache and the credits of slots, without a device.
 // ctest: alone
-#include "transport/verbs/registration_cache.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 #include "support/fake_device.h"
 #include "transport/memory/memory.h"
 #include "transport/verbs/credits.h"
+#include "transport/verbs/registration_cache.h"
 
 namespace weft {
 namespace {
@@ -34,7 +33,9 @@ struct FakeMemory {
     board->bytes += bytes;
   }
   FakeMemory(FakeMemory&& other) noexcept
-      : board(std::exchange(other.board, nullptr)), data(other.data), bytes(other.bytes),
+      : board(std::exchange(other.board, nullptr)),
+        data(other.data),
+        bytes(other.bytes),
         key(other.key) {}
   ~FakeMemory() {
     if (!board) return;
@@ -237,8 +238,8 @@ struct End {
       : send(slots), recv(slots), posted(VerbsRecvCredits::recv_depth(slots, windows)) {}
   VerbsSendCredits send;
   VerbsRecvCredits recv;
-  int posted;            // receive requests
-  int to_give_back = 0;  // taken from completions, not yet posted again
+  int posted;                       // receive requests
+  int to_give_back = 0;             // taken from completions, not yet posted again
   std::deque<VerbsImmediate> wire;  // to the other end
   std::uint64_t taken = 0, sent = 0;
 };
@@ -277,8 +278,7 @@ TEST(VerbsCredits, NeverAReceiveMissingAndNeverStuck) {
           end.wire.push_back({VerbsImmediate::Kind::kMessage, slot, end.recv.tell()});
           ++end.sent;
         }
-        if (end.recv.owes())
-          end.wire.push_back({VerbsImmediate::Kind::kEmpty, 0, end.recv.tell()});
+        if (end.recv.owes()) end.wire.push_back({VerbsImmediate::Kind::kEmpty, 0, end.recv.tell()});
         ASSERT_LE(end.sent - other.taken, static_cast<std::uint64_t>(slots));
         ASSERT_LE(static_cast<int>(end.wire.size()), VerbsRecvCredits::recv_depth(slots, 0));
       }

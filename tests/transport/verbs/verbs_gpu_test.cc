@@ -37,8 +37,8 @@ TEST_F(VerbsGpuTest, BytesOfEverySizeBetweenHostAndGpu) {
   Net both = net();
   EXPECT_TRUE(both[0].caps().cuda);
   std::uint64_t tag = 1;
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{300}, std::size_t{20'000},
-                                  std::size_t{400'000}}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{300}, std::size_t{20'000}, std::size_t{400'000}}) {
     for (const bool from_gpu : {false, true}) {
       for (const bool to_gpu : {false, true}) {
         for (const bool late : {false, true}) {  // the receive
@@ -73,7 +73,8 @@ TEST_F(VerbsGpuTest, WhatCannotBeRegisteredSaysWhatItTakes) {
     VerbsMemory region(device, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
     ADD_FAILURE() << "memory that nobody can read was registered";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("GPU memory (no dma-buf: "), HasSubstr("nvidia_peermem")));
+    EXPECT_THAT(e.what(),
+                AllOf(HasSubstr("GPU memory (no dma-buf: "), HasSubstr("nvidia_peermem")));
   }
   gpu_->free(memory);
 }

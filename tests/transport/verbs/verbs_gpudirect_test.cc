@@ -83,8 +83,8 @@ TEST_F(VerbsGpuDirect, CollectivesBetweenHosts) {
             Collective::kAllToAll})
         for (const DType type : {DType::kFloat32, DType::kBFloat16}) {
           run_device_case(comm, work,
-                          {c, 3000, type, RedOp::kSum, type == DType::kBFloat16, 4,
-                           comm.size() - 1, type == DType::kFloat32});
+                          {c, 3000, type, RedOp::kSum, type == DType::kBFloat16, 4, comm.size() - 1,
+                           type == DType::kFloat32});
           ASSERT_EQ(comm.last_algorithm(), "gpudirect") << name(c);
           if (::testing::Test::HasFatalFailure()) return;
         }

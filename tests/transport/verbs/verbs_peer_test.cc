@@ -193,8 +193,8 @@ TEST(VerbsPeers, AreNotEndlesslyAhead) {
     net.take(1);
   }
   EXPECT_LT(sent, 1200);
-  EXPECT_THAT(net.transport->cause(1).to_string(), AllOf(HasSubstr("host1"), HasSubstr("8192"),
-                                                         HasSubstr("WEFT_UNCLAIMED_BYTES")));
+  EXPECT_THAT(net.transport->cause(1).to_string(),
+              AllOf(HasSubstr("host1"), HasSubstr("8192"), HasSubstr("WEFT_UNCLAIMED_BYTES")));
 }
 
 // A long message is so many requests that they go to the device in two parts, and the first one is

@@ -1,8 +1,6 @@
 // What a verbs device reports of its own accord: read without waiting, and what the transport makes
-// of it. Only where WEFT_VERBS_TEST_DOWN and _UP are commands that take the first test device's link
-// down and up again, as in the Soft-RoCE guest.
-// labels: multiproc
-// ctest: alone
+// of it. Only where WEFT_VERBS_TEST_DOWN and _UP are commands that take the first test device's
+// link down and up again, as in the Soft-RoCE guest. labels: multiproc ctest: alone
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -110,44 +110,43 @@ TEST_F(VerbsTransfer, NoReceiverIsEverNotReady) {
 }
 
 TEST_F(VerbsTransfer, ADeadPeerIsNamedWithTheLikelyCause) {
-  run_ranks(
-      3,
-      [](SharedBoard& board, Rank rank) {
-        VerbsRank me(board, rank);
-        std::vector<unsigned char> data(200000, 7), to(200000);
-        const Rank next = (rank + 1) % 3, before = (rank + 2) % 3;
-        me.recv(before, 1, to.data(), to.size(), 1);
-        me.send(next, 1, data.data(), data.size(), 2);
-        ASSERT_EQ(me.wait(1), Code::kOk);
-        ASSERT_EQ(me.wait(2), Code::kOk);
-        board.flag(0).fetch_add(1);
-        ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 3; }));
-        if (rank == 2) raise(SIGKILL);
-        me.recv(2, 2, to.data(), to.size(), 3);
-        me.send(2, 3, data.data(), data.size(), 5);
-        // Who waits does not notice; who sends does. The first of these may still be acknowledged,
-        // as the process takes a moment to go.
-        std::uint64_t tag = 100;
-        const auto send_more = [&] { me.send(2, tag, data.data(), 64, 1000 + tag), ++tag; };
-        EXPECT_EQ(me.wait(5, send_more), Code::kPeerFailed);
-        EXPECT_EQ(me.wait(3), Code::kPeerFailed);
-        const Status why = me.transport().cause(2);
-        EXPECT_EQ(why.rank(), 2);
-        EXPECT_THAT(why.message(), AllOf(HasSubstr("rank 2 on host host2"), HasSubstr("device "),
-                                         HasSubstr("status 12"),
-                                         HasSubstr("the peer stopped acknowledging")));
-        // The living go on.
-        const Rank other = 1 - rank;
-        EXPECT_TRUE(me.transport().cause(other).ok());
-        me.recv(other, 4, to.data(), to.size(), 6);
-        me.send(other, 4, data.data(), data.size(), 7);
-        EXPECT_EQ(me.wait(6), Code::kOk);
-        EXPECT_EQ(me.wait(7), Code::kOk);
-        EXPECT_EQ(to, data);
-        board.flag(1).fetch_add(1);
-        ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(1).load() == 2; }));
-      },
-      {2});
+  run_ranks(3,
+            [](SharedBoard& board, Rank rank) {
+              VerbsRank me(board, rank);
+              std::vector<unsigned char> data(200000, 7), to(200000);
+              const Rank next = (rank + 1) % 3, before = (rank + 2) % 3;
+              me.recv(before, 1, to.data(), to.size(), 1);
+              me.send(next, 1, data.data(), data.size(), 2);
+              ASSERT_EQ(me.wait(1), Code::kOk);
+              ASSERT_EQ(me.wait(2), Code::kOk);
+              board.flag(0).fetch_add(1);
+              ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 3; }));
+              if (rank == 2) raise(SIGKILL);
+              me.recv(2, 2, to.data(), to.size(), 3);
+              me.send(2, 3, data.data(), data.size(), 5);
+              // Who waits does not notice; who sends does. The first of these may still be
+              // acknowledged, as the process takes a moment to go.
+              std::uint64_t tag = 100;
+              const auto send_more = [&] { me.send(2, tag, data.data(), 64, 1000 + tag), ++tag; };
+              EXPECT_EQ(me.wait(5, send_more), Code::kPeerFailed);
+              EXPECT_EQ(me.wait(3), Code::kPeerFailed);
+              const Status why = me.transport().cause(2);
+              EXPECT_EQ(why.rank(), 2);
+              EXPECT_THAT(why.message(), AllOf(HasSubstr("rank 2 on host host2"),
+                                               HasSubstr("device "), HasSubstr("status 12"),
+                                               HasSubstr("the peer stopped acknowledging")));
+              // The living go on.
+              const Rank other = 1 - rank;
+              EXPECT_TRUE(me.transport().cause(other).ok());
+              me.recv(other, 4, to.data(), to.size(), 6);
+              me.send(other, 4, data.data(), data.size(), 7);
+              EXPECT_EQ(me.wait(6), Code::kOk);
+              EXPECT_EQ(me.wait(7), Code::kOk);
+              EXPECT_EQ(to, data);
+              board.flag(1).fetch_add(1);
+              ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(1).load() == 2; }));
+            },
+            {2});
 }
 
 TEST_F(VerbsTransfer, SettingsThatMustAgreeAreComparedByName) {
