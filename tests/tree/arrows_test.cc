@@ -66,7 +66,7 @@ constexpr Arrows kRooms[] = {
     {"coll/gpu", "coll coll/api coll/schedule coll/engine coll/runtime"},
     {"coll/api.cc",
      "coll coll/api coll/schedule coll/engine coll/select coll/observe coll/runtime coll/gpu"},
-    {"coll/sim", "coll coll/schedule coll/engine coll/select"},
+    {"coll/sim", "coll coll/schedule coll/engine coll/select coll/runtime"},
     {"coll/jobs", "coll coll/api coll/runtime"},
 };
 
