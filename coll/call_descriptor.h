@@ -22,7 +22,7 @@ struct CallDescriptor {
   std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
   Collective collective = Collective::kBarrier;
   bool is_vector = false;    // with blocks of different sizes; count is their sum
-  std::uint32_t digest = 0;  // uneven: of all counts, where all ranks pass the same ones
+  std::uint32_t digest = 0;  // vector: of all counts, where all ranks pass the same ones
   // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
   // replay of what was captured is counted apart.
   bool lane = false, on_device = false, replay = false;
@@ -37,7 +37,7 @@ struct CallDescriptor {
     return comm == other.comm && leader == other.leader && members == other.members &&
            message == other.message && replay == other.replay && sequence == other.sequence;
   }
-  // The count in one word: of an uneven call counts_word().
+  // The count in one word: of a vector call counts_word().
   std::uint64_t word() const;
   void set_word(std::uint64_t word);
 };
@@ -47,17 +47,17 @@ constexpr bool by_pairs(const CallDescriptor& c) {
   return c.is_vector && c.collective == Collective::kAllToAll;
 }
 
-// How an uneven call's counts are told in one word: their sum, and above it a digest of them.
+// How a vector call's counts are told in one word: their sum, and above it a digest of them.
 inline constexpr int kSumBits = 40;
 inline constexpr std::uint64_t kSumMask = (std::uint64_t{1} << kSumBits) - 1;
 constexpr std::uint64_t counts_word(std::uint64_t sum, std::uint64_t digest) {
   return (sum < kSumMask ? sum : kSumMask) | digest << kSumBits;
 }
 inline std::uint64_t CallDescriptor::word() const {
-  return uneven && !by_pairs(*this) ? counts_word(count, digest) : count;
+  return is_vector && !by_pairs(*this) ? counts_word(count, digest) : count;
 }
 inline void CallDescriptor::set_word(std::uint64_t word) {
-  const bool both = uneven && !by_pairs(*this);
+  const bool both = is_vector && !by_pairs(*this);
   count = both ? word & kSumMask : word;
   digest = both ? static_cast<std::uint32_t>(word >> kSumBits) : 0;
 }
@@ -91,7 +91,7 @@ std::string title(const CallDescriptor& c);
 std::string full_title(const CallDescriptor& c);
 // "1024 x float32"; "1024 bytes" of a message
 std::string quantity(const CallDescriptor& c);
-// "1024 x float32, sum"; "1024 x float32, root 2". digest: with that of an uneven call's counts.
+// "1024 x float32, sum"; "1024 x float32, root 2". digest: with that of a vector call's counts.
 std::string arguments(const CallDescriptor& c, bool digest = true);
 
 }  // namespace weft

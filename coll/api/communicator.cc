@@ -117,7 +117,7 @@ Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, 
     core.start_board(op);
     return op;
   }
-  // Who passes blocks on must know their sizes: in an uneven all_to_all only both ends do.
+  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
   const Algorithm* algorithm = call.is_vector && c == Collective::kAllToAll
                                    ? find_algorithm(c, "pairwise")
                                    : choose(g, c, total, root);

@@ -39,7 +39,7 @@ struct Call {
   bool is_vector = false;
   std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
   std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
-                                // all ranks, but for an uneven all_to_all
+                                // all ranks, but for a vector all_to_all
   // In the order of a stream of a GPU (gpu/begin.h); the engine does not look at it.
   void* stream = nullptr;
   bool ordered = false;
@@ -88,7 +88,7 @@ class Run {
   const Head& head() const { return call_.head; }  // sealed by start()
   // The one that a message with `theirs` of that peer should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
-  std::span<const std::size_t> counts() const { return call_.counts; }  // of an uneven call
+  std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
   int failed_link() const { return failed_link_; }
 
   // A rank this run waits for right now, for error messages; kNoRank when there is none.

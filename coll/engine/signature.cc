@@ -36,7 +36,7 @@ struct Fields : CallDescriptor {
     comm = static_cast<std::uint32_t>(h.about[1] >> kSignatureSequenceBits);
     sequence = h.about[1] & kSignatureSequenceMask;
     collective = static_cast<Collective>(h.about[2] & 0xff);
-    uneven = weft::uneven(h);
+    is_vector = weft::is_vector(h);
     lane = h.about[2] & kLaneBit;
     on_device = h.about[2] & kDeviceBit;
     type = static_cast<DType>(h.about[2] >> 8 & 0xff);
@@ -102,7 +102,7 @@ Head uneven_signature(Collective c, const Call& call, Rank root, Rank me,
 }
 
 bool by_pairs(const Head& head) {
-  return uneven(head) && static_cast<Collective>(head.about[2] & 0xff) == Collective::kAllToAll;
+  return is_vector(head) && static_cast<Collective>(head.about[2] & 0xff) == Collective::kAllToAll;
 }
 
 Head pair_signature(const Head& call, Rank receiver, std::uint64_t count) {

@@ -20,7 +20,7 @@ std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::
 // The elements from the buffer's begin to the end of the last one; 0: all are empty.
 std::size_t extent(std::span<const DeviceBlock> blocks);
 
-// Of an uneven operation: asks every rank which part of its `in` it has for this one. as_expected:
+// Of a vector operation: asks every rank which part of its `in` it has for this one. as_expected:
 // all are as long as this rank's arguments say (of an all_to_all_v only the two ends know).
 Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<DeviceBlock>& blocks,
                       bool& as_expected);

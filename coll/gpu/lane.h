@@ -36,7 +36,7 @@ class MappedBuffers;  // gpu/mapped.h
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
-  std::vector<std::size_t> blocks;  // what the spans of an uneven call point to
+  std::vector<std::size_t> blocks;  // what the spans of a vector call point to
   Rank root = 0;
   bool in_place = false;
   DeviceRecord mine;                  // what the others are told
@@ -142,7 +142,7 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
 extern const Algorithm kDirectPath, kStagedPath;
 
 // Runs an operation in device memory of ranks that reach each other's: the records and buffers of
-// all ranks, and of an uneven one their blocks for this one. All ranks' inputs are there; returns
+// all ranks, and of a vector one their blocks for this one. All ranks' inputs are there; returns
 // when what this rank writes is. Throws Error when the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);

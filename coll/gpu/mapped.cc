@@ -16,9 +16,9 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
       outs_(members_.size()) {
   const int gpu = std::max(op.mine.in.gpu, op.mine.out.gpu);
   const bool is_vector = op.call.is_vector;
-  if (uneven && gpu < 0) return;  // a rank without elements writes nothing
+  if (is_vector && gpu < 0) return;  // a rank without elements writes nothing
   const auto map = [&](const DeviceAddress& address, Rank rank, const char* which) {
-    if (address.gpu < 0 && uneven) return static_cast<void*>(nullptr);
+    if (address.gpu < 0 && is_vector) return static_cast<void*>(nullptr);
     if (address.gpu < 0)
       throw Error(fmt::format("{} of rank {} is not device memory", which, rank));
     void* const at = device_peers().acquire(lane.device(), address, gpu);
@@ -32,7 +32,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
       const DeviceShape shape = device_shape(op.collective, rank, op.root, records.size());
       // In place: one mapping more costs nothing.
       if (shape.in) ins_[i] = map(record.in, rank, "in");
-      if (shape.out && (!uneven || rank == lane.group().me))
+      if (shape.out && (!is_vector || rank == lane.group().me))
         outs_[i] = map(record.out, rank, "out");
     }
   } catch (const Error& e) {

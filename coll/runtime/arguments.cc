@@ -91,10 +91,10 @@ Sizes sizes(Collective c, const Call& call, Rank root, Rank rank, std::size_t n)
 const char* in_place_form(Collective c, bool is_vector) {
   const Footprint f = footprint(c);
   if (f.in == f.out)
-    return uneven ? "in == out, with the same counts and offsets both ways" : "in == out";
+    return is_vector ? "in == out, with the same counts and offsets both ways" : "in == out";
   if (f.out == Part::kAll)
-    return uneven ? "in == out + the offset of this rank's block" : "in == out + rank * count";
-  return uneven ? "out == in + the offset of this rank's block" : "out == in + rank * count";
+    return is_vector ? "in == out + the offset of this rank's block" : "in == out + rank * count";
+  return is_vector ? "out == in + the offset of this rank's block" : "out == in + rank * count";
 }
 
 // Empty, or why the operator does not go with the type, and what does.

@@ -20,11 +20,11 @@ struct Message;
 Status check_arguments(Collective c, const Call& call, Rank root, Rank me, std::size_t n,
                        bool& in_place);
 
-// Bytes of the message: Call::total_bytes, of checked arguments. Where an uneven all_to_all is cut
+// Bytes of the message: Call::total_bytes, of checked arguments. Where a vector all_to_all is cut
 // must follow from what all ranks know, so it is as large as can be there, unless it is empty.
 std::size_t total_bytes(Collective c, const Call& call, std::size_t n);
 
-// The block sizes of an uneven call, and where blocks begin (where the user says nothing: one after
+// The block sizes of a vector call, and where blocks begin (where the user says nothing: one after
 // the other); the call's spans point to it afterwards. Moving the vector keeps them valid.
 std::vector<std::size_t> own_blocks(Call& call, std::size_t n);
 

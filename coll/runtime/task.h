@@ -59,7 +59,7 @@ struct Task {
   const Algorithm* algorithm = nullptr;
   Call call;
   Rank root = 0;                    // of the collective; kMessage: the peer (of the communicator)
-  std::vector<std::size_t> blocks;  // what Call's spans of an uneven call point to
+  std::vector<std::size_t> blocks;  // what Call's spans of a vector call point to
   Run run;                          // kPlan
   bool sends = false;               // kMessage
   std::size_t bytes = 0;            // kMessage

@@ -32,7 +32,7 @@ struct Question {
   bool is_vector() const { return !counts.empty(); }
   // Elements of the block of rank r; in an all_to_all, that `r` has for `s`.
   std::size_t block(int r, int s = 0) const {
-    if (!uneven()) return count;
+    if (!is_vector()) return count;
     return counts[static_cast<std::size_t>(r)]
                  [static_cast<std::size_t>(collective == Collective::kAllToAll ? s : 0)];
   }

@@ -158,7 +158,7 @@ TEST(Big, AllReduceAndMessageBeyond2To32Bytes) {
   });
 }
 
-// Blocks and uneven blocks beyond 2^31 bytes in one buffer.
+// Blocks and blocks of different sizes beyond 2^31 bytes in one buffer.
 TEST(Big, BlocksBeyond2To31Bytes) {
   constexpr std::size_t kBlock = 1126 * kMiB / 8, kCount = 2 * kBlock;
   static_assert(kCount * 8 > std::size_t{1} << 31);

@@ -167,7 +167,7 @@ TEST(Deterministic, TheBitsAreThoseOfALoopOverTheRanks) {
   for (auto [h, l] : {std::pair{2, 2}, {4, 2}, {3, 4}, {8, 1}})
     shapes.push_back(testing::uniform(h, l));
   shapes.push_back(testing::round_robin(4, 2));
-  shapes.push_back(testing::uneven({3, 1, 4}));
+  shapes.push_back(testing::is_vector({3, 1, 4}));
   for (const Algorithm& a : algorithms()) {
     if (!reduces(a.collective)) continue;
     for (Shape shape : shapes) {

@@ -150,11 +150,11 @@ TEST_F(DeviceCollectives, MixedKindsAreRefusedByName) {
     EXPECT_EQ(two.code(), Code::kInvalidArgument);
     EXPECT_NE(two.message().find("GPU 1, out of GPU 2"), std::string::npos) << two.message();
     const std::vector<std::size_t> counts(2, 10);
-    const Status uneven = comm.all_gather_v(in.data(), host.data(), counts, DType::kFloat32);
-    EXPECT_EQ(uneven.code(), Code::kInvalidArgument);
-    EXPECT_NE(uneven.message().find("in is device memory (GPU 1), out is host memory"),
+    const Status is_vector = comm.all_gather_v(in.data(), host.data(), counts, DType::kFloat32);
+    EXPECT_EQ(is_vector.code(), Code::kInvalidArgument);
+    EXPECT_NE(is_vector.message().find("in is device memory (GPU 1), out is host memory"),
               std::string::npos)
-        << uneven.message();
+        << is_vector.message();
     EXPECT_TRUE(comm.barrier().ok());
   });
 }
@@ -213,7 +213,7 @@ TEST_F(DeviceCollectives, Messages) {
   }
 }
 
-// Every uneven form on device memory, with gaps between the blocks that must stay as they are. The
+// Every vector form on device memory, with gaps between the blocks that must stay as they are. The
 // long blocks take three to six slices on a stream, and the short ones fewer.
 TEST_F(DeviceCollectives, BlocksOfDifferentSizes) {
   run_ranks(places({3}), patient(), [](World& world) {

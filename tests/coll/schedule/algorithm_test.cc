@@ -71,7 +71,7 @@ TEST(Algorithms, AreRightOnHostsOfDifferentSizes) {
   for (const Algorithm& a : algorithms())
     for (const std::vector<int>& sizes :
          {std::vector{1, 2}, {3, 1}, {1, 1, 5}, {4, 3, 2, 1}, {2, 7, 7}})
-      expect_right(a, testing::uneven(sizes), kCredits);
+      expect_right(a, testing::is_vector(sizes), kCredits);
 }
 
 TEST(Algorithms, AreRightForPrimesAndAroundPowersOfTwo) {
@@ -95,7 +95,7 @@ TEST(Algorithms, HierarchicalIsRightOn128HostsOf8) {
 // Whatever the algorithm: one reduction over all ranks, and then the result is handed on.
 TEST(Algorithms, ReduceInTheOrderOfRanksWhereTheyMust) {
   std::vector<Shape> shapes{testing::uniform(2, 2), testing::uniform(3, 4),
-                            testing::round_robin(4, 2), testing::uneven({4, 1, 3})};
+                            testing::round_robin(4, 2), testing::is_vector({4, 1, 3})};
   for (int n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33}) shapes.push_back(testing::on_one_host(n));
   int free = 0;
   for (const Algorithm& a : algorithms()) {
@@ -212,8 +212,8 @@ TEST(Registry, FindsByCollectiveAndName) {
 
 TEST(Registry, OnlyUniformHostsHaveRails) {
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
-  EXPECT_FALSE(a.applies(testing::uneven({2, 1})));
-  EXPECT_TRUE(a.applies(testing::uneven({2, 2})));
+  EXPECT_FALSE(a.applies(testing::is_vector({2, 1})));
+  EXPECT_TRUE(a.applies(testing::is_vector({2, 2})));
   EXPECT_TRUE(a.applies(testing::on_one_host(5)));
 }
 

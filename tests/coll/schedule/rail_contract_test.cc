@@ -131,7 +131,7 @@ TEST(RailContract, WhatNoAlgorithmCanIsRefusedOnlyWhereItMustBe) {
       EXPECT_EQ(x, 3);
     });
     testing::run_ranks(testing::places({2, 2}, 2), options, [&](World& world) {
-      // Of uneven blocks only both ends know the size, so nobody can pass them on.
+      // Of blocks of different sizes only both ends know the size, so nobody can pass them on.
       const std::vector<std::size_t> counts(4, 10'000);
       std::vector<float> in(40'000, 1.0f), out(40'000);
       const Status s =

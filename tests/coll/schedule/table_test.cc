@@ -23,7 +23,7 @@ using testing::full_name;
 using testing::on_one_host;
 using testing::Question;
 using testing::RankData;
-using testing::uneven;
+using testing::is_vector;
 using testing::uniform;
 
 constexpr int kRanks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33};
@@ -107,8 +107,8 @@ TEST(Table, SizesAndHosts) {
     shapes.push_back(uniform(h, l));
   shapes.push_back(testing::round_robin(3, 2));
   shapes.push_back(testing::round_robin(2, 4));
-  shapes.push_back(uneven({2, 1}));
-  shapes.push_back(uneven({1, 4, 2}));
+  shapes.push_back(is_vector({2, 1}));
+  shapes.push_back(is_vector({1, 4, 2}));
   for (const Algorithm& a : algorithms()) {
     if (a.collective == Collective::kBarrier) continue;
     for (Shape shape : shapes) {

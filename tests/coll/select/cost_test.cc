@@ -194,19 +194,19 @@ TEST(Cost, LowerBounds) {
   // Hosts of 2 ranks and of 1, a rail each: the root's host has its own blocks already.
   for (Collective c : {Collective::kGather, Collective::kScatter})
     for (Rank root : {0, 2}) {
-      Shape shape = testing::uneven({2, 1});
+      Shape shape = testing::is_vector({2, 1});
       shape.root = root;
       const double bound = lower_bound_us(c, shape, kBytes, m);
       EXPECT_NEAR(bound, (root == 0 ? 1 : 2) * unit / 3, 1e-6) << name(c);
     }
   // A host with one rail takes as long as the message, which need not be passed on from there.
-  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 1}), kBytes, m),
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({3, 3, 3, 1}), kBytes, m),
               unit, 1e-6);
-  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({2, 2, 2, 1}), kBytes, m),
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({2, 2, 2, 1}), kBytes, m),
               unit, 1e-6);
-  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::uneven({3, 3, 3, 2}), kBytes, m),
+  EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({3, 3, 3, 2}), kBytes, m),
               6 * unit / 11, 1e-6);
-  EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::uneven({3, 1}), kBytes, m), .75 * unit,
+  EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::is_vector({3, 1}), kBytes, m), .75 * unit,
               1e-6);
   // Inside a host a scatter is what each rank reads, a gather all that the root reads.
   EXPECT_NEAR(lower_bound_us(Collective::kScatter, on_one_host(8), kBytes, m), unit / 8, 1e-6);
@@ -216,7 +216,7 @@ TEST(Cost, LowerBounds) {
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                        Collective::kBroadcast, Collective::kGather, Collective::kScatter})
     for (const Shape& shape :
-         {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5), testing::uneven({2, 1})})
+         {on_one_host(8), uniform(4, 1), uniform(4, 2), uniform(3, 5), testing::is_vector({2, 1})})
       for (const Algorithm& a : algorithms())
         if (a.collective == c && a.applies(shape)) {
           EXPECT_GE(predict(a, shape, kBytes, 4, m).time_us * 1.000001,
@@ -280,7 +280,7 @@ TEST(Pick, IsTheSameOnEveryRank) {
   for (Collective c : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                        Collective::kBroadcast, Collective::kBarrier})
     for (std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{1} << 16, kBytes * 64}) {
-      Shape shape = testing::uneven({3, 2, 4});
+      Shape shape = testing::is_vector({3, 2, 4});
       shape.root = 5;
       const Pick first = pick(c, shape, bytes, CostModel{});
       for (shape.rank = 1; shape.rank < shape.nranks; ++shape.rank) {

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using testing::on_one_host;
 using testing::round_robin;
 using testing::run_with_data;
-using testing::uneven;
+using testing::is_vector;
 using testing::uniform;
 
 std::string in_words(const Shape& shape) {
@@ -66,7 +66,7 @@ std::vector<Shape> shapes() {
       all.push_back(round_robin(hosts, per_host));
     }
   for (const auto& sizes : {std::vector{2, 1}, {1, 3, 2}, {4, 4, 1}, {1, 5}})
-    all.push_back(uneven(sizes));
+    all.push_back(is_vector(sizes));
   return all;
 }
 
@@ -101,7 +101,7 @@ TEST_P(EveryAlgorithm, EndsWithTheSameBitsOnAllRanks) {
   Shape snake = uniform(3, 3);
   snake.hosts = {{0, 5, 8}, {1, 4, 6}, {2, 3, 7}};
   for (const Shape& shape : {round_robin(3, 3), round_robin(5, 3), round_robin(7, 4), snake,
-                             uniform(6, 3), uneven({3, 1, 2}), on_one_host(7)}) {
+                             uniform(6, 3), is_vector({3, 1, 2}), on_one_host(7)}) {
     if (!a.applies(shape)) continue;
     constexpr std::size_t kCount = 500;
     const auto n = static_cast<std::size_t>(shape.nranks);
@@ -140,7 +140,7 @@ TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
   const Algorithm& a = GetParam();
   for (const Shape& shape :
        {uniform(7, 2), uniform(5, 3), uniform(15, 2), uniform(17, 1), round_robin(3, 5),
-        uneven({3, 2}), uneven({1, 4, 2}), on_one_host(12)}) {
+        is_vector({3, 2}), is_vector({1, 4, 2}), on_one_host(12)}) {
     if (!a.applies(shape)) continue;
     for (const bool views : {false, true})
       for (const std::size_t bytes : {100'000u, 3'000'000u, 64u << 20}) {
@@ -167,7 +167,7 @@ TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
 TEST_P(EveryAlgorithm, NothingCrossesFromRailToRailWhereItIsHierarchical) {
   const Algorithm& a = GetParam();
   if (a.name.find("hierarchical") == std::string_view::npos) return;
-  for (const Shape& shape : {uniform(4, 4), uniform(3, 2), round_robin(4, 3), uneven({3, 1, 2})}) {
+  for (const Shape& shape : {uniform(4, 4), uniform(3, 2), round_robin(4, 3), is_vector({3, 1, 2})}) {
     if (!a.applies(shape)) continue;
     SimFabricOptions options = fabric_of(shape);
     const SimResult r = run_with_data(a, shape, 5000, DType::kInt32, options);

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::run_with_data;
-using testing::uneven;
+using testing::is_vector;
 using testing::uniform;
 
 // ---- times that can be derived -------------------------------------------------------------
@@ -186,7 +186,7 @@ TEST(SimulatedFailure, ACutLinkIsNamed) {
 
 TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
-  const Shape shape = uneven({2, 1});
+  const Shape shape = is_vector({2, 1});
   EXPECT_THROW(simulate(a, shape, 4, DType::kFloat32, ideal(shape)), Error);
   SimFabricOptions options = ideal(uniform(2, 2));
   options.carry_data = true;  // and no buffers

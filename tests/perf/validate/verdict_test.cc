@@ -227,12 +227,12 @@ TEST(Pairs, AcrossRailsThoseAreAlikeThatUseAsMuch) {
             Verdict::kPass);
   EXPECT_EQ(link_of(unequal, "auto", true, 0, 3).link, "tcp across rails, 100 Gb/s");
   EXPECT_EQ(link_of(unequal, "auto", true, 1, 2).link, "tcp across rails, 25 Gb/s");
-  const Topology uneven = topology({1, 1, 1, 4, 4}, {100, 100, 100, 100});
-  EXPECT_EQ(verdict(uneven, [](Rank low) { return low < 3 ? 40 : 10; }), Verdict::kPass);
-  EXPECT_EQ(link_of(uneven, "auto", true, 5, 0).link, "tcp across rails, 4 at once");
-  EXPECT_EQ(link_of(uneven, "auto", true, 3, 8).link, "tcp across rails");
-  EXPECT_EQ(link_of(uneven, "auto", false, 5, 0).link, "tcp across rails");
-  EXPECT_EQ(link_of(uneven, "auto", true, 5, 0).rails, 0) << "no rail is judged by them";
+  const Topology is_vector = topology({1, 1, 1, 4, 4}, {100, 100, 100, 100});
+  EXPECT_EQ(verdict(is_vector, [](Rank low) { return low < 3 ? 40 : 10; }), Verdict::kPass);
+  EXPECT_EQ(link_of(is_vector, "auto", true, 5, 0).link, "tcp across rails, 4 at once");
+  EXPECT_EQ(link_of(is_vector, "auto", true, 3, 8).link, "tcp across rails");
+  EXPECT_EQ(link_of(is_vector, "auto", false, 5, 0).link, "tcp across rails");
+  EXPECT_EQ(link_of(is_vector, "auto", true, 5, 0).rails, 0) << "no rail is judged by them";
 }
 
 // Four ranks of a host on two rails: pairs of a round that met at a port would have a part of its
