@@ -2,6 +2,7 @@
 // (transport/rails/rails.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "coll/runtime/core.h"
-#include "coll/runtime/rail_voice.h"
 #include "coll/schedule/rail_contract.h"
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
@@ -23,6 +23,13 @@ namespace weft {
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
+// The rank of the host that tells of the rail: the first one whose own rail it is, else the first.
+Rank speaker_of_rail(const Topology& topology, int host, int rail) {
+  const std::vector<Rank>& ranks = topology.ranks_of(host);
+  const auto own = std::ranges::find(ranks, rail, [&](Rank r) { return topology.rail(r); });
+  return own != ranks.end() ? *own : ranks.front();
+}
 
 constexpr int kPolls = 64;  // until rails look at their lanes several times
 
@@ -85,11 +92,15 @@ void Core::set_up_rails(std::vector<std::unique_ptr<Transport>>& inner) {
     const std::string line = telemetry->ports().trouble(rail);
     return line.empty() ? line : fmt::format(" ({})", line);
   };
-  const auto voice = std::make_shared<RailVoice>(*job, *topology);
-  rails->on_event([this, me, counted, voice](const RailEvent& e) {
+  rails->on_event([this, me, counted, lanes_out = std::vector<int>(static_cast<std::size_t>(n))](
+                      const RailEvent& e) mutable {
     telemetry->rail_event(e);
-    const bool tell = e.kind == RailEvent::Kind::kOut    ? voice->out(e.rail, e.seen_here)
-                      : e.kind == RailEvent::Kind::kBack ? voice->back(e.rail)
+    if (speaker_of_rail(*topology, topology->host(me), e.rail) != me) return;
+    // Every rank of the host loses its own lanes for one and the same reason: one of the ranks
+    // tells, of its first lane that goes and of its last one that comes back.
+    int& out = lanes_out[static_cast<std::size_t>(e.rail)];
+    const bool tell = e.kind == RailEvent::Kind::kOut    ? out++ == 0
+                      : e.kind == RailEvent::Kind::kBack ? --out == 0
                                                          : false;
     if (!tell) return;
     const auto device = [&](Rank r) {
