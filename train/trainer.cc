@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -42,7 +43,7 @@ std::string describe(const TrainOptions& o) {
 // Ranks that disagree about sizes would wait for messages that nobody sends; those that disagree
 // about the update would part without a word.
 void agree(World& world, const std::string& mine) {
-  const auto all = world.job().all_gather(mine);
+  const auto all = job_of(world).all_gather(mine);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     std::istringstream a(all[0]), b(all[r]);
@@ -349,7 +350,7 @@ std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
       to_host(mine.data() + mine.size() - p.logical.count(), p.value, p.logical.count());
     });
   std::map<std::string, std::vector<H>> whole;
-  const auto lists = world_.job().all_gather(list);
+  const auto lists = job_of(world_).all_gather(list);
   for (Rank r = 0; r < world_.size(); ++r) {
     if (lists[static_cast<std::size_t>(r)].empty()) continue;
     if (world_.rank() == r && r != 0)

@@ -198,6 +198,13 @@ Fault fault_from(std::string_view text) {
   return f;
 }
 
+namespace {
+std::string all_faults;
+}
+
+void set_faults(std::string text) { all_faults = std::move(text); }
+const std::string& faults() { return all_faults; }
+
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
                                                  const Fault& fault, Rank me, int rail) {
   if ((fault.rank != kNoRank && fault.rank != me) || (fault.rail >= 0 && fault.rail != rail) ||

@@ -149,7 +149,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence);
   const int spins = core.oversubscribed ? 1 : core.tuning.spins;
   for (int i = 0; i < spins; ++i) {
-    if (board_ready(g) && board_finish(g, c, call, root) < 0) {
+    if (board_ready(g) && board_finish(g, c, call, root).done()) {
       core.telemetry->end_at_once(record);
       return;
     }
@@ -160,7 +160,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
     for (int i = 0; i < 256; ++i) {
       yield_core();
       if (core.mutex.wanted()) break;
-      if (board_ready(g) && board_finish(g, c, call, root) < 0) {
+      if (board_ready(g) && board_finish(g, c, call, root).done()) {
         core.telemetry->end_at_once(record);
         return;
       }

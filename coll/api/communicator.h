@@ -19,7 +19,6 @@
 #include "topo/base/status.h"
 #include "topo/counters.h"
 #include "topo/topology.h"
-#include "transport/job/bootstrap.h"
 #include "transport/memory/memory.h"
 
 namespace weft {
@@ -28,6 +27,7 @@ struct Core;        // the transports and operations of a process
 struct GroupState;  // one communicator
 struct Task;        // one collective under way
 struct Call;        // its arguments
+class Job;          // transport/job/bootstrap.h
 
 struct WorldOptions {
   // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every
@@ -35,7 +35,10 @@ struct WorldOptions {
   // "shm", "tcp", "ucx" and "verbs" use that one for every pair; shm then needs all ranks on one
   // machine.
   std::string transport = "auto";
-  std::string algorithm = "auto";            // default of every call
+  // The algorithm of every call of a collective that has one of this name, where it works for the
+  // ranks of the communicator; "auto" chooses. Communicator::set_algorithm() overrides it. The same on
+  // every rank. Making a World with a name that no collective has throws Error.
+  std::string algorithm = "auto";
   std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
   // A thread that moves asynchronous operations while nobody waits for them. It needs a core.
   bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
@@ -59,7 +62,6 @@ struct WorldOptions {
   // picked where another one can do it, and one that was asked for by name is refused. "never":
   // every one is refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
-  std::string fault = {};  // damage on purpose, for tests: transport/fault.h. WEFT_FAULT
   double rail_gbps = 0;    // declared rate of a rail, the same on every rank; 0: measured
   // Results of reductions are the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1 sets it.
@@ -252,17 +254,14 @@ class Communicator {
   // For the calls that follow, on every rank alike (WorldOptions::deterministic is where it
   // starts).
   void set_deterministic(bool deterministic);
-  // How long an algorithm took for messages of `total_bytes` (those of all blocks together), as
-  // `weft tune` measured it: `auto` goes by it from now on, and it is kept in the profile
-  // (coll/select/profile.h). Every rank says the same, with no operation under way. Throws Error
-  // when there is no such algorithm.
-  void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
   // What the last collective ran: "direct", "ring", ...
   std::string last_algorithm() const;
 
  private:
   friend class World;
   friend class DeviceLane;
+  friend struct Internals;  // coll/runtime/internals.h
+  void learn(Collective collective, std::size_t total_bytes, std::string_view algorithm, double us);
   friend struct CommunicatorInside;  // of tests
   Status run(Collective c, Call&& call, Rank root);
   Request start(Collective c, Call&& call, Rank root);
@@ -288,10 +287,6 @@ class World {
   Rank rank() const;
   int size() const;
   const Topology& topology() const;
-  Job& job();
-  // Where a call of job() threw: the failure of the job, after a look at where the ranks are that
-  // did not come (the hang verdict), which all ranks then hear of. ok: it threw for another reason.
-  Status gather_status(const Error& thrown);
   Metrics metrics() const;  // counters since the World was made
   // What the ports of this rank's rails have counted so far, by rail (topo/counters.h): read it
   // before and after something and tell the difference. Connections of TCP are this process's own.
@@ -319,7 +314,10 @@ class World {
   Communicator rail();   // the ranks with the same local index, one per host
 
  private:
+  friend struct Internals;  // coll/runtime/internals.h
   explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  Job& job();
+  Status gather_status(const Error& thrown);
   class Asking;  // throws Error after shrink()
   std::shared_ptr<Core> core_;
   std::vector<Rank> former_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <numeric>
+#include <set>
 
 #include "coll/gpu/begin.h"
 #include "coll/runtime/calibrate.h"
@@ -52,6 +53,14 @@ void Core::set_up(const Place& place) {
   const auto& asked = options.transport;
   if (asked != "auto" && asked != "shm" && asked != "tcp" && asked != "ucx" && asked != "verbs")
     throw Error(fmt::format("transport '{}' is not one of auto, shm, tcp, ucx, verbs", asked));
+  bool known = options.algorithm == "auto";
+  for (const Algorithm& a : algorithms()) known = known || a.name == options.algorithm;
+  if (!known) {
+    std::set<std::string_view> names;
+    for (const Algorithm& a : algorithms()) names.insert(a.name);
+    throw Error(fmt::format("no collective has an algorithm '{}'; there are auto, {}",
+                            options.algorithm, fmt::join(names, ", ")));
+  }
   if (options.cross_rail != "auto" && options.cross_rail != "never" &&
       options.cross_rail != "allow")
     throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
@@ -89,8 +98,8 @@ void Core::set_up(const Place& place) {
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
-    if (!options.fault.empty())
-      t = make_faulty_transport(std::move(t), fault_from(options.fault), me, rail);
+    if (!faults().empty())
+      t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
     return t;
   };
   const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {

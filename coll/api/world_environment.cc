@@ -11,6 +11,7 @@
 #include "coll/runtime/calibrate.h"
 #include "coll/select/profile.h"
 #include "topo/discover.h"
+#include "transport/fault.h"
 
 namespace weft {
 namespace {
@@ -54,7 +55,7 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
   o.progress_thread = environment_flag("WEFT_PROGRESS_THREAD", o.progress_thread);
   o.integrity = environment_flag("WEFT_INTEGRITY", o.integrity);
-  if (const char* text = std::getenv("WEFT_FAULT")) o.fault = text;
+  if (const char* text = std::getenv("WEFT_FAULT")) set_faults(text);
   if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
   o.failover = environment_flag("WEFT_FAILOVER", o.failover);
   o.spread = environment_flag("WEFT_SPREAD", o.spread);

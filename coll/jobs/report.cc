@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "coll/api/communicator.h"
+#include "coll/runtime/internals.h"
 #include "transport/control/hmac.h"
 #include "transport/launch/failures.h"
 
@@ -65,7 +66,7 @@ void check_report(const std::string& path) {
 }
 
 void check_report(World& world, const std::string& path) {
-  const auto why = world.job().all_gather(world.rank() == 0 ? why_not_writable(path) : "");
+  const auto why = job_of(world).all_gather(world.rank() == 0 ? why_not_writable(path) : "");
   if (!why[0].empty()) throw UsageError(why[0]);
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "coll/runtime/calibrate.h"
+#include "coll/runtime/internals.h"
 #include "topo/base/exit_code.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
@@ -107,13 +108,13 @@ int run_rank(std::string_view command, const JobFlags& flags,
   } catch (const JobFailed& e) {
     return fail(e.status());
   } catch (const GatherFailed& e) {
-    return fail(world->gather_status(e));
+    return fail(Internals::gather_status(*world, e));
   } catch (const std::exception& e) {
     // A step outside the collectives failed: because the job did, or here alone, and then the
     // others must hear of it or they would wait for this rank.
-    if (const Status known = world->job().failure(); !known.ok()) return fail(known);
+    if (const Status known = job_of(*world).failure(); !known.ok()) return fail(known);
     const Status status(Code::kInvalidArgument, fmt::format("rank {}: {}", me, e.what()), me);
-    world->job().report(status);
+    job_of(*world).report(status);
     fmt::print(stderr, "weft {}: {}\n", command, status.message());
     return kExitError;
   }

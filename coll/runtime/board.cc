@@ -37,14 +37,14 @@ bool board_ready(const GroupState& g) {
   return true;
 }
 
-int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
+BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int n = static_cast<int>(g.ranks.size());
   const std::size_t bytes = call.count * size_of(call.type);
   constexpr int kMost = 256;
   const void* from[kMost];
   const int other = g.board->collect(g.board_round, call.head.sign, from);
   if (other >= 0) [[unlikely]]
-    return other;
+    return {other};
   if (!publishes_product(c, call)) [[likely]]
     from[g.me] = call.in;
   const auto copy = [&](int to, const void* what, int part) {
@@ -72,7 +72,7 @@ int board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   } else {
     g.core->telemetry->moved_on_board(g, c, bytes, root);
   }
-  return -1;
+  return {};
 }
 
 Rank board_missing(const GroupState& g) {

@@ -265,12 +265,12 @@ bool Core::progress() {
   }
   if (moved || receipts_owed) {
     moves += moved;
-    if (!end_operations()) return true;
+    if (end_tasks() == Swept::kAllFailed) return true;
   }
   return (!boards_busy.empty() && progress_boards()) || moved;
 }
 
-bool Core::end_operations() {
+Core::Swept Core::end_tasks() {
   receipts_owed = false;
   for (std::size_t i = 0; i < active.size();) {
     Task* op = active[i];
@@ -279,7 +279,7 @@ bool Core::end_operations() {
       if (std::exchange(op->stirred, false)) op->run.progress();
       if (op->run.failure() != Code::kOk) [[unlikely]] {
         fail_run(op);
-        return false;
+        return Swept::kAllFailed;
       }
       done = op->run.done();
     } else {
@@ -306,9 +306,9 @@ bool Core::end_operations() {
       end_plan(op);
     }
     finish(op, {});
-    if (collective && fail_on_leftover(g)) return false;
+    if (collective && fail_on_leftover(g)) return Swept::kAllFailed;
   }
-  return true;
+  return Swept::kGoOn;
 }
 
 bool Core::progress_boards() {
@@ -317,9 +317,9 @@ bool Core::progress_boards() {
     GroupState& g = *boards_busy[i];
     while (!g.board_queue.empty() && board_ready(g)) {
       Task* first = g.board_queue.front();
-      const int other = board_finish(g, first->collective, first->call, first->root);
-      if (other >= 0) {
-        fail_on_board(g, first->call.head, other);
+      const BoardOutcome outcome = board_finish(g, first->collective, first->call, first->root);
+      if (!outcome.done()) {
+        fail_on_board(g, first->call.head, outcome.diverging);
         return true;
       }
       finish(first, {});

@@ -44,8 +44,12 @@ inline void relax() {
 // Small collectives on the board of a group (board.cc).
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 bool board_ready(const GroupState& g);
-// -1, or a member of the group whose call is another one: then nothing was done.
-int board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+// How a collective on the board ended on this rank.
+struct BoardOutcome {
+  int diverging = -1;  // a member of the group whose call is another one; nothing was done then
+  bool done() const { return diverging < 0; }
+};
+BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root);
 Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
 
 // Choosing (runtime/selector.cc). Whether ranks exchange whole messages on the board instead of
@@ -81,7 +85,8 @@ struct Core : std::enable_shared_from_this<Core> {
   // All below: with `mutex` held.
   // Polls the transports and runs what became possible; true when any transfer ended.
   bool progress();
-  bool end_operations();   // those that are over; false: all have failed
+  enum class Swept : bool { kAllFailed, kGoOn };
+  Swept end_tasks();       // finishes the tasks whose transfers are all over
   bool progress_boards();  // true when any operation ended
   Task* take();            // a fresh operation
   void add_operation();    // to the free ones
@@ -129,7 +134,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // After a transfer of it failed.
   void fail_run(const Task* op);
   void fail_message(const Task* op, Code code, std::size_t link);
-  // After board_finish() named a member.
+  // After board_finish() named a diverging member.
   void fail_on_board(const GroupState& g, const Head& mine, int member);
   // After a collective of g: fails when something came for an earlier one, which is over here.
   bool fail_on_leftover(const GroupState& g);

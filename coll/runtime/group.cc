@@ -49,6 +49,11 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
   g->cache = cache.lock();
   if (!g->cache) cache = g->cache = std::make_shared<GroupCache>();
   prove_rails(*g);
+  if (options.algorithm != "auto")
+    for (std::size_t c = 0; c < kCollectives; ++c) {
+      const Algorithm* a = find_algorithm(static_cast<Collective>(c), options.algorithm);
+      if (a && a->applies(g->shape) && check_rails(*g, *a, 0, true).ok()) g->forced[c] = a;
+    }
   return g;
 }
 

@@ -25,8 +25,9 @@ constexpr std::chrono::milliseconds kRailsEvery{20};
 Polling::Polling(Core& core)
     : core_(core), spins_(core.oversubscribed ? core.tuning.spins_crowded : core.tuning.spins) {}
 
-bool Polling::turn(std::unique_lock<FairMutex>& lock) {
+Polling::Turn Polling::turn(std::unique_lock<FairMutex>& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
+  const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
   const bool moved = core_.progress();
   core_.run_callbacks(lock);
   if (now_and_then && core_.mutex.wanted()) {
@@ -36,26 +37,27 @@ bool Polling::turn(std::unique_lock<FairMutex>& lock) {
   }
   if (moved) {
     idle_ = 0;
-    return now_and_then;
+    return due;
   }
   if (++idle_ < spins_) {
     if (idle_ > kEager) relax();
-    return now_and_then;
+    return due;
   }
-  return give_way(lock);
+  give_way(lock);
+  return Turn::kLookAtClock;
 }
 
-bool Polling::give_way(std::unique_lock<FairMutex>& lock) {
+void Polling::give_way(std::unique_lock<FairMutex>& lock) {
   if (idle_ < spins_ + core_.tuning.yields) {
     lock.unlock();
     yield_core();
     lock.lock();
-    return true;
+    return;
   }
   fds_.clear();
   bool armed = true;
   for (const std::size_t l : core_.polled) armed = core_.links[l]->arm(fds_) && armed;
-  if (!armed) return true;
+  if (!armed) return;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
   core_.telemetry->napping();
@@ -63,7 +65,6 @@ bool Polling::give_way(std::unique_lock<FairMutex>& lock) {
   const timespec nap{0, std::chrono::nanoseconds(core_.tuning.nap).count()};
   ppoll(polls.data(), polls.size(), &nap, nullptr);
   lock.lock();
-  return true;
 }
 
 // ---- blame ---------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ bool Core::wait_until(Task* op, Clock::time_point end, std::unique_lock<FairMute
   Polling polling(*this);
   bool in_time = true;
   while (!op->over && in_time) {
-    if (!polling.turn(lock) || op->over) continue;
+    if (polling.turn(lock) == Polling::Turn::kPollOn || op->over) continue;
     const auto now = Clock::now();
     check_deadline(op, now);
     in_time = now < end;
@@ -261,7 +262,7 @@ void Core::serve() {
       }
       continue;
     }
-    if (!polling.turn(lock)) continue;
+    if (polling.turn(lock) == Polling::Turn::kPollOn) continue;
     const auto now = Clock::now();
     for (std::size_t i = 0; i < active.size(); ++i)
       if (check_deadline(active[i], now)) break;

@@ -67,12 +67,13 @@ class Polling {
  public:
   explicit Polling(Core& core);
   // Makes progress once. Where nothing moves it spins, then yields the core, then sleeps until
-  // there is news or for a moment; the lock is let go meanwhile. True: it is time to look at the
-  // job and at the clock.
-  bool turn(std::unique_lock<FairMutex>& lock);
+  // there is news or for a moment; the lock is let go meanwhile. kLookAtClock: the caller is to look
+  // at the job and at the clock before the next turn.
+  enum class Turn : bool { kPollOn, kLookAtClock };
+  Turn turn(std::unique_lock<FairMutex>& lock);
 
  private:
-  bool give_way(std::unique_lock<FairMutex>& lock);
+  void give_way(std::unique_lock<FairMutex>& lock);
 
   Core& core_;
   const int spins_;

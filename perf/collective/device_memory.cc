@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/collective/device_memory.h"
 
 #include <fmt/format.h>
@@ -92,7 +93,7 @@ double measure_device_copy_us(World& world, std::uint64_t bytes) {
   }
   double slowest = 0;
   for (const std::string& text :
-       world.job().all_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+       job_of(world).all_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
     double theirs = 0;
     std::memcpy(&theirs, text.data(), sizeof theirs);
     slowest = std::max(slowest, theirs);
@@ -103,7 +104,7 @@ double measure_device_copy_us(World& world, std::uint64_t bytes) {
 int ranks_per_gpu(World& world) {
   const std::string mine =
       world.topology().place(world.rank()).machine + " " + device()->identity(gpu_of_rank(world));
-  const auto all = world.job().all_gather(mine);
+  const auto all = job_of(world).all_gather(mine);
   int most = 0;
   for (const std::string& one : all)
     most = std::max(most, static_cast<int>(std::count(all.begin(), all.end(), one)));

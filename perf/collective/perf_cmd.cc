@@ -12,6 +12,7 @@
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
 #include "coll/runtime/calibrate.h"
+#include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "perf/cli/bytes.h"
 #include "perf/cli/commands.h"
@@ -209,7 +210,7 @@ PerfRow PerfRun::measure(const Case& what) {
 // The time of each iteration. Back to back: of each of ten batches.
 std::vector<double> PerfRun::time(Exercise& exercise, const std::string& label, int iterations) {
   const int batch = flags_.back_to_back ? std::max(iterations / 10, 1) : 1;
-  return time_runs(world_.job(), comm_, exercise, iterations, batch, [&](int done) {
+  return time_runs(job_of(world_), comm_, exercise, iterations, batch, [&](int done) {
     progress_.show(fmt::format("{}: {} of {}", label, done, iterations));
   });
 }
@@ -232,7 +233,7 @@ double PerfRun::bound_us(const Case& what) {
 std::uint64_t PerfRun::count_wrong(const Exercise& exercise, const Case& what) {
   const Mismatch mine = exercise.check();
   const std::string line = mine.wrong == 0 ? "" : fmt::format("{} {}", mine.wrong, mine.first);
-  const auto all = world_.job().all_gather(line);
+  const auto all = job_of(world_).all_gather(line);
   std::uint64_t wrong = 0;
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].empty()) continue;

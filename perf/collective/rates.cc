@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/collective/rates.h"
 
 #include <algorithm>
@@ -89,7 +90,7 @@ double best_GBps(World& world, Communicator& comm, std::uint64_t bytes, bool wri
       body();
       asm volatile("" ::: "memory");
     }
-    const double span = span_us(gather(world.job(), {start, now_us()}));
+    const double span = span_us(gather(job_of(world), {start, now_us()}));
     best = std::max(best, static_cast<double>(bytes * repeats) / (span * 1e3));
   }
   return best;
@@ -145,7 +146,7 @@ RailRate measure_rails(World& world, Communicator& comm) {
     }
     // Clocks of different hosts have nothing in common: the longest span of any rank.
     double longest = 0;
-    for (double span : gather(world.job(), {now_us() - start})) longest = std::max(longest, span);
+    for (double span : gather(job_of(world), {now_us() - start})) longest = std::max(longest, span);
     if (round > 0) best = std::max(best, static_cast<double>(pairs * kBytes * 8) / (longest * 1e3));
   }
   return {best / topology.nrails(), false};

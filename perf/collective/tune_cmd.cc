@@ -18,6 +18,7 @@
 
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
+#include "coll/runtime/internals.h"
 #include "coll/select/choice.h"
 #include "coll/select/profile.h"
 #include "perf/cli/bytes.h"
@@ -76,10 +77,10 @@ double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorit
   comm_.set_algorithm(c, algorithm);
   const double budget_us = 1e3 * flags_.budget_ms;
   if (runs == 0) {
-    const double once_us = time_runs(world_.job(), comm_, exercise, 2, 1).back();
+    const double once_us = time_runs(job_of(world_), comm_, exercise, 2, 1).back();
     runs = static_cast<int>(std::clamp(budget_us / once_us, 1.0, 200.0));
   }
-  return median(time_runs(world_.job(), comm_, exercise, runs, 1));
+  return median(time_runs(job_of(world_), comm_, exercise, runs, 1));
 }
 
 Comparison Tune::measure(const Case& what) {
@@ -110,7 +111,7 @@ Comparison Tune::measure(const Case& what) {
     });
   }
   for (const Entry& e : entries) row.fixed_us[e.name] = median(e.us);
-  for (const auto& [name, us] : row.fixed_us) comm_.learn(c, what.bytes, name, us);
+  for (const auto& [name, us] : row.fixed_us) Internals::learn(comm_, c, what.bytes, name, us);
 
   // In turns with what is fastest by the first rounds: only times of the same minutes compare.
   row.best = std::ranges::min_element(row.fixed_us, {}, [](auto& e) { return e.second; })->first;

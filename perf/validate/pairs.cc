@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/validate/pairs.h"
 
 #include <fmt/format.h>
@@ -208,7 +209,7 @@ std::vector<PairResult> measure_round(World& world, const std::string& transport
     mine["latency"] = me == a ? first : second;
     mine["to"] = peer;
   }
-  const auto all = world.job().all_gather(mine.dump());
+  const auto all = job_of(world).all_gather(mine.dump());
   std::vector<PairResult> results;
   for (Rank r = 0; r < world.size(); ++r) {
     const auto theirs = nlohmann::json::parse(all[static_cast<std::size_t>(r)]);

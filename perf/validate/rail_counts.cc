@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/validate/rail_counts.h"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ std::vector<RailCount> count_rails(World& world, const std::vector<CounterSnapsh
     mine.push_back(std::move(changes));
   }
   std::map<std::pair<int, int>, std::map<std::string, std::int64_t>> by_port;  // rail, host
-  const std::vector<std::string> all = world.job().all_gather(mine.dump());
+  const std::vector<std::string> all = job_of(world).all_gather(mine.dump());
   for (Rank rank = 0; rank < world.size(); ++rank) {
     const auto theirs = nlohmann::json::parse(all[static_cast<std::size_t>(rank)], nullptr, false);
     if (!theirs.is_array()) continue;

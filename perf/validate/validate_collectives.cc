@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/validate/validate_collectives.h"
 
 #include <fmt/format.h>
@@ -57,7 +58,7 @@ Item judge(World& world, const std::string& subject, std::size_t cases, bool pro
   mine["over"] = over;
   std::uint64_t wrong = 0;
   std::string first;
-  const auto all = world.job().all_gather(mine.dump());
+  const auto all = job_of(world).all_gather(mine.dump());
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto theirs = nlohmann::json::parse(all[r]);
     if (r == 0) over = theirs["over"];

@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/validate/validate_host.h"
 
 #include <fmt/format.h>
@@ -244,7 +245,7 @@ HostReport validate_hosts(World& world) {
     mine = describe_host(discover_host());
     add_networks(mine);
   }
-  const auto all = world.job().all_gather(speaks ? mine.dump() : "");
+  const auto all = job_of(world).all_gather(speaks ? mine.dump() : "");
   HostReport report;
   std::map<int, std::vector<RailMtu>> mtus;  // by rail
   report.hosts = nlohmann::ordered_json::array();

@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "perf/validate/validate_rails.h"
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ std::vector<RailOutage> rail_outages(World& world) {
   for (const Rank peer : metrics.unheard)
     mine.push_back({{"rail", kNoRail}, {"peer", peer}, {"back", false}, {"cause", ""}});
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  const auto all = world.job().all_gather(mine.dump(-1, ' ', false, kReplace));
+  const auto all = job_of(world).all_gather(mine.dump(-1, ' ', false, kReplace));
   const Topology& t = world.topology();
   std::vector<RailOutage> outages;
   for (Rank r = 0; r < world.size(); ++r)

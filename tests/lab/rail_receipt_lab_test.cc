@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "coll/runtime/internals.h"
 #include "support/shell.h"
 
 namespace {
@@ -56,7 +57,7 @@ int rank_main(const std::string& then) try {
   }
   exchange(2);
   if (all.rank() == 1 && then == "compute") sleep(12);
-  if (then == "gather") (void)world->job().all_gather("figures");
+  if (then == "gather") (void)job_of(*world).all_gather("figures");
   if (all.rank() == 0) std::printf("rank 0 is through\n");
   return 0;
 } catch (const std::exception& e) {

@@ -15,6 +15,7 @@
 
 #include "coll/jobs/session.h"
 #include "coll/observe/trace.h"
+#include "coll/runtime/internals.h"
 #include "topo/base/exit_code.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/lock.h"
@@ -64,7 +65,7 @@ int gpu_of(const World& world) {
 // Peak of all GPUs of the job together, in FLOP/s; 0 where it is not known.
 double peak_of_all(World& world, const TrainFlags& flags) {
   const train::DeviceContext& context = train::DeviceContext::of_this_rank();
-  const auto all = world.job().all_gather(device()->identity(context.gpu()));
+  const auto all = job_of(world).all_gather(device()->identity(context.gpu()));
   const std::set<std::string> gpus(all.begin(), all.end());
   double each = flags.bench.peaks.tflops;
   const bool half = flags.type == "bf16" || flags.type == "fp16";

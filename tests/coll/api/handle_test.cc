@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "support/ranks.h"
 #include "support/setting.h"
 
@@ -259,9 +260,9 @@ TEST_P(Handles, TheDeadlineHoldsInTestToo) {
         Sum sum(comm, count);
         if (comm.rank() == 0) {  // does not call, but is alive until it hears of the failure
           const auto end = Clock::now() + milliseconds(20000);
-          while (!world.job().failed() && Clock::now() < end)
+          while (!job_of(world).failed() && Clock::now() < end)
             std::this_thread::sleep_for(milliseconds(1));
-          EXPECT_TRUE(world.job().failed());
+          EXPECT_TRUE(job_of(world).failed());
           return;
         }
         Request h = sum.start();
@@ -292,9 +293,9 @@ TEST_P(Handles, ACallbackOfTheProgressThreadDoesNotHoldUpTheEnd) {
         EXPECT_TRUE(comm.barrier().ok());
         ++others;
         const auto end = Clock::now() + milliseconds(10000);
-        while (!mine->job().failed() && Clock::now() < end)
+        while (!job_of(*mine).failed() && Clock::now() < end)
           std::this_thread::sleep_for(milliseconds(1));
-        EXPECT_EQ(mine->job().failure().code(), Code::kAborted);
+        EXPECT_EQ(job_of(*mine).failure().code(), Code::kAborted);
         return;
       }
       Status nested;

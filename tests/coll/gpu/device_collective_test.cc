@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
+#include "support/faults.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/ranks.h"
@@ -350,7 +352,7 @@ TEST_F(DeviceCollectives, DifferentArgumentsShowBothSides) {
 TEST_F(DeviceCollectives, IntegrityIsNotLeftOut) {
   WorldOptions options = patient();
   options.integrity = true;
-  options.fault = "flip:nth=3,every=23,min=64";
+  const testing::Faults faults("flip:nth=3,every=23,min=64");
   std::atomic<std::uint64_t> retries{0};
   run_ranks(places({2}), options, [&](World& world) {
     all_cases(world, {33, 1000});
@@ -370,7 +372,7 @@ TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {
     Communicator comm = world.world();
     ASSERT_TRUE(comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum).ok());
     if (world.rank() == 1) fake_device()->fail_next("launch");
-    ASSERT_TRUE(world.job().all_gather("").size() == 3);
+    ASSERT_TRUE(job_of(world).all_gather("").size() == 3);
     const Status s = comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
     EXPECT_FALSE(s.ok());
     EXPECT_NE(s.message().find("launch on fake GPU"), std::string::npos) << s.to_string();

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "coll/runtime/internals.h"
 #include "support/device_cards.h"
 #include "support/temporary_folder.h"
 
@@ -182,9 +183,9 @@ TEST_F(GpuDirectCollectives, AFailureOfTheGpuReachesAllRanks) {
       DeviceBuffer data(work, kCount * 4);
       Communicator comm = world.world();
       ASSERT_EQ(path_of(comm, work), "gpudirect");
-      ASSERT_TRUE(world.job().all_gather("").size() == 3);
+      ASSERT_TRUE(job_of(world).all_gather("").size() == 3);
       if (world.rank() == 1) fake_device()->fail_next(call);
-      ASSERT_TRUE(world.job().all_gather("").size() == 3);
+      ASSERT_TRUE(job_of(world).all_gather("").size() == 3);
       const Status s =
           comm.all_reduce(data.data(), data.data(), kCount, DType::kFloat32, RedOp::kSum);
       EXPECT_FALSE(s.ok());

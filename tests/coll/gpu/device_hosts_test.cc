@@ -8,6 +8,7 @@
 #include <map>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "support/device_cards.h"
 
 namespace weft {
@@ -237,10 +238,10 @@ TEST_F(GpusOfHosts, AFailureOfTheGpuReachesAllRanks) {
       DeviceBuffer data(work, kCount * 4);
       Communicator comm = world.world();
       ASSERT_EQ(path_of(comm, work), "gpudirect");
-      ASSERT_TRUE(world.job().all_gather("").size() == 4);
+      ASSERT_TRUE(job_of(world).all_gather("").size() == 4);
       const Collective c = *call == 'c' ? Collective::kBroadcast : Collective::kAllReduce;
       if (world.rank() == 1) fake_device()->fail_next(call);
-      ASSERT_TRUE(world.job().all_gather("").size() == 4);
+      ASSERT_TRUE(job_of(world).all_gather("").size() == 4);
       const Status s = testing::call(comm, {c, kCount}, data.data(), data.data());
       EXPECT_FALSE(s.ok());
       EXPECT_THAT(s.to_string(), ::testing::HasSubstr(std::string(call) + " on fake GPU"));

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "coll/runtime/internals.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/no_threads.h"
@@ -205,7 +206,7 @@ TEST_F(DeviceMessageEnds, AFailureOfTheGpuReachesAllRanks) {
     TestStream work(fake);
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 8000);
-    ASSERT_TRUE(world.job().all_gather("").size() == 2);
+    ASSERT_TRUE(job_of(world).all_gather("").size() == 2);
     Request h;
     if (world.rank() == 0) {
       fake.fail_next("copy");
@@ -228,7 +229,7 @@ TEST_F(DeviceMessageEnds, WhatArrivesAndCannotBeCopiedUp) {
     Communicator comm = world.world().on(work.get());
     DeviceBuffer data(work, 8000);
     const std::vector<std::int64_t> mine(1000, 17);
-    ASSERT_TRUE(world.job().all_gather("").size() == 2);
+    ASSERT_TRUE(job_of(world).all_gather("").size() == 2);
     if (world.rank() == 0) {
       fake.fail_next("copy");
       (void)comm.send(mine.data(), 1000, kType, 1);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/runtime/internals.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/ranks.h"
@@ -77,7 +78,7 @@ TEST_F(DeviceSlices, ArriveWhileOthersAreCopied) {
         data.put(mine);
         fake_device()->let_copy(0, 2);
       }
-      ASSERT_EQ(world.job().all_gather("").size(), 2u);
+      ASSERT_EQ(job_of(world).all_gather("").size(), 2u);
       Request h;
       if (me == 0) {
         h = comm.send_async(data.data(), kLong, kByte, 1);
@@ -112,7 +113,7 @@ TEST_F(DeviceSlices, OfUnevenBlocksArriveWhileOthersAreCopied) {
       work.wait();
       if (me == 0) fake_device()->let_copy(0, 1);
       const int before = fake_device()->copies_done(1);
-      ASSERT_EQ(world.job().all_gather("").size(), 2u);
+      ASSERT_EQ(job_of(world).all_gather("").size(), 2u);
       Request h = comm.all_gather_v_async(block.data(), all.data(), counts, kByte);
       if (me == 1) {
         EXPECT_TRUE(copied(1, before + 3 + 2));  // three slices down, both blocks of the first up
@@ -229,7 +230,7 @@ TEST_F(DeviceSlices, AnEndInTheMiddleReachesBothEnds) {
       TestStream work(*device(), me);
       DeviceBuffer data(work, kLong);
       if (me == 0) fake_device()->let_copy(0, let);
-      ASSERT_EQ(world.job().all_gather("").size(), 2u);
+      ASSERT_EQ(job_of(world).all_gather("").size(), 2u);
       const int done = fake_device()->copies_done(1);
       Request h = me == 0 ? world.world().send_async(data.data(), kLong, kByte, 1)
                           : world.world().recv_async(data.data(), kLong, kByte, 0);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "coll/runtime/internals.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
 #include "support/ranks.h"
@@ -205,9 +206,9 @@ TEST_F(DeviceStreams, CommunicatorsShareTwoStreams) {
       ASSERT_TRUE(comm.exchange(both).ok());
     }
     work.wait();
-    (void)world.job().all_gather("");
+    (void)job_of(world).all_gather("");
     EXPECT_LE(fake_device()->streams(), before + 2 + 2);  // the ranks' own, and weft's
-    (void)world.job().all_gather("");
+    (void)job_of(world).all_gather("");
   });
 }
 
@@ -223,8 +224,8 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     ASSERT_TRUE(ends->on(other.get()).barrier().ok());
     other.wait();
     { const PooledMemory kept(fake, PooledMemory::kPinned, PooledMemory::kKept + 1); }
-    (void)world.job().all_gather("");
-    if (world.rank() == 1) (void)world.job().all_gather("");  // the other one's stream waits
+    (void)job_of(world).all_gather("");
+    if (world.rank() == 1) (void)job_of(world).all_gather("");  // the other one's stream waits
     ASSERT_TRUE(comm.on(work.get())
                     .all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum)
                     .ok());
@@ -237,7 +238,7 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     if (world.rank() == 0) {
       ends.reset();
       EXPECT_EQ(fake.late_returns(), before);
-      (void)world.job().all_gather("");
+      (void)job_of(world).all_gather("");
     }
     EXPECT_TRUE(unpins.wait().ok());
     work.wait();
@@ -245,7 +246,7 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
     if (world.rank() == 0) {
       EXPECT_EQ(fake.late_returns(), before);
     }
-    (void)world.job().all_gather("");
+    (void)job_of(world).all_gather("");
   });
 }
 

@@ -12,6 +12,8 @@
 
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
+#include "support/faults.h"
 #include "support/payload.h"
 #include "support/ranks.h"
 #include "support/setting.h"
@@ -31,12 +33,13 @@ class Integrity : public ::testing::TestWithParam<Setting> {
   void SetUp() override {
     if (needs_ucx(GetParam()) && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
+  void TearDown() override { set_faults(""); }
   WorldOptions options(const char* fault) {
     WorldOptions o;
     o.transport = GetParam().transport;
     o.timeout = std::chrono::seconds(20);
     o.integrity = true;
-    o.fault = fault;
+    set_faults(fault);
     return o;
   }
 };
@@ -126,7 +129,7 @@ TEST(Integrity, ADamagedRailIsNamed) {
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);
   o.integrity = true;
-  o.fault = "flip:rail=1,times=1000000,min=256";
+  const testing::Faults faults("flip:rail=1,times=1000000,min=256");
   o.transport = "tcp";
   run_ranks(places({2, 2}, 2), o, [](World& world) {
     Communicator comm = world.world();
@@ -138,7 +141,7 @@ TEST(Integrity, ADamagedRailIsNamed) {
                            : comm.recv(data.data(), data.size(), DType::kInt32, 0);
       EXPECT_TRUE(s.ok()) << s.to_string();
     }
-    EXPECT_EQ(world.job().all_gather("").size(), 4u);
+    EXPECT_EQ(job_of(world).all_gather("").size(), 4u);
     if (comm.rank() == 1) s = comm.send(data.data(), data.size(), DType::kInt32, 3);
     if (comm.rank() == 3) s = comm.recv(data.data(), data.size(), DType::kInt32, 1);
     if (s.ok()) s = comm.barrier();
@@ -155,13 +158,13 @@ TEST(Integrity, ACallThatFailsIsNamedByItsOwnNumber) {
   WorldOptions o;
   o.timeout = std::chrono::seconds(20);
   o.integrity = true;
-  o.fault = "flip:rail=1,times=1000000,min=256";
+  const testing::Faults faults("flip:rail=1,times=1000000,min=256");
   o.transport = "tcp";
   run_ranks(places({2, 2}, 2), o, [](World& world) {
     Communicator comm = world.world().split(world.rank() % 2);  // each on its rail
     std::vector<std::int32_t> data(1000);
     EXPECT_TRUE(comm.barrier().ok());
-    EXPECT_EQ(world.job().all_gather("").size(), 4u);
+    EXPECT_EQ(job_of(world).all_gather("").size(), 4u);
     Request second =
         comm.all_reduce_async(data.data(), data.data(), data.size(), DType::kInt32, RedOp::kSum);
     Request third = comm.barrier_async();
@@ -184,7 +187,7 @@ TEST(Integrity, SpreadMessagesAreToldByTheRailTheyCameOver) {
     WorldOptions o;
     o.timeout = std::chrono::seconds(60);
     o.integrity = true;
-    o.fault = fmt::format("flip:rail={},every=7,min=9000", rail);
+    const testing::Faults faults(fmt::format("flip:rail={},every=7,min=9000", rail));
     o.transport = "tcp";
     std::atomic<std::uint64_t> retries{0};
     run_ranks(places({1, 1}, 2), o, [&](World& world) {

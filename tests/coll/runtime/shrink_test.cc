@@ -14,6 +14,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/read_file.h"
@@ -156,7 +157,7 @@ class Job8 {
           try {
             half = comm.split(comm.rank() % 2);
           } catch (const Error& e) {
-            status = world->job().failure();
+            status = job_of(*world).failure();
             if (status.ok()) status = Status(Code::kInternal, e.what());
             break;
           }

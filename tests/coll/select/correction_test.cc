@@ -12,6 +12,7 @@
 #include <set>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "support/ranks.h"
 #include "support/setting.h"
 #include "support/temporary_folder.h"
@@ -72,7 +73,7 @@ TEST_P(Correction, LearntTimesAreGoneByNowAndInTheNextJob) {
     const std::vector<std::string> names = comm.algorithms(Collective::kAllReduce);
     // The slowest algorithm claims to be the fastest.
     for (const std::string& name : names)
-      comm.learn(Collective::kAllReduce, kCount * 4, name, name == "ring" ? 1 : 100);
+      Internals::learn(comm, Collective::kAllReduce, kCount * 4, name, name == "ring" ? 1 : 100);
     calls(world, 3);
   });
   EXPECT_EQ(ran.size(), static_cast<std::size_t>(ranks_of(GetParam())));

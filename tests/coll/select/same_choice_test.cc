@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "coll/runtime/internals.h"
 #include "coll/select/choice.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
@@ -64,7 +65,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
       if (all.rank() != 0) kept.clear();
       for (const char* name : names)  // newer times count for more: from now on it is this one
         for (int i = 0; i < 50; ++i)
-          all.learn(Collective::kAllReduce, kCount * sizeof(std::int32_t), name,
+          Internals::learn(all, Collective::kAllReduce, kCount * sizeof(std::int32_t), name,
                     name == best ? 1 : 1000);
       Communicator again = all.subset(order);
       if (!sum(again)) return;
