@@ -1,6 +1,5 @@
-#include <weft/coll/api/communicator.h>
-
 #include <cstdio>
+#include <weft/coll/api/communicator.h>
 
 int main() {
   auto world = weft::World::from_environment();  // a job of one, unless a launcher says otherwise
