@@ -32,8 +32,12 @@ class SeedBlock : public BlockParts<T> {
     kept[kQkvOut] = tensor(n * 3 * part());
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
-    gather_columns(kept[kQkvOut].data(), 3 * part(), part(), n);           // Q
-    gather_columns(kept[kQkvOut].data() + part(), 3 * part(), part(), n);  // K
+    for (const Index at : {Index{0}, part()}) {  // Q and K; this rank's heads are those gathered
+      const Tensor<T> whole =
+          gather_columns(kept[kQkvOut].data() + at, 3 * part(), part(), n);
+      copy_columns(kept[kQkvOut].data() + at, 3 * part(),
+                   whole.data() + static_cast<Index>(axis_.rank()) * part(), h(), n, part());
+    }
     Tensor<T> attended(n * part(), Use::kWorkspace);
     kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads / size());
     attention(attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
