@@ -1,4 +1,5 @@
-// Gives boards their parts of the arenas, writes and reads them. Knows nothing of collectives.
+// Gives boards their parts of the arenas; writes and reads messages there. Knows nothing of
+// collectives.
 #include "transport/shm/board.h"
 
 #include <cstring>
