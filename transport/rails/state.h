@@ -99,7 +99,7 @@ struct Rails::State {
     bool held = false;               // that tag waits for another one to go with it
     int patience = 0;                // negative: so many tags are not held
     std::uint32_t coming = 0;        // posted long receives
-    std::int64_t came = 0, gap = 0;  // when one last ended (0: none is posted); smoothed us between two
+    std::int64_t came = 0, gap = 0;  // when one ended (0: none is posted); us between two
     // Calls f(tag) for each tag that came here and that the peer may not know of.
     template <class F>
     void for_each_kept(F f) const {
