@@ -1,3 +1,4 @@
+// Mirrors host buffers on a GPU, and times the GPU's own copies. Does not know payloads.
 #include "perf/collective/device_memory.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Measures memory and rails for the lower bounds. Does not compute the bounds.
 #include "perf/collective/rates.h"
 
 #include <algorithm>
