@@ -1,3 +1,4 @@
+// Plans and measures all pairs of ranks. Does not judge the results.
 #include "perf/validate/pairs.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Gathers port counters from all hosts, and reports their changes. Does not read devices.
 #include "perf/validate/rail_counts.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Chooses and runs the cases of the collectives. Does not know payloads' values.
 #include "perf/validate/validate_collectives.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Describes hosts, compares them, and judges each. Does not measure.
 #include "perf/validate/validate_host.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Gathers outages of rails from all ranks, and judges them. Does not cause or mend them.
 #include "perf/validate/validate_rails.h"
 
 #include <fmt/format.h>
