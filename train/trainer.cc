@@ -1,4 +1,3 @@
-#include "coll/runtime/internals.h"
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "train/operators/memory.h"
 #include "train/parallel/parallel.h"
 
