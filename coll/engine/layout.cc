@@ -1,4 +1,4 @@
-// How the engine cuts a message: rounds, chunks, addresses and scratch, bound once per size.
+// Cuts a message for the engine: rounds, chunks, addresses and scratch, bound once per size.
 #include <algorithm>
 #include <cstring>
 #include <map>
