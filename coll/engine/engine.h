@@ -84,8 +84,8 @@ class Run {
   // How the first failed transfer failed; kOk while none has.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }  // of that transfer
-  std::string failed_step() const;                 // "chunks [3,4) of round 2, channel 0"
-  const Head& head() const { return call_.head; }  // sealed by start()
+  std::string failed_step() const;                   // "chunks [3,4) of round 2, channel 0"
+  const Head& head() const { return call_.head; }    // sealed by start()
   // The head that the message from `peer` with head `theirs` should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
   std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
