@@ -40,8 +40,8 @@ class Profile {
   // Adds the time `us` of a message of `bytes`, over `samples` calls. New times outweigh old ones.
   void add(Collective collective, const Shape& shape, std::size_t bytes, std::string_view algorithm,
            double us, std::uint64_t samples);
-  // Returns the time of this size class. Without one, interpolates between the next measured classes
-  // below and above, if they are no more than a factor of 16 apart; otherwise returns 0.
+  // Returns the time of this size class. Without one, interpolates between the next classes
+  // measured below and above, if they are no more than a factor of 16 apart; otherwise returns 0.
   double time_us(Collective collective, const Shape& shape, std::size_t bytes,
                  std::string_view algorithm) const;
   // Adds the times of `newer`, which outweigh the times of this profile.
