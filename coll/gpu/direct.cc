@@ -1,6 +1,6 @@
 // The direct path: every rank reads its peers' device memory and writes the results where they
-// belong, in one kernel or a few copies. Every byte is read once and written once: no collective on
-// one GPU can move fewer.
+// belong, in one kernel or a few copies. The path reads and writes every byte once: no collective
+// on one GPU can move fewer bytes.
 #include <algorithm>
 
 #include "coll/gpu/blocks.h"

@@ -1,4 +1,4 @@
-// Which of the ways between hosts are open, and through which memory they lead.
+// Finds the ways between hosts that are open, and the memory that their messages go through.
 #include "coll/gpu/gpudirect.h"
 
 #include <fmt/format.h>
