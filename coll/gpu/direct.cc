@@ -63,7 +63,7 @@ class DirectPath {
   const DeviceOperation& op_;
   std::span<const DeviceRecord> records_;
   const MappedBuffers& buffers_;
-  std::span<const DeviceBlock> blocks_;  // of an uneven operation, in the others' ins
+  std::span<const DeviceBlock> blocks_;  // of a vector call: in the peers' inputs
   std::size_t me_, n_, element_;
   int gpu_;
 };

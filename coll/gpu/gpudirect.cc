@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
 // Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
@@ -132,7 +132,7 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against
+// Empty: all NICs that this rank needs reach the memory; without memory, nothing else speaks against
 // it.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;

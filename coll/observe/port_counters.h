@@ -20,7 +20,7 @@ class PortCounters {
 
   // Sets the mark from which trouble() counts to now.
   void mark();
-  // Returns all counters by rail, as counted since ever.
+  // Returns, by rail, all that the ports have counted so far, ever.
   std::vector<CounterSnapshot> read() const;
   // Returns the signs of trouble since the mark, a line for each rail that has any, in the order of
   // rails: "rail 1 host h2: out_of_seq_request +299".

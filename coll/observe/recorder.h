@@ -99,7 +99,7 @@ struct Survey {
 inline constexpr std::uint32_t kReady = 1, kLeft = 2;  // kLeft: the rank left in good order
 
 struct alignas(64) Page {
-  // The rank writes these fields once, `ready` last.
+  // The rank writes these fields once, before it sets `ready`.
   std::atomic<std::uint32_t> ready;  // kReady, kLeft
   std::int32_t rank, pid, fd, nlinks;
   std::uint64_t born;

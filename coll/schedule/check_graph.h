@@ -6,8 +6,8 @@
 //
 //   step        posted -> done
 //   data        done of every earlier step of this rank that touches a chunk of the step, where
-//               one of the two writes the chunk -> posted of the step; of a recv_reduce done, as
-//               its message waits in scratch or as a view meanwhile
+//               one of the two writes the chunk -> posted of the step, or done of a recv_reduce,
+//               whose message waits in scratch or as a view meanwhile
 //   FIFO        the sends of a channel are posted in order; a receive is posted when the receive
 //               before it on its channel is done, with the whole reduction that this belongs to (so
 //               one message of scratch per channel suffices)
