@@ -172,7 +172,7 @@ class Run {
   void launch(std::uint32_t lane, std::uint32_t node);
   void gather_sources(std::uint32_t lane, std::uint32_t node);
   void reduce(std::uint32_t lane, std::uint32_t node);
-  // Whether the link checks what arrives (integrity, engine/checked.cc).
+  // Whether the link checks messages end to end (engine/checked.cc).
   bool checks(int link) const { return checked_links_ >> link & 1; }
   // Whether the reduction that reads this arrival also checks it.
   bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;

@@ -132,8 +132,8 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Empty: all NICs that this rank needs reach the memory; without memory, nothing else speaks against
-// it.
+// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
+// empty says that nothing else speaks against NICs.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
