@@ -1,4 +1,4 @@
-// Which of the ways between hosts are open, and through which memory they lead.
+// Finds the ways between hosts that are open, and the memory that their messages go through.
 #include "coll/gpu/gpudirect.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
 // Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
@@ -132,8 +132,8 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against
-// it.
+// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
+// empty says that nothing else speaks against NICs.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();

@@ -1,19 +1,19 @@
-// Slices of up to 2 MiB, five under way, each in up to five stages:
+// Runs an operation between hosts in slices of up to 2 MiB, five under way, each in up to five
+// stages:
 //
-//   down     what the slice reads of the buffers of this host, to the lane's memory
-//   first    messages with all hosts
-//   combine  where values are reduced: by the kernel, in the order of hosts
-//   second   messages with all hosts, where a result is more than one rank's
-//   up       to the buffers of this host
+//   down     copies the slice's input from the buffers of this host to the lane's memory
+//   first    exchanges messages with all hosts
+//   combine  reduces values, by the kernel and in the order of hosts
+//   second   exchanges messages with all hosts, where a result is more than one rank's
+//   up       copies the result to the buffers of this host
 //
-// The ranks of a host share out the work between hosts: the rank at place i sends and receives for
-// all of them what belongs to place i, with the ranks at that place of the other hosts, so each
-// over its own rail. `down` reduces over the host where values are reduced, and `up` writes to all
-// buffers that want the result: what ranks of a host exchange crosses no card and waits for nobody,
-// as no two of them write or read the same bytes.
+// The ranks of a host share out the work between hosts: the rank at place i exchanges what belongs
+// to place i with the ranks at place i of the other hosts, over its own rail. In a reduction `down`
+// reduces over the host. `up` writes to all buffers that take the result. Data between ranks of a
+// host crosses no NIC and waits for no rank, as no two ranks write or read the same bytes.
 //
-// Messages go from everybody to everybody: each byte crosses the wires as often as in the best
-// schedule of the host, in one or two steps. A reduction is shared out: host i reduces part i.
+// Every host exchanges with every other: each byte crosses the wires as often as in the best host
+// schedule, in one or two steps. The hosts share out a reduction: host i reduces part i.
 #include "coll/gpu/hierarchical.h"
 
 #include <fmt/format.h>

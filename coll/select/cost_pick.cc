@@ -1,4 +1,4 @@
-// What predictions are for: the bound that nothing can beat, and the algorithm to take.
+// Computes the bound that no algorithm can beat, and picks an algorithm by its prediction.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
