@@ -202,7 +202,7 @@ void Core::close() noexcept {
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
   stop_calling();
-  if (news.size() > 0) save_profile(profile_file, news);
+  if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
   telemetry->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
@@ -252,7 +252,7 @@ void Core::share_profile() {
   }
   text = job->all_gather(text)[0];
   profile = Profile::parse(text);
-  news.topology = profile.topology;
+  learnt_times.topology = profile.topology;
   log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
 }
 
