@@ -1,4 +1,5 @@
-// Waiting for operations, blaming somebody when it takes too long, and the progress thread.
+// Waits for tasks, names a rank to blame when a task is late, and runs the progress thread and the
+// thread of callbacks.
 #include "coll/runtime/waiting.h"
 
 #include <fmt/format.h>
