@@ -286,6 +286,8 @@ class World {
   Rank rank() const;
   int size() const;
   const Topology& topology() const;
+  // How the job failed, as far as this rank has heard, before any call returns it; ok: it has not.
+  Status failure() const;
   Metrics metrics() const;  // the counters since the World was made
   // The port counters of this rank's rails so far, one snapshot per rail (topo/counters.h): compare
   // a reading before some work with one after it. TCP counters cover this process's connections.

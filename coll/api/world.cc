@@ -297,6 +297,7 @@ Status World::gather_status(const Error& thrown) {
 
 Rank World::rank() const { return Asking(*this).core().job->rank(); }
 int World::size() const { return Asking(*this).core().job->size(); }
+Status World::failure() const { return Asking(*this).core().job->failure(); }
 const Topology& World::topology() const { return *Asking(*this).core().topology; }
 Metrics World::metrics() const { return Asking(*this).core().telemetry->metrics(); }
 bool World::failover() const { return Asking(*this).core().rails != nullptr; }
