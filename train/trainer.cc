@@ -320,8 +320,8 @@ StepReport Trainer<T>::step() {
 }
 
 template <class T>
-std::vector<Piece<HostOf<T>>> Trainer<T>::pieces() {
-  std::vector<Piece<HostOf<T>>> all;
+std::vector<TensorPart<HostOf<T>>> Trainer<T>::pieces() {
+  std::vector<TensorPart<HostOf<T>>> all;
   for (auto& store : stores_)
     for (auto& piece : store->pieces()) all.push_back(std::move(piece));
   return all;

@@ -83,7 +83,7 @@ class Trainer {
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
-  std::vector<Piece<HostOf<T>>> pieces();
+  std::vector<TensorPart<HostOf<T>>> pieces();
   void restored();
   // On rank 0 every logical tensor, whole; on the others nothing. Like a collective.
   std::map<std::string, std::vector<HostOf<T>>> collect();

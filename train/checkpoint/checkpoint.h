@@ -38,8 +38,8 @@ struct Checkpoint {
 // could not be written or when the pieces of all ranks do not make whole tensors.
 template <class T>
 Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
-                           const std::vector<Piece<T>>& pieces, const nlohmann::json& extra = {},
-                           const CheckpointOptions& options = {});
+                           const std::vector<TensorPart<T>>& pieces,
+                           const nlohmann::json& extra = {}, const CheckpointOptions& options = {});
 
 // Fills the pieces of all ranks from the newest checkpoint there, or from that of one step (step >=
 // 0), whatever the number and layout of ranks that wrote it; float and double convert. A file that
@@ -49,7 +49,7 @@ Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int ste
 // throws becomes the Error of every rank.
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
-                           const std::vector<Piece<T>>& pieces, int step = -1,
+                           const std::vector<TensorPart<T>>& pieces, int step = -1,
                            const std::function<void(const Checkpoint&)>& accept = {});
 
 // Folders of committed checkpoints, oldest first. One that is not intact does not count.

@@ -9,7 +9,7 @@
 
 namespace weft::train {
 
-// A Piece without its numbers; in a manifest with the place where they are.
+// A TensorPart without its numbers; in a manifest with the place where they are.
 struct IndexEntry {
   Logical logical;
   std::size_t begin = 0, count = 0;

@@ -20,7 +20,7 @@ nlohmann::json describe_run(const TrainOptions& options, const Text& text, const
 // optimizer wrote it: its moments would be taken for something else.
 template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
-                    const std::vector<Piece<T>>& pieces, const TrainOptions& options);
+                    const std::vector<TensorPart<T>>& pieces, const TrainOptions& options);
 
 // Sets the scale to that of the checkpoint; one that says none leaves it. Steps that were skipped
 // count on.

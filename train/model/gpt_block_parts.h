@@ -85,7 +85,7 @@ class BlockParts : public Layer<T> {
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 
   // Into a region: the norm of this rank's rows x, of all rows.
-  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, Kept<T>& kept) {
+  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, SavedForBackward<T>& kept) {
     const auto m = static_cast<Index>(mean);
     const Index local = x.count() / h();
     Tensor<T> normal(rows * h(), Use::kActivations);
@@ -98,7 +98,7 @@ class BlockParts : public Layer<T> {
   }
   // Adds to `grad` what comes back through the region that began with a norm of x.
   void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
-                 int x, int mean, int gain, Kept<T>& kept) {
+                 int x, int mean, int gain, SavedForBackward<T>& kept) {
     Tensor<T> whole(rows * h(), Use::kErrors);
     linear_grad_input(whole.data(), g.data(), value(weight), rows, h(), out_width);
     regions_.sum(whole.data(), whole.count());

@@ -24,7 +24,7 @@ class SeedBlock : public BlockParts<T> {
              {0, parallel.tensor->rank(), parallel.tensor->size()}),
         axis_(*parallel.tensor) {}
 
-  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+  Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
     const Index n = batch.samples * shape_.positions;
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
@@ -59,7 +59,7 @@ class SeedBlock : public BlockParts<T> {
     return out;
   }
 
-  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
     kept[kGradShrink] = copied(grad);
     const Tensor<T> mine = own_columns(grad, n);
@@ -82,7 +82,7 @@ class SeedBlock : public BlockParts<T> {
     return grad;
   }
 
-  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+  void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
     const Tensor<T> mine = own_columns(kept[kGradShrink], n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),

@@ -42,17 +42,18 @@ struct Batch {
 
 // What a layer keeps of one micro-batch; each layer names the places.
 template <class T>
-using Kept = std::vector<Tensor<T>>;
+using SavedForBackward = std::vector<Tensor<T>>;
 
 template <class T>
 class Layer {
  public:
   virtual ~Layer() = default;
   // x: [local rows][width], empty for the embedding. Returns the same, empty for the head.
-  virtual Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) = 0;
+  virtual Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) = 0;
   // Frees what only it needs; keeps what backward_weight() needs.
-  virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) = 0;
-  virtual void backward_weight(const Batch& batch, Kept<T>& kept) = 0;
+  virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch,
+                                   SavedForBackward<T>& kept) = 0;
+  virtual void backward_weight(const Batch& batch, SavedForBackward<T>& kept) = 0;
   // Its parameters: [first, last) of the stage's list.
   std::size_t first = 0, last = 0;
 };

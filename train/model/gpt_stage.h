@@ -71,9 +71,10 @@ class GptStage : public Stage<T> {
  private:
   struct MicroBatch {
     Batch batch;
-    std::vector<Kept<T>> kept;      // by unit
-    std::vector<Tensor<T>> inputs;  // by unit, where it is computed again
-    std::vector<Kept<T>> early;     // by unit, of Parameter::early, where W is not part of B
+    std::vector<SavedForBackward<T>> kept;  // by unit
+    std::vector<Tensor<T>> inputs;          // by unit, where it is computed again
+    // By unit: gradients of Parameter::early, where W is not part of B.
+    std::vector<SavedForBackward<T>> early;
   };
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;

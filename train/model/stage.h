@@ -59,7 +59,7 @@ struct Parameter {
 // What a checkpoint writes and reads: elements [begin, begin + count) of a part of a logical
 // tensor. Weights, and the optimizer's state under names like "h0.qkv.weight/m".
 template <class T>
-struct Piece {
+struct TensorPart {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;

@@ -87,7 +87,7 @@ class DataParallel : public WeightStore {
 
   // This rank's part of weights and optimizer state; of a device, copies in host memory, and the
   // master weights where there are such.
-  std::vector<Piece<HostOf<T>>> pieces();
+  std::vector<TensorPart<HostOf<T>>> pieces();
   // After pieces were read: every rank gets the weights it needs.
   void restored();
   // Calls see(parameter) with all weights in place, unit by unit.
@@ -103,7 +103,7 @@ class DataParallel : public WeightStore {
     int unit;                // ready when the gradients of this unit are
     std::size_t count() const { return end - begin; }
   };
-  struct Travel {  // a bucket under way
+  struct BucketInFlight {  // a bucket under way
     const Bucket* bucket;
     T* data;
     Tensor<T> own;     // its memory, where the bucket has no place of its own
@@ -114,10 +114,10 @@ class DataParallel : public WeightStore {
   };
 
   void make_buckets(std::size_t most);
-  void launch(const Bucket& bucket);
-  void join_replicas(Travel& travel);
-  bool advance(Travel& travel, bool wait);
-  void arrived(Travel& travel);
+  void send_bucket(const Bucket& bucket);
+  void join_replicas(BucketInFlight& bucket);
+  bool advance(BucketInFlight& bucket, bool wait);
+  void arrived(BucketInFlight& bucket);
   void send_unit(int unit);
   bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
   // After all micro-batches; not where they are added one after the other.
@@ -126,7 +126,7 @@ class DataParallel : public WeightStore {
   void add_sum(std::size_t stored, const T* from, std::size_t n);
   void take_sums();
   void sum_partial(int unit);
-  void add_twin();
+  void sum_tied_gradients();
   void fetch(int unit);
   void share_weights();
   void set_master();  // from the weights
@@ -176,7 +176,7 @@ class DataParallel : public WeightStore {
     double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;
-  std::deque<Travel> travels_;
+  std::deque<BucketInFlight> in_flight_;
   bool adding_ = false;  // what the first of them brought
   double exposed_ = 0, total_ = 0, since_ = 0;
 };

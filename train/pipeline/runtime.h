@@ -59,11 +59,11 @@ class PipelineRuntime {
   using Key = std::pair<int, int>;  // stage, micro-batch
   struct Receive {
     PipelineAction action;
-    Parcel<T> data;
+    StageMessage<T> data;
     Request handle;
   };
   struct Send {
-    Parcel<T> data;
+    StageMessage<T> data;
     Request handle;
   };
   void agree() const;

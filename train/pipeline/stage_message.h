@@ -9,10 +9,10 @@
 namespace weft::train {
 
 template <class T>
-class Parcel {
+class StageMessage {
  public:
-  Parcel() = default;
-  explicit Parcel(Tensor<T> out) : count_(out.count()), use_(out.use()) {  // to send
+  StageMessage() = default;
+  explicit StageMessage(Tensor<T> out) : count_(out.count()), use_(out.use()) {  // to send
     if constexpr (kOnDevice<T>) {
       pinned_.reset(pinned_memory(bytes()));
       download(pinned_.get(), out.data(), bytes());
@@ -20,7 +20,7 @@ class Parcel {
       tensor_ = std::move(out);
     }
   }
-  Parcel(std::size_t count, Use use) : count_(count), use_(use) {  // to receive
+  StageMessage(std::size_t count, Use use) : count_(count), use_(use) {  // to receive
     if constexpr (kOnDevice<T>)
       pinned_.reset(pinned_memory(bytes()));
     else

@@ -75,7 +75,7 @@ struct Worker {
 };
 
 // Of all ranks; the same on each when it is called.
-std::vector<Piece<double>> pieces(SpiralNet& net) {
+std::vector<TensorPart<double>> pieces(SpiralNet& net) {
   return {{{"spiral", {net.size()}, {}}, 0, net.size(), net.weights.data()}};
 }
 

@@ -49,7 +49,7 @@ std::vector<double> losses_from_rounded_weights(const TrainOptions& o) {
   const Text data = text();
   testing::run_ranks(testing::places({1}), {}, [&](World& world) {
     Trainer<double> trainer(world, o, data);
-    for (Piece<double>& p : trainer.pieces())
+    for (TensorPart<double>& p : trainer.pieces())
       for (std::size_t i = 0; i < p.count; ++i) p.data[i] = static_cast<float>(p.data[i]);
     trainer.restored();
     for (int i = 0; i < kSteps; ++i) losses.push_back(trainer.step().loss);
