@@ -1,3 +1,5 @@
+// Trainer: one step, told in order, and the collection of whole tensors. This file does not know
+// how gradients travel or how a stage computes.
 #include "train/trainer.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// A transformer block.
+// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file does not know
+// where the weights lie.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {

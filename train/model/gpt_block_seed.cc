@@ -1,7 +1,7 @@
-// A transformer block with tensor parallelism as the source documents have it (docs/training.md):
-// every product is split by outputs, and each result is gathered whole. Forward 8 (t-1)/t bsh where
-// the form of gpt_block.cc needs 4. Q and K are gathered although a head only attends to itself:
-// that is the documents' form, and what it costs is what there is to see.
+// A transformer block in the source documents' tensor-parallel form (docs/training.md): every
+// product is split by outputs, and each result is gathered whole: 8 (t-1)/t bsh elements forward
+// where gpt_block.cc sends 4. Q and K are gathered although a head attends to itself only: the form
+// is here so that its cost can be measured.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {

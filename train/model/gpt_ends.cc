@@ -1,5 +1,5 @@
-// The two ends of the model: embedding, and the head with its loss. Both may be spread over the
-// vocabulary: each rank then has a block of its rows.
+// The two ends of the model: the embedding, and the head with its loss. With vocab_parallel each
+// rank has a block of the vocabulary's rows of both. This file does not know the blocks between.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 
-// The part of a table over the vocabulary that a rank has.
+// Declares this rank's part of a table over the vocabulary.
 template <class T>
 Parameter<T> vocabulary_table(std::string name, const GptShape& shape, const GptParallel& p) {
   Parameter<T> table{.logical = {std::move(name), {shape.vocabulary, shape.width}, {}},
