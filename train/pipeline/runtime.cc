@@ -1,3 +1,5 @@
+// Executes one rank's actions and keeps messages in flight. This file knows neither the model nor
+// the order of the schedule.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// find_mistakes(): the usual mistakes of a layout, each with its cost. This file predicts nothing
-// itself.
+// find_mistakes(): the usual mistakes of a layout, each with its cost. This file prints nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
