@@ -1,3 +1,5 @@
+// Data parallelism of one stage: its memory, the optimizer, the parts of tensors. Gradients in
+// flight are gradient_buckets.cc. This file does not know the layers.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
