@@ -1,3 +1,4 @@
+// Saves and loads checkpoints over all ranks, and agrees on failures. This file knows no model.
 #include "train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>

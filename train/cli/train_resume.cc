@@ -1,3 +1,4 @@
+// Descriptions of runs in checkpoints: made, compared, restored. This file reads no tensors itself.
 #include "train/cli/train_resume.h"
 
 #include <fmt/format.h>

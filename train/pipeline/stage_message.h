@@ -12,8 +12,8 @@ template <class T>
 class StageMessage {
  public:
   StageMessage() = default;
-  explicit StageMessage(Tensor<T> out)
-      : count_(out.count()), use_(out.use()) {  // a message to send
+  // Makes a message to send.
+  explicit StageMessage(Tensor<T> out) : count_(out.count()), use_(out.use()) {
     if constexpr (kOnDevice<T>) {
       pinned_.reset(pinned_memory(bytes()));
       download(pinned_.get(), out.data(), bytes());
@@ -21,7 +21,8 @@ class StageMessage {
       tensor_ = std::move(out);
     }
   }
-  StageMessage(std::size_t count, Use use) : count_(count), use_(use) {  // a message to receive
+  // Makes room for a message to receive.
+  StageMessage(std::size_t count, Use use) : count_(count), use_(use) {
     if constexpr (kOnDevice<T>)
       pinned_.reset(pinned_memory(bytes()));
     else

@@ -1,4 +1,5 @@
-// The spiral on many ranks: all-reduce or a parameter server, checkpoints, the curve.
+// run_spiral(): workers, synchronisation, checkpoints, the curve. This file does not compute the
+// network's gradient.
 #include <fmt/format.h>
 
 #include <algorithm>
