@@ -23,7 +23,7 @@ Schedule none(const Shape& shape) {
 
 const Algorithm kDirectPath{"device", Collective::kAllReduce, "in device memory", never, none};
 const Algorithm kGpuDirectPath{"gpudirect", Collective::kAllReduce,
-                               "in device memory, by RDMA cards", never, none};
+                               "in device memory, by RDMA NICs", never, none};
 const Algorithm kStagedHostsPath{"staged_hierarchical", Collective::kAllReduce,
                                  "inside hosts in device memory, between them through host memory",
                                  never, none};

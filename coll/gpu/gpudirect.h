@@ -64,7 +64,7 @@ class GpuDirect {
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;
   std::optional<std::uint64_t> least_;  // for NICs: bytes of the larger buffer
-  CardLayout layout_;  // no hosts: unknown before the first long call, or no_layout_
+  NicLayout layout_;  // no hosts: unknown before the first long call, or no_layout_
   std::optional<std::string> no_layout_;
 };
 

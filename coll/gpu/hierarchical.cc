@@ -31,12 +31,12 @@
 namespace weft {
 namespace {
 
-class GpuHierarchical : private CardSlices {
+class GpuHierarchical : private NicSlices {
  public:
-  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                   std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                   std::byte* memory, bool on_device)
-      : CardSlices(op, layout, memory),
+      : NicSlices(op, layout, memory),
         lane_(lane),
         records_(records),
         buffers_(buffers),
@@ -348,14 +348,14 @@ class GpuHierarchical : private CardSlices {
 
 }  // namespace
 
-const std::size_t kByCardsBytes = CardSlices::kBytes;
+const std::size_t kHierarchicalBytes = NicSlices::kBytes;
 
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
   const DeviceShape s = device_shape(op.collective, op.root, op.root, ranks);
   return std::max(s.in, s.out);
 }
 
-Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                     std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                     std::byte* memory, bool on_device) {
   GpuHierarchical exchange(lane, op, layout, records, buffers, memory, on_device);

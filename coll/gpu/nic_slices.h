@@ -11,7 +11,7 @@
 
 namespace weft {
 
-class CardSlices {
+class NicSlices {
  public:
   static constexpr std::size_t kUnderWay = 5;
   // The most bytes of a slice's larger buffer. The cut follows from the call alone, so all ranks of
@@ -26,7 +26,7 @@ class CardSlices {
   static constexpr std::size_t kBytes = kUnderWay * kAreasBytes;
 
  protected:
-  CardSlices(const DeviceOperation& op, const CardLayout& layout, std::byte* memory)
+  NicSlices(const DeviceOperation& op, const NicLayout& layout, std::byte* memory)
       : op_(op),
         layout_(layout),
         hosts_(layout.hosts.size()),
@@ -108,7 +108,7 @@ class CardSlices {
   }
 
   const DeviceOperation& op_;
-  const CardLayout& layout_;
+  const NicLayout& layout_;
   const std::size_t hosts_, places_, me_, root_, root_place_, element_;  // me_, root_: hosts
 
  private:

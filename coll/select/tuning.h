@@ -31,7 +31,7 @@ struct Tuning {
 
   // Backoff: polls before the first yield, yields before the first block, and the longest block
   // where nothing can wake the rank.
-  int spins = 2000, spins_crowded = 1;
+  int spins = 2000, spins_oversubscribed = 1;
   int yields = 2000;
   std::chrono::microseconds nap{200};
 };
