@@ -1,11 +1,11 @@
 // The reduction kernel on the processor, for the fake device.
 #include "coll/device_kernels.h"
 
-#include <mutex>
 #include <set>
 
 #include "coll/device_arithmetic.h"
 #include "topo/log.h"
+#include "topo/mutex.h"
 #include "topo/status.h"
 
 namespace weft {
@@ -47,9 +47,10 @@ DeviceWork device_work(const DeviceReduce& reduce) {
 }
 
 void load_device_kernels(Device& device, int gpu) {
-  static std::mutex mutex;
-  static auto& loaded = *new std::set<int>;  // outlives every static
-  const std::lock_guard lock(mutex);  // others wait until they are there
+  static Mutex mutex;
+  // Outlives every static.
+  static auto& loaded WEFT_GUARDED_BY(mutex) = *new std::set<int>;
+  const MutexLock lock(mutex);  // others wait until they are there
   if (loaded.contains(gpu)) return;
   loaded.insert(gpu);
   const DeviceReduce any{};

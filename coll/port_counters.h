@@ -2,11 +2,11 @@
 // a verdict, a report.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "topo/counters.h"
+#include "topo/mutex.h"
 #include "topo/topology.h"
 
 namespace weft {
@@ -32,8 +32,8 @@ class PortCounters {
  private:
   std::vector<Nic> rails_;
   std::string host_;
-  mutable std::mutex mutex_;
-  std::vector<CounterSnapshot> mark_;
+  mutable Mutex mutex_;
+  std::vector<CounterSnapshot> mark_ WEFT_GUARDED_BY(mutex_);
 };
 
 // The counters of a port; of a plain interface, whose transport uses TCP, the retransmissions of

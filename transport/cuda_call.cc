@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
 
+#include "topo/mutex.h"
 #include "topo/status.h"
 
 namespace weft::cuda {
@@ -68,9 +68,10 @@ int current_gpu() noexcept {
 // The context that the runtime uses too: a GPU's number is the same for both. Retained once, for as
 // long as the process lives.
 CUcontext context_of(int gpu) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<int, CUcontext>;  // outlives every static
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  // Outlives every static.
+  static auto& known WEFT_GUARDED_BY(mutex) = *new std::map<int, CUcontext>;
+  const MutexLock lock(mutex);
   const auto found = known.find(gpu);
   if (found != known.end()) return found->second;
   CUcontext context = nullptr;

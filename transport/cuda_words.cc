@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <set>
 #include <string_view>
 
 #include "topo/log.h"
+#include "topo/mutex.h"
 #include "topo/status.h"
 
 namespace weft::cuda {
@@ -15,9 +15,10 @@ namespace {
 
 // Before the first stream of a GPU waits: what is loaded later may wait for that stream.
 void load_once(int gpu) {
-  static std::mutex mutex;
-  static auto& loaded = *new std::set<int>;  // outlives every static
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  // Outlives every static.
+  static auto& loaded WEFT_GUARDED_BY(mutex) = *new std::set<int>;
+  const MutexLock lock(mutex);
   if (loaded.contains(gpu)) return;
   const Relaxed relaxed;
   if (const cudaError_t e = load_words(); e != cudaSuccess)

@@ -4,18 +4,18 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
 
 #include "topo/log.h"
+#include "topo/mutex.h"
 #include "topo/status.h"
 #include "transport/device_fake.h"
 
 namespace weft {
 namespace {
 
-std::mutex look_mutex;
-std::string why_none;
+Mutex look_mutex;
+std::string why_none WEFT_GUARDED_BY(look_mutex);
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::atomic<Device*> active_device{nullptr};
 std::atomic<bool> device_looked_for{false};
 
 Device* look_for_device() {
-  const std::lock_guard lock(look_mutex);
+  const MutexLock lock(look_mutex);
   if (device_looked_for.load()) return active_device.load();
   const char* text = std::getenv("WEFT_DEVICE");
   const std::string_view wanted = text ? text : "auto";
@@ -57,7 +57,7 @@ Device* look_for_device() {
 
 std::string missing_device() {
   (void)device();
-  const std::lock_guard lock(look_mutex);
+  const MutexLock lock(look_mutex);
   return fmt::format("a CUDA device ({})", why_none);
 }
 

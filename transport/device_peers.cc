@@ -14,10 +14,10 @@ namespace {
 
 // pids come again in other containers of the same machine. A forked child is another process.
 std::uint64_t process_number() {
-  static std::mutex mutex;
-  static std::uint64_t number = 0;
-  static pid_t of = 0;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::uint64_t number WEFT_GUARDED_BY(mutex) = 0;
+  static pid_t of WEFT_GUARDED_BY(mutex) = 0;
+  const MutexLock lock(mutex);
   if (of != getpid()) {
     std::random_device dice;
     number = static_cast<std::uint64_t>(dice()) << 32 | dice();
@@ -41,9 +41,10 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   // A range of several allocations side by side is not one that can be exported.
   if (a.at < a.base || a.at + bytes > a.base + r.bytes) return a;
   // An allocation's number never comes again, so what was exported once stays right.
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::uint64_t, ExportedMemory>;  // outlives every static
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  // Outlives every static.
+  static auto& known WEFT_GUARDED_BY(mutex) = *new std::map<std::uint64_t, ExportedMemory>;
+  const MutexLock lock(mutex);
   if (known.size() > DevicePeers::kKept) known.clear();
   const auto [entry, missing] = known.try_emplace(r.id);
   if (missing) try {
@@ -63,10 +64,11 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
     return reinterpret_cast<void*>(address.at);  // NOLINT
   }
   if (address.exported.bytes == 0)
-    throw Error(fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
-                            "several allocations side by side)",
-                            address.pid));
-  const std::lock_guard lock(mutex_);
+    throw Error(
+        fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
+                    "several allocations side by side)",
+                    address.pid));
+  const MutexLock lock(mutex_);
   Mapping& m = mappings_[{address.process, address.id, gpu}];
   if (!m.opened) {
     m.base = address.base;
@@ -91,13 +93,13 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
 
 void DevicePeers::release(const DeviceAddress& address, int gpu) noexcept {
   if (address.process == process_number()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = mappings_.find({address.process, address.id, gpu});
   if (found != mappings_.end()) --found->second.users;
 }
 
 void DevicePeers::trim(Device& device) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!any_stale_ && mappings_.size() <= kKept) return;
   any_stale_ = false;
   for (auto at = mappings_.begin(); at != mappings_.end();) {
@@ -123,7 +125,7 @@ void DevicePeers::trim(Device& device) noexcept {
 }
 
 std::size_t DevicePeers::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return mappings_.size();
 }
 
