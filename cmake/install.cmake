@@ -17,7 +17,7 @@ set_target_properties(weft_shared PROPERTIES
   # weft_coll brings the others; all of them come whole.
   LINK_LIBRARY_OVERRIDE WHOLE_ARCHIVE,weft_topo,weft_transport,weft_coll)
 target_link_libraries(weft_shared PRIVATE weft_coll)
-# Both "coll/communicator.h" and <weft/coll/communicator.h> work.
+# Both "coll/api/communicator.h" and <weft/coll/api/communicator.h> work.
 target_include_directories(weft_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/weft>
@@ -30,8 +30,14 @@ install(PROGRAMS tests/lab/netlab tests/lab/softroce tests/lab/softroce_guest
 install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOURCE_PERMISSIONS
         OPTIONAL)
 install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY topo transport coll DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft
+# The headers of coll/api and those that these include, nothing else: tests/install compiles each alone.
+install(DIRECTORY coll/api/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/coll/api
         FILES_MATCHING PATTERN "*.h")
+foreach(header IN ITEMS coll/types.h topo/base/status.h topo/counters.h topo/topology.h
+                        transport/memory/memory.h)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/${folder})
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(EXPORT weft NAMESPACE weft:: FILE weft-config.cmake DESTINATION ${package_dir})

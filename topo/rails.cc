@@ -9,20 +9,15 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
+#include "topo/base/environment.h"
 #include "topo/discover.h"
 #include "topo/sysfs.h"
 
 namespace weft {
 
 namespace {
-
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
 
 std::string present(const std::vector<Nic>& nics) {
   std::vector<std::string> names;
@@ -93,9 +88,9 @@ bool loopback(const Nic& nic) { return nic.name == "lo"; }
 // on every host, so never a way to another one.
 bool of_containers(const Nic& nic) {
   if (nic.tunnel) return true;  // and what rides on another port is no rail beside it
-  constexpr std::array<std::string_view, 12> kPrefixes = {
-      "docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "podman", "cilium", "lxcbr",
-      "lxdbr",  "kube-"};
+  constexpr std::array<std::string_view, 12> kPrefixes = {"docker", "virbr",   "veth",  "br-",
+                                                          "cni",    "flannel", "cali",  "podman",
+                                                          "cilium", "lxcbr",   "lxdbr", "kube-"};
   return nic.pci.empty() && std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](auto prefix) {
            return std::string_view(nic.name).starts_with(prefix);
          });
@@ -124,7 +119,8 @@ std::string machine_identity(const std::string& boot_id, const std::string& host
 }  // namespace
 
 std::vector<Nic> choose_rails(const HostDescription& host) {
-  if (const char* list = environment("WEFT_RAILS")) return rails_by_name(host.nics, list);
+  if (const std::string list = environment("WEFT_RAILS"); !list.empty())
+    return rails_by_name(host.nics, list);
   std::vector<Nic> rails = filter(host.nics, [](const Nic& nic) { return nic.rdma && nic.up; });
   // Soft-RoCE has no PCI function, and does not belong beside hardware.
   if (std::any_of(rails.begin(), rails.end(), [](const Nic& nic) { return !nic.pci.empty(); })) {
@@ -156,7 +152,7 @@ Place discover_place() {
   const std::string boot_id = sysfs::read_line("/proc/sys/kernel/random/boot_id");
 
   Place place;
-  if (const char* id = environment("WEFT_HOST_ID")) {
+  if (const std::string id = environment("WEFT_HOST_ID"); !id.empty()) {
     place.host = id;
     const auto control = std::find_if(place.host.begin(), place.host.end(),
                                       [](unsigned char c) { return std::iscntrl(c) != 0; });

@@ -55,8 +55,8 @@ void align_inside_host(std::vector<Place>& places, const std::vector<Rank>& rank
   }
 }
 
-// What is called alike on all hosts, in the order of host 0. Nothing where a rail has no key, or not
-// one of its own on its host.
+// What is called alike on all hosts, in the order of host 0. Nothing where a rail has no key, or
+// not one of its own on its host.
 template <typename Key>
 std::optional<std::vector<std::string>> in_common(const std::vector<Place>& places,
                                                   const std::vector<std::vector<Rank>>& hosts,
@@ -75,8 +75,8 @@ std::optional<std::vector<std::string>> in_common(const std::vector<Place>& plac
 
 // The same PCI slot on every host is the same rail: the slots that all hosts have come first, in
 // the order of host 0. Without a slot for every rail (virtual ones) the order stays as listed, and
-// where hosts then have more and fewer of them, those that all have by name come first: the one that
-// is missing must not make another one of each that follows.
+// where hosts then have more and fewer of them, those that all have by name come first: the one
+// that is missing must not make another one of each that follows.
 void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>>& hosts) {
   const auto slot = [](const Nic& nic) { return nic.pci; };
   if (const auto common = in_common(places, hosts, slot)) {
@@ -85,9 +85,8 @@ void align_hosts(std::vector<Place>& places, const std::vector<std::vector<Rank>
   }
   const auto name = [](const Nic& nic) { return nic.name; };
   const auto common = in_common(places, hosts, name);
-  const bool equal = std::ranges::all_of(places, [&](const Place& place) {
-    return place.rails.size() == places[0].rails.size();
-  });
+  const bool equal = std::ranges::all_of(
+      places, [&](const Place& place) { return place.rails.size() == places[0].rails.size(); });
   if (common && !equal)
     for (Place& place : places) reorder(place.rails, *common, name);
 }

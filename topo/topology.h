@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft {
 

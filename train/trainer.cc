@@ -1,3 +1,4 @@
+#include "coll/runtime/internals.h"
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -13,9 +14,9 @@
 #include <sstream>
 #include <thread>
 
-#include "coll/metrics.h"
-#include "train/parallel.h"
-#include "train/place.h"
+#include "coll/api/metrics.h"
+#include "train/operators/memory.h"
+#include "train/parallel/parallel.h"
 
 namespace weft::train {
 
@@ -42,7 +43,7 @@ std::string describe(const TrainOptions& o) {
 // Ranks that disagree about sizes would wait for messages that nobody sends; those that disagree
 // about the update would part without a word.
 void agree(World& world, const std::string& mine) {
-  const auto all = world.job().all_gather(mine);
+  const auto all = job_of(world).all_gather(mine);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     std::istringstream a(all[0]), b(all[r]);
@@ -84,10 +85,10 @@ void check(const TrainOptions& o, Rank me) {
     }
     // Nobody would add up the gradients of a tied embedding's two copies: see Mesh::ends.
     if (o.chunks > 1 && o.mesh.pipeline == 1)
-      throw Error(
-          fmt::format("--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
-                      "stages; leave it out, or say --pp 2 or more",
-                      o.chunks));
+      throw Error(fmt::format(
+          "--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
+          "stages; leave it out, or say --pp 2 or more",
+          o.chunks));
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -131,7 +132,8 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
     throw UsageError(
         "--offload host with --backend cpu: that is where everything is; give a folder");
   if (kOnDevice<T> && options.parameter_server)
-    throw UsageError("--sync ps with --backend cuda: its server is on the processor; leave one out");
+    throw UsageError(
+        "--sync ps with --backend cuda: its server is on the processor; leave one out");
   mesh_ = std::make_unique<Mesh>(world, with_groups(options.mesh, options.zero));
   const Index replicas = static_cast<Index>(options.mesh.data);
   const Index all = options.batch / options.micro_batch;  // micro-batches, of all replicas
@@ -140,17 +142,17 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
                                  options.batch, options.micro_batch, options.mesh.data,
                                  options.micro_batch * replicas));
   if (all > static_cast<Index>(std::numeric_limits<int>::max()))
-    throw UsageError(fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
-                                 "can be counted; take a larger --micro-batch",
-                                 options.batch, options.micro_batch, all));
+    throw UsageError(
+        fmt::format("--batch {} with --micro-batch {}: {} micro-batches are more than "
+                    "can be counted; take a larger --micro-batch",
+                    options.batch, options.micro_batch, all));
   micro_batches_ = static_cast<int>(all / replicas);
 
   const GptParallel parallel{&mesh_->tensor, options.sequence_parallel && options.mesh.tensor > 1,
                              options.seed_style, options.vocab_parallel};
-  const DataParallelOptions data{options.zero,          options.bucket_bytes, options.overlap,
-                                 options.deterministic, micro_batches_,       parallel.sequence,
-                                 options.offload,       options.parameter_server,
-                                 options.chunks};
+  const DataParallelOptions data{options.zero,          options.bucket_bytes,     options.overlap,
+                                 options.deterministic, micro_batches_,           parallel.sequence,
+                                 options.offload,       options.parameter_server, options.chunks};
   for (int c = 0; c < options.chunks; ++c) {
     stages_.push_back(std::make_unique<GptStage<T>>(
         options.model, parallel,
@@ -254,7 +256,6 @@ StepReport Trainer<T>::step() {
     return runtime_->run();
   }();
   pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
-  report.peak_activations = run.peak_activation_bytes;
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
   const AxisBytes reduced = bytes_sent(world_, mesh_->shape);
 
@@ -349,7 +350,7 @@ std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
       to_host(mine.data() + mine.size() - p.logical.count(), p.value, p.logical.count());
     });
   std::map<std::string, std::vector<H>> whole;
-  const auto lists = world_.job().all_gather(list);
+  const auto lists = job_of(world_).all_gather(list);
   for (Rank r = 0; r < world_.size(); ++r) {
     if (lists[static_cast<std::size_t>(r)].empty()) continue;
     if (world_.rank() == r && r != 0)

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "train/data_parallel.h"
-#include "train/learning_rate.h"
-#include "train/pipeline_runtime.h"
-#include "train/text.h"
+#include "train/model/learning_rate.h"
+#include "train/model/text.h"
+#include "train/parallel/data_parallel.h"
+#include "train/pipeline/runtime.h"
 
 namespace weft::train {
 
@@ -29,7 +29,7 @@ struct TrainOptions {
   bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
   // Folder where activations and optimizer state wait, or "host" (of a device); empty: nowhere.
   std::string offload;
-  double clip = 1;  // norm of the gradient; 0: no limit
+  double clip = 1;        // norm of the gradient; 0: no limit
   double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
   std::uint64_t seed = 1;
   int straggler_us = 0;  // for tests: the last rank sleeps so long in each step
@@ -47,20 +47,19 @@ void agree(World& world, const std::string& mine);
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
-  bool skipped = false;   // a gradient was infinite or no number: the weights are as before
+  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
   // So many steps until this one were skipped though a smaller scale is no help: the loss, which is
   // not scaled, is no number either, or nothing is scaled. The weights may be of no use any more.
   int lost = 0;
-  double loss_scale = 1;  // that this step was computed with
-  double tensor_seconds = 0, pipeline_seconds = 0;       // waited
-  double gradient_seconds = 0, exposed_seconds = 0;      // gradients under way; waited for
+  double loss_scale = 1;                             // that this step was computed with
+  double tensor_seconds = 0, pipeline_seconds = 0;   // waited
+  double gradient_seconds = 0, exposed_seconds = 0;  // gradients under way; waited for
   // Of all ranks: who computed longest between waits, and how much longer than their mean.
   Rank straggler = 0;
   double straggler_ratio = 1;
   std::vector<double> busy_seconds;  // of each rank: without its waits
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
-  std::size_t peak_activations = 0;                      // bytes
-  std::uint64_t offloaded = 0;  // bytes that went to where they wait, and that came back
+  std::uint64_t offloaded = 0;   // bytes that went to where they wait, and that came back
   AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
@@ -80,7 +79,7 @@ class Trainer {
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
   int micro_batches() const { return micro_batches_; }  // of a replica
-  LossScaler& scaler() { return scaler_; }  // goes on with it: restore()
+  LossScaler& scaler() { return scaler_; }              // goes on with it: restore()
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
   // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
@@ -96,9 +95,9 @@ class Trainer {
   const TrainOptions options_;
   const Text& text_;
   std::unique_ptr<Mesh> mesh_;
-  int micro_batches_;  // of a replica
-  std::vector<std::unique_ptr<GptStage<T>>> stages_;       // one, or `chunks`
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;   // of each
+  int micro_batches_;                                     // of a replica
+  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // one, or `chunks`
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each
   std::unique_ptr<PipelineRuntime<T>> runtime_;
   AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;

@@ -1,5 +1,5 @@
-// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are polled, and
-// what is known of a peer.
+// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are
+// polled, and what is known of a peer.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 #include "transport/transport.h"
 
 namespace weft {

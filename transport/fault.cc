@@ -1,3 +1,5 @@
+// Reads the text of WEFT_FAULT, and does the damage between a transport and its user. Knows nothing
+// of what transfers are for.
 #include "transport/fault.h"
 
 #include <fmt/format.h>
@@ -11,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "topo/log.h"
+#include "topo/base/log.h"
 #include "transport/decorator.h"
 
 namespace weft {
@@ -122,7 +124,7 @@ class Faulty final : public Decorator {
     const std::uint64_t bit = random_() % (t.bytes * 8);
     at[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
     log().warn("weft: fault: rank {} flips bit {} of {} bytes from rank {}", me_, bit, t.bytes,
-                 t.peer);
+               t.peer);
   }
 
   const Fault fault_;
@@ -195,6 +197,13 @@ Fault fault_from(std::string_view text) {
   }
   return f;
 }
+
+namespace {
+std::string all_faults;
+}
+
+void set_faults(std::string text) { all_faults = std::move(text); }
+const std::string& faults() { return all_faults; }
 
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
                                                  const Fault& fault, Rank me, int rail) {

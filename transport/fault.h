@@ -1,7 +1,8 @@
 // A transport that does damage on purpose, to see what becomes of it.
 //
 // WEFT_FAULT=flip:rank=3,nth=100 on all ranks: the 100th message that rank 3 receives arrives with
-// one bit changed. rail=1: only what comes over rail 1. For tests and for showing what integrity mode and the hang verdict say.
+// one bit changed. rail=1: only what comes over rail 1. For tests and for showing what integrity
+// mode and the hang verdict say.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +32,15 @@ struct Fault {
   std::uint64_t polls = 1000;  // kDelay
 };
 
-// "flip:rank=3,nth=100,every=7,times=2,link=shm,rail=0,min=64,seed=5", "drop:...", "delay:polls=50".
-// Throws Error naming what is wrong with the text.
+// "flip:rank=3,nth=100,every=7,times=2,link=shm,rail=0,min=64,seed=5", "drop:...",
+// "delay:polls=50". Throws Error naming what is wrong with the text.
 Fault fault_from(std::string_view text);
+
+// The faults of all transports that this process makes from now on, as a text for fault_from();
+// empty: none. World::from_environment() sets WEFT_FAULT. Not to be called while transports are
+// made.
+void set_faults(std::string text);
+const std::string& faults();
 
 // `inner` itself where the fault is not for this rank, link or rail. rail: of `inner`; -1: of none.
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,

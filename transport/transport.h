@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft {
 
@@ -38,13 +38,13 @@ struct Transfer {
   bool buffered = false;   // kSend: must complete even if the peer never releases its view; the
                            // transport copies where it would have lent `data` itself
   bool streaming = false;  // the destination will not be read soon: non-temporal stores may pay
-  // Where caps().checks. kSend: `crc` is the crc32c of the bytes already. kView: the caller computes
-  // that of what it reads and gives it to verify() before release().
+  // Where caps().checks. kSend: `crc` is the crc32c of the bytes already. kView: the caller
+  // computes that of what it reads and gives it to verify() before release().
   bool summed = false, by_reader = false;
   // `data` is memory of a GPU, at both ends, that reaches_device(): the processor keeps off it.
   bool on_device = false;
   std::uint32_t crc = 0;
-  Rank peer = kNoRank;     // world rank
+  Rank peer = kNoRank;  // world rank
   std::uint64_t tag = 0;
   void* data = nullptr;   // null for kView, and always null where caps().phantom
   std::size_t bytes = 0;  // 0 is a message like any other
@@ -73,7 +73,7 @@ struct Caps {
   int tag_bits = 64;                // of Transfer::tag that are carried
   bool cuda = false;                // takes device pointers
   bool checks = false;              // messages are checked end to end: see checked.h
-  bool recoverable = false;         // sever(), reopen() and meet() work: see transport/rails.h
+  bool recoverable = false;  // sever(), reopen() and meet() work: see transport/rails/rails.h
 };
 
 // Small messages among ranks that share memory: each member publishes one message per round, data
@@ -116,9 +116,9 @@ class Transport {
     return true;
   }
 
-  // Of a view `by_reader`: whether what was read is what was sent. False: the view is taken back, and
-  // the transfer will complete once more. Where there are others to be checked for the same purpose,
-  // release none before all are right.
+  // Of a view `by_reader`: whether what was read is what was sent. False: the view is taken back,
+  // and the transfer will complete once more. Where there are others to be checked for the same
+  // purpose, release none before all are right.
   virtual bool verify(std::uint64_t token, std::uint32_t crc) noexcept {
     (void)token, (void)crc;
     return true;

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/job_environment.h"
+#include "topo/base/environment.h"
 
 namespace weft {
 

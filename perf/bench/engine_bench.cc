@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "coll/algorithm.h"
-#include "coll/engine.h"
-#include "coll/plan.h"
-#include "topo/status.h"
+#include "coll/engine/engine.h"
+#include "coll/engine/plan.h"
+#include "coll/schedule/algorithm.h"
+#include "topo/base/status.h"
 
 namespace weft {
 namespace {

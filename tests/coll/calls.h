@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/ranks.h"
 #include "tests/coll/reference.h"
-#include "transport/memory.h"
-#include "transport/ucx.h"
+#include "transport/memory/memory.h"
+#include "transport/ucx/ucx.h"
 
 namespace weft::testing {
 
@@ -47,20 +47,20 @@ inline Status call(Communicator& comm, const Question& q, const RankData& d) {
     case Collective::kReduce:
       return comm.reduce(d.in, d.out, q.count, q.type, op, q.root);
     case Collective::kAllGather:
-      return q.uneven() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
-                        : comm.all_gather(d.in, d.out, q.count, q.type);
+      return q.is_vector() ? comm.all_gather_v(d.in, d.out, blocks, q.type)
+                           : comm.all_gather(d.in, d.out, q.count, q.type);
     case Collective::kReduceScatter:
-      return q.uneven() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
-                        : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
+      return q.is_vector() ? comm.reduce_scatter_v(d.in, d.out, blocks, q.type, op)
+                           : comm.reduce_scatter(d.in, d.out, q.count, q.type, op);
     case Collective::kGather:
-      return q.uneven() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.gather(d.in, d.out, q.count, q.type, q.root);
+      return q.is_vector() ? comm.gather_v(d.in, d.out, blocks, q.type, q.root)
+                           : comm.gather(d.in, d.out, q.count, q.type, q.root);
     case Collective::kScatter:
-      return q.uneven() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
-                        : comm.scatter(d.in, d.out, q.count, q.type, q.root);
+      return q.is_vector() ? comm.scatter_v(d.in, d.out, blocks, q.type, q.root)
+                           : comm.scatter(d.in, d.out, q.count, q.type, q.root);
     case Collective::kAllToAll:
-      return q.uneven() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
-                        : comm.all_to_all(d.in, d.out, q.count, q.type);
+      return q.is_vector() ? comm.all_to_all_v(d.in, blocks, d.out, received, q.type)
+                           : comm.all_to_all(d.in, d.out, q.count, q.type);
     default:
       return comm.barrier();
   }
@@ -90,9 +90,7 @@ class InLayouts : public ::testing::TestWithParam<LayoutSetting> {
   void SetUp() override {
     if (needs_ucx() && !ucx_available()) GTEST_SKIP() << "missing capability: UCX";
   }
-  static bool needs_ucx() {
-    return std::string(GetParam().transport) == "ucx";
-  }
+  static bool needs_ucx() { return std::string(GetParam().transport) == "ucx"; }
   static void run(const std::function<void(World&)>& body) {
     WorldOptions options;
     options.cross_rail = "allow";  // every algorithm is tried

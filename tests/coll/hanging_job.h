@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/processes.h"
 #include "support/ranks.h"
 #include "support/setting.h"

@@ -1,7 +1,7 @@
 // Schedules, played by an interpreter that shares no code with the checker: it runs all ranks in a
 // random order, step by step, with queues for channels and the values written out as text,
-// "[([(0+1)]+[(2+3)])]". It follows the rules at the top of coll/check_graph.h, FIFO and credits
-// included; so there is no class of schedules in which the two may differ.
+// "[([(0+1)]+[(2+3)])]". It follows the rules at the top of coll/schedule/check_graph.h, FIFO and
+// credits included; so there is no class of schedules in which the two may differ.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "coll/schedule.h"
+#include "coll/schedule/schedule.h"
 
 namespace weft::testing {
 

@@ -82,7 +82,7 @@ int Question::block_at(int r, std::size_t i) const {
 
 std::string Question::words() const {
   return fmt::format("{}{} of {} x {} {} over {} ranks, root {}{}", name(collective),
-                     uneven() ? "_v" : "", count, name(type), reduces(collective) ? name(op) : "",
+                     is_vector() ? "_v" : "", count, name(type), reduces(collective) ? name(op) : "",
                      n, root, in_place ? ", in place" : "");
 }
 

@@ -9,7 +9,7 @@
 
 #include "coll/types.h"
 #include "support/payload.h"
-#include "topo/status.h"
+#include "topo/base/status.h"
 
 namespace weft::testing {
 
@@ -29,10 +29,10 @@ struct Question {
   std::vector<std::vector<std::size_t>> counts = {};
 
   Reduction reduction() const { return {op, op == RedOp::kPreMulSum ? kFactor : 1}; }
-  bool uneven() const { return !counts.empty(); }
+  bool is_vector() const { return !counts.empty(); }
   // Elements of the block of rank r; in an all_to_all, that `r` has for `s`.
   std::size_t block(int r, int s = 0) const {
-    if (!uneven()) return count;
+    if (!is_vector()) return count;
     return counts[static_cast<std::size_t>(r)]
                  [static_cast<std::size_t>(collective == Collective::kAllToAll ? s : 0)];
   }

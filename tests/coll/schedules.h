@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "coll/algorithm.h"
+#include "coll/schedule/algorithm.h"
 
 namespace weft::testing {
 
@@ -29,7 +29,7 @@ inline Shape round_robin(int hosts, int per_host) {
 }
 
 // Hosts of these numbers of ranks.
-inline Shape uneven(const std::vector<int>& sizes) {
+inline Shape is_vector(const std::vector<int>& sizes) {
   Shape shape;
   shape.nranks = 0;
   for (int size : sizes) {

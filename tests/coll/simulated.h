@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coll/reference.h"
-#include "coll/simulate.h"
+#include "coll/sim/simulate.h"
 
 namespace weft::testing {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "coll/algorithm.h"
 #include "coll/reference.h"
+#include "coll/schedule/algorithm.h"
 #include "coll/schedules.h"
-#include "coll/simulate_job.h"
+#include "support/simulate_job.h"
 
 namespace weft::testing {
 

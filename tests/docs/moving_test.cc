@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/shell.h"
 
 namespace weft {
@@ -38,7 +38,7 @@ TEST(Moving, ThePageIsTrue) {
   EXPECT_EQ(in.back(), n - 1);
 
   double x = me, sum = 0;
-  Handle handle = comm.all_reduce_async(&x, &sum, 1, DType::kFloat64, RedOp::kSum);
+  Request handle = comm.all_reduce_async(&x, &sum, 1, DType::kFloat64, RedOp::kSum);
   // ... something else ...
   handle.wait().check();
   EXPECT_EQ(sum, n * (n - 1) / 2.0);

@@ -61,9 +61,10 @@ TEST_F(Script, TwoTestRunsKeepTheirResultsApart) {
 }
 
 TEST_F(Script, WhatWasCleanedIsBuiltAgain) {
-  program("ninja",
-          "mkdir -p \"$2\"; echo built >>build/log; printf '#!/bin/bash\\necho ran\\n' >\"$2/weft\"; "
-          "chmod +x \"$2/weft\"\n");
+  program(
+      "ninja",
+      "mkdir -p \"$2\"; echo built >>build/log; printf '#!/bin/bash\\necho ran\\n' >\"$2/weft\"; "
+      "chmod +x \"$2/weft\"\n");
   const Output all = run("cd " + file("") +
                          " && export PATH=$PWD/bin:$PATH WEFT_SETUP=off WEFT_PRESET=release && "
                          "./weft && ./weft && rm build/release/weft && ./weft; cat build/log");

@@ -1,8 +1,6 @@
-// Integrity mode (transport/checked.h) over a transport that delivers anything: notes and messages
-// with any content, in any order. Whatever comes, transfers end once, those that were cancelled
-// never, and nothing that differs from its sum is handed up as right.
-#include "transport/checked.h"
-
+// Integrity mode (transport/integrity/checked.h) over a transport that delivers anything: notes and
+// messages with any content, in any order. Whatever comes, transfers end once, those that were
+// cancelled never, and nothing that differs from its sum is handed up as right.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -11,7 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "transport/crc32c.h"
+#include "transport/integrity/checked.h"
+#include "transport/memory/crc32c.h"
 
 namespace {
 
@@ -127,7 +126,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::array<std::uint32_t, 10> words{};
         const std::uint8_t tag = next(), with = next();
         const auto of = mine.find(static_cast<std::uint64_t>(tag) << 32);
-        const std::vector<std::uint8_t> bytes(of == mine.end() ? 0 : of->second.transfer.bytes, with);
+        const std::vector<std::uint8_t> bytes(of == mine.end() ? 0 : of->second.transfer.bytes,
+                                              with);
         const std::uint32_t half[4] = {tag, 0, next(), weft::crc32c(bytes.data(), bytes.size())};
         for (std::size_t h = 0; h < 2; ++h) {
           std::copy_n(half, 4, words.begin() + static_cast<std::ptrdiff_t>(5 * h));
@@ -141,7 +141,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::vector<std::size_t> ready;
         for (std::size_t i = 0; i < below.posted.size(); ++i) {
           const Transfer& t = below.posted[i];
-          if (t.kind == Transfer::Kind::kSend || !(t.bytes == 40 && t.tag >> 63)) ready.push_back(i);
+          if (t.kind == Transfer::Kind::kSend || !(t.bytes == 40 && t.tag >> 63))
+            ready.push_back(i);
         }
         const std::uint8_t which = next(), with = next();
         if (!ready.empty()) below.end(ready[which % ready.size()], with);

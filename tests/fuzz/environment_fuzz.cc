@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "transport/rendezvous.h"
+#include "transport/job/bootstrap.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "topo/status.h"
+#include "topo/base/status.h"
 #include "transport/fault.h"
 
 namespace {

@@ -1,11 +1,12 @@
-// Profiles (coll/profile.h): what parse() takes comes out of text() the same; the rest is an Error.
+// Profiles (coll/select/profile.h): what parse() takes comes out of text() the same; the rest is an
+// Error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
-#include "coll/profile.h"
-#include "topo/status.h"
+#include "coll/select/profile.h"
+#include "topo/base/status.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

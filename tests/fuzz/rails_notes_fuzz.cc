@@ -1,4 +1,4 @@
-// What one end of a pair of ranks tells the other beside the messages (transport/rails_notes.cc):
+// What one end of a pair of ranks tells the other beside the messages (transport/rails/notes.cc):
 // whatever comes, nothing is read or written that is not there, and what this rank posts afterwards
 // is still posted or ended once.
 //
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/rails.h"
+#include "transport/rails/rails.h"
 
 namespace {
 
@@ -77,7 +77,7 @@ class Rail final : public weft::Transport {
   int sum = 0;
 };
 
-class Air final : public weft::Paths {
+class Air final : public weft::DatagramChannel {
  public:
   std::int64_t now_us() noexcept override { return now; }
   void send(Rank to, int rail, std::string_view bytes) noexcept override {
@@ -142,8 +142,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint32_t due = 0;
   for (int pieces = 0; rest.size() >= 2 && pieces < 24; ++pieces) {
     const auto what = static_cast<unsigned char>(rest[0]);
-    const std::size_t length = std::min<std::size_t>(static_cast<unsigned char>(rest[1]),
-                                                     rest.size() - 2);
+    const std::size_t length =
+        std::min<std::size_t>(static_cast<unsigned char>(rest[1]), rest.size() - 2);
     const std::string_view body = rest.substr(2, length);
     rest.remove_prefix(2 + length);
     const int rail = what & 1;

@@ -1,14 +1,14 @@
 // The memory of a flight recorder, as a reader finds it after a crash or of another version
-// (coll/recorder.h): a book with any bytes is refused, or read to the end.
+// (coll/observe/recorder.h): a book with any bytes is refused, or read to the end.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "coll/diagnosis.h"
-#include "coll/recorder.h"
-#include "topo/status.h"
+#include "coll/observe/diagnosis.h"
+#include "coll/observe/recorder.h"
+#include "topo/base/status.h"
 
 // runs: 4000
 //
@@ -34,8 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const weft::BookView view(std::move(region));
     const weft::Evidence evidence{view.size(), view.read_all(), {}};
-    for (const weft::Testimony& t : evidence.ranks)
-      if (weft::decode_testimony(weft::encode(t)).rank != t.rank) std::abort();
+    for (const weft::RankSnapshot& t : evidence.ranks)
+      if (weft::decode_snapshot(weft::encode(t)).rank != t.rank) std::abort();
     (void)weft::diagnose(evidence);
   } catch (const weft::Error&) {
   }

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "coll/check.h"
+#include "coll/schedule/check.h"
 #include "coll/schedules.h"
-#include "coll/simulate_job.h"
 #include "coll/storm_call.h"
+#include "support/simulate_job.h"
 
 namespace {
 

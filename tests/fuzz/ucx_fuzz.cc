@@ -21,7 +21,7 @@
 #include "support/fake_ucx.h"
 #include "support/forged_job.h"
 #include "topo/topology.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace {
 

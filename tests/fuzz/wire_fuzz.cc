@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "transport/hmac.h"
-#include "transport/wire.h"
+#include "transport/control/frames.h"
+#include "transport/control/hmac.h"
 
 namespace {
 

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "coll/calibrate.h"
+#include "coll/runtime/calibrate.h"
 #include "coll/types.h"
-#include "perf/bytes.h"
-#include "perf/names.h"
-#include "perf/session.h"
-#include "topo/status.h"
+#include "perf/cli/bytes.h"
+#include "perf/cli/names.h"
+#include "topo/base/status.h"
+#include "transport/launch/failures.h"
 
 namespace {
 

@@ -33,6 +33,21 @@ run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
 expect("^sum 1\n$")
 
+# Each installed header compiles alone, and there are no others than those of the interface.
+file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/*.h)
+list(LENGTH headers count)
+if(count LESS 4)
+  message(FATAL_ERROR "expected the headers of coll/api and what they include, found: ${headers}")
+endif()
+foreach(header IN LISTS headers)
+  if(NOT header MATCHES "^weft/(coll/api/|coll/types\\.h$|topo/|transport/memory/memory\\.h$)")
+    message(FATAL_ERROR "${header} is installed, and is no part of the interface")
+  endif()
+  file(WRITE ${WORK}/alone.cc "#include <${header}>\n")
+  run(${COMPILER} -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I${prefix}/include
+      -I${prefix}/include/weft ${WORK}/alone.cc)
+endforeach()
+
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
 run(${PKG_CONFIG} --cflags --libs weft)
 string(STRIP "${output}" output)

@@ -38,7 +38,8 @@ class CountersInTheLab : public ::testing::Test {
     std::filesystem::remove(json_);
     run(kScript + " down --lab " + lab_ + " 2>/dev/null");
   }
-  Output job(const std::string& environment, const std::string& options, const std::string& command) {
+  Output job(const std::string& environment, const std::string& options,
+             const std::string& command) {
     return run(fmt::format("{} timeout 200 {} lab netlab --name {} --hosts 2 {} -- {} {}",
                            environment, WEFT_BINARY, lab_, options, WEFT_BINARY, command));
   }
@@ -86,8 +87,8 @@ class CountersInTheLab : public ::testing::Test {
   int running(int size) {
     for (int i = 0; i < 600; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      const auto jobs = nlohmann::json::parse(run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text,
-                                              nullptr, false);
+      const auto jobs = nlohmann::json::parse(
+          run(std::string(WEFT_BINARY) + " doctor --json 2>/dev/null").text, nullptr, false);
       if (!jobs.is_array()) continue;
       for (const auto& one : jobs)
         for (const auto& rank : one["ranks"])
@@ -146,9 +147,8 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
       run(fmt::format("{} up --lab {} --hosts 2 --rails 2 --rate 400mbit", kScript, lab_));
   ASSERT_EQ(up.exit_code, 0) << up.text;
   rail(1, "down");
-  const Output o =
-      run(fmt::format("timeout 200 {} lab netlab --use {} -- weft validate --budget-s 0.01",
-                      WEFT_BINARY, lab_));
+  const Output o = run(fmt::format(
+      "timeout 200 {} lab netlab --use {} -- weft validate --budget-s 0.01", WEFT_BINARY, lab_));
   EXPECT_EQ(o.exit_code, 2) << o.text;
   EXPECT_THAT(o.text, ContainsRegex("FAIL +rail-out: rail 1: failed between hosts h1, h2: "));
 }
@@ -158,15 +158,17 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
   const Output up =
       run(fmt::format("{} up --lab {} --hosts 3 --rails 2 --rate 400mbit", kScript, lab_));
   ASSERT_EQ(up.exit_code, 0) << up.text;
-  const Output filter = run(fmt::format(
-      "n='ip -n weft-{}-h2 rule'; $n del pref 0 && $n add pref 1 ipproto udp prohibit && $n add pref "
-      "5 lookup local",
-      lab_));
+  const Output filter =
+      run(fmt::format("n='ip -n weft-{}-h2 rule'; $n del pref 0 && $n add pref 1 ipproto udp "
+                      "prohibit && $n add pref "
+                      "5 lookup local",
+                      lab_));
   if (filter.exit_code != 0) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
   const Output o = run(fmt::format(
       "timeout 200 {} lab netlab --use {} -- weft validate --budget-s 6", WEFT_BINARY, lab_));
-  EXPECT_THAT(o.text, ContainsRegex("WARN +no-failover: host h2: messages pass between hosts h1, h2, "
-                                    "h3, and datagrams .UDP. do not"));
+  EXPECT_THAT(o.text,
+              ContainsRegex("WARN +no-failover: host h2: messages pass between hosts h1, h2, "
+                            "h3, and datagrams .UDP. do not"));
   EXPECT_THAT(o.text, ContainsRegex("let UDP pass"));
 }
 

@@ -26,10 +26,10 @@
 #include <thread>
 #include <vector>
 
-#include "coll/communicator.h"
-#include "coll/metrics.h"
+#include "coll/api/communicator.h"
+#include "coll/api/metrics.h"
 #include "support/shell.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace {
 
@@ -59,7 +59,8 @@ float fraction(std::size_t i, std::int64_t operation, int rank) {
 bool in_canonical_order(weft::Communicator& all, std::int64_t operation) {
   std::vector<float> in(100'000), out(in.size());
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = fraction(i, operation, all.rank());
-  all.all_reduce(in.data(), out.data(), in.size(), weft::DType::kFloat32, weft::RedOp::kSum).check();
+  all.all_reduce(in.data(), out.data(), in.size(), weft::DType::kFloat32, weft::RedOp::kSum)
+      .check();
   for (std::size_t i = 0; i < in.size(); ++i) {
     float sum = fraction(i, operation, 0);
     for (int r = 1; r < all.size(); ++r) sum += fraction(i, operation, r);
@@ -89,7 +90,8 @@ int rank_main(const std::string& file) try {
   for (std::int32_t go = 1; go != 0; ++done) {
     const std::size_t count = counts[static_cast<std::size_t>(done) % counts.size()];
     const auto value = [&](std::size_t i, int rank) {
-      return static_cast<std::int32_t>(i * 7 + static_cast<std::size_t>(done) * 13) + rank * 1'000'003;
+      return static_cast<std::int32_t>(i * 7 + static_cast<std::size_t>(done) * 13) +
+             rank * 1'000'003;
     };
     for (std::size_t i = 0; i < count; ++i) in[i] = value(i, world->rank());
     const auto begin = Clock::now();
@@ -119,12 +121,13 @@ int rank_main(const std::string& file) try {
     }
   }
   const weft::Metrics m = world->metrics();
-  std::printf("rank %d: %lld operations right, the slowest took %.2f s, taken out %llu, back %llu, "
-              "replayed %llu\n",
-              world->rank(), static_cast<long long>(done), slowest_s,
-              static_cast<unsigned long long>(m.rails_taken_out),
-              static_cast<unsigned long long>(m.rails_taken_back),
-              static_cast<unsigned long long>(m.replayed));
+  std::printf(
+      "rank %d: %lld operations right, the slowest took %.2f s, taken out %llu, back %llu, "
+      "replayed %llu\n",
+      world->rank(), static_cast<long long>(done), slowest_s,
+      static_cast<unsigned long long>(m.rails_taken_out),
+      static_cast<unsigned long long>(m.rails_taken_back),
+      static_cast<unsigned long long>(m.replayed));
   return 0;
 } catch (const std::exception& e) {
   std::printf("FAILED: %s\n", e.what());
@@ -148,8 +151,9 @@ class Failover : public ::testing::Test {
   }
   void start(const std::string& options, const std::string& environment = "") {
     ranks_ = std::async(std::launch::async, [this, options, environment] {
-      return run(environment + " WEFT_LOG=warn " + kNetlab + "--name " + lab_ + " " + options + " -- " +
-                 fs::read_symlink("/proc/self/exe").string() + " --rank " + file_ + " 2>&1");
+      return run(environment + " WEFT_LOG=warn " + kNetlab + "--name " + lab_ + " " + options +
+                 " -- " + fs::read_symlink("/proc/self/exe").string() + " --rank " + file_ +
+                 " 2>&1");
     });
     // The first operations: the job is up.
     wait_for(".up0");
@@ -209,8 +213,8 @@ class Failover : public ::testing::Test {
     for (const int host : {1, 2})
       for (const std::string& port : {fmt::format("h{} qdisc change dev rail{}", host, rail),
                                       fmt::format("sw qdisc change dev h{}-r{}", host, rail)}) {
-        const Output o = run(fmt::format("tc -n weft-{}-{} root tbf rate {} burst 32k limit 1m",
-                                         lab_, port, rate));
+        const Output o = run(
+            fmt::format("tc -n weft-{}-{} root tbf rate {} burst 32k limit 1m", lab_, port, rate));
         EXPECT_EQ(o.exit_code, 0) << o.text;
       }
   }
@@ -257,7 +261,9 @@ class Failover : public ::testing::Test {
     std::ofstream(file_) << "stop";
     return ranks_.get();
   }
-  static void pause_ms(std::int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+  static void pause_ms(std::int64_t ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  }
 
   std::string lab_, file_;
   std::future<Output> ranks_;
@@ -274,7 +280,8 @@ TEST_F(Failover, ARailIsTakenOutAndTakenBack) {
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is taken out: "));
   EXPECT_THAT(result.text, ContainsRegex("rail 1 \\(rail1 on host .*\\) is back"));
-  EXPECT_THAT(result.text, ContainsRegex("rank 3: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  EXPECT_THAT(result.text,
+              ContainsRegex("rank 3: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
   EXPECT_THAT(result.text, ::testing::Not(HasSubstr("WRONG")));
   expect_told_once(result.text, 2);
   std::printf("%s", result.text.c_str());
@@ -295,7 +302,8 @@ TEST_F(Failover, ASwitchThatDiesIsNoticed) {
   const Output result = finish();
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, ContainsRegex("rail 1 .* is taken out: no answer for [0-9]+ ms while"));
-  EXPECT_THAT(result.text, ContainsRegex("rank 2: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
+  EXPECT_THAT(result.text,
+              ContainsRegex("rank 2: [0-9]+ operations right.*taken out [1-9].*back [1-9]"));
   expect_told_once(result.text, 3);
   std::printf("%s", result.text.c_str());
 }

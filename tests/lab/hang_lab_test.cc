@@ -23,8 +23,8 @@ namespace {
 
 using ::testing::ContainsRegex;
 
-// A lab of two hosts under a job of all_reduces without an end, until a rail is cut at a moment that
-// the seed says.
+// A lab of two hosts under a job of all_reduces without an end, until a rail is cut at a moment
+// that the seed says.
 class HangInTheLab : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -47,10 +47,11 @@ class HangInTheLab : public ::testing::Test {
     const int ranks = hosts * per_host;
     Output job;
     std::thread running([&] {
-      job = run(fmt::format(
-          "{0} timeout 200 {1} lab netlab --name {2} --hosts {5} --ppn {3} --rails {4} --grace 10 -- "
-          "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
-          environment, WEFT_BINARY, lab, per_host, rails, hosts));
+      job =
+          run(fmt::format("{0} timeout 200 {1} lab netlab --name {2} --hosts {5} --ppn {3} --rails "
+                          "{4} --grace 10 -- "
+                          "{1} perf all_reduce -b 2M -e 2M -i 1000000 --timeout-ms 4000 2>&1",
+                          environment, WEFT_BINARY, lab, per_host, rails, hosts));
     });
     // Once the job is well under way.
     bool runs = false;
@@ -100,7 +101,8 @@ TEST_F(HangInTheLab, ARailThatMovesNoBytesIsNamed) {
 }
 
 // One rank per host, whose large messages go over both rails. Only long frames are lost (tbf drops
-// what is longer than its burst), so that the rail is not taken out: what failover asks with is short.
+// what is longer than its burst), so that the rail is not taken out: what failover asks with is
+// short.
 TEST_F(HangInTheLab, ARailThatLosesLongFramesIsNamedThoughTheOtherOneIsThePairs) {
   const Output job =
       job_with_cut(1, 2, "WEFT_FAILOVER=1", {fmt::format("h{}-r1", host_)},
@@ -137,8 +139,8 @@ TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// Most ranks wait for the verdict of each pair on the control plane: they are not to blame, and know
-// no less of it. Without a rate that was told, long messages go before a validation begins.
+// Most ranks wait for the verdict of each pair on the control plane: they are not to blame, and
+// know no less of it. Without a rate that was told, long messages go before a validation begins.
 TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   const std::string lab = fmt::format("hang{}", getpid());
   const Output up =
@@ -162,17 +164,17 @@ TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// With failover there is nothing left to stand in, and the control plane goes too: the job ends, and
-// says which rail it waits for, or whom nobody hears any more.
+// With failover there is nothing left to stand in, and the control plane goes too: the job ends,
+// and says which rail it waits for, or whom nobody hears any more.
 TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
-  const Output job = job_with_cut(
-      2, 2, "WEFT_FAILOVER=1",
-      {fmt::format("h{}-r0", host_), fmt::format("h{}-r1", host_)});
+  const Output job = job_with_cut(2, 2, "WEFT_FAILOVER=1",
+                                  {fmt::format("h{}-r0", host_), fmt::format("h{}-r1", host_)});
   EXPECT_NE(job.exit_code, 0) << job.text;
   EXPECT_NE(job.exit_code, 124) << "it hangs: " << job.text;
-  EXPECT_THAT(job.text,
-              ContainsRegex("rail [01] .rail[01]. between hosts h[12] and h[12] moves? no bytes|"
-                            "rank [0-3] (on host h[12] )?has not been heard of|waiting for rank [0-3]"))
+  EXPECT_THAT(
+      job.text,
+      ContainsRegex("rail [01] .rail[01]. between hosts h[12] and h[12] moves? no bytes|"
+                    "rank [0-3] (on host h[12] )?has not been heard of|waiting for rank [0-3]"))
       << "host " << host_;
 }
 
@@ -180,8 +182,9 @@ TEST_F(HangInTheLab, AHostWithoutAnyRailEndsTheJob) {
 TEST_F(HangInTheLab, RankZeroKnowsThatItsOwnHostIsCutOff) {
   const Output job = job_with_cut(1, 2, "", {"h1-r0", "h1-r1"}, "ip -n {} link set {} down", 3);
   EXPECT_NE(job.exit_code, 0) << job.text;
-  EXPECT_THAT(job.text, ContainsRegex("no rank of the 2 other hosts has been heard of for [0-9]+ ms: "
-                                      "host h1 is cut off from them"));
+  EXPECT_THAT(job.text,
+              ContainsRegex("no rank of the 2 other hosts has been heard of for [0-9]+ ms: "
+                            "host h1 is cut off from them"));
   EXPECT_THAT(job.text, ::testing::Not(ContainsRegex("rank [12] [a-z0-9 ]*has not been heard of")));
 }
 

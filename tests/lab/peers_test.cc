@@ -112,8 +112,9 @@ TEST_F(Peers, InstalledScriptsFindEachOther) {
 TEST_F(Peers, SizesThatDoNotRiseAreNotCountedForEver) {
   if (!there("mpirun.openmpi")) GTEST_SKIP() << "missing capability: Open MPI";
   for (const std::string sizes : {"0:8M:4", "8:64:1", "64:8:2", "8:64:x"}) {
-    const Output result = run("timeout 60 " WEFT_SOURCE_DIR
-                              "/perf/peers/softroce_ratios true /bin/true 2 1 2 1 " + sizes);
+    const Output result =
+        run("timeout 60 " WEFT_SOURCE_DIR "/perf/peers/softroce_ratios true /bin/true 2 1 2 1 " +
+            sizes);
     if (result.exit_code == 3) GTEST_SKIP() << result.text;
     EXPECT_EQ(result.exit_code, 4) << sizes << "\n" << result.text;
     EXPECT_THAT(result.text, HasSubstr("SIZES " + sizes));
@@ -136,8 +137,9 @@ TEST_F(Peers, ARunWhoseTimeIsUpIsAskedToEnd) {
   std::ofstream(file("weft")) << "#!/bin/bash\ntrap 'touch " << file("asked")
                               << "; exit 0' TERM\nwhile :; do sleep 0.05; done\n";
   fs::permissions(file("weft"), fs::perms::owner_all);
-  const Output result = run(std::string(WEFT_BINARY) + " bench choice -n 2 --layouts '' --timeout 3" +
-                            " --weft " + file("weft"));
+  const Output result =
+      run(std::string(WEFT_BINARY) + " bench choice -n 2 --layouts '' --timeout 3" + " --weft " +
+          file("weft"));
   EXPECT_EQ(result.exit_code, 4) << result.text;
   EXPECT_THAT(result.text, HasSubstr("the time is up"));
   EXPECT_TRUE(fs::exists(file("asked")));

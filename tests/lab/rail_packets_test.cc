@@ -28,8 +28,8 @@
 #include <tuple>
 #include <vector>
 
-#include "coll/communicator.h"
-#include "coll/metrics.h"
+#include "coll/api/communicator.h"
+#include "coll/api/metrics.h"
 #include "support/shell.h"
 
 namespace {
@@ -67,8 +67,8 @@ class PacketCount {
     sockaddr_ll from{};
     while (!stop_) {
       socklen_t length = sizeof from;
-      const ssize_t n = recvfrom(fd_, &header, sizeof header, 0,
-                                 reinterpret_cast<sockaddr*>(&from), &length);
+      const ssize_t n =
+          recvfrom(fd_, &header, sizeof header, 0, reinterpret_cast<sockaddr*>(&from), &length);
       if (n < static_cast<ssize_t>(sizeof header)) continue;
       const auto it = rail_of_.find(from.sll_ifindex);
       if (it == rail_of_.end()) continue;
@@ -196,8 +196,9 @@ TEST_F(RailPackets, StepsThatLeaveItShowWhereTheyAreAllowed) {
 TEST_F(RailPackets, AStrayStepIsRefusedWithItsPath) {
   all_to_all("", "pairwise");
   EXPECT_NE(result_.exit_code, 0);
-  EXPECT_THAT(result_.text, HasSubstr("all_to_all pairwise leaves its rail: rank 0 (host 0, rail 0) "
-                                      "-> rank 3 (host 1, rail 1): step "));
+  EXPECT_THAT(result_.text,
+              HasSubstr("all_to_all pairwise leaves its rail: rank 0 (host 0, rail 0) "
+                        "-> rank 3 (host 1, rail 1): step "));
   EXPECT_THAT(result_.text, HasSubstr("0 -> 1 (inside host 0) -> 3 (along rail 1)"));
 }
 

@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
+#include "coll/runtime/internals.h"
 #include "support/shell.h"
 
 namespace {
@@ -33,7 +34,7 @@ int rank_main(const std::string& then) try {
   weft::Communicator all = world->world();
   std::vector<std::vector<std::int32_t>> data(kMessages, std::vector<std::int32_t>(kCount));
   const auto exchange = [&](std::int32_t value) {
-    std::vector<weft::Handle> handles;
+    std::vector<weft::Request> handles;
     for (auto& d : data) {
       if (all.rank() == 0) d.assign(kCount, value);
       handles.push_back(all.rank() == 0 ? all.send_async(d.data(), kCount, DType::kInt32, 1)
@@ -56,7 +57,7 @@ int rank_main(const std::string& then) try {
   }
   exchange(2);
   if (all.rank() == 1 && then == "compute") sleep(12);
-  if (then == "gather") (void)world->job().all_gather("figures");
+  if (then == "gather") (void)job_of(*world).all_gather("figures");
   if (all.rank() == 0) std::printf("rank 0 is through\n");
   return 0;
 } catch (const std::exception& e) {
@@ -68,8 +69,8 @@ weft::Output run_lab(const std::string& environment, const std::string& then) {
   return weft::run(fmt::format(
       "{} WEFT_TIMEOUT_MS=8000 WEFT_LOG=warn timeout 120 {} lab netlab --name rr{} --hosts 2 "
       "--rails 2 --rate 400mbit -- {} --rank {} 2>&1",
-      environment, WEFT_BINARY, getpid(),
-      std::filesystem::read_symlink("/proc/self/exe").string(), then));
+      environment, WEFT_BINARY, getpid(), std::filesystem::read_symlink("/proc/self/exe").string(),
+      then));
 }
 
 void expect_well(const weft::Output& o) {

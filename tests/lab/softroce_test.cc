@@ -47,8 +47,7 @@ using Lab = weft::testing::Softroce;
 class Guest : public weft::testing::SoftroceChecks {
  protected:
   static void SetUpTestSuite() {
-    boot(fmt::format("--rails 2 --timeout {}", kChecksSeconds), "softroce_checks",
-         WEFT_SOURCE_DIR);
+    boot(fmt::format("--rails 2 --timeout {}", kChecksSeconds), "softroce_checks", WEFT_SOURCE_DIR);
   }
 
   static nlohmann::json json(const std::string& check) {
@@ -107,8 +106,8 @@ TEST_F(Lab, FourHostsUseAllTheirRails) {
 // Of the rails that the ranks have, not of all that the guest has.
 TEST_F(Lab, RanksKnowTheRateOfTheirRails) {
   const Output result =
-      run(kSoftroce + "--once --rails 2 --rate 80mbit,20mbit --timeout 120 -- bash -c '" + kSoftroce +
-          "--rails 1 -- bash -c \"printenv WEFT_RAILS WEFT_RAIL_GBPS\"; " + kSoftroce +
+      run(kSoftroce + "--once --rails 2 --rate 80mbit,20mbit --timeout 120 -- bash -c '" +
+          kSoftroce + "--rails 1 -- bash -c \"printenv WEFT_RAILS WEFT_RAIL_GBPS\"; " + kSoftroce +
           "--hosts 1 -- printenv WEFT_RAIL_GBPS'");
   EXPECT_EQ(result.exit_code, 0) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("rxe_h0r0\n0.08\n"), HasSubstr("\n0.05\n")));
@@ -185,8 +184,8 @@ TEST_F(Guest, HasAnActiveDeviceForEachPort) {
     EXPECT_THAT(r.text, ContainsRegex(std::string(name) + "/1 state ACTIVE"));
 }
 
-// The switch sends nothing back to where it came from: datagrams between ranks of one host, by which
-// rails stand in for each other, would be lost there.
+// The switch sends nothing back to where it came from: datagrams between ranks of one host, by
+// which rails stand in for each other, would be lost there.
 TEST_F(Guest, AHostReachesItselfAndOthersByTheSwitch) {
   EXPECT_THAT(result("to_itself").text, HasSubstr("local 10.0.1.1 "));
   EXPECT_THAT(result("to_another").text, AllOf(HasSubstr("dev h0r1"), Not(HasSubstr("local "))));
@@ -204,7 +203,8 @@ TEST_F(Guest, RanksAreToldWhoTheyAre) {
   EXPECT_EQ(more.code, 4);
   EXPECT_THAT(more.text, HasSubstr("started with 2 hosts"));
   const CheckResult mistyped = result("mistyped");
-  EXPECT_EQ(mistyped.code, 0) << "a loss that cannot be stays in the way of a rate: " << mistyped.text;
+  EXPECT_EQ(mistyped.code, 0) << "a loss that cannot be stays in the way of a rate: "
+                              << mistyped.text;
 }
 
 TEST_F(Guest, PairsInEveryModeCarryEveryByte) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "support/ranks.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 namespace weft::train {
 
@@ -67,7 +67,7 @@ struct Part {
       if (t.dim >= 0) p.logical.shard = {t.dim, tp, l.tp};
       const std::size_t n = p.logical.count(), d = static_cast<std::size_t>(l.zero ? l.dp : 1);
       const std::size_t me = static_cast<std::size_t>(l.zero ? dp : 0);
-      p.begin = n * me / d;  // uneven where it does not divide
+      p.begin = n * me / d;  // vector where it does not divide
       p.count = n * (me + 1) / d - p.begin;
       memory.emplace_back(p.count, T(-1));
       p.data = memory.back().data();

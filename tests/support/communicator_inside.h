@@ -1,7 +1,7 @@
 // What is behind a Communicator, for tests.
 #pragma once
 
-#include "coll/core.h"
+#include "coll/runtime/core.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
 // Collectives on device memory that RDMA cards reach: on the fake device, with cards that are as
-// strict as the hardware may be (transport/device_fake_nic.h).
+// strict as the hardware may be (fake_nic.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "support/device_ranks.h"
+#include "support/fake_device.h"
 #include "support/ranks.h"
-#include "transport/device_fake.h"
 
 namespace weft::testing {
 
@@ -66,8 +66,7 @@ inline void run_every_collective(const std::vector<Place>& where, const char* pa
             const bool odd = (count + static_cast<std::size_t>(type)) % 2;
             run_device_case(comm, work,
                             {collective, count, type, op, odd, odd ? size_of(type) : 0,
-                             static_cast<Rank>(type) % comm.size(),
-                             static_cast<int>(op) % 2 == 0});
+                             static_cast<Rank>(type) % comm.size(), static_cast<int>(op) % 2 == 0});
             if (::testing::Test::HasFatalFailure()) return;
             const bool staged = collective == Collective::kAllToAll && odd && !all_to_all_in_place;
             ASSERT_EQ(comm.last_algorithm(), staged ? "staged" : path) << name(collective);

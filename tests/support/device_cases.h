@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "support/device_memory.h"
-#include "topo/status.h"
-#include "transport/memory.h"
+#include "topo/base/status.h"
+#include "transport/memory/memory.h"
 
 namespace weft::testing {
 

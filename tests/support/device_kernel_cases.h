@@ -6,8 +6,8 @@
 #include <deque>
 #include <random>
 
-#include "coll/device_kernels.h"
-#include "coll/kernels.h"
+#include "coll/engine/kernels.h"
+#include "coll/gpu/kernels.h"
 #include "support/device_memory.h"
 
 namespace weft::testing {
@@ -17,9 +17,9 @@ struct KernelCase {
   RedOp op;
   int nsrcs, ndsts;
   std::size_t count;
-  std::size_t shift = 0;       // of every operand from an aligned address, in bytes
-  std::size_t odd_shift = 0;   // more of it, for the last source only
-  bool in_place = false;       // the first destination is the last source
+  std::size_t shift = 0;      // of every operand from an aligned address, in bytes
+  std::size_t odd_shift = 0;  // more of it, for the last source only
+  bool in_place = false;      // the first destination is the last source
 };
 
 // Any bits but NaNs, whose payload is nobody's business.
@@ -113,11 +113,11 @@ inline void run_kernel_cases(TestStream& stream) {
       if (!defined(op, type)) continue;
       const std::size_t e = size_of(type);
       const KernelCase cases[] = {
-          {type, op, 1, 1, 1000},         {type, op, 2, 1, 1},
-          {type, op, 2, 2, 4099},         {type, op, 3, 1, 1027, e},
-          {type, op, 8, 8, 777},          {type, op, 3, 2, 500, 0, e},
-          {type, op, 3, 1, 131, 1},       {type, op, 2, 1, 129, 0, 1},
-          {type, op, 33, 3, 350, 2 * e},  {type, op, 4, 3, 2050, 0, 0, true},
+          {type, op, 1, 1, 1000},          {type, op, 2, 1, 1},
+          {type, op, 2, 2, 4099},          {type, op, 3, 1, 1027, e},
+          {type, op, 8, 8, 777},           {type, op, 3, 2, 500, 0, e},
+          {type, op, 3, 1, 131, 1},        {type, op, 2, 1, 129, 0, 1},
+          {type, op, 33, 3, 350, 2 * e},   {type, op, 4, 3, 2050, 0, 0, true},
           {type, op, 2, 1, 70, 3, 0, true}};
       for (const KernelCase& c : cases) {
         run_kernel_case(stream, c);

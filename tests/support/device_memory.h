@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/device.h"
+#include "transport/gpu/device.h"
 
 namespace weft::testing {
 
@@ -15,7 +15,9 @@ namespace weft::testing {
 class TestStream {
  public:
   explicit TestStream(Device& device, int gpu = 0)
-      : device_(device), gpu_(gpu), stream_(device.make_stream(gpu)),
+      : device_(device),
+        gpu_(gpu),
+        stream_(device.make_stream(gpu)),
         event_(device.make_event(gpu)) {}
   ~TestStream() {
     wait();
@@ -46,7 +48,10 @@ class DeviceBuffer {
   static constexpr std::size_t kBehind = 64;
 
   DeviceBuffer(TestStream& stream, std::size_t bytes, std::size_t shift = 0)
-      : stream_(stream), bytes_(bytes), shift_(shift), whole_(bytes + shift + kBehind),
+      : stream_(stream),
+        bytes_(bytes),
+        shift_(shift),
+        whole_(bytes + shift + kBehind),
         base_(static_cast<std::byte*>(stream.device().alloc(stream.gpu(), whole_))) {
     const std::vector<std::byte> poison(whole_, kPoison);
     stream_.device().copy(base_, poison.data(), whole_, stream_.gpu(), stream_.get());

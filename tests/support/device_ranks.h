@@ -8,10 +8,10 @@
 #include <chrono>
 #include <string>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 #include "support/device_memory.h"
+#include "support/fake_device.h"
 #include "support/payload.h"
-#include "transport/device_fake.h"
 
 namespace weft::testing {
 
@@ -110,7 +110,8 @@ inline void run_device_case(Communicator comm, TestStream& work, const DeviceCas
   const auto me = static_cast<std::size_t>(comm.rank());
   const std::size_t e = size_of(c.type);
   const bool at_root = comm.rank() == c.root;
-  const bool gathers = c.collective == Collective::kAllGather || c.collective == Collective::kGather;
+  const bool gathers =
+      c.collective == Collective::kAllGather || c.collective == Collective::kGather;
   const bool scatters =
       c.collective == Collective::kReduceScatter || c.collective == Collective::kScatter;
   const bool exchanges = c.collective == Collective::kAllToAll;

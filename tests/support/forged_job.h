@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/rendezvous.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::testing {
 
@@ -50,7 +50,7 @@ class ForgedJob final : public Job {
   void abort(const char*) noexcept override {}
   std::unique_ptr<Job> shrink() override { return nullptr; }
 
-  std::string said;  // by rank 0, the first time: only then anything is forged
+  std::string said;                  // by rank 0, the first time: only then anything is forged
   std::vector<std::string> said_to;  // the same, where it said something to each
 
  private:

@@ -48,8 +48,8 @@ inline std::string missing_for_torchrun() {
 // --: a newer one takes --log of weft for a short form of its own options.
 inline std::string by_torchrun(int ranks, const std::string& logs, const std::string& command) {
   return fmt::format(
-      "torchrun -r 1 -t 1 --log_dir {} --master_port {} --nproc_per_node {} --no_python -- {}", logs,
-      10000 + getpid() % 10000, ranks, command);
+      "torchrun -r 1 -t 1 --log_dir {} --master_port {} --nproc_per_node {} --no_python -- {}",
+      logs, 10000 + getpid() % 10000, ranks, command);
 }
 
 // With what torchrun sets for each of its workers, and without torchrun.

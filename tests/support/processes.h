@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include "transport/control_socket.h"
-#include "transport/rendezvous.h"
+#include "transport/control/socket.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::testing {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "coll/communicator.h"
+#include "coll/api/communicator.h"
 
 namespace weft::testing {
 

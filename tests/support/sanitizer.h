@@ -5,14 +5,27 @@
 
 namespace weft::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// clang says it by __has_feature, GCC by a macro.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_THREAD_SANITIZER 1
+#elif __has_feature(address_sanitizer)
+#define WEFT_ADDRESS_SANITIZER 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define WEFT_THREAD_SANITIZER 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define WEFT_ADDRESS_SANITIZER 1
+#endif
+
+#if defined(WEFT_ADDRESS_SANITIZER) || defined(WEFT_THREAD_SANITIZER)
 inline constexpr bool kSanitizer = true;
 #else
 inline constexpr bool kSanitizer = false;
 #endif
 
 // Bytes of memory for a byte that is touched: ThreadSanitizer has four and a half of its own.
-#if defined(__SANITIZE_THREAD__)
+#if defined(WEFT_THREAD_SANITIZER)
 inline constexpr std::size_t kBytesPerByte = 6;
 #else
 inline constexpr std::size_t kBytesPerByte = 1;

@@ -17,9 +17,7 @@ struct Setting {
   const char* transport;
 };
 inline void PrintTo(const Setting& s, std::ostream* os) { *os << s.name; }
-inline int ranks_of(const Setting& s) {
-  return std::accumulate(s.hosts.begin(), s.hosts.end(), 0);
-}
+inline int ranks_of(const Setting& s) { return std::accumulate(s.hosts.begin(), s.hosts.end(), 0); }
 
 inline bool needs_ucx(const Setting& s) { return std::string_view(s.transport) == "ucx"; }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "train/device_kernel.h"
-#include "train/device_operators.h"
+#include "train/device/kernel.h"
+#include "train/device/operators.h"
 
 namespace weft::testing {
 
@@ -341,8 +341,8 @@ inline void expect_finite_differences() {
   }
   {
     const std::vector<Token> tokens{0, 5, 2, 2, 3};
-    P table(random_numbers(6 * width, 1)), positions(random_numbers(2 * width, 2)),
-        y(5 * width), gt(6 * width), gp(2 * width);
+    P table(random_numbers(6 * width, 1)), positions(random_numbers(2 * width, 2)), y(5 * width),
+        gt(6 * width), gp(2 * width);
     const Numbers g = random_numbers(5 * width, 3);
     P grad(g);
     const auto value = [&] {

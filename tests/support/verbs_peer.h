@@ -14,10 +14,10 @@
 #include "support/fake_verbs.h"
 #include "support/forged_job.h"
 #include "topo/topology.h"
-#include "transport/verbs.h"
-#include "transport/verbs_credits.h"
-#include "transport/verbs_messages.h"
-#include "transport/verbs_queue_pair.h"
+#include "transport/verbs/credits.h"
+#include "transport/verbs/messages.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/verbs.h"
 
 namespace weft::testing {
 

@@ -1,5 +1,4 @@
 // Port counters from a made-up sysfs tree; what of them is evidence; one TCP connection's own.
-#include "support/temporary_folder.h"
 #include "topo/counters.h"
 
 #include <arpa/inet.h>
@@ -10,6 +9,8 @@
 
 #include <filesystem>
 #include <fstream>
+
+#include "support/temporary_folder.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "support/shell.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace weft {
 namespace {

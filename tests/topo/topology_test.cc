@@ -230,7 +230,7 @@ TEST(Topology, RanksOfAHostAgreeOnTheirRails) {
     ADD_FAILURE() << "ranks with different rails were accepted";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("'a'"),
-                                             HasSubstr("'r1'"), HasSubstr("WEFT_RAILS")));
+                                               HasSubstr("'r1'"), HasSubstr("WEFT_RAILS")));
   }
 }
 

@@ -1,5 +1,5 @@
 // A thread that waits asks for short slices once, and keeps everything else.
-#include "topo/yield.h"
+#include "topo/base/yield.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

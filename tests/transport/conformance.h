@@ -27,8 +27,8 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/memory.h"
-#include "transport/rendezvous.h"
+#include "transport/job/bootstrap.h"
+#include "transport/memory/memory.h"
 #include "transport/transport.h"
 
 namespace weft::testing {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "transport/checked.h"
 #include "transport/decorator.h"
-#include "transport/rails.h"
-#include "transport/sim.h"
-#include "transport/sim_rails.h"
+#include "transport/integrity/checked.h"
+#include "transport/rails/rails.h"
+#include "transport/sim/rails.h"
+#include "transport/sim/sim.h"
 
 namespace weft {
 namespace {
@@ -53,8 +53,8 @@ TEST(Lifetime, CheckedOutlivesItsTransport) {
   SimFabric fabric(two_hosts());
   auto part = std::make_shared<int>();
   bool in_time = false;
-  auto checked = make_checked_transport(
-      std::make_unique<Ending>(fabric.endpoint(0), part, in_time), 0, 2, [part] {});
+  auto checked = make_checked_transport(std::make_unique<Ending>(fabric.endpoint(0), part, in_time),
+                                        0, 2, [part] {});
   part.reset();
   checked.reset();
   EXPECT_TRUE(in_time);

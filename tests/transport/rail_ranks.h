@@ -20,8 +20,8 @@
 #include "rank_processes.h"
 #include "shared_job.h"
 #include "topo/topology.h"
-#include "transport/between_hosts.h"
-#include "transport/ucx.h"
+#include "transport/factory/transport_factory.h"
+#include "transport/ucx/ucx.h"
 
 namespace weft::testing {
 

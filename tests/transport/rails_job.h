@@ -13,8 +13,8 @@
 #include <random>
 #include <vector>
 
-#include "transport/rails.h"
-#include "transport/sim_rails.h"
+#include "transport/rails/rails.h"
+#include "transport/sim/rails.h"
 
 namespace weft::testing::rails {
 

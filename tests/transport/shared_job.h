@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "transport/rendezvous.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::testing {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/sim.h"
+#include "transport/sim/sim.h"
 
 namespace weft::testing::simulated {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "support/forged_job.h"
-#include "transport/tcp.h"
-#include "transport/tcp_socket.h"
-#include "transport/tcp_wire.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/wire.h"
 
 namespace weft::testing {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "topo/topology.h"
-#include "transport/verbs_device.h"
+#include "transport/verbs/device.h"
 
 namespace weft::testing {
 

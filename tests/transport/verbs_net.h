@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/conformance.h"
-#include "transport/verbs.h"
+#include "transport/verbs/verbs.h"
 #include "verbs_devices.h"
 
 namespace weft::testing {

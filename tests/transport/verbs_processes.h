@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "rank_processes.h"
-#include "transport/verbs.h"
+#include "transport/verbs/verbs.h"
 #include "verbs_devices.h"
 
 namespace weft::testing {

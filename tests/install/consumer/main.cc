@@ -1,5 +1,5 @@
 #include <cstdio>
-#include <weft/coll/communicator.h>
+#include <weft/coll/api/communicator.h>
 
 int main() {
   auto world = weft::World::from_environment();  // a job of one, unless a launcher says otherwise

@@ -1,0 +1,177 @@
+// The calls of Communicator beyond the first few: each puts its arguments into a Call.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "coll/api/communicator.h"
+#include "coll/gpu/begin.h"
+#include "coll/runtime/arguments.h"
+#include "coll/runtime/core.h"
+
+namespace weft {
+namespace {
+
+Call call_of(const void* in, void* out, std::size_t count, DType type, Reduction op = RedOp::kSum) {
+  Call call{.in = in, .out = out, .count = count, .type = type, .op = op.op};
+  call.factor = op.factor;
+  return call;
+}
+
+Call uneven_call(const void* in, void* out, const Blocks& blocks, DType type,
+                 Reduction op = RedOp::kSum) {
+  Call call = call_of(in, out, 0, type, op);
+  call.is_vector = true;
+  call.counts = blocks.counts;
+  call.offsets = blocks.offsets;
+  return call;
+}
+
+Call exchange_call(const void* in, const Blocks& sent, void* out, const Blocks& received,
+                   DType type) {
+  Call call = uneven_call(in, out, sent, type);
+  call.recv_counts = received.counts;
+  call.recv_offsets = received.offsets;
+  return call;
+}
+
+}  // namespace
+
+Status Communicator::reduce(const void* in, void* out, std::size_t count, DType type, Reduction op,
+                            Rank root) {
+  return run(Collective::kReduce, call_of(in, out, count, type, op), root);
+}
+Request Communicator::reduce_async(const void* in, void* out, std::size_t count, DType type,
+                                   Reduction op, Rank root) {
+  return start(Collective::kReduce, call_of(in, out, count, type, op), root);
+}
+Status Communicator::gather(const void* in, void* out, std::size_t count, DType type, Rank root) {
+  return run(Collective::kGather, call_of(in, out, count, type), root);
+}
+Request Communicator::gather_async(const void* in, void* out, std::size_t count, DType type,
+                                   Rank root) {
+  return start(Collective::kGather, call_of(in, out, count, type), root);
+}
+Status Communicator::scatter(const void* in, void* out, std::size_t count, DType type, Rank root) {
+  return run(Collective::kScatter, call_of(in, out, count, type), root);
+}
+Request Communicator::scatter_async(const void* in, void* out, std::size_t count, DType type,
+                                    Rank root) {
+  return start(Collective::kScatter, call_of(in, out, count, type), root);
+}
+Status Communicator::all_to_all(const void* in, void* out, std::size_t count, DType type) {
+  return run(Collective::kAllToAll, call_of(in, out, count, type), 0);
+}
+Request Communicator::all_to_all_async(const void* in, void* out, std::size_t count, DType type) {
+  return start(Collective::kAllToAll, call_of(in, out, count, type), 0);
+}
+
+// ---- blocks of different sizes ---------------------------------------------------------------
+
+Status Communicator::all_gather_v(const void* in, void* out, Blocks blocks, DType type) {
+  return run(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
+}
+Request Communicator::all_gather_v_async(const void* in, void* out, Blocks blocks, DType type) {
+  return start(Collective::kAllGather, uneven_call(in, out, blocks, type), 0);
+}
+Status Communicator::reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type,
+                                      Reduction op) {
+  return run(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
+}
+Request Communicator::reduce_scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
+                                             Reduction op) {
+  return start(Collective::kReduceScatter, uneven_call(in, out, blocks, type, op), 0);
+}
+Status Communicator::gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
+  return run(Collective::kGather, uneven_call(in, out, blocks, type), root);
+}
+Request Communicator::gather_v_async(const void* in, void* out, Blocks blocks, DType type,
+                                     Rank root) {
+  return start(Collective::kGather, uneven_call(in, out, blocks, type), root);
+}
+Status Communicator::scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root) {
+  return run(Collective::kScatter, uneven_call(in, out, blocks, type), root);
+}
+Request Communicator::scatter_v_async(const void* in, void* out, Blocks blocks, DType type,
+                                      Rank root) {
+  return start(Collective::kScatter, uneven_call(in, out, blocks, type), root);
+}
+Status Communicator::all_to_all_v(const void* in, Blocks sent, void* out, Blocks received,
+                                  DType type) {
+  return run(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
+}
+Request Communicator::all_to_all_v_async(const void* in, Blocks sent, void* out, Blocks received,
+                                         DType type) {
+  return start(Collective::kAllToAll, exchange_call(in, sent, out, received, type), 0);
+}
+
+// ---- several messages ----------------------------------------------------------------------
+
+Status Communicator::exchange(std::span<const Message> messages) {
+  return start_exchange(messages, true).wait();
+}
+Batch Communicator::exchange_async(std::span<const Message> messages) {
+  return start_exchange(messages, false);
+}
+
+Batch Communicator::start_exchange(std::span<const Message> messages, bool blocking) {
+  Batch batch;
+  for (const Message& m : messages) {  // nothing is started unless all can be
+    batch.status_ =
+        check_message(m.sends, m.data, m.count, m.type, m.peer, static_cast<std::size_t>(size()));
+    if (!batch.status_.ok()) return batch;
+  }
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  batch.status_ = check_own_messages("exchange", messages, rank(), own);
+  if (!batch.status_.ok()) return batch;
+  const auto begin_there = [&](std::span<const Message> some, std::optional<void*> stream) {
+    Request handle(state_, nullptr);
+    handle.op_ =
+        begin_messages(*device(), *state_, "exchange", some, stream, blocking, handle.status_);
+    batch.handles_.push_back(std::move(handle));
+  };
+  if (ordered_) {
+    begin_there(messages, stream_);
+    return batch;
+  }
+  {
+    Core& core = *state().core;
+    const std::lock_guard lock(core.mutex);
+    if (core.broken) batch.status_ = core.failure;
+  }
+  if (!batch.status_.ok()) return batch;
+  batch.handles_.reserve(messages.size());
+  // What a rank sends to itself: both ends are here.
+  for (const auto& [sent, received] : own) {
+    const Message both[] = {messages[sent], messages[received]};
+    const std::size_t bytes = both[0].count * size_of(both[0].type);
+    if (bytes > 0 && (on_device(both[0].data) || on_device(both[1].data)))
+      begin_there(both, std::nullopt);
+    else if (bytes > 0)
+      std::memmove(both[1].data, both[0].data, bytes);
+  }
+  for (const bool sends : {false, true})  // receives first: what arrives finds its place
+    for (const Message& m : messages)
+      if (m.sends == sends && m.peer != rank())
+        batch.handles_.push_back(message(m.sends, m.data, m.count, m.type, m.peer, false));
+  return batch;
+}
+
+bool Batch::test() {
+  bool over = true;
+  for (Request& h : handles_) over = h.test() && over;
+  return over;
+}
+
+Status Batch::wait() {
+  for (Request& h : handles_) {
+    const Status s = h.wait();
+    if (status_.ok()) status_ = s;
+  }
+  handles_.clear();
+  return status_;
+}
+
+}  // namespace weft

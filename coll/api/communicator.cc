@@ -1,0 +1,362 @@
+// The face of the library: arguments are checked here, an algorithm is chosen, the call is run.
+#include "coll/api/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "coll/engine/signature.h"
+#include "coll/gpu/begin.h"
+#include "coll/runtime/arguments.h"
+#include "coll/runtime/core.h"
+#include "coll/select/cost.h"
+#include "topo/base/log.h"
+#include "topo/base/yield.h"
+
+namespace weft {
+namespace {
+
+void finish_alone(Collective c, const Call& call) {  // a communicator of one rank
+  const std::size_t element = size_of(call.type);
+  const bool packs = c == Collective::kAllGather || c == Collective::kGather;
+  const auto at = [&](std::span<const std::size_t> offsets) {
+    return call.is_vector ? offsets[0] * element : 0;
+  };
+  const auto& out_offsets = packs ? call.offsets : call.recv_offsets;
+  const std::size_t count = call.is_vector ? call.counts[0] : call.count;
+  if (c == Collective::kBarrier || count == 0) return;
+  const auto* from = static_cast<const std::byte*>(call.in) + (packs ? 0 : at(call.offsets));
+  auto* to = static_cast<std::byte*>(call.out) +
+             (packs || c == Collective::kAllToAll ? at(out_offsets) : 0);
+  if (reduces(c) && call.op == RedOp::kPreMulSum)
+    multiply(to, from, call.type, call.factor, count);
+  else if (from != to)
+    std::memcpy(to, from, count * element);
+}
+
+// Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
+// is held by `lock` on entry; `status` is ok on entry.
+void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
+                  std::unique_lock<FairMutex>& lock, Status& status);
+
+// Of a communicator's blocking calls one in so many looks whether the job has failed: small ones
+// may never wait, which is when others look.
+constexpr std::uint64_t kLookEvery = 64;
+
+// Starts a collective. Null when it is over already, with its status. `lock` does not hold the
+// mutex yet; afterwards it may.
+Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
+            std::unique_lock<FairMutex>& lock) {
+  Core& core = *g.core;
+  bool in_place = false;
+  status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
+  if (!status.ok()) return nullptr;
+  if (Device* const d = device()) [[unlikely]] {
+    bool taken = false;
+    Task* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
+    if (taken) return op;
+  }
+  lock.lock();
+  if (core.broken.load(std::memory_order_relaxed)) {
+    status = core.failure;
+    return nullptr;
+  }
+  if (blocking && g.sequence % kLookEvery == 0 && core.job->failed()) [[unlikely]] {
+    core.fail(core.job->failure());
+    status = core.failure;
+    core.run_callbacks(lock);
+    return nullptr;
+  }
+  const std::uint64_t sequence = g.sequence++;
+  std::vector<std::size_t> blocks;
+  if (call.is_vector) [[unlikely]]
+    blocks = own_blocks(call, g.ranks.size());
+  if (g.ranks.size() == 1) {
+    finish_alone(c, call);
+    return nullptr;
+  }
+  const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
+  if (!call.is_vector) [[likely]]  // in place: a copy would stall on its stores
+    call.head = signature(c, call, root, g.id, sequence + 1);
+  else
+    call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
+  if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
+    call.head.about[1] = g.part_of.head.about[1];
+  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
+  const bool board = !call.is_vector && (total != 0 || c == Collective::kBarrier) &&
+                     on_board(g, core.tuning, c, forced, total, root);
+  if (board) {
+    seal(call.head);
+    g.last_on_board = true;
+    if (blocking && g.board_queue.empty()) {
+      run_on_board(g, c, call, root, sequence + 1, lock, status);
+      return nullptr;
+    }
+  }
+  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence + 1);
+  call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
+                                                                << (kRoundBits + kOrdinalBits);
+  if (total == 0 && c != Collective::kBarrier) {
+    if (call.head.sign) {
+      seal(call.head);
+      g.remember(call.tag, call.head);
+    }
+    core.telemetry->end_at_once(record);
+    return nullptr;
+  }
+  if (board) {
+    Task* op = core.take();
+    op->record = record;
+    op->collective = c;
+    op->group = &g;
+    op->call = call;
+    op->root = root;
+    core.start_board(op);
+    return op;
+  }
+  // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
+  const Algorithm* algorithm = call.is_vector && c == Collective::kAllToAll
+                                   ? find_algorithm(c, "pairwise")
+                                   : choose(g, c, total, root);
+  const Plan* plan =
+      core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
+  if (!plan) {
+    core.telemetry->end_at_once(record);
+    return nullptr;
+  }
+  g.last = algorithm;
+  g.last_on_board = false;
+  Task* op = core.take_for(*plan, total);
+  op->record = record;
+  op->collective = c;
+  op->group = &g;
+  op->root = root;
+  op->call = call;
+  op->algorithm = algorithm;
+  op->blocks = std::move(blocks);  // which the call's spans point to
+  core.start_plan(op, *plan);
+  return op;
+}
+
+void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
+                  std::unique_lock<FairMutex>& lock, Status& status) {
+  Core& core = *g.core;
+  publish_on_board(g, c, call, root);
+  // Only now: the message is on its way meanwhile.
+  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence);
+  const int spins = core.oversubscribed ? 1 : core.tuning.spins;
+  for (int i = 0; i < spins; ++i) {
+    if (board_ready(g) && board_finish(g, c, call, root).done()) {
+      core.telemetry->end_at_once(record);
+      return;
+    }
+    if (i > kEager) relax();
+  }
+  if (core.oversubscribed && core.active.empty()) {
+    // More ranks than cores: give way at once, a number of times, before anything dearer.
+    for (int i = 0; i < 256; ++i) {
+      yield_core();
+      if (core.mutex.wanted()) break;
+      if (board_ready(g) && board_finish(g, c, call, root).done()) {
+        core.telemetry->end_at_once(record);
+        return;
+      }
+    }
+  }
+  // Not soon, or not the same on all ranks: become an operation like any other and wait with a
+  // deadline.
+  Task* op = core.take();
+  op->kind = Task::Kind::kBoard;
+  op->record = record;
+  op->collective = c;
+  op->group = &g;
+  op->call = call;
+  op->root = root;
+  g.board_queue.push_back(op);
+  core.boards_busy.push_back(&g);
+  status = core.wait(op, lock);
+}
+
+Status empty(std::string_view call) {
+  return {Code::kInvalidArgument,
+          fmt::format("{}: this Communicator is empty: moved from, or of a rank without a color",
+                      call)};
+}
+
+}  // namespace
+
+Status Communicator::run(Collective c, Call&& call, Rank root) {
+  if (!state_) return empty(name(c));
+  call.stream = stream_;
+  call.ordered = ordered_;
+  Status status;
+  std::unique_lock lock(state_->core->mutex, std::defer_lock);
+  Task* op = begin(*state_, c, call, root, status, true, lock);
+  if (!op) {
+    // Who makes many calls that need not wait may make no others for long.
+    Core& core = *state_->core;
+    if (lock && !(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
+      core.progress();
+      core.run_callbacks(lock);
+    }
+    return status;
+  }
+  return state_->core->wait(op, lock);
+}
+
+// ---- Communicator --------------------------------------------------------------------------
+
+GroupState& Communicator::state() const {
+  if (!state_) throw Error("this Communicator is empty: moved from, or of a rank without a color");
+  return *state_;
+}
+Communicator Communicator::on(void* stream) const {
+  (void)state();
+  if (!device()) throw Error("on(stream): missing capability: " + missing_device());
+  Communicator bound = *this;
+  bound.stream_ = stream;
+  bound.ordered_ = true;
+  return bound;
+}
+Rank Communicator::rank() const { return state().me; }
+int Communicator::size() const { return static_cast<int>(state().ranks.size()); }
+Rank Communicator::world_rank(Rank r) const {
+  if (r < 0 || r >= size())
+    throw Error(fmt::format("rank {} is not a rank of this communicator (0..{})", r, size() - 1));
+  return state_->ranks[static_cast<std::size_t>(r)];
+}
+
+Status Communicator::all_reduce(const void* in, void* out, std::size_t count, DType type,
+                                Reduction op) {
+  return run(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
+}
+Status Communicator::all_gather(const void* in, void* out, std::size_t count, DType type) {
+  return run(Collective::kAllGather, {in, out, count, type}, 0);
+}
+Status Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DType type,
+                                    Reduction op) {
+  return run(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
+}
+Status Communicator::broadcast(const void* in, void* out, std::size_t count, DType type,
+                               Rank root) {
+  return run(Collective::kBroadcast, {in, out, count, type}, root);
+}
+Status Communicator::barrier() { return run(Collective::kBarrier, {}, 0); }
+Status Communicator::send(const void* data, std::size_t count, DType type, Rank to) {
+  return message(true, const_cast<void*>(data), count, type, to, true).wait();
+}
+Status Communicator::recv(void* data, std::size_t count, DType type, Rank from) {
+  return message(false, data, count, type, from, true).wait();
+}
+
+Request Communicator::start(Collective c, Call&& call, Rank root) {
+  if (!state_) return Request(empty(name(c)));
+  call.stream = stream_;
+  call.ordered = ordered_;
+  Status status;
+  std::unique_lock lock(state_->core->mutex, std::defer_lock);
+  Task* op = begin(*state_, c, call, root, status, false, lock);
+  if (lock) lock.unlock();
+  Request handle(state_, op);
+  handle.status_ = std::move(status);
+  if (op && state_->core->served) state_->core->to_serve.notify_one();
+  return handle;
+}
+Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
+                                       Reduction op) {
+  return start(Collective::kAllReduce, {in, out, count, type, op.op, op.factor}, 0);
+}
+Request Communicator::all_gather_async(const void* in, void* out, std::size_t count, DType type) {
+  return start(Collective::kAllGather, {in, out, count, type}, 0);
+}
+Request Communicator::reduce_scatter_async(const void* in, void* out, std::size_t count, DType type,
+                                           Reduction op) {
+  return start(Collective::kReduceScatter, {in, out, count, type, op.op, op.factor}, 0);
+}
+Request Communicator::broadcast_async(const void* in, void* out, std::size_t count, DType type,
+                                      Rank root) {
+  return start(Collective::kBroadcast, {in, out, count, type}, root);
+}
+Request Communicator::barrier_async() { return start(Collective::kBarrier, {}, 0); }
+
+Request Communicator::message(bool send, void* data, std::size_t count, DType type, Rank peer,
+                              bool blocking) {
+  const char* verb = send ? "send" : "recv";
+  if (!state_) return Request(empty(verb));
+  GroupState& g = *state_;
+  Request handle(state_, nullptr);
+  handle.status_ = check_message(send, data, count, type, peer, g.ranks.size());
+  const Message one{send, peer, data, count, type};
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  if (handle.status_.ok()) handle.status_ = check_own_messages(verb, {&one, 1}, g.me, own);
+  if (!handle.status_.ok()) return handle;
+  if (ordered_ || (count > 0 && on_device(data))) {
+    const auto stream = ordered_ ? std::optional(stream_) : std::nullopt;
+    handle.op_ = begin_messages(*device(), g, verb, {&one, 1}, stream, blocking, handle.status_);
+    return handle;
+  }
+  Core& core = *g.core;
+  const std::lock_guard lock(core.mutex);
+  if (core.broken.load(std::memory_order_relaxed)) {
+    handle.status_ = core.failure;
+    return handle;
+  }
+  Task* op = core.take();
+  op->collective = Collective::kSendRecv;
+  op->group = &g;
+  op->root = peer;
+  op->call = {.count = count, .type = type};
+  core.start_message(op, send, data, count * size_of(type));
+  handle.op_ = op;
+  if (core.served) core.to_serve.notify_one();
+  return handle;
+}
+Request Communicator::send_async(const void* data, std::size_t count, DType type, Rank to) {
+  return message(true, const_cast<void*>(data), count, type, to, false);
+}
+Request Communicator::recv_async(void* data, std::size_t count, DType type, Rank from) {
+  return message(false, data, count, type, from, false);
+}
+
+void Communicator::set_algorithm(Collective collective, std::string_view name) {
+  const Algorithm* found = nullptr;
+  GroupState& g = state();
+  if (name != "auto") {
+    found = find_algorithm(collective, name);
+    if (!found)
+      throw Error(fmt::format("{} has no algorithm '{}'; there are auto, {}",
+                              weft::name(collective), name, algorithm_names(collective)));
+    if (!found->applies(g.shape))
+      throw Error(fmt::format("algorithm '{}' of {} does not apply to {} ranks on {} hosts", name,
+                              weft::name(collective), size(), g.shape.hosts.size()));
+  }
+  const std::lock_guard lock(g.core->mutex);
+  if (found) g.core->check_rails(g, *found, 0, true).check();
+  g.forced[static_cast<std::size_t>(collective)] = found;
+}
+
+std::vector<std::string> Communicator::algorithms(Collective collective) const {
+  GroupState& g = state();
+  const std::lock_guard lock(g.core->mutex);
+  std::vector<std::string> names;
+  for (const Algorithm& a : weft::algorithms())
+    if (a.collective == collective && a.applies(g.shape) && g.core->check_rails(g, a, 0, true).ok())
+      names.emplace_back(a.name);
+  return names;
+}
+
+void Communicator::set_deterministic(bool deterministic) {
+  const std::lock_guard lock(state().core->mutex);
+  state_->shape.deterministic = deterministic;
+}
+
+std::string Communicator::last_algorithm() const {
+  const std::lock_guard lock(state().core->mutex);
+  if (state_->last_on_board) return "flat";
+  return state_->last ? std::string(state_->last->name) : "none";
+}
+
+}  // namespace weft

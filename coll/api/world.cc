@@ -1,0 +1,369 @@
+// Assembling a process's weft: topology, transports, groups, and the measured cost of a link.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <set>
+
+#include "coll/gpu/begin.h"
+#include "coll/runtime/calibrate.h"
+#include "coll/runtime/core.h"
+#include "topo/base/log.h"
+#include "topo/base/yield.h"
+#include "transport/factory/transport_factory.h"
+#include "transport/fault.h"
+#include "transport/integrity/checked.h"
+#include "transport/shm/shm.h"
+
+namespace weft {
+namespace {
+
+// The cores this process may use, one bit each.
+cpu_set_t usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+  }
+  return set;
+}
+
+// As good as for ever: multiples of it, in nanoseconds, still fit.
+constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+
+}  // namespace
+
+Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts,
+           int shrunk_before)
+    : job(std::move(job_in)), options(opts), shrunk(shrunk_before) {
+  options.timeout = std::min(options.timeout, kLongest);
+  options.slow = std::min(options.slow, kLongest);
+  try {
+    set_up(place);
+  } catch (...) {
+    job_in = std::move(job);  // it may go on without those who made this fail
+    throw;
+  }
+}
+
+void Core::set_up(const Place& place) {
+  const auto& asked = options.transport;
+  if (asked != "auto" && asked != "shm" && asked != "tcp" && asked != "ucx" && asked != "verbs")
+    throw Error(fmt::format("transport '{}' is not one of auto, shm, tcp, ucx, verbs", asked));
+  bool known = options.algorithm == "auto";
+  for (const Algorithm& a : algorithms()) known = known || a.name == options.algorithm;
+  if (!known) {
+    std::set<std::string_view> names;
+    for (const Algorithm& a : algorithms()) names.insert(a.name);
+    throw Error(fmt::format("no collective has an algorithm '{}'; there are auto, {}",
+                            options.algorithm, fmt::join(names, ", ")));
+  }
+  if (options.cross_rail != "auto" && options.cross_rail != "never" &&
+      options.cross_rail != "allow")
+    throw Error(fmt::format("cross_rail '{}' is not one of auto, never, allow (WEFT_CROSS_RAIL)",
+                            options.cross_rail));
+  const int n = job->size();
+  const Rank me = job->rank();
+  std::vector<Place> places;
+  for (const std::string& text : job->all_gather(encode(place)))
+    places.push_back(decode_place(text));
+  topology = std::make_unique<Topology>(std::move(places));
+  agree_on_modes();
+
+  // Who is reached how: decided from the topology alone, so that all ranks decide alike.
+  const auto machine = [&](Rank r) -> const std::string& { return topology->place(r).machine; };
+  bool one_machine = true;
+  for (Rank r = 0; r < n; ++r) one_machine = one_machine && machine(r) == machine(0);
+  if (options.transport == "shm" && !one_machine)
+    throw Error(
+        fmt::format("transport shm needs all ranks on one machine, but rank 0 is on '{}' "
+                    "and others are elsewhere; use --transport auto",
+                    machine(0)));
+  const std::string far = asked == "auto" ? transport_between_hosts(*topology) : asked;
+  const bool no_shm = asked != "auto" && asked != "shm";
+  const auto share = [&](Rank a, Rank b) {
+    return !no_shm && machine(a) == machine(b) && (asked == "shm" || topology->same_host(a, b));
+  };
+  shm_peer.assign(static_cast<std::size_t>(n), 0);
+  std::vector<Rank> members;
+  for (Rank r = 0; r < n; ++r) {
+    shm_peer[static_cast<std::size_t>(r)] = share(me, r);
+    if (share(me, r)) members.push_back(r);
+  }
+  bool any_far = false;
+  for (Rank a = 0; a < n; ++a)
+    for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
+
+  const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
+    if (!faults().empty())
+      t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
+    return t;
+  };
+  const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {
+    if (options.integrity)
+      t = make_checked_transport(
+          std::move(t), me, n, [this] { telemetry->retried(); }, rail);
+    return t;
+  };
+  if (!no_shm) {
+    shm_link = static_cast<int>(links.size());
+    transports.push_back(check(damage(make_shm_transport(*job, *topology, members))));
+    links.push_back(transports.back().get());
+  }
+  if (any_far || no_shm) {
+    first_rail_link = static_cast<int>(links.size());
+    const auto& nics = topology->place(me).rails;
+    std::vector<std::unique_ptr<Transport>> inner;
+    for (int r = 0; r < topology->nrails(); ++r) {
+      const Nic& nic = nics[static_cast<std::size_t>(r)];
+      const bool replaceable = options.failover && topology->nrails() > 1;
+      inner.push_back(damage(make_rail_transport(far, *job, *topology, nic, replaceable), r));
+    }
+    for (auto& rail : inner) rail = decorate_rail(far, std::move(rail));
+    set_up_rails(inner);
+    for (std::size_t r = 0; r < inner.size(); ++r) {
+      transports.push_back(check(std::move(inner[r]), static_cast<int>(r)));
+      links.push_back(transports.back().get());
+    }
+  }
+  for (const Transport* link : links) link_kinds.push_back({link->caps().views});
+  for (const Transport* link : links) id_bits = std::min(id_bits, link->caps().tag_bits - kIdShift);
+  id_bits -= kLaneBits;
+  if (shm_link >= 0) use_link(static_cast<std::size_t>(shm_link));
+
+  telemetry = std::make_unique<Telemetry>(*this, [this] { away(); });
+
+  // More ranks than cores? Launchers bind each rank to a few: what counts is all of theirs
+  // together.
+  const cpu_set_t mine = usable_cores();
+  const auto masks =
+      job->all_gather(std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine));
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  int here = 0;
+  for (Rank r = 0; r < n; ++r) {
+    const std::string& text = masks[static_cast<std::size_t>(r)];
+    if (!topology->same_kernel(r, me) || text.size() != sizeof mine) continue;
+    ++here;
+    cpu_set_t theirs;
+    std::memcpy(&theirs, text.data(), sizeof theirs);
+    CPU_OR(&together, &together, &theirs);
+  }
+  oversubscription = std::max(1.0, static_cast<double>(here) / std::max(1, CPU_COUNT(&together)));
+  oversubscribed = oversubscription > 1;
+  log().debug("weft: rank {} of {}: {} hosts, {} rails, {} ranks share memory{}", me, n,
+              topology->nhosts(), topology->nrails(), members.size(),
+              oversubscribed ? ", more ranks than cores" : "");
+}
+
+Core::~Core() { close(); }
+
+void Core::end(Core* core) noexcept {
+  if (!core->forked()) {
+    delete core;
+    return;
+  }
+  static auto* const remains = new std::vector<Core*>;  // so that nobody takes it for a leak
+  remains->push_back(core);
+}
+
+void Core::close() noexcept {
+  if (forked()) return;
+  stop_devices(*this);
+  std::unique_ptr<Job> leaving;
+  bool together = false;
+  {
+    std::unique_lock lock(mutex);
+    if (!job) return;
+    std::size_t under_way = active.size();
+    for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
+    if (under_way > 0)  // others wait for them
+      fail({Code::kAborted,
+            fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
+                        under_way),
+            job->rank()});
+    if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
+      log().error("weft: rank {}: {}", job->rank(), left.to_string());
+      fail(left);
+    }
+    ending = true;
+    while (asking != 0) yield_core();
+    together = !broken && !job->failed();
+    if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
+    broken = true;
+    for (const auto& [id, g] : groups)
+      if (g) g->board.reset();
+    leaving = std::move(job);
+    run_callbacks(lock);
+  }
+  // Only now: a callback that one of them is in may have waited for what has ended here.
+  stop_serving();
+  stop_calling();
+  if (news.size() > 0) save_profile(profile_file, news);
+  telemetry->leaving();
+  // Leave together: what this rank sent last may still lie in its own memory or sockets.
+  try {
+    if (together) {
+      settle_rails(*leaving, [&] {
+        telemetry->align_clocks();
+        leaving->all_gather("");
+      });
+      // Who still looked at its rails would see those of the first that is gone break.
+      if (rails) leaving->all_gather("");
+    }
+  } catch (const std::exception& e) {
+    log().info("weft: rank {}: leaving alone: {}", leaving->rank(), e.what());
+  }
+  leaving->leave();
+  telemetry->left();
+  const std::lock_guard lock(mutex);
+  links.clear();
+  shm_link = -1;
+  rails.reset();  // first: what is around its faces has posted memory of its own
+  transports.clear();
+}
+
+void Core::share_profile() {
+  const int n = job->size();
+  std::string cores = "unknown processor";
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) {
+      cores = line.substr(line.find(": ") + 2);
+      break;
+    }
+  std::string rails;
+  for (const Nic& nic : topology->place(0).rails)
+    rails += fmt::format(" {:g}{}", nic.rate_gbps, nic.rdma ? " rdma" : "");
+  const std::string what = fmt::format(
+      "{} ranks, {} hosts, rails of Gb/s:{}; declared {:g}{}; transport {}{}; {:.2g} ranks per "
+      "core; "
+      "{}",
+      n, topology->nhosts(), rails, declared_rail_gbps(options.rail_gbps),
+      options.spread ? "" : ", not spread", options.transport,
+      options.integrity ? " with integrity" : "", oversubscription, cores);
+  std::string text;
+  if (job->rank() == 0) {
+    profile_file = profile_path(what);
+    text = load_profile(profile_file, what).text();
+  }
+  text = job->all_gather(text)[0];
+  profile = Profile::parse(text);
+  news.topology = profile.topology;
+  log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
+}
+
+World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
+    : core_(Core::make(std::move(job), std::move(place), options)) {
+  Communicator all = world();
+  if (size() > 1) try {
+      calibrate(*core_, *all.state_).check();
+      core_->share_profile();
+    } catch (const Error& e) {
+      gather_status(e).check();
+      throw;
+    }
+  core_->set_out();
+}
+
+// A question to a World that another thread may be ending by shrink(): what it is about is there
+// until it is answered. No lock, as a signal handler may call abort().
+class World::Asking {
+ public:
+  explicit Asking(const World& world) : core_(*world.core_) { ++core_.asking; }
+  ~Asking() { --core_.asking; }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  Core* in_time() const { return core_.ending ? nullptr : &core_; }
+  Core& core() const {
+    if (Core* const core = in_time()) return *core;
+    throw Error("this World is no more: shrink() made another of it");
+  }
+
+ private:
+  Core& core_;
+};
+
+World::~World() { core_->close(); }
+
+Status World::gather_status(const Error& thrown) {
+  const Status why = Asking(*this).core().gather_status(thrown);
+  core_->job->report(why);
+  return why.ok() ? why : core_->job->failure();
+}
+
+Rank World::rank() const { return Asking(*this).core().job->rank(); }
+int World::size() const { return Asking(*this).core().job->size(); }
+const Topology& World::topology() const { return *Asking(*this).core().topology; }
+Metrics World::metrics() const { return Asking(*this).core().telemetry->metrics(); }
+bool World::failover() const { return Asking(*this).core().rails != nullptr; }
+std::vector<CounterSnapshot> World::rail_counters() const {
+  return Asking(*this).core().telemetry->ports().read();
+}
+Job& World::job() {
+  const Asking asking(*this);
+  Core& core = asking.core();
+  return core.answering_job ? *core.answering_job : *core.job;
+}
+void World::abort(const char* reason) noexcept {
+  const Asking asking(*this);
+  if (Core* const core = asking.in_time()) core->job->abort(reason);
+}
+
+std::unique_ptr<World> World::shrink() {
+  Core& old = Asking(*this).core();
+  const Place place = old.topology->place(old.job->rank());
+  {
+    std::unique_lock lock(old.mutex);
+    if (old.job->failed()) old.fail(old.job->failure());
+    old.run_callbacks(lock);
+  }
+  std::unique_ptr<Job> job = old.job->shrink();
+  std::vector<Rank> former = job->former_ranks();
+  // Whoever went on has ended what was under way: nobody uses these transports any more.
+  old.close();
+  std::shared_ptr<Core> next;
+  while (!next) try {
+      next = Core::make(std::move(job), place, old.options, old.shrunk + 1);
+    } catch (const Error&) {
+      if (!job || !job->failed()) throw;
+      job = job->shrink();  // one more has gone meanwhile
+      std::vector<Rank> left;
+      for (const Rank r : job->former_ranks()) left.push_back(former[static_cast<std::size_t>(r)]);
+      former = std::move(left);
+    }
+  next->costs = old.costs;
+  next->profile = old.profile;  // and whether it is off
+  next->set_out();
+  std::unique_ptr<World> world(new World(std::move(next)));
+  world->former_ = std::move(former);
+  return world;
+}
+
+Communicator World::world() {
+  std::vector<Rank> ranks(static_cast<std::size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Communicator(fixed_group(core_, kWorldGroup, std::move(ranks)));
+}
+
+Communicator World::host() {
+  const Topology& t = topology();
+  return Communicator(fixed_group(core_, kHostGroup, t.ranks_of(t.host(rank()))));
+}
+
+Communicator World::rail() {
+  const Topology& t = topology();
+  std::vector<Rank> ranks;
+  for (int h = 0; h < t.nhosts(); ++h) {
+    const auto& members = t.ranks_of(h);
+    const auto local = static_cast<std::size_t>(t.local(rank()));
+    if (local < members.size()) ranks.push_back(members[local]);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return Communicator(fixed_group(core_, kRailGroup, std::move(ranks)));
+}
+
+}  // namespace weft

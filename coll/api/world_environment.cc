@@ -1,0 +1,83 @@
+// A World as the environment describes it: the launcher's job, and what WEFT_* asks for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "coll/api/communicator.h"
+#include "coll/runtime/calibrate.h"
+#include "coll/select/profile.h"
+#include "topo/discover.h"
+#include "transport/fault.h"
+
+namespace weft {
+namespace {
+
+long environment_number(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  if (!text) return otherwise;
+  long value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [at, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || at != end || value <= 0)
+    throw Error(fmt::format("{}={} is not a positive whole number", name, text));
+  return value;
+}
+
+bool environment_flag(const char* name, bool otherwise) {
+  const char* text = std::getenv(name);
+  if (!text) return otherwise;
+  const std::string_view value = text;
+  if (value != "0" && value != "1")
+    throw Error(fmt::format("{}={} is neither 0 nor 1", name, text));
+  return value == "1";
+}
+
+// A file that could only be missed at the end, after all the work.
+void check_folder_of(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return;
+  const auto folder = std::filesystem::path(text).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+    throw Error(
+        fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
+}
+
+}  // namespace
+
+std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
+  WorldOptions o = options;
+  o.timeout = std::chrono::milliseconds(
+      environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
+  o.progress_thread = environment_flag("WEFT_PROGRESS_THREAD", o.progress_thread);
+  o.integrity = environment_flag("WEFT_INTEGRITY", o.integrity);
+  if (const char* text = std::getenv("WEFT_FAULT")) set_faults(text);
+  if (const char* text = std::getenv("WEFT_CROSS_RAIL")) o.cross_rail = text;
+  o.failover = environment_flag("WEFT_FAILOVER", o.failover);
+  o.spread = environment_flag("WEFT_SPREAD", o.spread);
+  o.counters = environment_flag("WEFT_COUNTERS", o.counters);
+  o.slow = std::chrono::milliseconds(
+      environment_number("WEFT_SLOW_MS", static_cast<long>(o.slow.count())));
+  o.deterministic = environment_flag("WEFT_DETERMINISTIC", o.deterministic);
+  for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
+  check_named_profile();
+  (void)declared_rail_gbps(o.rail_gbps);  // throws before there is a job to wait for
+  const JobSpec spec = job_from_environment();
+  Place place = discover_place();
+  // Emulated rails (weft launch --rails): the same device several times.
+  if (std::getenv("WEFT_EMULATE_RAILS") && !std::getenv("WEFT_RAILS")) {
+    const auto rails = static_cast<std::size_t>(environment_number("WEFT_EMULATE_RAILS", 1));
+    Nic first;
+    first.name = first.netdev = "lo";
+    first.address = "127.0.0.1";
+    first.up = true;
+    place.rails.assign(rails, first);
+  }
+  return std::make_unique<World>(connect(spec), std::move(place), o);
+}
+
+}  // namespace weft

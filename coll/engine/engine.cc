@@ -1,0 +1,382 @@
+#include "coll/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "coll/engine/signature.h"
+#include "transport/memory/copy.h"
+#include "transport/memory/crc32c.h"
+
+namespace weft {
+namespace {
+
+std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
+  return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
+}
+
+Scratch fresh_scratch(std::size_t bytes) {
+  return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+}
+
+}  // namespace
+
+// ---- scratch -------------------------------------------------------------------------------
+
+Scratch SpareScratch::take(std::size_t bytes) {
+  if (spare_.empty()) return fresh_scratch(bytes);
+  // The last one may be in a cache. Where all are too short, one makes room.
+  const auto fits = std::find_if(spare_.rbegin(), spare_.rend(),
+                                 [=](const Scratch& s) { return s.bytes >= bytes; });
+  if (fits != spare_.rend()) std::swap(*fits, spare_.back());
+  Scratch found = std::move(spare_.back());
+  spare_.pop_back();
+  if (found.bytes >= bytes) return found;
+  found = {};
+  return fresh_scratch(bytes);
+}
+
+// ---- rounds --------------------------------------------------------------------------------
+
+void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
+                std::span<Transport* const> links) {
+  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector &&
+                    call_.count == call.count && call_.type == call.type &&
+                    slicing_.slice_bytes == slicing.slice_bytes &&
+                    slicing_.rounds_in_flight == slicing.rounds_in_flight;
+  call_ = call;
+  slicing_ = slicing;
+  if (!same) bind(plan, slicing);
+  if (scratch_need_ > scratch_.bytes) {
+    scratch_ = {};
+    scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
+  }
+  if (call_.head.sign) {
+    add_cut(call_.head, plan.algorithm, plan.common, segment_);
+    seal(call_.head);
+  }
+  if (call_.is_vector || !pairs_.empty()) make_pairs();
+  if (links_.data() != links.data() || links_.size() != links.size()) look_at(links);
+  if (checked_links_) {
+    sums_.assign(nlanes_ * nodes_, {});
+    missing_.assign(nlanes_ * nodes_, 0);
+  }
+  kernel_ = reduce_kernel(call.type, call.op);
+  in_ = static_cast<std::byte*>(const_cast<void*>(call.in));
+  out_ = static_cast<std::byte*>(call.out);
+  failure_ = Code::kOk;
+  failed_peer_ = kNoRank;
+  failed_link_ = -1;
+  std::fill(posted_.begin(), posted_.end(), 0);
+  to_post_.clear();
+  to_reduce_.clear();
+  next_reduce_ = 0;
+  if (packed() && !phantom_) copy_in_packed();
+  next_round_ = nlanes_;
+  lanes_busy_ = nlanes_;
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) activate(lane, lane);
+  progress();
+}
+
+void Run::look_at(std::span<Transport* const> links) {
+  links_ = links;
+  batch_.resize(links.size());
+  phantom_ = false;
+  checked_links_ = 0;
+  for (std::size_t l = 0; l < links.size(); ++l) {
+    const Caps caps = links[l]->caps();
+    phantom_ = phantom_ || caps.phantom;
+    checked_links_ |= std::uint64_t{caps.checks} << l;
+  }
+}
+
+void Run::activate(std::uint32_t lane, std::uint64_t round) {
+  Lane& l = lanes_[lane];
+  l.round = round;
+  l.at = round * segment_ * element_;
+  l.cut = round + 1 == rounds_ ? 1 : 0;
+  if (call_.is_vector && blocks()) {
+    l.cut = 2 + lane;
+    lay_out(round, cuts_[l.cut]);
+    measure(cuts_[l.cut], extents_[l.cut]);
+    if (round == 0) mark_first(extents_[l.cut]);
+  }
+  l.remaining = static_cast<std::uint32_t>(nodes_);
+  std::copy(plan_->pending.begin(), plan_->pending.end(),
+            pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
+  if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
+  for (const std::uint32_t node : plan_->first) to_post_.push_back({lane, node});
+  if (nodes_ == 0) finish_round(lane);
+}
+
+void Run::finish_round(std::uint32_t lane) {
+  if (!phantom_ && !packed()) {
+    const Cut& cut = cuts_[lanes_[lane].cut];
+    const auto bytes = [&](int c) { return cut.length[static_cast<std::size_t>(c)] * element_; };
+    for (const int c : plan_->copy_last) {
+      std::byte* to = address(Where::kOut, offset(Where::kOut, c, cut), lane);
+      const std::byte* from = address(Where::kIn, offset(Where::kIn, c, cut), lane);
+      if (to != from && bytes(c) != 0) copy_bytes(to, from, bytes(c), call_.streaming);
+    }
+    if (call_.op == RedOp::kAvg && reduces(plan_->collective))
+      for (const int c : plan_->results) {
+        std::byte* at = address(Where::kOut, offset(Where::kOut, c, cut), lane);
+        scale(at, at, call_.type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
+      }
+  }
+  if (next_round_ < rounds_) return activate(lane, next_round_++);
+  if (--lanes_busy_ == 0 && packed() && !phantom_) copy_out_packed();
+}
+
+// ---- steps ---------------------------------------------------------------------------------
+
+void Run::finish(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  std::uint16_t* pending = pending_.data() + index(lane, 0);
+  const std::uint32_t* next = plan_->successors.data() + n.first_successor;
+  for (std::uint32_t i = 0; i < n.successors; ++i) {
+    if (--pending[next[i]] != 0) continue;
+    const bool reduces = plan_->nodes[next[i]].kind == Node::Kind::kReduce;
+    (reduces ? to_reduce_ : to_post_).push_back({lane, next[i]});
+  }
+  if (--lanes_[lane].remaining == 0) finish_round(lane);
+}
+
+// What a rank sends to each and gets from each is agreed on in pairs.
+void Run::make_pairs() {
+  pairs_.clear();
+  if (!call_.head.sign || !by_pairs(call_.head)) return;
+  pairs_.resize(static_cast<std::size_t>(plan_->schedule.nranks));
+  for (const Node& n : plan_->nodes) {
+    const auto i = static_cast<std::size_t>(n.order);
+    if (pairs_[i].peer == kNoRank)
+      pairs_[i] = {n.peer, pair_signature(call_.head, n.peer, call_.counts[i]),
+                   pair_signature(call_.head, root_of(call_.head), call_.recv_counts[i])};
+  }
+}
+
+const Head* Run::head_of(const Node& node) const {
+  if (pairs_.empty()) return &call_.head;
+  const Pair& pair = pairs_[static_cast<std::size_t>(node.order)];
+  return node.kind == Node::Kind::kSend ? &pair.to : &pair.from;
+}
+
+const Head& Run::head_for(Rank peer, const Head& theirs) const {
+  const auto pair = std::ranges::find(pairs_, peer, &Pair::peer);
+  if (pair == pairs_.end()) return call_.head;
+  // Some transports tell a sender what its receiver expected.
+  const bool to_them = by_pairs(theirs) && root_of(theirs) == peer;
+  return to_them ? pair->to : pair->from;
+}
+
+// Posts a send or a receive; messages of no bytes are not sent at all, except in a barrier.
+void Run::launch(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const Extent& e = extent(lane, node);
+  if (e.bytes == 0 && !barrier_) return finish(lane, node);
+  Transfer& t = batch_[n.link].emplace_back();
+  t.peer = n.peer;
+  t.bytes = e.bytes;
+  t.tag = call_.tag | (lanes_[lane].round & ((1u << kRoundBits) - 1)) << kOrdinalBits | n.ordinal;
+  t.id = transfer_id(call_.id_high, lane, node);
+  t.head = e.first && lanes_[lane].round == 0 && call_.head.sign ? head_of(n) : nullptr;
+  switch (n.kind) {
+    case Node::Kind::kSend: {
+      t.kind = Transfer::Kind::kSend;
+      t.streaming = call_.streaming;
+      t.buffered = n.buffered;
+      const void* staged =
+          n.result_of < 0 ? nullptr : data_[index(lane, static_cast<std::uint32_t>(n.result_of))];
+      t.data = phantom_ ? nullptr
+               : staged ? const_cast<void*>(staged)
+                        : address(n.from, e.from, lane);
+      if (checked_links_ && n.result_of >= 0) {
+        const Sum& sum = sums_[index(lane, static_cast<std::uint32_t>(n.result_of))];
+        t.summed = sum.known;
+        t.crc = sum.crc;
+      }
+      break;
+    }
+    case Node::Kind::kRecv:
+      t.kind = Transfer::Kind::kRecv;
+      t.streaming = call_.streaming && n.last;
+      t.data = phantom_ ? nullptr : address(n.to, e.to, lane);
+      break;
+    case Node::Kind::kSendJoined:
+    case Node::Kind::kRecvJoined:
+      t.kind = n.kind == Node::Kind::kSendJoined ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+      if (phantom_) break;
+      if (t.kind == Transfer::Kind::kSend) copy_joined(lane, n, e, false);
+      t.data = address(Where::kScratch, e.from, lane);
+      break;
+    default:  // kArrive
+      if (n.credit < 0) {
+        t.kind = Transfer::Kind::kView;
+        t.by_reader = checks(n.link) && checked_by_reduce(lane, n);
+      } else {
+        t.kind = Transfer::Kind::kRecv;
+        t.data = phantom_ ? nullptr : address(Where::kScratch, e.to, lane);
+        data_[index(lane, node)] = t.data;
+      }
+      break;
+  }
+  posted_[index(lane, node)] = 1;
+}
+
+// What a reduction reads, in the order of ranks.
+void Run::gather_sources(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const std::uint32_t* member = plan_->members.data() + n.first_member;
+  const void* const own = address(n.from, extent(lane, node).from, lane);
+  sources_.resize(n.members + 1);
+  for (std::uint32_t i = 0; i <= n.members; ++i)
+    sources_[i] = i == n.own_place ? own : data_[index(lane, *member++)];
+}
+
+// Where other ranks read, and have read before: their caches must give such a line up before it is
+// written, and a copy asks for many at once where the stores of a loop ask for a few.
+bool Run::copies_result(const Node& n, const std::byte* to, std::size_t bytes) const {
+  return call_.copies_results && !n.last && links_[n.link]->mapped(to, bytes);
+}
+
+void Run::reduce_for_readers(std::byte* to, std::size_t bytes) {
+  alignas(64) std::byte piece[kPiece];
+  const std::size_t count = sources_.size();
+  pieces_.resize(count);
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    const std::size_t length = std::min(kPiece, bytes - at);
+    for (std::size_t s = 0; s < count; ++s)
+      pieces_[s] = static_cast<const std::byte*>(sources_[s]) + at;
+    kernel_(piece, pieces_.data(), static_cast<int>(count), length / element_);
+    std::memcpy(to + at, piece, length);
+  }
+}
+
+// The current value and all arrivals of the group, in one pass.
+void Run::reduce(std::uint32_t lane, std::uint32_t node) {
+  const Node& n = plan_->nodes[node];
+  const Extent& e = extent(lane, node);
+  const std::uint32_t* members = plan_->members.data() + n.first_member;
+  if (e.bytes != 0 && !phantom_) {
+    std::byte* to = address(n.to, e.to, lane);
+    gather_sources(lane, node);
+    // A large result that is sent on at once: produce it where the peers read it, while it is in
+    // cache, and stream it to the user's memory beside the cache.
+    Transport* link = links_[n.link];
+    void* staged = nullptr;
+    if (call_.streaming && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
+      staged = link->stage(e.bytes);
+    auto* const result = staged ? static_cast<std::byte*>(staged) : to;
+    if (!checked_links_) [[likely]] {
+      if (copies_result(n, to, e.bytes))
+        reduce_for_readers(result, e.bytes);
+      else
+        kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);
+    } else if (!reduce_checked(lane, node, result, !staged && !n.last)) {
+      if (staged) link->unstage(staged);
+      return;
+    }
+    if (staged && checks(n.link))
+      sums_[index(lane, node)] = {true, copy_crc32c(to, staged, e.bytes, true)};
+    else if (staged)
+      copy_bytes(to, staged, e.bytes, true);
+    data_[index(lane, node)] = staged;
+  }
+  for (std::uint32_t i = 0; i < n.members; ++i) {
+    const Node& member = plan_->nodes[members[i]];
+    if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
+        !links_[member.link]->release(token_[index(lane, members[i])])) {
+      // Its sender has given up: what was read from it must not go further.
+      failure_ = Code::kAborted;
+      failed_peer_ = member.peer;
+      failed_link_ = member.link;
+    }
+  }
+  if (failure_ != Code::kOk) [[unlikely]]
+    return;
+  void* const staged =
+      e.bytes != 0 && !phantom_ ? const_cast<void*>(data_[index(lane, node)]) : nullptr;
+  finish(lane, node);
+  if (staged) {
+    post_ready();  // the sends that read what is staged
+    links_[n.link]->unstage(staged);
+  }
+}
+
+void Run::flush() {
+  for (std::size_t l = 0; l < batch_.size(); ++l) {
+    if (batch_[l].empty()) continue;
+    links_[l]->post(batch_[l]);
+    batch_[l].clear();
+  }
+}
+
+void Run::post_ready() {
+  if (to_post_.empty()) return;
+  for (std::size_t i = 0; i < to_post_.size(); ++i) {  // launch() may add to the list
+    const Ready r = to_post_[i];
+    launch(r.lane, r.node);
+  }
+  to_post_.clear();
+  flush();
+}
+
+void Run::progress() {
+  for (;;) {
+    post_ready();
+    if (next_reduce_ == to_reduce_.size()) break;
+    const Ready r = to_reduce_[next_reduce_++];
+    reduce(r.lane, r.node);
+  }
+  to_reduce_.clear();
+  next_reduce_ = 0;
+}
+
+void Run::complete(const Completion& c) {
+  const auto low = static_cast<std::uint32_t>(c.id);
+  const std::uint32_t lane = low >> 26, node = low & ((1u << 26) - 1);
+  const Node& n = plan_->nodes[node];
+  if (c.code != Code::kOk) {
+    if (failure_ == Code::kOk) {
+      failure_ = c.code;
+      failed_peer_ = n.peer;
+      failed_link_ = n.link;
+      failed_node_ = node;
+      failed_round_ = lanes_[lane].round;
+    }
+    return;
+  }
+  posted_[index(lane, node)] = 0;
+  if (n.kind == Node::Kind::kArrive && n.credit < 0) {
+    data_[index(lane, node)] = c.view;
+    token_[index(lane, node)] = c.token;
+    if (checked_links_ && came_again(lane, node)) return;
+  } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
+    copy_joined(lane, n, extent(lane, node), true);
+  }
+  finish(lane, node);
+}
+
+std::string Run::failed_step() const {
+  const Node& n = plan_->nodes[failed_node_];
+  return fmt::format("chunks [{},{}) of round {}, channel {}", n.at.first, n.at.end(),
+                     failed_round_, n.ordinal >> kChannelShift);
+}
+
+Rank Run::waiting_for() const {
+  Rank sending_to = kNoRank;
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
+    if (lanes_[lane].remaining == 0) continue;
+    for (std::uint32_t node = 0; node < nodes_; ++node) {
+      if (!posted_[index(lane, node)]) continue;
+      const Node::Kind kind = plan_->nodes[node].kind;
+      if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
+        return plan_->nodes[node].peer;
+      sending_to = plan_->nodes[node].peer;
+    }
+  }
+  return sending_to;
+}
+
+}  // namespace weft

@@ -1,0 +1,259 @@
+// The engine: runs a plan over transports, round by round, several rounds in flight.
+//
+// A non-blocking state machine over flat arrays. It knows no clock, never waits, sleeps or spins,
+// so the simulated fabric drives the very same code in virtual time. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coll/engine/kernels.h"
+#include "coll/engine/plan.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+// How a message is cut. Every rank of a communicator must use the same.
+struct Slicing {
+  std::size_t slice_bytes = 64 << 10;  // of a chunk, per round
+  int rounds_in_flight = 4;
+};
+
+// One collective's arguments.
+struct Call {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;  // elements: of the message (all_reduce, broadcast, reduce), or of a block
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  double factor = 1;  // kPreMulSum
+  // Blocks of different sizes (`count` is not used then), one entry per rank: elements of each
+  // block, and where it begins in the buffer that holds them all. An all_to_all has what this rank
+  // sends to each, and what it receives from each. These must live until done().
+  bool is_vector = false;
+  std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
+  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
+                                // all ranks, but for a vector all_to_all
+  // In the order of a stream of a GPU (gpu/begin.h); the engine does not look at it.
+  void* stream = nullptr;
+  bool ordered = false;
+  bool streaming = false;       // the message is far larger than the caches
+  bool copies_results = false;  // Run::copies_result(): other cores read them
+  std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number
+  std::uint32_t id_high = 0;    // upper half of every transfer id
+  Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
+};
+
+// Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
+inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
+
+struct Scratch {
+  std::unique_ptr<std::byte[]> at;
+  std::size_t bytes = 0;
+};
+
+// Scratch that no run uses now, for the next one. By one thread at a time.
+class SpareScratch {
+ public:
+  Scratch take(std::size_t bytes);  // at least so many
+  void put(Scratch scratch) { spare_.push_back(std::move(scratch)); }
+
+ private:
+  std::vector<Scratch> spare_;
+};
+
+class Run {
+ public:
+  // Starts the call: posts what can be posted. `plan` and the buffers must live until done().
+  // links[i] is the transport behind Node::link == i.
+  void start(const Plan& plan, const Call& call, const Slicing& slicing,
+             std::span<Transport* const> links);
+
+  // A transfer of this run (id_high matches) has ended.
+  void complete(const Completion& completion);
+  // Runs what has become possible. Call after a batch of complete().
+  void progress();
+
+  bool done() const { return lanes_busy_ == 0; }
+  // The first peer whose transfer failed and how; kOk while all is well.
+  Code failure() const { return failure_; }
+  Rank failed_peer() const { return failed_peer_; }
+  std::string failed_step() const;                 // "chunks [3,4) of round 2, channel 0"
+  const Head& head() const { return call_.head; }  // sealed by start()
+  // The one that a message with `theirs` of that peer should have had.
+  const Head& head_for(Rank peer, const Head& theirs) const;
+  std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
+  int failed_link() const { return failed_link_; }
+
+  // A rank this run waits for right now, for error messages; kNoRank when there is none.
+  Rank waiting_for() const;
+  // How far it is with one peer on one link.
+  struct Progress {
+    Rank peer = kNoRank;
+    int link = -1;
+    std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
+    bool receives() const { return recvs_posted > recvs_done; }
+    bool sends() const { return sends_posted > sends_done; }
+  };
+  // With every peer on every link; those it waits to receive from come first.
+  std::vector<Progress> survey() const;
+  // What a whole run moves, by peer and link.
+  struct Traffic {
+    Rank peer;
+    int link;
+    std::uint64_t bytes_sent = 0, bytes_received = 0, messages_sent = 0, messages_received = 0;
+  };
+  std::span<const Traffic> traffic();
+  std::uint64_t rounds() const { return rounds_; }
+  std::uint64_t rounds_done() const;
+  std::size_t scratch_bytes() const { return scratch_.bytes; }
+  // Where start() takes scratch from, and a run that is done may leave its own to others.
+  void share_scratch(SpareScratch& with) { spare_ = &with; }
+  void leave_scratch() {
+    if (scratch_.bytes) spare_->put(std::exchange(scratch_, {}));
+  }
+  // Whether start() finds this plan set up, at least for one count.
+  bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
+
+ private:
+  struct Lane {
+    std::uint64_t round = 0;
+    std::size_t at = 0;  // bytes of the message, or of a block, before the round
+    std::uint32_t remaining = 0;
+    std::uint32_t cut = 0;  // index of its extents
+  };
+  // Where the chunks of a node lie, for full rounds and for the last one.
+  struct Extent {
+    std::size_t from, to, bytes;
+    bool first;  // of round 0: the first message of its peer, channel and direction
+  };
+
+  // Chunks within a round, in elements: from the round's start in the message or in the block.
+  struct Cut {
+    std::vector<std::size_t> offset, length;
+  };
+
+  void look_at(std::span<Transport* const> links);
+  void bind(const Plan& plan, const Slicing& slicing);
+  void choose_rounds(const Slicing& slicing);
+  void mark_first(std::vector<Extent>& round0) const;
+  void make_pairs();
+  const Head* head_of(const Node& node) const;
+  bool moves_nothing(const Node& node) const;
+  void lay_out(std::uint64_t round, Cut& cut) const;
+  void measure(const Cut& cut, std::vector<Extent>& extents) const;
+  std::size_t block_count(int block) const;
+  std::size_t block_at(bool out, int block) const;
+  std::size_t bytes_of(Chunks at, const Cut& cut) const;
+  std::size_t bytes_of(const Node& node, const Cut& cut) const;
+  std::size_t offset(Where where, int chunk, const Cut& cut) const;
+  bool blocks() const { return plan_->layout == Plan::Layout::kBlocks; }
+  bool packed() const { return plan_->layout == Plan::Layout::kPacked; }
+  std::size_t elements_of(std::uint64_t round) const {
+    return std::min(segment_, total_ - round * segment_);
+  }
+  std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
+    if (where == Where::kScratch) return scratch_.at.get() + lane * lane_bytes_ + offset;
+    return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
+  }
+  const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
+    return extents_[lanes_[lane].cut][node];
+  }
+  void activate(std::uint32_t lane, std::uint64_t round);
+  void finish_round(std::uint32_t lane);
+  void finish(std::uint32_t lane, std::uint32_t node);
+  void launch(std::uint32_t lane, std::uint32_t node);
+  void gather_sources(std::uint32_t lane, std::uint32_t node);
+  void reduce(std::uint32_t lane, std::uint32_t node);
+  // Integrity (engine/checked.cc). Whether this arrival is checked as it is reduced; reducing,
+  // where some are: false when one must come again first; and its coming.
+  bool checks(int link) const { return checked_links_ >> link & 1; }
+  bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
+  // Whether a result is made elsewhere, in pieces that stay in the first level of cache, and
+  // copied.
+  static constexpr std::size_t kPiece = 16 << 10;
+  bool copies_result(const Node& n, const std::byte* to, std::size_t bytes) const;
+  void reduce_for_readers(std::byte* to, std::size_t bytes);
+  bool reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, bool sum_result);
+  bool came_again(std::uint32_t lane, std::uint32_t node);
+  void post_ready();
+  void flush();
+  void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
+  void stage_in(std::uint32_t lane);
+  void copy_in_packed();
+  void copy_out_packed();
+  void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
+  std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
+
+  // The signatures of an all_to_all_v, by the peer's rank in the communicator.
+  struct Pair {
+    Rank peer = kNoRank;
+    Head to, from;
+  };
+
+  const Plan* plan_ = nullptr;
+  std::uint64_t bound_ = 0;  // its serial; 0: none
+  Call call_;
+  std::vector<Pair> pairs_;
+  Slicing slicing_;
+  std::span<Transport* const> links_;
+  bool phantom_ = false;
+  bool barrier_ = false;
+  ReduceFn kernel_ = nullptr;
+
+  std::size_t nodes_ = 0, element_ = 4;
+  std::uint64_t rounds_ = 0, next_round_ = 0;
+  std::size_t total_ = 0, segment_ = 0;  // elements of the message (or of a block), and per round
+  // Of the first round and those like it, of the last one; and, where blocks differ in size, of the
+  // round in each lane.
+  std::vector<Cut> cuts_;
+  std::vector<std::vector<Extent>> extents_;
+  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
+  std::size_t scratch_need_ = 0;
+  Scratch scratch_;
+  SpareScratch* spare_ = nullptr;
+  std::byte *in_ = nullptr, *out_ = nullptr;
+
+  std::vector<Lane> lanes_;
+  std::uint32_t nlanes_ = 0, lanes_busy_ = 0;
+  std::vector<std::uint16_t> pending_;  // [lane][node]
+  std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
+  std::vector<std::uint64_t> token_;    // [lane][node]: to release, for views
+  std::vector<std::uint8_t> posted_;    // [lane][node]: handed to a transport, not ended
+  std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
+  struct Sum {
+    bool known = false;
+    std::uint32_t crc = 0;
+  };
+  std::vector<Sum> sums_;               // [lane][node]: of results, where a link checks
+  std::vector<std::uint32_t> missing_;  // [lane][node]: an arrival: comes again; a reduce: how many
+  std::vector<Sum> read_sums_;          // of the sources of a reduction
+  std::vector<const void*> pieces_;
+  struct Ready {
+    std::uint32_t lane, node;
+  };
+  std::vector<Ready> to_post_, to_reduce_;
+  std::size_t next_reduce_ = 0;
+  std::vector<std::vector<Transfer>> batch_;  // per link
+  std::vector<const void*> sources_;
+  std::vector<Traffic> traffic_;  // empty: not known yet
+  Code failure_ = Code::kOk;
+  Rank failed_peer_ = kNoRank;
+  int failed_link_ = -1;
+  std::uint32_t failed_node_ = 0;
+  std::uint64_t failed_round_ = 0;
+};
+
+// Messages up to this size may be run packed.
+inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;
+
+// Whether a small message of blocks should be compiled packed.
+bool wants_packed(std::size_t total_bytes, const Schedule& schedule);
+
+}  // namespace weft

@@ -1,0 +1,20 @@
+// One table of kernels per instruction set; kernels_isa.cc is compiled once for each.
+#pragma once
+
+#include "coll/engine/kernels.h"
+
+namespace weft {
+
+using ScaleFn = void (*)(void* dst, const void* src, int n, std::size_t count);
+using MultiplyFn = void (*)(void* dst, const void* src, double factor, std::size_t count);
+
+struct KernelTable {
+  const char* isa;
+  ReduceFn reduce[kDTypes][kRedOps];  // nullptr where the operator means nothing
+  ScaleFn scale_half[2];              // fp16, bf16
+  MultiplyFn multiply_half[2];
+};
+
+extern const KernelTable kernels_base, kernels_avx2, kernels_avx512;
+
+}  // namespace weft

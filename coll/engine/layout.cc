@@ -1,0 +1,324 @@
+// How the engine cuts a message: rounds, chunks, addresses and scratch, bound once per size.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "coll/engine/engine.h"
+#include "coll/schedule/footprint.h"
+
+namespace weft {
+namespace {
+
+// Scratch of one operation is bounded by this, whatever the message; slices shrink to fit.
+constexpr std::size_t kScratchMax = std::size_t{6} << 20;
+constexpr std::size_t kScratchAlign = 64;
+
+// Pieces of scratch per round in flight, each as large as a slice.
+std::size_t scratch_pieces(const Plan& plan) {
+  std::size_t range = 1;  // chunks of the largest arrival in scratch
+  for (const Node& node : plan.nodes)
+    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
+  const bool whole = plan.layout == Plan::Layout::kMessage && plan.scratch_chunks > 0;
+  return static_cast<std::size_t>(plan.credits) * range +
+         static_cast<std::size_t>(whole ? plan.nchunks : plan.scratch_chunks);
+}
+
+std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+bool wants_packed(std::size_t total_bytes, const Schedule& schedule) {
+  const auto several = [](const Step& s) { return s.at.count > 1 || s.joined; };
+  return total_bytes <= kPackedMax &&
+         (schedule.packs || std::ranges::any_of(schedule.steps, several));
+}
+
+// Elements of a block.
+std::size_t Run::block_count(int block) const {
+  if (!call_.is_vector) return call_.count;
+  if (plan_->collective != Collective::kAllToAll)
+    return call_.counts[static_cast<std::size_t>(block)];
+  const int n = plan_->schedule.nranks, source = block / n;
+  return source == plan_->schedule.rank ? call_.counts[static_cast<std::size_t>(block % n)]
+                                        : call_.recv_counts[static_cast<std::size_t>(source)];
+}
+
+// Where a block begins in the user's input or output, in elements.
+std::size_t Run::block_at(bool out, int block) const {
+  const auto nth = [&](std::span<const std::size_t> offsets, int i) {
+    const auto at = static_cast<std::size_t>(i);
+    return call_.is_vector ? offsets[at] : at * call_.count;
+  };
+  if (plan_->collective == Collective::kAllToAll)
+    return out ? nth(call_.recv_offsets, block / plan_->schedule.nranks)
+               : nth(call_.offsets, block % plan_->schedule.nranks);
+  const Footprint f = footprint(plan_->collective);
+  return (out ? f.out : f.in) == Part::kAll ? nth(call_.offsets, block) : 0;
+}
+
+// Element offsets and lengths of the chunks of a round: from the round's start in the message or
+// in the block; packed, in the copy.
+void Run::lay_out(std::uint64_t round, Cut& cut) const {
+  const Schedule& s = plan_->schedule;
+  const auto n = static_cast<std::size_t>(s.nchunks);
+  cut.offset.assign(n, 0);
+  cut.length.assign(n, 0);
+  if (plan_->layout == Plan::Layout::kMessage) {
+    const std::size_t elements = rounds_ == 0 ? 0 : elements_of(round);
+    // Chunks begin at cache lines where there is enough to share out.
+    const std::size_t line = 64 / element_;
+    const std::size_t grain = elements >= n * line * 4 ? line : 1;
+    const double total = std::accumulate(s.weight.begin(), s.weight.end(), 0.0);
+    double sum = 0;
+    std::size_t from = 0;
+    for (std::size_t c = 0; c < n; ++c) {
+      if (!s.weight.empty()) sum += s.weight[c];
+      const auto share =
+          s.weight.empty()
+              ? elements * (c + 1) / n
+              : static_cast<std::size_t>(static_cast<double>(elements) * (sum / total));
+      const std::size_t to =
+          c + 1 == n ? elements : std::clamp(share / grain * grain, from, elements);
+      cut.offset[c] = from;
+      cut.length[c] = to - from;
+      from = to;
+    }
+    return;
+  }
+  // Each block is shared out among its chunks; packed, the chunks follow each other in number.
+  std::size_t packed_at = 0;
+  const std::size_t begin = round * segment_;
+  for (std::size_t c = 0; c < n; ++c) {
+    const Piece& piece = plan_->pieces[c];
+    const std::size_t all = block_count(piece.block);
+    const std::size_t elements = all > begin ? std::min(segment_, all - begin) : 0;
+    const std::size_t from = piece.begin(elements), to = piece.end(elements);
+    cut.offset[c] = packed() ? packed_at : from;
+    cut.length[c] = to - from;
+    packed_at += to - from;
+  }
+}
+
+std::size_t Run::bytes_of(Chunks at, const Cut& cut) const {
+  std::size_t elements = 0;
+  for (int c = at.first; c < at.end(); ++c) elements += cut.length[static_cast<std::size_t>(c)];
+  return elements * element_;
+}
+
+std::size_t Run::bytes_of(const Node& node, const Cut& cut) const {
+  if (node.kind != Node::Kind::kSendJoined && node.kind != Node::Kind::kRecvJoined)
+    return bytes_of(node.at, cut);
+  std::size_t bytes = 0;
+  for (std::uint32_t i = 0; i < node.members; ++i)
+    bytes += bytes_of(plan_->ranges[node.first_member + i], cut);
+  return bytes;
+}
+
+// Byte offset of a chunk's round within the buffer `where`, for round 0.
+std::size_t Run::offset(Where where, int chunk, const Cut& cut) const {
+  const auto c = static_cast<std::size_t>(chunk);
+  std::size_t elements = cut.offset[c];
+  if (where == Where::kScratch && plan_->layout != Plan::Layout::kMessage)
+    return static_cast<std::size_t>(plan_->scratch_of[c]) * chunk_bytes_;
+  if (blocks()) elements += block_at(where == Where::kOut, plan_->pieces[c].block);
+  return elements * element_;
+}
+
+// How many rounds, and how much of the message (or of every block) one of them handles.
+void Run::choose_rounds(const Slicing& slicing) {
+  const auto ranks = static_cast<std::size_t>(plan_->schedule.nranks);
+  auto chunks = static_cast<std::size_t>(plan_->nchunks);  // as many on every rank
+  if (plan_->collective == Collective::kAllToAll) chunks /= ranks;
+  // Blocks of different sizes: each is cut at the same places, and is through when it is. A rank
+  // has as many rounds as its longest one; both ends of a message know its length.
+  total_ = call_.count;
+  if (call_.is_vector) {
+    total_ = 0;
+    for (const Piece& p : plan_->pieces) total_ = std::max(total_, block_count(p.block));
+  }
+
+  // What follows from the steps of this rank alone must not touch the slice, which all ranks have
+  // in common: where there is much scratch, slices shrink by what is the same everywhere, and then
+  // this rank has fewer rounds in flight. That is its own affair: the oldest round that any rank
+  // has not finished is under way on all of them, so it always gets on.
+  std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
+  const bool passes_on = plan_->collective != Collective::kAllReduce &&
+                         plan_->collective != Collective::kAllGather &&
+                         plan_->collective != Collective::kBroadcast;
+  if (passes_on)
+    while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
+  const std::size_t pieces = scratch_pieces(*plan_);
+  auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
+  if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
+  const std::size_t per_block = std::max<std::size_t>(1, chunks / ranks);
+  segment_ = packed() ? total_ : slice / element_ * (blocks() ? per_block : chunks);
+  rounds_ = barrier_ ? 1 : 0;
+  if (total_ != 0) {
+    if (!call_.is_vector) segment_ = std::min(segment_, total_);
+    rounds_ = (total_ + segment_ - 1) / segment_;
+    if (!call_.is_vector) {
+      // Even rounds: no dwarf at the end.
+      segment_ = std::min(total_, round_up((total_ + rounds_ - 1) / rounds_, 64 / element_));
+      rounds_ = (total_ + segment_ - 1) / segment_;
+    }
+  }
+  nlanes_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(lanes, rounds_));
+}
+
+void Run::bind(const Plan& plan, const Slicing& slicing) {
+  plan_ = &plan;
+  bound_ = plan.serial;
+  nodes_ = plan.nodes.size();
+  traffic_.clear();
+  element_ = size_of(call_.type);
+  barrier_ = plan.collective == Collective::kBarrier;
+  choose_rounds(slicing);
+  const std::size_t cuts = call_.is_vector && blocks() ? 2 + nlanes_ : 2;
+  cuts_.resize(std::max(cuts, cuts_.size()));
+  extents_.resize(std::max(cuts, extents_.size()));
+  lay_out(0, cuts_[0]);
+  lay_out(rounds_ ? rounds_ - 1 : 0, cuts_[1]);
+
+  chunk_bytes_ = credit_bytes_ = 0;
+  for (std::size_t k = 0; k < 2; ++k) {
+    for (const Node& node : plan.nodes) {
+      // Of blocks of different sizes, a later round may cut a piece one element longer.
+      const std::size_t more = call_.is_vector ? element_ : 0;
+      const std::size_t bytes = round_up(bytes_of(node.at, cuts_[k]) + more, kScratchAlign);
+      if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
+      if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
+    }
+    for (const int c : plan.stage_in)
+      chunk_bytes_ =
+          std::max(chunk_bytes_, round_up(bytes_of(Chunks{c, 1}, cuts_[k]), kScratchAlign));
+  }
+  credits_at_ = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_;
+  if (plan.layout == Plan::Layout::kMessage)
+    credits_at_ = plan.scratch_chunks ? round_up(segment_ * element_, kScratchAlign) : 0;
+  lane_bytes_ = credits_at_ + static_cast<std::size_t>(plan.credits) * credit_bytes_;
+  measure(cuts_[0], extents_[0]);
+  measure(cuts_[1], extents_[1]);
+  if (packed())  // joined messages are put together behind the credits; there is one lane
+    for (std::size_t i = 0; i < nodes_; ++i)
+      if (plan.nodes[i].kind == Node::Kind::kSendJoined ||
+          plan.nodes[i].kind == Node::Kind::kRecvJoined) {
+        extents_[0][i].from = extents_[1][i].from = lane_bytes_;
+        lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
+      }
+  scratch_need_ = lane_bytes_ * nlanes_;
+  if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
+  mark_first(extents_[rounds_ == 1]);
+  lanes_.assign(nlanes_, {});
+  pending_.resize(nlanes_ * nodes_);
+  data_.assign(nlanes_ * nodes_, nullptr);
+  token_.resize(nlanes_ * nodes_);
+  posted_.assign(nlanes_ * nodes_, 0);
+}
+
+// Messages of no bytes are not sent, so which one is the first of a channel depends on the sizes.
+void Run::mark_first(std::vector<Extent>& round0) const {
+  std::map<std::tuple<Rank, std::uint32_t, bool>, std::uint32_t> lowest;
+  const auto key = [](const Node& n) {
+    const bool sends = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
+    return std::tuple{n.peer, n.ordinal >> kChannelShift, sends};
+  };
+  const auto sent = [&](std::size_t i) {
+    return plan_->nodes[i].kind != Node::Kind::kReduce && (round0[i].bytes != 0 || barrier_);
+  };
+  for (std::size_t i = 0; i < nodes_; ++i) {
+    if (!sent(i)) continue;
+    const Node& n = plan_->nodes[i];
+    const auto [it, added] = lowest.try_emplace(key(n), n.ordinal);
+    if (!added) it->second = std::min(it->second, n.ordinal);
+  }
+  for (std::size_t i = 0; i < nodes_; ++i)
+    round0[i].first = sent(i) && lowest[key(plan_->nodes[i])] == plan_->nodes[i].ordinal;
+}
+
+void Run::measure(const Cut& cut, std::vector<Extent>& extents) const {
+  extents.resize(nodes_);
+  for (std::size_t i = 0; i < nodes_; ++i) {
+    const Node& node = plan_->nodes[i];
+    Extent& e = extents[i];
+    e.bytes = bytes_of(node, cut);
+    e.first = false;
+    e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, cut);
+    e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, cut);
+    if (node.credit >= 0)
+      e.to = credits_at_ + static_cast<std::size_t>(node.credit) * credit_bytes_;
+  }
+}
+
+// ---- copies --------------------------------------------------------------------------------
+
+// What the user gives, on its way into the reduction.
+void Run::bring(std::byte* to, const std::byte* from, std::size_t elements) const {
+  if (elements == 0) return;
+  if (call_.op == RedOp::kPreMulSum && reduces(plan_->collective))
+    multiply(to, from, call_.type, call_.factor, elements);
+  else if (to != from)
+    std::memcpy(to, from, elements * element_);
+}
+
+void Run::stage_in(std::uint32_t lane) {
+  if (plan_->layout == Plan::Layout::kMessage) {
+    const bool here = plan_->scratch_of[static_cast<std::size_t>(plan_->stage_in[0])] < 0;
+    return bring(address(here ? Where::kOut : Where::kScratch, 0, lane),
+                 address(Where::kIn, 0, lane), elements_of(lanes_[lane].round));
+  }
+  const Cut& cut = cuts_[lanes_[lane].cut];
+  for (const int c : plan_->stage_in) {
+    const Where where =
+        plan_->scratch_of[static_cast<std::size_t>(c)] < 0 ? Where::kOut : Where::kScratch;
+    bring(address(where, offset(where, c, cut), lane),
+          address(Where::kIn, offset(Where::kIn, c, cut), lane),
+          cut.length[static_cast<std::size_t>(c)]);
+  }
+}
+
+// The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
+void Run::copy_in_packed() {
+  out_ = scratch_.at.get() + lane_bytes_ * nlanes_;
+  const Cut& cut = cuts_[1];
+  for (const int c : plan_->inputs) {
+    const auto i = static_cast<std::size_t>(c);
+    const Piece& p = plan_->pieces[i];
+    const std::size_t within = p.begin(block_count(p.block));
+    bring(out_ + cut.offset[i] * element_, in_ + (block_at(false, p.block) + within) * element_,
+          cut.length[i]);
+  }
+}
+
+void Run::copy_out_packed() {
+  const Cut& cut = cuts_[1];
+  const bool average = call_.op == RedOp::kAvg && reduces(plan_->collective);
+  for (const int c : plan_->results) {
+    const auto i = static_cast<std::size_t>(c);
+    const Piece& p = plan_->pieces[i];
+    if (cut.length[i] == 0) continue;
+    const std::size_t within = p.begin(block_count(p.block));
+    std::byte* to =
+        static_cast<std::byte*>(call_.out) + (block_at(true, p.block) + within) * element_;
+    const std::byte* from = out_ + cut.offset[i] * element_;
+    if (average)
+      scale(to, from, call_.type, plan_->schedule.nranks, cut.length[i]);
+    else
+      std::memcpy(to, from, cut.length[i] * element_);
+  }
+}
+
+// Between the packed copy and a message of several ranges.
+void Run::copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out) {
+  std::byte* message = address(Where::kScratch, extent.from, lane);
+  for (std::uint32_t i = 0; i < node.members; ++i) {
+    const Chunks at = plan_->ranges[node.first_member + i];
+    std::byte* chunks = out_ + offset(Where::kOut, at.first, cuts_[1]);
+    const std::size_t bytes = bytes_of(at, cuts_[1]);
+    out ? std::memcpy(chunks, message, bytes) : std::memcpy(message, chunks, bytes);
+    message += bytes;
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,399 @@
+#include "coll/engine/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "coll/schedule/block_ownership.h"
+
+namespace weft {
+namespace {
+
+// Receives posted ahead on one channel, per round in flight.
+constexpr std::size_t kAhead = 2;
+
+// Steps over several chunks become steps over one chunk each: in the block layout chunks that
+// follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
+// that are one reduction stay together, chunk by chunk; by step, `ends` says where its own ends, as
+// two that follow each other may have a chunk in common.
+Schedule split_chunks(const Schedule& s, std::vector<std::size_t>& ends) {
+  Schedule out = s;
+  out.steps.clear();
+  for (std::size_t i = 0; i < s.steps.size();) {
+    const Step& first = s.steps[i];
+    const std::size_t end = first.op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
+    for (int c = first.at.first; c < first.at.end(); ++c) {
+      ends.resize(ends.size() + end - i, ends.size() + end - i);
+      for (std::size_t k = i; k < end; ++k)
+        out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
+    }
+    i = end;
+  }
+  return out;
+}
+
+// The pieces of a schedule of blocks.
+std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
+  std::vector<Piece> pieces(static_cast<std::size_t>(s.nchunks));
+  std::vector<int> seen(static_cast<std::size_t>(blocks), 0);
+  std::vector<double> weights(static_cast<std::size_t>(blocks), 0);
+  for (int c = 0; c < s.nchunks; ++c) {
+    Piece& p = pieces[static_cast<std::size_t>(c)];
+    p.block = s.block.empty() ? c : s.block[static_cast<std::size_t>(c)];
+    p.index = seen[static_cast<std::size_t>(p.block)]++;
+    p.weight = s.weight.empty() ? 0 : s.weight[static_cast<std::size_t>(c)];
+    p.before = weights[static_cast<std::size_t>(p.block)];
+    weights[static_cast<std::size_t>(p.block)] += p.weight;
+  }
+  for (Piece& p : pieces) {
+    p.of = seen[static_cast<std::size_t>(p.block)];
+    p.all = weights[static_cast<std::size_t>(p.block)];
+  }
+  return pieces;
+}
+
+// Keeps the chunks of an all_to_all that this rank brings, gets or passes on. What follows in
+// number goes on doing so, since the chunks of a step are kept all.
+void keep_touched(Schedule& s, std::vector<Piece>& pieces, const BlockOwnership& ownership) {
+  const int n = s.nranks;
+  std::vector<int> kept;
+  if (s.block.empty()) {
+    for (int r = 0; r < n; ++r) {
+      kept.push_back(s.rank * n + r);
+      kept.push_back(r * n + s.rank);
+    }
+  } else {
+    for (int c = 0; c < s.nchunks; ++c)
+      if (const int b = s.block[static_cast<std::size_t>(c)];
+          ownership.starts(s.rank, b) || ownership.ends(s.rank, b))
+        kept.push_back(c);
+  }
+  for (const Step& step : s.steps)
+    for (int c = step.at.first; c < step.at.end(); ++c) kept.push_back(c);
+  std::ranges::sort(kept);
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  for (Step& step : s.steps)
+    step.at.first = static_cast<int>(std::ranges::lower_bound(kept, step.at.first) - kept.begin());
+  if (s.block.empty()) {
+    for (const int c : kept) pieces.push_back({c, 0, 1});
+  } else {
+    const std::vector<Piece> all = pieces_of(s, ownership.blocks());
+    for (const int c : kept) pieces.push_back(all[static_cast<std::size_t>(c)]);
+  }
+  s.nchunks = static_cast<int>(kept.size());
+}
+
+class Compiler {
+ public:
+  // `ends`: see split_chunks(). `moved`: the input is copied to where its values are changed, first
+  // of all.
+  Compiler(Schedule schedule, const std::vector<std::size_t>& ends, const PlanRequest& request,
+           Plan::Layout layout, bool moved)
+      : request_(request),
+        ownership_{request.collective, schedule.nranks, request.root},
+        ends_(ends),
+        moved_(moved) {
+    plan_.nchunks = schedule.nchunks;
+    if (request.collective == Collective::kAllToAll)
+      keep_touched(schedule, plan_.pieces, ownership_);
+    else if (by_blocks(request.collective))
+      plan_.pieces = pieces_of(schedule, ownership_.blocks());
+    plan_.schedule = std::move(schedule);
+    plan_.collective = request.collective;
+    plan_.layout = layout;
+    plan_.network = request.network;
+    const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
+    where_.assign(n, Where::kNowhere);
+    writer_.assign(n, -1);
+    readers_.resize(n);
+    plan_.scratch_of.assign(n, -1);
+    for (int c = 0; c < plan_.schedule.nchunks; ++c) begin(c);
+  }
+
+  // False when a step reads chunks whose values lie in different places: the caller starts again
+  // with the input moved first.
+  bool run() {
+    const auto& steps = plan_.schedule.steps;
+    for (std::size_t i = 0, next; i < steps.size(); i = next) {
+      const Step& step = steps[i];
+      next = i + 1;
+      if (plan_.layout == Plan::Layout::kPacked)
+        while (next < steps.size() && steps[next].joined) ++next;
+      for (std::size_t k = i; k < next; ++k)
+        if (step.op != Op::kRecv && !uniform(steps[k].at)) return false;
+      const std::span<const Step> together(&step, next - i);
+      switch (step.op) {
+        case Op::kSend:
+          send(together);
+          break;
+        case Op::kRecv:
+          recv(together);
+          break;
+        case Op::kRecvReduce:
+          if (i >= reduced_) {
+            reduced_ = ends_.empty() ? reduction_end(plan_.schedule, i) : ends_[i];
+            open_ = -1;
+          }
+          recv_reduce(step);
+          break;
+      }
+    }
+    return true;
+  }
+
+  Plan finish() {
+    const auto n = plan_.nodes.size();
+    plan_.pending.assign(n, 0);
+    std::vector<std::vector<std::uint32_t>> after(n), members(n);
+    for (const auto& [from, to] : edges_) {
+      after[static_cast<std::size_t>(from)].push_back(static_cast<std::uint32_t>(to));
+      ++plan_.pending[static_cast<std::size_t>(to)];
+    }
+    for (std::size_t i = 0; i < n; ++i)
+      if (plan_.nodes[i].kind == Node::Kind::kArrive)
+        members[static_cast<std::size_t>(plan_.nodes[i].result_of)].push_back(
+            static_cast<std::uint32_t>(i));
+    // Sources are reduced in the order of their ranks, this rank's own value at its place, so that
+    // every rank that reduces the same values gets the same bits.
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto order = [&](std::uint32_t m) { return plan_.nodes[m].order; };
+      std::ranges::sort(members[i], {}, order);
+      for (const std::uint32_t m : members[i])
+        plan_.nodes[i].own_place += order(m) < plan_.schedule.rank;
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      Node& node = plan_.nodes[i];
+      node.first_successor = static_cast<std::uint32_t>(plan_.successors.size());
+      node.successors = static_cast<std::uint32_t>(after[i].size());
+      plan_.successors.insert(plan_.successors.end(), after[i].begin(), after[i].end());
+      if (node.kind == Node::Kind::kReduce) {
+        node.first_member = static_cast<std::uint32_t>(plan_.members.size());
+        node.members = static_cast<std::uint32_t>(members[i].size());
+        plan_.members.insert(plan_.members.end(), members[i].begin(), members[i].end());
+      }
+      const bool writes = node.kind == Node::Kind::kRecv || node.kind == Node::Kind::kReduce;
+      node.last = writes && !read_.contains(static_cast<int>(i));
+    }
+    for (const int c : plan_.results)
+      if (where_[static_cast<std::size_t>(c)] == Where::kIn) plan_.copy_last.push_back(c);
+    return std::move(plan_);
+  }
+
+ private:
+  int block(int chunk) const {
+    return plan_.pieces.empty() ? chunk : plan_.pieces[static_cast<std::size_t>(chunk)].block;
+  }
+  bool ends(int chunk) const { return ownership_.ends(plan_.schedule.rank, block(chunk)); }
+
+  // Where a chunk's value is before the first step.
+  void begin(int chunk) {
+    if (ends(chunk)) plan_.results.push_back(chunk);
+    if (!ownership_.starts(plan_.schedule.rank, block(chunk))) return;
+    plan_.inputs.push_back(chunk);
+    Where& where = where_[static_cast<std::size_t>(chunk)];
+    where = initial(chunk);
+    if (plan_.layout == Plan::Layout::kPacked || where == Where::kIn) return;
+    const bool exchanged = request_.collective == Collective::kAllToAll && !ends(chunk);
+    if (moved_ || request_.premultiplied || exchanged) plan_.stage_in.push_back(chunk);
+    if (where == Where::kScratch) scratch(chunk);
+  }
+
+  Where initial(int chunk) const {
+    if (plan_.layout == Plan::Layout::kPacked) return Where::kOut;
+    if (moved_ || request_.premultiplied) return destination(chunk);
+    if (!request_.in_place) return Where::kIn;
+    switch (request_.collective) {
+      case Collective::kReduceScatter:
+      case Collective::kScatter:
+        return Where::kIn;  // of which a part is the output
+      case Collective::kAllToAll:
+        // What comes from a rank goes where that which it gets lies.
+        return ends(chunk) ? Where::kOut : Where::kScratch;
+      default:  // `in place` says nothing where there is no output
+        return ends(chunk) ? Where::kOut : Where::kIn;
+    }
+  }
+  Where destination(int chunk) const {
+    return plan_.layout == Plan::Layout::kPacked || ends(chunk) ? Where::kOut : Where::kScratch;
+  }
+  void scratch(int chunk) {
+    std::int32_t& piece = plan_.scratch_of[static_cast<std::size_t>(chunk)];
+    if (piece < 0) piece = plan_.scratch_chunks++;
+  }
+
+  bool uniform(Chunks at) const {
+    for (int c = at.first; c < at.end(); ++c)
+      if (where_[static_cast<std::size_t>(c)] != where_[static_cast<std::size_t>(at.first)])
+        return false;
+    return true;
+  }
+
+  int add(Node node, const Step& step) {
+    node.order = step.peer;
+    node.peer = request_.world[static_cast<std::size_t>(step.peer)];
+    node.link = static_cast<std::uint8_t>(request_.link_of(step.peer, step.channel));
+    node.at = step.at;
+    plan_.nodes.push_back(node);
+    return static_cast<int>(plan_.nodes.size()) - 1;
+  }
+  void edge(int from, int to) {
+    if (from >= 0 && from != to) edges_.insert({from, to});
+  }
+  // The channel is part of what tells messages apart; 2048 messages each before a number comes
+  // again, in order.
+  static std::uint32_t ordinal(int channel, std::size_t index) {
+    return (static_cast<std::uint32_t>(channel) & (kChannels - 1u)) << kChannelShift |
+           (index & ((1u << kChannelShift) - 1));
+  }
+
+  // The ranges of steps that travel in one message.
+  void joined(Node& node, std::span<const Step> steps) {
+    if (steps.size() == 1) return;
+    node.kind = node.kind == Node::Kind::kSend ? Node::Kind::kSendJoined : Node::Kind::kRecvJoined;
+    node.first_member = static_cast<std::uint32_t>(plan_.ranges.size());
+    node.members = static_cast<std::uint32_t>(steps.size());
+    for (const Step& step : steps) plan_.ranges.push_back(step.at);
+  }
+
+  void send(std::span<const Step> steps) {
+    const Step& step = steps[0];
+    const auto first = static_cast<std::size_t>(step.at.first);
+    for (const Step& s : steps)
+      if (where_[static_cast<std::size_t>(s.at.first)] == Where::kNowhere)
+        throw Error(fmt::format("schedule of rank {} sends chunk {} that it does not have",
+                                plan_.schedule.rank, s.at.first));
+    Node node{.kind = Node::Kind::kSend, .from = where_[first]};
+    node.ordinal = ordinal(step.channel, sent_[{step.peer, step.channel}]++);
+    const int writer = writer_[first];
+    if (steps.size() == 1 && writer >= 0 &&
+        plan_.nodes[static_cast<std::size_t>(writer)].kind == Node::Kind::kReduce &&
+        plan_.nodes[static_cast<std::size_t>(writer)].at == step.at)
+      node.result_of = writer;
+    joined(node, steps);
+    const int me = add(node, step);
+    for (const Step& s : steps)
+      for (int c = s.at.first; c < s.at.end(); ++c) {
+        const auto i = static_cast<std::size_t>(c);
+        edge(writer_[i], me);
+        if (writer_[i] >= 0) read_.insert(writer_[i]);
+        readers_[i].push_back(me);
+      }
+  }
+
+  // `me` writes the chunks: after the last write, and after reads of the place it writes to.
+  void write(int me, Chunks at) {
+    for (int c = at.first; c < at.end(); ++c) {
+      const auto i = static_cast<std::size_t>(c);
+      edge(writer_[i], me);
+      const Where to = destination(c);
+      for (const int reader : readers_[i])
+        if (plan_.nodes[static_cast<std::size_t>(reader)].from == to || request_.in_place) {
+          edge(reader, me);
+          // Two ranks that exchange a value and each reduce into it: were both lent, each would
+          // wait for the other's reduction to let go of its own.
+          if (plan_.nodes[static_cast<std::size_t>(me)].kind == Node::Kind::kReduce)
+            plan_.nodes[static_cast<std::size_t>(reader)].buffered = true;
+        }
+      readers_[i].clear();
+      writer_[i] = me;
+      where_[i] = to;
+      if (to == Where::kScratch) scratch(c);
+    }
+  }
+
+  void recv(std::span<const Step> steps) {
+    const Step& step = steps[0];
+    auto& fifo = received_[{step.peer, step.channel}];
+    Node node{.kind = Node::Kind::kRecv, .to = destination(step.at.first)};
+    node.ordinal = ordinal(step.channel, fifo.size());
+    joined(node, steps);
+    const int me = add(node, step);
+    for (const Step& s : steps) write(me, s.at);
+    ahead(fifo, me, me);
+  }
+
+  void recv_reduce(const Step& step) {
+    auto& fifo = received_[{step.peer, step.channel}];
+    const auto first = static_cast<std::size_t>(step.at.first);
+    const int arrive_ordinal = static_cast<int>(ordinal(step.channel, fifo.size()));
+    // Only steps that follow each other are reduced together: a group that waited for a later
+    // step of another peer could hold up the credits which that peer waits for.
+    int group = open_;
+    const Where from = where_[first];
+    Node arrive{.kind = Node::Kind::kArrive};
+    arrive.ordinal = static_cast<std::uint32_t>(arrive_ordinal);
+    const int me = add(arrive, step);
+    if (group < 0) {
+      Node reduce{.kind = Node::Kind::kReduce, .from = from, .to = destination(step.at.first)};
+      group = add(reduce, step);
+      for (int c = step.at.first; c < step.at.end(); ++c) {
+        const int before = writer_[static_cast<std::size_t>(c)];
+        if (before >= 0) read_.insert(before);
+      }
+      write(group, step.at);
+      open_ = group;
+    }
+    plan_.nodes[static_cast<std::size_t>(me)].result_of = group;
+    edge(me, group);
+    const bool views = request_.links[plan_.nodes[static_cast<std::size_t>(me)].link].views;
+    if (!views) {
+      const std::size_t slot = fifo.size() % kAhead;
+      auto& credits = credits_[{step.peer, step.channel}];
+      while (credits.size() <= slot) credits.push_back(plan_.credits++);  // after plain receives
+      plan_.nodes[static_cast<std::size_t>(me)].credit = credits[slot];
+    }
+    ahead(fifo, me, views ? me : group);
+  }
+
+  // Receives of one channel are posted at most kAhead before the first unfinished one.
+  void ahead(std::vector<int>& fifo, int me, int finished_by) {
+    if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
+    fifo.push_back(finished_by);
+  }
+
+  const PlanRequest& request_;
+  const BlockOwnership ownership_;
+  const std::vector<std::size_t>& ends_;
+  const bool moved_;
+  Plan plan_;
+  std::vector<Where> where_;
+  std::vector<int> writer_;
+  std::vector<std::vector<int>> readers_;
+  std::set<std::pair<int, int>> edges_;
+  std::set<int> read_;
+  int open_ = -1;            // the reduce that the next step may join
+  std::size_t reduced_ = 0;  // the end of its steps
+  std::map<std::pair<Rank, int>, std::size_t> sent_;
+  std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;
+};
+
+}  // namespace
+
+Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) {
+  const auto layout = !by_blocks(request.collective) ? Plan::Layout::kMessage
+                      : packed                       ? Plan::Layout::kPacked
+                                                     : Plan::Layout::kBlocks;
+  std::vector<std::size_t> ends;
+  const Schedule ready = layout == Plan::Layout::kBlocks ? split_chunks(schedule, ends) : schedule;
+  for (const bool moved : {false, true}) {
+    Compiler compiler(ready, ends, request, layout, moved);
+    if (!compiler.run()) continue;
+    Plan plan = compiler.finish();
+    static std::atomic<std::uint64_t> serial{0};
+    plan.serial = ++serial;
+    std::set<std::uint8_t> links;
+    for (std::uint32_t node = 0; node < plan.nodes.size(); ++node) {
+      if (plan.pending[node] == 0) plan.first.push_back(node);
+      links.insert(plan.nodes[node].link);
+    }
+    plan.links.assign(links.begin(), links.end());
+    return plan;
+  }
+  throw Error("a schedule mixes chunks that lie in different places");
+}
+
+}  // namespace weft

@@ -1,0 +1,83 @@
+// How far a run is with each peer, for the flight recorder when it waits; and what it moves, for
+// the counters.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "coll/engine/engine.h"
+
+namespace weft {
+
+std::uint64_t Run::rounds_done() const { return next_round_ - lanes_busy_; }
+
+// A block of no elements moves in no round.
+bool Run::moves_nothing(const Node& node) const {
+  if (!call_.is_vector || !blocks()) return false;
+  const auto empty = [&](const Piece& p) { return block_count(p.block) == 0; };
+  return std::all_of(plan_->pieces.begin() + node.at.first, plan_->pieces.begin() + node.at.end(),
+                     empty);
+}
+
+std::vector<Run::Progress> Run::survey() const {
+  std::map<std::pair<Rank, int>, Progress> peers;
+  const auto done_before = static_cast<std::uint32_t>(rounds_done());
+  for (std::uint32_t node = 0; node < nodes_; ++node) {
+    const Node& n = plan_->nodes[node];
+    if (n.kind == Node::Kind::kReduce || moves_nothing(n)) continue;
+    Progress& p = peers[{n.peer, n.link}];
+    p.peer = n.peer;
+    p.link = n.link;
+    std::uint32_t posted = done_before, done = done_before;
+    for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
+      if (lanes_[lane].remaining == 0) continue;
+      // Nothing it waits for, and not under way: it has ended.
+      const bool under_way = posted_[index(lane, node)];
+      const bool ended = !under_way && pending_[index(lane, node)] == 0;
+      posted += under_way || ended;
+      done += ended;
+    }
+    const bool send = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
+    (send ? p.sends_posted : p.recvs_posted) += posted;
+    (send ? p.sends_done : p.recvs_done) += done;
+  }
+  std::vector<Progress> all;
+  for (const auto& [key, p] : peers)
+    if (p.receives()) all.push_back(p);
+  for (const auto& [key, p] : peers)
+    if (!p.receives() && p.sends()) all.push_back(p);
+  for (const auto& [key, p] : peers)
+    if (!p.receives() && !p.sends()) all.push_back(p);
+  return all;
+}
+
+std::span<const Run::Traffic> Run::traffic() {
+  if (!traffic_.empty()) return traffic_;
+  std::map<std::pair<Rank, int>, Traffic> all;
+  for (std::size_t i = 0; i < nodes_; ++i) {
+    const Node& n = plan_->nodes[i];
+    if (n.kind == Node::Kind::kReduce || rounds_ == 0) continue;
+    Traffic& t = all.try_emplace({n.peer, n.link}, Traffic{n.peer, n.link}).first->second;
+    std::uint64_t whole = extents_[0][i].bytes, last = extents_[1][i].bytes;
+    std::uint64_t before_last = rounds_ - 1;
+    if (call_.is_vector && blocks()) {  // a node moves one chunk then
+      const Piece& p = plan_->pieces[static_cast<std::size_t>(n.at.first)];
+      const auto part = [&](std::size_t elements) {
+        return (p.end(elements) - p.begin(elements)) * element_;
+      };
+      const std::size_t all = block_count(p.block);
+      before_last = all / segment_;
+      whole = part(segment_);
+      last = part(all % segment_);
+    }
+    const std::uint64_t bytes = whole * before_last + last;
+    const std::uint64_t messages =
+        (whole || barrier_ ? before_last : 0) + (last || barrier_ ? 1 : 0);
+    const bool send = n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
+    (send ? t.bytes_sent : t.bytes_received) += bytes;
+    (send ? t.messages_sent : t.messages_received) += messages;
+  }
+  for (const auto& [key, t] : all) traffic_.push_back(t);
+  return traffic_;
+}
+
+}  // namespace weft

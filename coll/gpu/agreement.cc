@@ -1,0 +1,63 @@
+// Whether the ranks of a device operation called the same, by the records that all of them have.
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "coll/engine/signature.h"
+#include "coll/gpu/lane.h"
+#include "coll/runtime/core.h"
+
+namespace weft {
+namespace {
+
+// What must be the same, in an order.
+std::array<std::uint64_t, 3> alike(const Head& head) {
+  std::uint64_t what = head.about[2] & ~kDeviceBit;
+  if (by_pairs(head)) what &= kUnevenBit | 0xffffffffu;  // the rest says which pair it is
+  return {head.about[1], what, head.about[0]};
+}
+
+std::uint64_t sequence_of(const Head& head) { return head.about[1] & kSignatureSequenceMask; }
+
+}  // namespace
+
+std::uint8_t how(const DeviceOperation& op) {
+  return op.mine.on_device ? book::kLane | book::kDevice : book::kLane;
+}
+
+Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,
+                    bool captured) {
+  bool same = true;
+  for (const DeviceRecord& r : records) same = same && alike(r.call) == alike(records[0].call);
+  if (same) return {};
+  // A rank may be one call ahead, when what it passed here was nothing: then that is what it has to
+  // say for itself.
+  const Head* earliest = &records[0].call;
+  for (const DeviceRecord& r : records)
+    if (sequence_of(r.call) < sequence_of(*earliest)) earliest = &r.call;
+  std::vector<Head> said;
+  for (const DeviceRecord& r : records)
+    said.push_back(!same_place(r.call, *earliest) && r.before.sign &&
+                           same_place(r.before, *earliest)
+                       ? r.before
+                       : r.call);
+  std::map<std::array<std::uint64_t, 3>, std::vector<std::size_t>> by_call;
+  for (std::size_t r = 0; r < said.size(); ++r) by_call[alike(said[r])].push_back(r);
+  // The fewest are wrong; of equally many, those of the higher rank.
+  const std::vector<std::size_t>*few = &by_call.begin()->second, *many = few;
+  for (const auto& [call, ranks] : by_call) {
+    if (ranks.size() > many->size() || (ranks.size() == many->size() && ranks[0] < (*many)[0]))
+      many = &ranks;
+    if (ranks.size() < few->size() || (ranks.size() == few->size() && ranks[0] > (*few)[0]))
+      few = &ranks;
+  }
+  const std::size_t right = many->front(), wrong = few->front();
+  return {Code::kMismatch,
+          (captured ? "captured " : "") +
+              disagreement(world[right], said[right], world[wrong], said[wrong]),
+          world[wrong]};
+}
+
+}  // namespace weft

@@ -1,0 +1,324 @@
+#include "coll/gpu/begin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "coll/engine/signature.h"
+#include "coll/gpu/blocks.h"
+#include "coll/gpu/lane.h"
+#include "coll/gpu/shape.h"
+#include "coll/runtime/arguments.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kNoRecord = ~std::uint64_t{0};  // Task::record
+
+std::string describe(const Residence& r) {
+  if (r.kind == MemoryKind::kDevice) return fmt::format("{} (GPU {})", name(r.kind), r.gpu);
+  return name(r.kind);
+}
+
+bool of_host(MemoryKind k) { return k == MemoryKind::kHost || k == MemoryKind::kPinned; }
+
+// Where the buffers of a call are; looked up where the rank has them at all.
+struct Buffers {
+  Residence in, out;
+  bool has_in, has_out;
+};
+
+Status check_kinds(Collective c, const Buffers& b) {
+  if (!b.has_in || !b.has_out) return {};
+  const bool in_on = b.in.kind == MemoryKind::kDevice, out_on = b.out.kind == MemoryKind::kDevice;
+  if ((in_on && of_host(b.out.kind)) || (out_on && of_host(b.in.kind)))
+    return {Code::kInvalidArgument,
+            fmt::format("{}: in is {}, out is {}: pass both in device memory or both in host "
+                        "memory; cudaMemcpyAsync moves one of them",
+                        name(c), describe(b.in), describe(b.out))};
+  if (in_on && out_on && b.in.gpu != b.out.gpu)
+    return {
+        Code::kInvalidArgument,
+        fmt::format("{}: in is memory of GPU {}, out of GPU {}: a rank's buffers are on one GPU",
+                    name(c), b.in.gpu, b.out.gpu)};
+  return {};
+}
+
+DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind) {
+  auto& lane = kind == DeviceLane::Kind::kCalls ? lanes.calls : lanes.graphs;
+  if (!lane) lane = std::make_unique<DeviceLane>(device, g, kind);
+  return *lane;
+}
+
+std::unique_ptr<DeviceOperation> operation_of(Collective c, const Call& call, Rank root,
+                                              bool in_place) {
+  auto op = std::make_unique<DeviceOperation>();
+  op->collective = c;
+  op->call = call;
+  op->root = root;
+  op->in_place = in_place;
+  op->ordered = call.ordered;
+  op->mine.longest = call.count;
+  op->mine.factor = call.factor;
+  return op;
+}
+
+// What the others are told of the buffers.
+void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
+                  std::uint64_t bytes_in, std::uint64_t bytes_out) {
+  if (buffers.has_in) op.mine.in = device_address(device, op.call.in, bytes_in, buffers.in);
+  if (buffers.has_out) op.mine.out = device_address(device, op.call.out, bytes_out, buffers.out);
+  const auto plain = [](const Residence& r, bool has) {
+    return has && r.kind == MemoryKind::kManaged;
+  };
+  op.mine.on_device = op.mine.in.gpu >= 0 || op.mine.out.gpu >= 0 ||
+                      plain(buffers.in, buffers.has_in) || plain(buffers.out, buffers.has_out);
+  const bool both = buffers.has_in && buffers.has_out;
+  op.mine.staged_only = (op.collective == Collective::kAllToAll && op.in_place && both) ||
+                        (buffers.has_in && op.mine.in.gpu < 0) ||
+                        (buffers.has_out && op.mine.out.gpu < 0);
+}
+
+// Whether the World still works, and the call can be one of the graph that its stream captures.
+Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
+                  Device::Stream stream, bool blocking, bool& captured) {
+  {
+    const std::lock_guard lock(g.core->mutex);
+    if (g.core->broken) return g.core->failure;
+  }
+  captured = ordered && device.capturing(stream);
+  if (!captured || blocking) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("{}: a call that is captured in a graph has no handle; use the form "
+                      "without _async",
+                      title)};
+}
+
+std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
+  const std::lock_guard lock(g.core->mutex);
+  if (!g.device) g.device = std::make_shared<DeviceLanes>();
+  return g.device;
+}
+
+// Puts the operation on its stream and in its lane.
+Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
+            bool blocking) {
+  Core& core = *g.core;
+  std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
+  Task* handle = nullptr;
+  {
+    const std::lock_guard lock(core.mutex);
+    op->forced = g.forced[static_cast<std::size_t>(op->collective)];
+    op->deterministic = g.shape.deterministic;
+  }
+  const Rank me = g.ranks[static_cast<std::size_t>(g.me)];  // another thread may shrink the job
+  op->mine.call = op->call.is_vector
+                      ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
+                      : signature(op->collective, op->call, op->root, g.id, 0);
+  op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
+  const std::lock_guard order(lanes->mutex);
+  DeviceLane& lane =
+      lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
+  const Device::Stream stream = op->call.stream;
+  if (!captured) {
+    const std::lock_guard lock(core.mutex);
+    handle = core.take();
+    handle->kind = Task::Kind::kDevice;
+    handle->collective = op->collective;
+    handle->group = &g;
+    handle->call = op->call;
+    handle->root = op->root;
+    op->tag = static_cast<std::uint64_t>(g.id) << kIdShift |
+              (g.sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
+    op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
+    seal(op->mine.call);
+    op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
+    handle->record =
+        core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    op->handle = handle;
+    op->detached = op->ordered && blocking;
+  }
+  const bool detached = op->detached;
+  try {
+    lane.add(std::move(op), stream);
+  } catch (...) {
+    if (handle) {
+      const std::lock_guard lock(core.mutex);
+      core.telemetry->end_at_once(handle->record);
+      core.give_back(handle);
+    }
+    throw;
+  }
+  return detached ? nullptr : handle;
+}
+
+// Whether all calls with blocks of different sizes go to the lane, wherever their memory is: a rank
+// that has no blocks cannot know where the blocks of others are, so all ranks decide by what all
+// know.
+bool all_take_a_lane(const GroupState& g) {
+  if (g.ranks.size() == 1) return false;
+  return std::ranges::all_of(
+      g.ranks, [&](Rank r) { return g.core->has_device[static_cast<std::size_t>(r)] != 0; });
+}
+
+// Blocks of different sizes.
+Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                   bool in_place, bool blocking, Status& status, bool& taken) {
+  // What a lane itself calls has no elements in device memory.
+  if (g.id >> g.core->id_bits != 0) return nullptr;
+  const std::size_t n = g.ranks.size();
+  const Buffers b{call.in ? device.residence(call.in) : Residence{},
+                  call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
+                  call.out != nullptr};
+  taken = call.ordered || b.in.kind == MemoryKind::kDevice || b.out.kind == MemoryKind::kDevice ||
+          all_take_a_lane(g);
+  if (!taken) return nullptr;
+  try {
+    status = check_kinds(c, b);
+    if (!status.ok()) return nullptr;
+    bool captured = false;
+    status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
+    if (!status.ok()) return nullptr;
+    auto op = operation_of(c, call, root, in_place);
+    op->blocks = own_blocks(op->call, n);
+    for (const auto counts : {op->call.counts, op->call.recv_counts})
+      for (const std::size_t count : counts)
+        op->mine.longest = std::max<std::uint64_t>(op->mine.longest, count);
+    const std::size_t element = size_of(call.type);
+    const std::size_t bytes_in = extent(device_blocks(*op, g.me, n, false)) * element;
+    const std::size_t bytes_out = extent(device_blocks(*op, g.me, n, true)) * element;
+    Buffers filled = b;
+    filled.has_in = bytes_in > 0;
+    filled.has_out = bytes_out > 0;
+    tell_buffers(device, *op, filled, bytes_in, bytes_out);
+    return start(device, g, std::move(op), captured, blocking);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                      bool in_place, bool blocking, Status& status, bool& taken) {
+  const std::size_t n = g.ranks.size();
+  if (call.is_vector)
+    return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
+  const DeviceShape shape = device_shape(c, g.me, root, n);
+  Buffers buffers;
+  buffers.has_in = shape.in > 0 && call.count > 0;
+  buffers.has_out = shape.out > 0 && call.count > 0;
+  if (buffers.has_in) buffers.in = device.residence(call.in);
+  if (buffers.has_out)
+    buffers.out = call.in == call.out && buffers.has_in ? buffers.in : device.residence(call.out);
+  taken = call.ordered || buffers.in.kind == MemoryKind::kDevice ||
+          buffers.out.kind == MemoryKind::kDevice;
+  if (!taken) return nullptr;
+
+  status = check_kinds(c, buffers);
+  if (!status.ok()) return nullptr;
+  if (call.count == 0 && c != Collective::kBarrier) {  // the host's way: it counts as a call
+    taken = false;
+    return nullptr;
+  }
+  try {
+    bool captured = false;
+    status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
+    if (!status.ok()) return nullptr;
+    const std::size_t element = size_of(call.type);
+    const std::size_t bytes_in = call.count * shape.in * element;
+    const std::size_t bytes_out = call.count * shape.out * element;
+    if (n == 1 && call.ordered && call.op != RedOp::kPreMulSum) {  // nobody to wait for
+      if (c != Collective::kBarrier && call.in != call.out)
+        device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
+                    call.stream);
+      return nullptr;
+    }
+    auto op = operation_of(c, call, root, in_place);
+    tell_buffers(device, *op, buffers, bytes_in, bytes_out);
+    return start(device, g, std::move(op), captured, blocking);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
+    return nullptr;
+  }
+}
+
+bool on_device(const void* data) noexcept {
+  Device* const d = device();
+  return d && d->residence(data).kind == MemoryKind::kDevice;
+}
+
+Task* begin_messages(Device& device, GroupState& g, const char* call,
+                     std::span<const Message> messages, std::optional<Device::Stream> stream,
+                     bool blocking, Status& status) {
+  std::vector<std::pair<std::size_t, std::size_t>> own;
+  status = check_own_messages(call, messages, g.me, own);
+  if (!status.ok() || messages.empty()) return nullptr;
+  Core& core = *g.core;
+  Task* handle = nullptr;
+  try {
+    bool captured = false;
+    status = check_call(device, g, call, stream.has_value(), stream.value_or(nullptr), blocking,
+                        captured);
+    if (!status.ok()) return nullptr;
+    std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
+    const std::lock_guard order(lanes->mutex);
+    if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
+    if (!blocking || !stream) {
+      const std::lock_guard lock(core.mutex);
+      handle = core.take();
+      handle->kind = Task::Kind::kDevice;
+      handle->collective = Collective::kSendRecv;
+      handle->group = &g;
+      handle->record = kNoRecord;  // each message has its own
+    }
+    lanes->messages->add(messages, stream, captured, handle);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", call, e.what())};
+    const std::lock_guard lock(core.mutex);
+    if (handle) core.give_back(std::exchange(handle, nullptr));
+  }
+  return handle;
+}
+
+void stop_devices(Core& core) noexcept {
+  std::vector<std::shared_ptr<DeviceLanes>> all;
+  {
+    const std::lock_guard lock(core.mutex);
+    for (const auto& [id, g] : core.groups)
+      if (g && g->device) all.push_back(g->device);
+  }
+  // Of a send whose stream has gone on, the program thinks that it is over.
+  for (const auto& lanes : all)
+    if (lanes->messages) lanes->messages->deliver();
+  {
+    const std::lock_guard lock(core.mutex);
+    std::size_t under_way = 0;
+    for (const auto& lanes : all) {
+      under_way += lanes->calls && !lanes->calls->idle();
+      under_way += lanes->graphs && !lanes->graphs->idle();
+      under_way += lanes->messages && !lanes->messages->idle();
+    }
+    if (under_way > 0 && !core.broken)
+      core.fail({Code::kAborted,
+                 fmt::format("rank {} destroyed its World with operations on device memory under "
+                             "way",
+                             core.job->rank()),
+                 core.job->rank()});
+  }
+  for (const auto& lanes : all) {
+    const std::lock_guard order(lanes->mutex);
+    if (lanes->calls) lanes->calls->stop();
+    if (lanes->graphs) lanes->graphs->stop();
+    if (lanes->messages) lanes->messages->stop();
+  }
+  // The lanes end here, while everything they use is still there.
+  const std::lock_guard lock(core.mutex);
+  for (const auto& [id, g] : core.groups)
+    if (g && g->device) all.push_back(std::move(g->device));
+}
+
+}  // namespace weft

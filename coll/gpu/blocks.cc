@@ -1,0 +1,57 @@
+#include "coll/gpu/blocks.h"
+
+#include <algorithm>
+
+#include "coll/gpu/shape.h"
+
+namespace weft {
+
+std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n,
+                                       bool out) {
+  const Call& c = op.call;
+  const DeviceShape shape = device_shape(op.collective, me, op.root, n);
+  const bool received = out && op.collective == Collective::kAllToAll;
+  const auto counts = received ? c.recv_counts : c.counts;
+  const auto offsets = received ? c.recv_offsets : c.offsets;
+  // Whether this side of the collective holds a block of every rank.
+  const DeviceShape of_two = device_shape(op.collective, me, op.root, 2);
+  const bool several = (out ? of_two.out : of_two.in) == 2;
+  std::vector<DeviceBlock> all;
+  for (std::size_t b = 0; b < (out ? shape.out : shape.in); ++b) {
+    if (!c.is_vector)
+      all.push_back({b * c.count, c.count});
+    else if (several)
+      all.push_back({offsets[b], counts[b]});
+    else
+      all.push_back({0, counts[static_cast<std::size_t>(me)]});
+  }
+  return all;
+}
+
+std::size_t extent(std::span<const DeviceBlock> blocks) {
+  std::size_t end = 0;
+  for (const DeviceBlock& b : blocks)
+    if (b.count > 0) end = std::max<std::size_t>(end, b.at + b.count);
+  return end;
+}
+
+Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<DeviceBlock>& blocks,
+                      bool& as_expected) {
+  const Rank me = lane.group().me;
+  const std::size_t n = lane.group().ranks.size();
+  std::vector<DeviceBlock> mine = device_blocks(op, me, n, false);
+  mine.resize(n, mine.size() == 1 ? mine[0] : DeviceBlock{});
+  blocks.resize(n);
+  static_assert(sizeof(DeviceBlock) == 2 * sizeof(std::uint64_t));
+  if (Status s = lane.wire().all_to_all(mine.data(), blocks.data(), 2, DType::kUInt64); !s.ok())
+    return s;
+  const std::vector<DeviceBlock> outs = device_blocks(op, me, n, true);
+  const bool from_root = op.collective == Collective::kScatter;
+  as_expected = true;
+  for (std::size_t r = 0; r < n && !outs.empty(); ++r)
+    if (!from_root || static_cast<Rank>(r) == op.root)
+      as_expected = as_expected && blocks[r].count == outs[outs.size() == n ? r : 0].count;
+  return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,167 @@
+// Which of the ways between hosts are open, and through which memory they lead.
+#include "coll/gpu/gpudirect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "coll/gpu/shape.h"
+#include "topo/base/log.h"
+#include "transport/gpu/gates.h"
+
+namespace weft {
+namespace {
+
+// Below, staging the whole is as good or better: a message of device memory is announced and
+// granted before it goes, where one of host memory just goes, by the best algorithm of the host.
+// Not measured.
+constexpr std::uint64_t kLeastBytes = 64 << 10;
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// Throws Error where that is neither a number nor a word that is known.
+std::uint64_t gpudirect_least_bytes() {
+  const char* const set = std::getenv("WEFT_GPUDIRECT");
+  const std::string_view text = set ? set : "auto";
+  if (text == "auto") return kLeastBytes;
+  if (text == "off") return kNever;
+  std::uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error == std::errc() && end == text.data() + text.size()) return bytes;
+  throw Error(
+      fmt::format("WEFT_GPUDIRECT={} is not one of auto, off, or the bytes from which on "
+                  "device memory is sent by the cards",
+                  text));
+}
+
+}  // namespace
+
+GpuDirect::GpuDirect(DeviceLane& lane)
+    : lane_(lane), gpus_(static_cast<std::size_t>(lane.device().count())) {}
+
+GpuDirect::~GpuDirect() {
+  gpus_.clear();
+  unless_streams_wait(PooledMemory::trim);
+}
+
+std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
+  const std::size_t n = lane_.group().ranks.size();
+  if (op.forced || op.call.is_vector || op.collective == Collective::kBarrier) return 0;
+  if (!least_) least_ = gpudirect_least_bytes();
+  const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
+  if (bytes < std::min(*least_, kLeastBytes)) return 0;
+  const DeviceShape here = device_shape(op.collective, lane_.group().me, op.root, n);
+  if ((here.in && op.mine.in.gpu < 0) || (here.out && op.mine.out.gpu < 0)) return 0;
+  if (!no_layout_) lay_out();
+  if (layout_.hosts.empty() && bytes < *least_) return 0;
+  const int gpu = std::max(op.mine.in.gpu, op.mine.out.gpu);
+  OfGpu& of = gpus_.at(static_cast<std::size_t>(gpu));
+  if (!of.looked && bytes >= *least_) look(gpu, of);
+  if (layout_.hosts.empty()) return 0;
+  const bool alone = neighbours().size() == 1, gpu_hierarchical = of.memory && bytes >= *least_;
+  if (alone) return gpu_hierarchical * kAlone;
+  // A sum by hosts is not in the order of ranks.
+  if (op.deterministic && reduces(op.collective)) return 0;
+  if (op.collective == Collective::kAllToAll &&
+      (op.in_place || n > static_cast<std::size_t>(kDeviceOperands)))
+    return 0;
+  const bool staged = bytes >= kLeastBytes && !lane_.group().core->options.integrity &&
+                      lane_.device().kernels_use_pinned(gpu);
+  return gpu_hierarchical * kWithHost | staged * kWithHostStaged;
+}
+
+void GpuDirect::look(int gpu, OfGpu& of) {
+  of.looked = true;
+  std::string why = why_not(gpu, {});
+  try {
+    if (why.empty()) {
+      PooledMemory memory(lane_.device(), gpu, kByCardsBytes);
+      why = why_not(gpu, memory);
+      if (why.empty()) of.memory = std::move(memory);
+    }
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  const GroupState& g = lane_.group();
+  if (!why.empty())
+    log().info("weft: rank {}: memory of {} goes through host memory between hosts: {}",
+               g.ranks[static_cast<std::size_t>(g.me)], lane_.device().describe(gpu), why);
+}
+
+void GpuDirect::lay_out() {
+  const std::lock_guard lock(lane_.group().core->mutex);
+  no_layout_ = why_no_layout();
+  if (!no_layout_->empty()) layout_ = {};
+}
+
+// Empty: layout_ is known.
+std::string GpuDirect::why_no_layout() {
+  const GroupState& g = lane_.group();
+  const auto reads = [&](Rank r) {
+    return g.core->shm_peer[static_cast<std::size_t>(g.ranks[static_cast<std::size_t>(r)])];
+  };
+  if (g.one_machine) return "all ranks are on one host";
+  // A communicator may have them in any order: those on one rail come at one place.
+  std::vector<std::vector<Rank>> hosts = g.shape.hosts;
+  for (std::vector<Rank>& host : hosts)
+    std::ranges::stable_sort(host, {}, [&](Rank r) {
+      return g.core->topology->rail(g.ranks[static_cast<std::size_t>(r)]);
+    });
+  const auto here = std::ranges::find_if(
+      hosts, [&](const std::vector<Rank>& ranks) { return std::ranges::count(ranks, g.me) > 0; });
+  if (std::ranges::any_of(*here, [&](Rank r) { return r != g.me && reads(r); })) {
+    if (!std::ranges::all_of(*here, reads)) return "not all ranks of this host reach each other";
+    for (const auto& host : hosts)
+      if (host.size() != here->size())
+        return fmt::format("hosts have different numbers of ranks, {} and {}", here->size(),
+                           host.size());
+    layout_ = {hosts, static_cast<std::size_t>(here - hosts.begin()),
+               static_cast<std::size_t>(std::ranges::find(*here, g.me) - here->begin())};
+  } else {
+    layout_ = {{}, static_cast<std::size_t>(g.me), 0};
+    for (Rank r = 0; r < static_cast<Rank>(g.ranks.size()); ++r) layout_.hosts.push_back({r});
+  }
+  if (std::max(layout_.hosts.size(), neighbours().size()) >
+      static_cast<std::size_t>(kDeviceOperands))
+    return fmt::format("more than {} hosts, or ranks of a host", kDeviceOperands);
+  return {};
+}
+
+// Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against
+// it.
+std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
+  if (!no_layout_->empty()) return *no_layout_;
+  const GroupState& g = lane_.group();
+  Core& core = *g.core;
+  if (!lane_.device().takes_remote_writes(gpu))
+    return "the driver cannot say when a card's writes are there to be read";
+  const std::lock_guard lock(core.mutex);
+  if (core.broken) return core.failure.to_string();
+  const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
+  std::set<int> links;
+  for (const auto& host : layout_.hosts) {
+    const Rank peer = g.ranks[static_cast<std::size_t>(host[layout_.place])];
+    if (peer != me) links.insert(core.link_of(me, peer));
+  }
+  for (const int link : links) {
+    Transport& rail = *core.links[static_cast<std::size_t>(link)];
+    if (!rail.caps().cuda || (memory && !rail.reaches_device(memory.get(), memory.size())))
+      return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
+  }
+  return {};
+}
+
+Status GpuDirect::run(Way way, const DeviceOperation& op, std::span<const DeviceRecord> records,
+                      const MappedBuffers& buffers) {
+  const auto gpu = static_cast<std::size_t>(std::max(op.mine.in.gpu, op.mine.out.gpu));
+  const bool staged = way == kWithHostStaged;
+  std::byte* const memory = staged ? lane_.staging(kByCardsBytes) : gpus_.at(gpu).memory.get();
+  return run_by_cards(lane_, op, layout_, records, buffers, memory, !staged);
+}
+
+}  // namespace weft

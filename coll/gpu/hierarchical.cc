@@ -1,0 +1,375 @@
+// Slices of up to 2 MiB, five under way, each in up to five stages:
+//
+//   down     what the slice reads of the buffers of this host, to the lane's memory
+//   first    messages with all hosts
+//   combine  where values are reduced: by the kernel, in the order of hosts
+//   second   messages with all hosts, where a result is more than one rank's
+//   up       to the buffers of this host
+//
+// The ranks of a host share out the work between hosts: the rank at place i sends and receives for
+// all of them what belongs to place i, with the ranks at that place of the other hosts, so each
+// over its own rail. `down` reduces over the host where values are reduced, and `up` writes to all
+// buffers that want the result: what ranks of a host exchange crosses no card and waits for nobody,
+// as no two of them write or read the same bytes.
+//
+// Messages go from everybody to everybody: each byte crosses the wires as often as in the best
+// schedule of the host, in one or two steps. A reduction is shared out: host i reduces part i.
+#include "coll/gpu/hierarchical.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "coll/gpu/mapped.h"
+#include "coll/gpu/nic_slices.h"
+#include "coll/gpu/shape.h"
+
+namespace weft {
+namespace {
+
+class GpuHierarchical : private CardSlices {
+ public:
+  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+                  std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                  std::byte* memory, bool on_device)
+      : CardSlices(op, layout, memory),
+        lane_(lane),
+        records_(records),
+        buffers_(buffers),
+        gpu_(std::max(op.mine.in.gpu, op.mine.out.gpu)),
+        on_device_(on_device) {}
+  ~GpuHierarchical() {
+    for (auto& slot : under_way_)
+      for (auto& messages : slot) (void)wait(messages);
+  }
+  GpuHierarchical(const GpuHierarchical&) = delete;
+  GpuHierarchical& operator=(const GpuHierarchical&) = delete;
+
+  Status run() {
+    const std::size_t slices = this->slices();
+    for (std::size_t k = 0; k < slices + kUnderWay - 1; ++k) {
+      const auto due = [&](std::size_t stage) { return k >= stage && k - stage < slices; };
+      if (due(0)) down(k);
+      if (due(1))
+        if (Status s = send_first(k - 1); !s.ok()) return s;
+      if (due(2))
+        if (Status s = combine(k - 2); !s.ok()) return s;
+      if (due(3))
+        if (Status s = send_second(k - 3); !s.ok()) return s;
+      if (due(4))
+        if (Status s = up(k - 4); !s.ok()) return s;
+    }
+    for (std::size_t slot = 0; slot < std::min(kUnderWay, slices); ++slot)
+      lane_.wait(lane_.event(gpu_, kUp + slot));
+    return {};
+  }
+
+ private:
+  // Events by slot: its last work down, kernel, and work up.
+  static constexpr std::size_t kDown = 0, kCombined = kUnderWay, kUp = 2 * kUnderWay;
+  enum Phase : std::size_t { kFirst, kSecond };
+  static constexpr std::size_t kAll = ~std::size_t{0};  // places of this host
+
+  // ---- stages
+  // Slice k of a block of the ins of this host's ranks, reduced, or of one of them, to `to`.
+  void read_block(std::size_t k, std::byte* to, std::size_t place, Rank block) {
+    if (place != kAll || places_ == 1) {
+      const std::size_t whose = place == kAll ? 0 : place;
+      lane_.device().copy(to, buffers_.in(whose, at(k, block)), length(k) * element_, gpu_,
+                          lane_.stream(gpu_, 0));
+      return;
+    }
+    DeviceReduce r;
+    r.type = op_.call.type;
+    r.op = op_.call.op;
+    r.nsrcs = static_cast<int>(places_);
+    r.ndsts = 1;
+    r.count = length(k);
+    for (std::size_t p = 0; p < places_; ++p) {
+      r.srcs[p] = buffers_.in(p, at(k, block));
+      r.factors[p] = records_[static_cast<std::size_t>(rank_at(me_, p))].factor;
+    }
+    r.dsts[0] = to;
+    lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 0));
+  }
+  // To slice k of a block of the outs of all of them, or of one.
+  void write_block(std::size_t k, const std::byte* from, std::size_t place, Rank block) {
+    if (place != kAll || places_ == 1) {
+      const std::size_t whose = place == kAll ? 0 : place;
+      lane_.device().copy(buffers_.out(whose, at(k, block)), from, length(k) * element_, gpu_,
+                          lane_.stream(gpu_, 1));
+      return;
+    }
+    DeviceReduce r;  // of one source: a copy
+    r.type = op_.call.type;
+    r.nsrcs = 1;
+    r.ndsts = static_cast<int>(places_);
+    r.count = length(k);
+    r.srcs[0] = from;
+    for (std::size_t p = 0; p < places_; ++p) r.dsts[p] = buffers_.out(p, at(k, block));
+    lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 1));
+  }
+
+  void down(std::size_t k) {
+    // The slot's last slice is up before its memory is written again.
+    lane_.wait(lane_.event(gpu_, kUp + k % kUnderWay));
+    const std::size_t mine = layout_.place;
+    switch (op_.collective) {
+      case Collective::kAllReduce:
+      case Collective::kReduce:
+        read_block(k, read(k), kAll, 0);
+        break;
+      case Collective::kReduceScatter:
+        for (std::size_t h = 0; h < hosts_; ++h) read_block(k, read(k, h), kAll, rank_at(h, mine));
+        break;
+      case Collective::kAllGather:
+      case Collective::kGather:
+        read_block(k, read(k), mine, 0);
+        break;
+      case Collective::kBroadcast:
+        if (me_ == root_) read_block(k, read(k), root_place_, 0);
+        break;
+      case Collective::kScatter:
+        for (std::size_t h = 0; me_ == root_ && h < hosts_; ++h)
+          read_block(k, read(k, h), root_place_, rank_at(h, mine));
+        break;
+      case Collective::kAllToAll:
+        for (std::size_t h = 0; h < hosts_; ++h)
+          for (std::size_t p = 0; p < places_; ++p)
+            read_block(k, read(k, h * places_ + p), mine, rank_at(h, p));
+        break;
+      default:
+        break;
+    }
+    lane_.device().record(lane_.event(gpu_, kDown + k % kUnderWay), lane_.stream(gpu_, 0));
+  }
+
+  Status send_first(std::size_t k) {
+    lane_.wait(lane_.event(gpu_, kDown + k % kUnderWay));
+    const std::size_t whole = length(k);
+    const bool at_root = me_ == root_;
+    for (std::size_t i = 1; i < hosts_; ++i) {
+      const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
+      switch (op_.collective) {
+        case Collective::kAllReduce:
+        case Collective::kReduce:
+          recv(k, kFirst, from, operand(k, from), share(k, me_, hosts_));
+          send(k, kFirst, to, read(k) + begin(k, to, hosts_) * element_, share(k, to, hosts_));
+          break;
+        case Collective::kReduceScatter:
+          recv(k, kFirst, from, operand(k, from), whole);
+          send(k, kFirst, to, read(k, to), whole);
+          break;
+        case Collective::kAllGather:
+          recv(k, kFirst, from, result(k, from), whole);
+          send(k, kFirst, to, read(k), whole);
+          break;
+        case Collective::kAllToAll:
+          for (std::size_t p = 0; p < places_; ++p) {
+            recv(k, kFirst, from, result(k, from * places_ + p), whole);
+            send(k, kFirst, to, read(k, to * places_ + p), whole);
+          }
+          break;
+        case Collective::kGather:
+          if (at_root) recv(k, kFirst, from, result(k, from), whole);
+          if (to == root_) send(k, kFirst, to, read(k), whole);
+          break;
+        case Collective::kScatter:
+          if (from == root_) recv(k, kFirst, from, result(k), whole);
+          if (at_root) send(k, kFirst, to, read(k, to), whole);
+          break;
+        case Collective::kBroadcast:
+          // A part to each, who pass theirs on to the others.
+          if (from == root_) recv(k, kFirst, from, passed_on(k, me_), passed(k, me_));
+          if (at_root) send(k, kFirst, to, read(k) + (passed_on(k, to) - result(k)), passed(k, to));
+          break;
+        default:
+          break;
+      }
+    }
+    return post();
+  }
+
+  Status combine(std::size_t k) {
+    if (Status s = arrived(k, kFirst); !s.ok()) return s;
+    if (!reduces(op_.collective)) return {};
+    const bool shared = op_.collective != Collective::kReduceScatter;
+    const std::size_t from = shared ? begin(k, me_, hosts_) * element_ : 0;
+    DeviceReduce r;
+    r.type = op_.call.type;
+    // Over several ranks of a host the factors are in it already.
+    const bool factors_are_in = op_.call.op == RedOp::kPreMulSum && places_ > 1;
+    r.op = factors_are_in ? RedOp::kSum : op_.call.op;
+    r.divisor = op_.call.op == RedOp::kAvg ? static_cast<int>(records_.size()) : 1;
+    r.nsrcs = static_cast<int>(hosts_);
+    r.ndsts = 1;
+    r.count = shared ? share(k, me_, hosts_) : length(k);
+    if (r.count == 0) return {};
+    for (std::size_t h = 0; h < hosts_; ++h) {
+      r.srcs[h] = h != me_ ? operand(k, h) : shared ? read(k) + from : read(k, me_);
+      r.factors[h] = records_[static_cast<std::size_t>(rank_at(h, 0))].factor;
+    }
+    r.dsts[0] = result(k) + from;
+    lane_.device().launch(device_work(r), gpu_, lane_.stream(gpu_, 1));
+    lane_.device().record(lane_.event(gpu_, kCombined + k % kUnderWay), lane_.stream(gpu_, 1));
+    return {};
+  }
+
+  Status send_second(std::size_t k) {
+    lane_.wait(lane_.event(gpu_, kCombined + k % kUnderWay));
+    const auto part = [&](std::size_t h) { return result(k) + begin(k, h, hosts_) * element_; };
+    const std::size_t mine = share(k, me_, hosts_);
+    for (std::size_t i = 1; i < hosts_; ++i) {
+      const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
+      switch (op_.collective) {
+        case Collective::kAllReduce:
+          recv(k, kSecond, from, part(from), share(k, from, hosts_));
+          send(k, kSecond, to, part(me_), mine);
+          break;
+        case Collective::kReduce:
+          if (me_ == root_) recv(k, kSecond, from, part(from), share(k, from, hosts_));
+          if (to == root_) send(k, kSecond, to, part(me_), mine);
+          break;
+        case Collective::kBroadcast:
+          if (me_ == root_) break;
+          if (from != root_) recv(k, kSecond, from, passed_on(k, from), passed(k, from));
+          if (to != root_) send(k, kSecond, to, passed_on(k, me_), passed(k, me_));
+          break;
+        default:
+          break;
+      }
+    }
+    return post();
+  }
+
+  Status up(std::size_t k) {
+    if (Status s = arrived(k, kSecond); !s.ok()) return s;
+    const std::size_t mine = layout_.place;
+    const bool at_root = me_ == root_;
+    switch (op_.collective) {
+      case Collective::kAllReduce:
+        write_block(k, result(k), kAll, 0);
+        break;
+      case Collective::kReduceScatter:
+        write_block(k, result(k), mine, 0);
+        break;
+      case Collective::kReduce:
+        if (at_root) write_block(k, result(k), root_place_, 0);
+        break;
+      case Collective::kBroadcast:
+        write_block(k, at_root ? read(k) : result(k), kAll, 0);
+        break;
+      case Collective::kScatter:
+        write_block(k, at_root ? read(k, me_) : result(k), mine, 0);
+        break;
+      case Collective::kAllGather:
+      case Collective::kGather: {
+        const bool gathers = op_.collective == Collective::kGather;
+        for (std::size_t h = 0; (!gathers || at_root) && h < hosts_; ++h)
+          write_block(k, h == me_ ? read(k) : result(k, h), gathers ? root_place_ : kAll,
+                      rank_at(h, mine));
+        break;
+      }
+      case Collective::kAllToAll:
+        for (std::size_t h = 0; h < hosts_; ++h)
+          for (std::size_t p = 0; p < places_; ++p) {
+            const std::size_t block = h * places_ + p;
+            write_block(k, h == me_ ? read(k, block) : result(k, block), p, rank_at(h, mine));
+          }
+        break;
+      default:
+        break;
+    }
+    lane_.device().record(lane_.event(gpu_, kUp + k % kUnderWay), lane_.stream(gpu_, 1));
+    return {};
+  }
+
+  // ---- messages
+  struct Posting {
+    std::size_t slot, phase, host;
+    bool sends;
+    std::byte* at;
+    std::size_t count;
+  };
+  void send(std::size_t k, Phase phase, std::size_t host, std::byte* at, std::size_t count) {
+    if (count) to_post_.push_back({k % kUnderWay, phase, host, true, at, count});
+  }
+  void recv(std::size_t k, Phase phase, std::size_t host, std::byte* at, std::size_t count) {
+    if (count) to_post_.push_back({k % kUnderWay, phase, host, false, at, count});
+  }
+
+  Status post() {
+    Core& core = *lane_.group().core;
+    const std::lock_guard lock(core.mutex);
+    if (core.broken) return core.failure;
+    for (const Posting& p : to_post_) {
+      Task* const op = core.take();
+      op->collective = Collective::kSendRecv;
+      op->group = &lane_.companion();
+      op->root = rank_at(p.host, layout_.place);
+      op->call = {.count = p.count, .type = op_.call.type};
+      core.start_message(op, p.sends, p.at, p.count * element_, on_device_);
+      under_way_[p.slot][p.phase].push_back(op);
+    }
+    to_post_.clear();
+    return {};
+  }
+
+  // Waits for the messages of a slice; work that starts from now on sees what has come.
+  Status arrived(std::size_t k, Phase phase) {
+    auto& messages = under_way_[k % kUnderWay][phase];
+    if (messages.empty()) return {};
+    if (Status s = wait(messages); !s.ok()) return s;
+    if (on_device_) lane_.device().flush_remote_writes(gpu_);
+    return {};
+  }
+
+  // All of them, also when one has failed.
+  Status wait(std::vector<Task*>& messages) {
+    Status first;
+    for (Task* const op : messages)
+      if (Status s = lane_.group().core->wait(op); !s.ok() && first.ok()) first = s;
+    messages.clear();
+    return first;
+  }
+
+  DeviceLane& lane_;
+  std::span<const DeviceRecord> records_;
+  const MappedBuffers& buffers_;
+  const int gpu_;
+  const bool on_device_;
+  std::vector<Posting> to_post_;
+  std::array<std::array<std::vector<Task*>, 2>, kUnderWay> under_way_;
+};
+
+}  // namespace
+
+const std::size_t kByCardsBytes = CardSlices::kBytes;
+
+std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
+  const DeviceShape s = device_shape(op.collective, op.root, op.root, ranks);
+  return std::max(s.in, s.out);
+}
+
+Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+                    std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                    std::byte* memory, bool on_device) {
+  GpuHierarchical exchange(lane, op, layout, records, buffers, memory, on_device);
+  try {
+    return exchange.run();
+  } catch (const Error& e) {
+    // Peers will not answer what is under way, and must not be waited for.
+    const GroupState& g = lane.group();
+    const std::lock_guard lock(g.core->mutex);
+    if (!g.core->broken)
+      g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
+                    g.ranks[static_cast<std::size_t>(g.me)]});
+    throw;
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,309 @@
+#include "coll/gpu/lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+
+#include "coll/engine/signature.h"
+#include "coll/gpu/blocks.h"
+#include "coll/gpu/gpudirect.h"
+#include "coll/gpu/mapped.h"
+#include "topo/base/log.h"
+#include "topo/base/thread.h"
+
+namespace weft {
+
+DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
+    : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    core_.start_calling();
+    companion_ =
+        core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
+    core_.groups[companion_->id] = companion_.get();
+  }
+  wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
+  events_.resize(static_cast<std::size_t>(device_.count()));
+  gpudirect_ = std::make_unique<GpuDirect>(*this);
+  try {
+    thread_ = start_thread("the thread of a GPU's calls", [this] { serve(); });
+  } catch (...) {
+    const std::lock_guard lock(core_.mutex);
+    core_.forget_group(*companion_);
+    throw;
+  }
+}
+
+DeviceLane::~DeviceLane() {
+  if (kind_ == Kind::kCalls) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || stop_; });
+  }
+  stop();
+  gpudirect_.reset();
+  for (const auto& of_gpu : events_)
+    for (const Device::Event e : of_gpu) device_.free_event(e);
+  const std::lock_guard lock(core_.mutex);
+  core_.forget_group(*companion_);
+}
+
+void DeviceLane::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool DeviceLane::idle() const {
+  const std::lock_guard lock(mutex_);
+  return !busy_ && (kind_ == Kind::kGraphs || queue_.empty());
+}
+
+// Whether there is no point in waiting any more. The job may have failed while nobody but this
+// thread is at work in the process.
+bool DeviceLane::given_up() {
+  if (++looks_ % 64 == 0) {
+    const std::unique_lock lock(core_.mutex, std::try_to_lock);
+    if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
+  }
+  return stop_.load(std::memory_order_relaxed) || core_.broken.load(std::memory_order_relaxed);
+}
+
+// ---- calls ---------------------------------------------------------------------------------
+
+void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream) {
+  unless_streams_wait([&] {
+    device_peers().trim(device_);
+    PooledMemory::trim();
+  });
+  if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Error("the World of this Communicator has ended");
+    if (op->ordered) op->gate = gates_.take();
+    if (kind_ == Kind::kGraphs) {
+      op->mine.call.about[1] |= queue_.size() + 1;
+      seal(op->mine.call);
+    }
+  }
+  if (op->ordered) gates_.put(op->gate, stream, kind_ == Kind::kGraphs);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(op));
+  }
+  changed_.notify_all();
+}
+
+// ---- the thread ----------------------------------------------------------------------------
+
+// The operation to run now, with the mutex held; null when there will be none.
+DeviceOperation* DeviceLane::next(std::unique_lock<std::mutex>& lock) {
+  if (kind_ == Kind::kCalls) {
+    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    return queue_.empty() ? nullptr : queue_.front().get();
+  }
+  for (;;) {
+    if (stop_) return nullptr;
+    for (const auto& op : queue_)
+      if (op->gate.arrived->exchange(0, std::memory_order_acquire) != 0) return op.get();
+    if (queue_.empty())
+      changed_.wait(lock);
+    else
+      changed_.wait_for(lock, std::chrono::microseconds(20));
+  }
+}
+
+void DeviceLane::serve() {
+  lane_thread = true;
+  device_.enter_thread();
+  std::unique_lock lock(mutex_);
+  while (DeviceOperation* op = next(lock)) {
+    busy_ = true;
+    lock.unlock();
+    run(*op);
+    lock.lock();
+  }
+}
+
+void DeviceLane::run(DeviceOperation& op) {
+  Status status;
+  const std::uint64_t record = begin_record(op);
+  try {
+    status = run_steps(op);
+  } catch (const Error& e) {
+    status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
+              group_.ranks[static_cast<std::size_t>(group_.me)]};
+  }
+  if (!status.ok()) staging_.abandon();
+  // Idle before anybody hears of it: who hears of it may end the World.
+  std::unique_ptr<DeviceOperation> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
+    if (kind_ == Kind::kCalls) {
+      finished = std::move(queue_.front());
+      queue_.pop_front();
+    }
+  }
+  changed_.notify_all();
+  {
+    std::unique_lock lock(core_.mutex);
+    if (!status.ok() && !core_.broken) core_.fail(status);
+    if (!status.ok()) status = core_.failure;
+    companion_->part_of = {};
+    if (!op.handle) core_.telemetry->end(record, status.ok());
+    if (op.handle) {
+      if (status.ok()) group_.remember(op.tag, op.mine.call);
+      core_.finish(op.handle, status);
+      if (op.detached) core_.give_back(op.handle);
+      core_.device_done.notify_all();
+    }
+    core_.run_callbacks(lock);
+  }
+  if (!op.ordered) return;
+  const std::lock_guard lock(mutex_);
+  gates_.open(op.gate, kind_ == Kind::kGraphs);
+}
+
+// What its steps are a part of. A replay is an operation of its own.
+std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
+  const std::lock_guard lock(core_.mutex);
+  const std::uint64_t record =
+      op.handle ? op.handle->record
+                : core_.telemetry->begin(group_, op.collective, op.call, op.root, ++replays_,
+                                         static_cast<std::uint8_t>(book::kReplay | how(op)));
+  companion_->part_of = {.record = record,
+                         .tag = op.tag,
+                         .group = &group_,
+                         .collective = op.collective,
+                         .head = op.mine.call};
+  return record;
+}
+
+void DeviceLane::wait_for_stream(const DeviceOperation& op) {
+  if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
+  Backoff patience;
+  while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
+    if (given_up()) throw Error("given up while the stream had not come to this operation");
+    patience.pause();
+  }
+  op.gate.arrived->store(0, std::memory_order_relaxed);
+}
+
+Status DeviceLane::run_steps(DeviceOperation& op) {
+  const std::size_t n = group_.ranks.size();
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (core_.broken) return core_.failure;
+    companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
+    companion_->shape.deterministic = op.deterministic;
+  }
+  op.mine.ways = gpudirect_->ways(op);
+  std::vector<DeviceRecord> records(n);
+  static_assert(sizeof(DeviceRecord) % sizeof(std::uint64_t) == 0);
+  if (Status s = wire_.all_gather(&op.mine, records.data(),
+                                  sizeof(DeviceRecord) / sizeof(std::uint64_t), DType::kUInt64);
+      !s.ok())
+    return s;
+  if (Status s = agreement_of(records, group_.ranks, kind_ == Kind::kGraphs); !s.ok()) return s;
+
+  // Ranks that read each other's memory send nothing that could be checked.
+  bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
+                                   n <= static_cast<std::size_t>(kDeviceOperands) &&
+                                   op.collective != Collective::kBarrier;
+  std::uint64_t longest = 0, ways = op.mine.ways;
+  for (const DeviceRecord& of_rank : records) {
+    on_device = on_device || of_rank.on_device;
+    direct = direct && !of_rank.staged_only;
+    ways &= of_rank.ways;
+    longest = std::max(longest, of_rank.longest);
+  }
+  if (!on_device) {
+    wait_for_stream(op);
+    Status s = start_on_host(op.collective, op.call, op.root).wait();
+    note_path(op, nullptr);
+    return s;
+  }
+  const auto way = static_cast<GpuDirect::Way>(ways & -ways);  // the first one
+  std::optional<MappedBuffers> buffers;
+  if (direct) {
+    std::vector<Rank> everybody(n);
+    std::iota(everybody.begin(), everybody.end(), 0);
+    buffers.emplace(*this, op, records, std::move(everybody));
+  } else if (ways != 0) {
+    buffers.emplace(*this, op, records, gpudirect_->neighbours());
+  }
+  std::vector<DeviceBlock> blocks;
+  bool as_expected = true;
+  if (direct && op.call.is_vector)
+    if (Status s = ask_for_blocks(*this, op, blocks, as_expected); !s.ok()) return s;
+  wait_for_stream(op);
+  if (way == GpuDirect::kAlone) {
+    note_path(op, &kGpuDirectPath);
+    return gpudirect_->run(way, op, records, *buffers);
+  }
+  if (buffers) {
+    // The others' inputs are ready, and everybody reaches everything.
+    std::int32_t mine = buffers->why_not().empty() && as_expected, all = 0;
+    if (Status s = wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin); !s.ok()) return s;
+    if (all) {
+      if (direct)
+        run_direct(*this, op, records, *buffers, blocks);
+      else if (Status s = gpudirect_->run(way, op, records, *buffers); !s.ok())
+        return s;
+      note_path(op, direct                        ? &kDirectPath
+                    : way == GpuDirect::kWithHost ? &kGpuDirectPath
+                                                  : &kStagedHostsPath);
+      return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
+    }
+    if (!buffers->why_not().empty() && !std::exchange(told_, true))
+      log().info("weft: rank {}: device memory goes through host memory: {}",
+                 group_.ranks[static_cast<std::size_t>(group_.me)], buffers->why_not());
+  }
+  Status s = run_staged(*this, op, longest);
+  note_path(op, &kStagedPath);
+  return s;
+}
+
+void DeviceLane::note_path(const DeviceOperation& op, const Algorithm* path) {
+  const std::lock_guard lock(core_.mutex);
+  group_.last = path && !op.forced ? path : companion_->last;
+  group_.last_on_board = !path && companion_->last_on_board;
+}
+
+// ---- what the steps need -------------------------------------------------------------------
+
+Device::Event DeviceLane::event(int gpu, std::size_t which) {
+  auto& of_gpu = events_.at(static_cast<std::size_t>(gpu));
+  while (of_gpu.size() <= which) of_gpu.push_back(device_.make_event(gpu));
+  return of_gpu[which];
+}
+
+void DeviceLane::wait(Device::Event event) {
+  Backoff patience;
+  while (!device_.reached(event)) {
+    if (given_up()) throw Error("given up while the GPU was at work");
+    move_transfers();
+    patience.pause();
+  }
+}
+
+// What the lane has started and does not wait for yet: nobody else may be at work on it.
+void DeviceLane::move_transfers() {
+  std::unique_lock lock(core_.mutex, std::try_to_lock);
+  if (!lock || core_.broken || core_.active.empty()) return;
+  core_.progress();
+  core_.run_callbacks(lock);
+}
+
+std::byte* DeviceLane::staging(std::size_t bytes) {
+  if (bytes > staging_.size()) staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
+  return staging_.get();
+}
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+#include "coll/gpu/mapped.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coll/gpu/shape.h"
+
+namespace weft {
+
+MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
+                             std::span<const DeviceRecord> records, std::vector<Rank> members)
+    : members_(std::move(members)),
+      element_(size_of(op.call.type)),
+      ins_(members_.size()),
+      outs_(members_.size()) {
+  const int gpu = std::max(op.mine.in.gpu, op.mine.out.gpu);
+  const bool is_vector = op.call.is_vector;
+  if (is_vector && gpu < 0) return;  // a rank without elements writes nothing
+  const auto map = [&](const DeviceAddress& address, Rank rank, const char* which) {
+    if (address.gpu < 0 && is_vector) return static_cast<void*>(nullptr);
+    if (address.gpu < 0)
+      throw Error(fmt::format("{} of rank {} is not device memory", which, rank));
+    void* const at = device_peers().acquire(lane.device(), address, gpu);
+    acquired_.emplace_back(&address, gpu);
+    return at;
+  };
+  try {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const Rank rank = members_[i];
+      const DeviceRecord& record = records[static_cast<std::size_t>(rank)];
+      const DeviceShape shape = device_shape(op.collective, rank, op.root, records.size());
+      // In place: one mapping more costs nothing.
+      if (shape.in) ins_[i] = map(record.in, rank, "in");
+      if (shape.out && (!is_vector || rank == lane.group().me))
+        outs_[i] = map(record.out, rank, "out");
+    }
+  } catch (const Error& e) {
+    why_not_ = e.what();
+  }
+}
+
+MappedBuffers::~MappedBuffers() {
+  for (const auto& [address, gpu] : acquired_) device_peers().release(*address, gpu);
+}
+
+}  // namespace weft

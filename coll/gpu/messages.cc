@@ -1,0 +1,385 @@
+#include "coll/gpu/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "coll/gpu/kernels.h"
+#include "topo/base/thread.h"
+#include "transport/gpu/streams.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Which of a communicator's companions counts the messages of graphs; after DeviceLane::Kind.
+constexpr std::uint32_t kReplays = 3;
+
+}  // namespace
+
+DeviceMessages::DeviceMessages(Device& device, GroupState& group)
+    : device_(device), group_(group), core_(*group.core), gates_(device) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    core_.start_calling();
+    replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
+    core_.groups[replays_->id] = replays_.get();
+  }
+  try {
+    thread_ = start_thread("the thread of a GPU's messages", [this] { serve(); });
+  } catch (...) {
+    const std::lock_guard lock(core_.mutex);
+    core_.forget_group(*replays_);
+    throw;
+  }
+}
+
+DeviceMessages::~DeviceMessages() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
+  }
+  stop();
+  const std::lock_guard lock(core_.mutex);
+  core_.forget_group(*replays_);
+}
+
+void DeviceMessages::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) leave_at_ = Clock::now() + kLeave;
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool DeviceMessages::idle() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ == 0 && flights_.empty();
+}
+
+void DeviceMessages::deliver() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return closed_ > 0 || flights_.empty() || stop_; });
+}
+
+// ---- calls ---------------------------------------------------------------------------------
+
+DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> messages) const {
+  MessageGroup f;
+  std::vector<std::size_t> sent, received;  // by this rank to and from itself
+  for (const Message& m : messages) {
+    const bool own = m.peer == group_.me;
+    if (own) (m.sends ? sent : received).push_back(f.legs.size());
+    const Residence where = m.count ? device_.residence(m.data) : Residence{};
+    f.legs.push_back(
+        {.message = m, .gpu = where.kind == MemoryKind::kDevice ? where.gpu : -1, .own = own});
+  }
+  for (std::size_t i = 0; i < received.size(); ++i)
+    f.legs[received[i]].source = &f.legs[sent.at(i)];
+  return f;
+}
+
+void DeviceMessages::enter(MessageGroup& f) {
+  for (MessagePart& leg : f.legs) {
+    if (leg.own) continue;
+    leg.op = core_.take();
+    leg.op->collective = Collective::kSendRecv;
+    leg.op->group = f.captured ? replays_.get() : &group_;
+    leg.op->root = leg.message.peer;
+    leg.op->call = {.count = leg.message.count, .type = leg.message.type};
+    core_.enter_message(leg.op, leg.message.sends, leg.bytes());
+    if (!leg.message.sends && leg.gpu >= 0) leg.op->slices_over = &leg.landed;
+  }
+}
+
+void DeviceMessages::add(std::span<const Message> messages, std::optional<Device::Stream> stream,
+                         bool captured, Task* handle) {
+  unless_streams_wait(PooledMemory::trim);
+  if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
+  MessageGroup f = flight_of(messages);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) throw Error("the World of this Communicator has ended");
+    if (stream) f.gate = gates_.take();
+  }
+  if (stream) gates_.put(f.gate, *stream, captured);
+  f.handle = handle;
+  if (!captured) {
+    const std::lock_guard lock(core_.mutex);
+    enter(f);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (captured) {
+      captured_.push_back({{messages.begin(), messages.end()}, f.gate});
+    } else {
+      ++closed_;
+      waiting_.push_back(std::move(f));
+    }
+  }
+  changed_.notify_all();
+}
+
+// ---- the thread ----------------------------------------------------------------------------
+
+void DeviceMessages::serve() {
+  lane_thread = true;
+  device_.enter_thread();
+  Backoff patience;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] {
+      return stop_ || !waiting_.empty() || !flights_.empty() || !captured_.empty();
+    });
+    bool moved = take_arrivals();
+    if (flights_.empty() && stop_) return;
+    lock.unlock();
+    if (!flights_.empty())
+      moved = turn() || moved;
+    else
+      notice_failure();
+    if (moved)
+      patience.reset();
+    else
+      patience.pause();
+    lock.lock();
+  }
+}
+
+// Those whose streams have come; all, when there is no point in waiting any more.
+bool DeviceMessages::take_arrivals() {
+  const std::size_t before = flights_.size();
+  const bool all = given_up();
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    const auto f = it++;
+    if (!f->gate.arrived || f->gate.arrived->exchange(0, std::memory_order_acquire) != 0 || all)
+      flights_.splice(flights_.end(), waiting_, f);
+  }
+  for (const Captured& c : captured_) {
+    if (c.gate.arrived->exchange(0, std::memory_order_acquire) == 0) continue;
+    flights_.push_back(flight_of(c.messages));
+    flights_.back().gate = c.gate;
+    flights_.back().captured = true;
+    ++closed_;
+  }
+  return flights_.size() != before;
+}
+
+// The job may have failed while nobody but this thread is at work in the process.
+void DeviceMessages::notice_failure() {
+  if (++looks_ % 64 != 0) return;
+  const std::unique_lock lock(core_.mutex, std::try_to_lock);
+  if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
+}
+
+bool DeviceMessages::turn() {
+  bool moved = false;
+  for (MessageGroup& f : flights_) {
+    if (!std::exchange(f.set_out, true)) set_out(f);
+    moved = look_at_device(f) || moved;
+  }
+  notice_failure();
+  {
+    std::unique_lock lock(core_.mutex);
+    if (!core_.broken) moved = core_.progress() || moved;
+    for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
+    core_.run_callbacks(lock);
+  }
+  open_gates();
+  let_go();
+  return moved;
+}
+
+// The stream has come.
+void DeviceMessages::set_out(MessageGroup& f) {
+  {
+    const std::lock_guard lock(core_.mutex);
+    if (given_up())
+      f.status = why_given_up();
+    else if (f.captured)
+      enter(f);
+  }
+  if (!f.status.ok()) return;
+  try {
+    for (MessagePart& leg : f.legs) {
+      if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
+      leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
+      if (leg.message.sends) {
+        take_down(leg);
+      } else if (!leg.own) {
+        if (leg.gpu >= 0) leg.room = PooledMemory(device_, PooledMemory::kPinned, leg.bytes());
+        leg.ready = leg.slices;
+      }
+    }
+  } catch (const std::exception& e) {
+    fail(f, e.what());
+  }
+}
+
+void DeviceMessages::take_down(MessagePart& leg) {
+  const std::size_t bytes = leg.bytes();
+  if (bytes) leg.room = PooledMemory(device_, PooledMemory::kPinned, bytes);
+  auto* const from = static_cast<const std::byte*>(leg.message.data);
+  if (leg.gpu < 0) {
+    if (bytes) std::memcpy(leg.room.get(), from, bytes);
+    leg.ready = leg.slices;
+    return;
+  }
+  for (std::uint32_t k = 0; k < leg.slices; ++k) copy(leg, k, 0, leg.room.get(), from);
+}
+
+void DeviceMessages::take_up(MessagePart& leg, std::uint32_t slice) {
+  const std::byte* const from = (leg.source ? leg.source->room : leg.room).get();
+  auto* const to = static_cast<std::byte*>(leg.message.data);
+  if (leg.gpu >= 0) return copy(leg, slice, 1, to, from);
+  const std::size_t at = slice * leg.slice_bytes, bytes = leg.bytes();
+  if (bytes) std::memcpy(to + at, from + at, std::min(bytes - at, leg.slice_bytes));
+  ++leg.taken;
+}
+
+// Puts the copy of a slice on the stream down (0) or up (1).
+void DeviceMessages::copy(MessagePart& leg, std::uint32_t slice, int which, std::byte* to,
+                          const std::byte* from) {
+  const std::size_t at = slice * leg.slice_bytes;
+  const Device::Stream s = own_stream(device_, leg.gpu, which);
+  device_.copy(to + at, from + at, std::min(leg.bytes() - at, leg.slice_bytes), leg.gpu, s);
+  leg.copies.push_back(device_.make_event(leg.gpu));
+  device_.record(leg.copies.back(), s);
+}
+
+// Whether any copy of the leg ended. Of a GPU that does not answer at the end of the World, they
+// count as over, and their memory is left to it.
+bool DeviceMessages::end_copies(MessagePart& leg) {
+  bool any = false;
+  for (; !leg.copies.empty(); any = true) {
+    if (!device_.reached(leg.copies.front())) {
+      if (!stop_ || Clock::now() < leave_at_) break;
+      (leg.source ? leg.source->room : leg.room).abandon();
+    }
+    device_.free_event(leg.copies.front());
+    leg.copies.pop_front();
+    ++(leg.message.sends ? leg.ready : leg.taken);
+  }
+  return any;
+}
+
+bool DeviceMessages::look_at_device(MessageGroup& f) {
+  bool moved = false;
+  for (MessagePart& leg : f.legs) {
+    try {
+      moved = end_copies(leg) || moved;
+      if (!f.status.ok()) continue;
+      if (leg.source)
+        for (; leg.ready < leg.source->ready; ++leg.ready) leg.arrived.push_back(leg.ready);
+      moved = moved || !leg.arrived.empty();
+      for (const std::uint32_t slice : std::exchange(leg.arrived, {})) take_up(leg, slice);
+    } catch (const std::exception& e) {
+      fail(f, e.what());
+    }
+  }
+  return moved;
+}
+
+bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
+  bool moved = false;
+  for (MessagePart& leg : f.legs) {
+    if (given_up() && f.status.ok()) f.status = why_given_up();
+    Task* const op = leg.op;
+    if (!op) continue;
+    if (!f.status.ok() && !op->under_way) {
+      core_.finish(op, f.status);
+    } else if (f.status.ok() && op->slices_ready < leg.ready) {
+      core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+      moved = true;
+    }
+    if (clock && op->under_way && !op->over) core_.check_deadline(op, Clock::now());
+    moved = moved || !leg.landed.empty();
+    leg.arrived.insert(leg.arrived.end(), leg.landed.begin(), leg.landed.end());
+    leg.landed.clear();
+    if (!op->over) continue;
+    moved = true;
+    if (f.status.ok()) f.status = op->status;
+    core_.give_back(std::exchange(leg.op, nullptr));
+    if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
+  }
+  return moved;
+}
+
+void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
+  const std::lock_guard lock(core_.mutex);
+  const char* const verb = f.legs.size() > 1         ? "exchange"
+                           : f.legs[0].message.sends ? "send"
+                                                     : "recv";
+  if (!core_.broken)
+    core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
+                group_.ranks[static_cast<std::size_t>(group_.me)]});
+  f.status = core_.failure;
+}
+
+Status DeviceMessages::why_given_up() const {
+  if (core_.broken) return core_.failure;
+  return {Code::kAborted, "the World of this Communicator has ended"};
+}
+
+bool DeviceMessages::MessageGroup::over(const MessagePart& leg) const {
+  if (!set_out || leg.op || !leg.copies.empty()) return false;
+  if (!status.ok()) return true;
+  if (leg.message.sends) return leg.ready == leg.slices;
+  return leg.taken == leg.slices || (leg.gpu < 0 && !leg.own);  // landed where it belongs
+}
+
+bool DeviceMessages::MessageGroup::passed(const MessagePart& leg) const {
+  return over(leg) || (set_out && leg.message.sends && leg.ready == leg.slices);
+}
+
+std::size_t DeviceMessages::MessageGroup::held() const {
+  std::size_t bytes = 0;
+  for (const MessagePart& leg : legs)
+    if (leg.message.sends && !leg.own && !over(leg)) bytes += leg.bytes();
+  return bytes;
+}
+
+// Streams go on once what they sent is copied and what they receive has landed.
+void DeviceMessages::open_gates() {
+  std::size_t held = 0;
+  for (const MessageGroup& f : flights_) held += f.open ? f.held() : 0;
+  for (MessageGroup& f : flights_) {
+    const bool ready =
+        std::ranges::all_of(f.legs, [&](const MessagePart& leg) { return f.passed(leg); });
+    const std::size_t own = f.open ? 0 : f.held();
+    if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
+    held += own;
+    const std::lock_guard lock(mutex_);
+    f.open = true;
+    --closed_;
+    if (f.gate.done) gates_.open(f.gate, f.captured);
+  }
+}
+
+// Those that are over.
+void DeviceMessages::let_go() {
+  std::list<MessageGroup> over;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = flights_.begin(); it != flights_.end();) {
+      const auto f = it++;
+      if (f->open &&
+          std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
+        over.splice(over.end(), flights_, f);
+    }
+  }
+  if (over.empty()) return;
+  changed_.notify_all();
+  std::unique_lock lock(core_.mutex);
+  for (MessageGroup& f : over)
+    if (f.handle) core_.finish(f.handle, f.status);
+  core_.device_done.notify_all();
+  core_.run_callbacks(lock);
+}
+
+}  // namespace weft

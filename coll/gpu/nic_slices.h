@@ -1,0 +1,124 @@
+// How an operation between hosts is cut into slices, what is whose of each, and where it lies in
+// the memory that messages are sent from (gpu/hierarchical.cc). Not installed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "coll/gpu/hierarchical.h"
+#include "coll/gpu/kernels.h"
+
+namespace weft {
+
+class CardSlices {
+ public:
+  static constexpr std::size_t kUnderWay = 5;
+  // Of the larger buffer of a slice. All that cuts is the same on every rank of a place, and
+  // follows from the call alone.
+  static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
+  // Areas, blocks, slices and shares begin at multiples of it.
+  static constexpr std::size_t kGrain = 256;
+  static_assert(kPieceBytes / kDeviceOperands >= kGrain);
+  // Three areas: what is read, what comes for a reduction, the result; each up to a slice and a
+  // grain for every block.
+  static constexpr std::size_t kAreasBytes = 3 * (kPieceBytes + kDeviceOperands * kGrain);
+  static constexpr std::size_t kBytes = kUnderWay * kAreasBytes;
+
+ protected:
+  CardSlices(const DeviceOperation& op, const CardLayout& layout, std::byte* memory)
+      : op_(op),
+        layout_(layout),
+        hosts_(layout.hosts.size()),
+        places_(layout.hosts[0].size()),
+        me_(layout.host),
+        root_(place_of(op.root).first),
+        root_place_(place_of(op.root).second),
+        element_(size_of(op.call.type)),
+        memory_(memory) {
+    std::size_t widest = 1;
+    if (by_blocks(op.collective)) {
+      count_ = op.call.count;
+      widest = op.collective == Collective::kAllToAll ? hosts_ * places_ : hosts_;
+    } else {  // a message that the places share out
+      const auto [from, to] = cut(op.call.count, layout.place, places_);
+      first_ = from;
+      count_ = to - from;
+    }
+    // Of whole grains: a slice that began off a vector's boundary would go by single elements.
+    const std::size_t grain = kGrain / element_;
+    slice_ = std::min(count_, kPieceBytes / (widest * element_) / grain * grain);
+  }
+
+  std::size_t slices() const { return count_ == 0 ? 0 : (count_ + slice_ - 1) / slice_; }
+
+  // Who.
+  Rank rank_at(std::size_t host, std::size_t place) const { return layout_.hosts[host][place]; }
+  std::pair<std::size_t, std::size_t> place_of(Rank rank) const {
+    for (std::size_t h = 0; h < layout_.hosts.size(); ++h)
+      for (std::size_t p = 0; p < layout_.hosts[h].size(); ++p)
+        if (layout_.hosts[h][p] == rank) return {h, p};
+    return {0, 0};  // of a collective that has no root
+  }
+
+  // Where things are, of slice k.
+  std::size_t length(std::size_t k) const { return std::min(slice_, count_ - k * slice_); }
+  std::byte* area(std::size_t k, std::size_t which) const {
+    return memory_ + k % kUnderWay * kAreasBytes + which * (kAreasBytes / 3);
+  }
+  std::size_t stride(std::size_t k) const { return whole_grains(length(k) * element_); }
+  std::byte* read(std::size_t k, std::size_t block = 0) const {
+    return area(k, 0) + block * stride(k);
+  }
+  std::byte* result(std::size_t k, std::size_t block = 0) const {
+    return area(k, 2) + block * stride(k);
+  }
+  // Where slice k of a user's block begins.
+  std::size_t at(std::size_t k, Rank block) const {
+    return static_cast<std::size_t>(block) * op_.call.count + first_ + k * slice_;
+  }
+  // Share i of so many of `count` elements: from, to.
+  std::pair<std::size_t, std::size_t> cut(std::size_t count, std::size_t i,
+                                          std::size_t shares) const {
+    const std::size_t grain = kGrain / element_, grains = (count + grain - 1) / grain;
+    return {std::min(count, grains * i / shares * grain),
+            std::min(count, grains * (i + 1) / shares * grain)};
+  }
+  // Of a slice that is one block: where host i's share begins, in elements.
+  std::size_t begin(std::size_t k, std::size_t i, std::size_t shares) const {
+    return cut(length(k), i, shares).first;
+  }
+  std::size_t share(std::size_t k, std::size_t i, std::size_t shares) const {
+    const auto [from, to] = cut(length(k), i, shares);
+    return to - from;
+  }
+  // What host h sent for the reduction.
+  std::byte* operand(std::size_t k, std::size_t h) const {
+    const bool shared = op_.collective != Collective::kReduceScatter;
+    const std::size_t bytes = (shared ? share(k, me_, hosts_) : length(k)) * element_;
+    return area(k, 1) + h * whole_grains(bytes);
+  }
+
+  // Of a broadcast: the part that host h, not the root's, passes on.
+  std::byte* passed_on(std::size_t k, std::size_t h) const {
+    return result(k) + begin(k, h - (h > root_), hosts_ - 1) * element_;
+  }
+  std::size_t passed(std::size_t k, std::size_t h) const {
+    return share(k, h - (h > root_), hosts_ - 1);
+  }
+
+  const DeviceOperation& op_;
+  const CardLayout& layout_;
+  const std::size_t hosts_, places_, me_, root_, root_place_, element_;  // me_, root_: hosts
+
+ private:
+  static std::size_t whole_grains(std::size_t bytes) {
+    return (bytes + kGrain - 1) / kGrain * kGrain;
+  }
+
+  std::byte* const memory_;
+  std::size_t first_ = 0, count_ = 0;  // elements of a block that are this rank's to send
+  std::size_t slice_;
+};
+
+}  // namespace weft

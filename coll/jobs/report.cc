@@ -1,0 +1,90 @@
+#include "coll/jobs/report.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "coll/api/communicator.h"
+#include "coll/runtime/internals.h"
+#include "transport/control/hmac.h"
+#include "transport/launch/failures.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string beside(const std::string& path) { return path + '.' + hex(random_bytes(8)); }
+
+std::string refusal(const std::string& path, const std::string& why) {
+  return fmt::format("--json {}: cannot be written: {}", path, why);
+}
+
+std::error_code write_file(const std::string& path, std::string_view text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? std::error_code() : std::error_code(errno ? errno : EIO, std::generic_category());
+}
+
+// Writes a new file and gives it the name and the permissions of the old one, if there is one.
+std::error_code replace_file(const std::string& path, const fs::file_status& old,
+                             std::string_view text) {
+  std::error_code error, ignored;
+  std::string target = path;
+  if (fs::exists(old)) target = fs::canonical(path, error);  // of a link, the file that it leads to
+  if (error) return error;
+  const std::string fresh = beside(target);
+  error = write_file(fresh, text);
+  if (!error && fs::exists(old)) fs::permissions(fresh, old.permissions(), ignored);
+  if (!error) fs::rename(fresh, target, error);
+  if (error) fs::remove(fresh, ignored);
+  return error;
+}
+
+}  // namespace
+
+std::string why_not_writable(const std::string& path) {
+  if (path.empty() || path == "-") return "";
+  std::error_code ignored;
+  const bool there = fs::exists(path, ignored);
+  const std::string probe = there ? path : beside(path);
+  errno = 0;
+  const bool can = static_cast<bool>(std::ofstream(probe, std::ios::app));
+  const int error = errno;
+  if (!there) fs::remove(probe, ignored);
+  return can ? "" : refusal(path, std::strerror(error));
+}
+
+void check_report(const std::string& path) {
+  if (const std::string why = why_not_writable(path); !why.empty()) throw Error(why);
+}
+
+void check_report(World& world, const std::string& path) {
+  const auto why = job_of(world).all_gather(world.rank() == 0 ? why_not_writable(path) : "");
+  if (!why[0].empty()) throw UsageError(why[0]);
+}
+
+void write_report(const std::string& path, std::string_view text) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return;
+  }
+  std::error_code error;
+  const fs::file_status old = fs::status(path, error);
+  if (!fs::exists(old) || fs::is_regular_file(old)) {
+    error = replace_file(path, old, text);
+    if (!error) return;
+  }
+  // A file that cannot be replaced (it is mounted, or its folder takes no new files) may be written
+  // to, but not where the disk is full: the old report would be gone, too.
+  if (error != std::errc::no_space_on_device) error = write_file(path, text);
+  if (error) throw UsageError(refusal(path, error.message()));
+}
+
+}  // namespace weft

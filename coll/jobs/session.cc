@@ -1,0 +1,142 @@
+#include "coll/jobs/session.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "coll/runtime/calibrate.h"
+#include "coll/runtime/internals.h"
+#include "topo/base/exit_code.h"
+#include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
+
+namespace weft {
+
+void add_job_flags(CLI::App& command, JobFlags& flags) {
+  command
+      .add_option(
+          "-n,--ranks", flags.ranks,
+          "ranks on this machine; a launcher brings its own (default: a rank per core, 2 to 8; "
+          "2 per emulated host)")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--hosts", flags.hosts, "emulate this many hosts on this machine")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--rails", flags.rails, "emulate this many rails per host")
+      ->check(CLI::Range(1, 64));
+  command
+      .add_option("--transport", flags.transport,
+                  "shm, tcp, ucx, verbs, or auto: shm inside a host; between hosts verbs where all "
+                  "rails are RDMA devices, ucx where verbs cannot use them, else tcp")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "ucx", "verbs"}))
+      ->capture_default_str();
+  flags.timeout =
+      command
+          .add_option("--timeout-ms", flags.timeout_ms, "deadline of every wait (WEFT_TIMEOUT_MS)")
+          ->check(CLI::Range(1, 86400000))
+          ->capture_default_str();
+  command
+      .add_option("--rail-gbps", flags.rail_gbps,
+                  "rate of a rail in Gb/s (default: WEFT_RAIL_GBPS, else measured)")
+      ->check(CLI::PositiveNumber);
+}
+
+int local_ranks(const JobFlags& flags, int cores) {
+  const int hosts = std::max(flags.hosts, 1);
+  int n = flags.ranks;
+  if (n == 0) n = hosts > 1 ? 2 * hosts : std::clamp(cores, 2, 8);
+  if (n < hosts)
+    throw Error(fmt::format("-n {} with --hosts {}: every host needs at least one rank", n, hosts));
+  return n;
+}
+
+void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology) {
+  const auto refuse = [&](std::string_view flag, int asked, std::string_view what, int has) {
+    if (asked != 0 && asked != has)
+      throw UsageError(
+          fmt::format("{} {}: the job ({}) has {} {}; leave {} out, or start the job that way",
+                      flag, asked, launcher, has, what, flag));
+  };
+  refuse("-n", flags.ranks, "ranks", topology.nranks());
+  refuse("--hosts", flags.hosts, "hosts", topology.nhosts());
+  refuse("--rails", flags.rails, "rails", topology.nrails());
+}
+
+namespace {
+
+bool timeout_given(const JobFlags& flags) {
+  return flags.timeout != nullptr && flags.timeout->count() > 0;
+}
+
+int run_rank(std::string_view command, const JobFlags& flags,
+             const std::function<int(World&)>& body,
+             const std::function<void(Rank, const Status&)>& failed) {
+  WorldOptions options;
+  options.transport = flags.transport;
+  options.timeout = std::chrono::milliseconds(flags.timeout_ms);
+  options.rail_gbps = declared_rail_gbps(flags.rail_gbps);
+  if (command == "validate") options.cross_rail = "allow";  // it tries every algorithm
+  // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
+  // must use the rail that it is called by.
+  if (command == "train" || command == "validate") options.spread = false;
+  if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
+  const JobSpec spec = job_from_environment();
+  const Rank me = spec.rank;
+  const auto fail = [&](const Status& status) {
+    if (failed)
+      failed(me, status);
+    else if (me == speaker(status.rank()) || spec.size == 1)
+      fmt::print(stderr, "weft {}: {}\n", command, status.to_string());
+    // Not the fabric failed, but what was asked of a rank (it reports that below).
+    return status.code() == Code::kInvalidArgument ? kExitError : kExitCritical;
+  };
+  std::unique_ptr<World> world;
+  try {
+    world = World::from_environment(options);
+  } catch (const StatusError& e) {  // other errors are about what was asked for
+    return fail(e.status());
+  }
+  try {
+    check_against_job(flags, spec.launcher, world->topology());
+    return body(*world);
+  } catch (const UsageError& e) {
+    if (me == 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
+    return kExitError;
+  } catch (const JobFailed& e) {
+    return fail(e.status());
+  } catch (const GatherFailed& e) {
+    return fail(Internals::gather_status(*world, e));
+  } catch (const std::exception& e) {
+    // A step outside the collectives failed: because the job did, or here alone, and then the
+    // others must hear of it or they would wait for this rank.
+    if (const Status known = job_of(*world).failure(); !known.ok()) return fail(known);
+    const Status status(Code::kInvalidArgument, fmt::format("rank {}: {}", me, e.what()), me);
+    job_of(*world).report(status);
+    fmt::print(stderr, "weft {}: {}\n", command, status.message());
+    return kExitError;
+  }
+}
+
+}  // namespace
+
+int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
+            const std::function<void(Rank, const Status&)>& failed) {
+  if (launched()) return run_rank(command, flags, body, failed);
+  LaunchOptions options;
+  options.ranks = local_ranks(flags, static_cast<int>(std::thread::hardware_concurrency()));
+  options.hosts = std::max(flags.hosts, 1);
+  options.rails = std::max(flags.rails, 1);
+  options.ranks_say_why = true;
+  if (timeout_given(flags) || std::getenv("WEFT_TIMEOUT_MS") == nullptr)
+    options.timeout = std::chrono::milliseconds(flags.timeout_ms);
+  std::fflush(nullptr);
+  options.killed_code = kExitCritical;
+  const int code = relaunch_self(options);
+  const bool ended = code > 128;  // by Ctrl-C and the like, which says nothing about the fabric
+  return (code >= kExitOk && code <= kExitError) || ended ? code : kExitCritical;
+}
+
+}  // namespace weft

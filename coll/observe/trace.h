@@ -1,0 +1,82 @@
+// A trace of one rank for people and Perfetto: every operation, and every transfer of it on every
+// link, with bytes. Kept in memory until the end, then written as Chrome trace events (JSON).
+//
+// Only made where WEFT_TRACE asks for it: transports are wrapped then, so that nothing else pays.
+// Not thread-safe: used under the lock of the rank's Core.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coll/call_descriptor.h"
+#include "topo/base/status.h"
+#include "transport/job/bootstrap.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class Trace {
+ public:
+  // path: of this rank's file; empty: none, this rank only helps to align the clocks.
+  Trace(std::string path, Rank rank, std::string host, std::vector<std::string> links);
+
+  // A transport whose transfers are traced.
+  std::unique_ptr<Transport> wrap(std::unique_ptr<Transport> inner, int link);
+
+  void begin(std::uint64_t number, const CallDescriptor& call);
+  void end(std::uint64_t number, bool ok);
+  // The transfers of that id belong to this operation.
+  void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
+  void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
+
+  // How far this rank's clock is ahead of rank 0's, by messages of the control plane: every rank
+  // calls it at the same time. Narrows what it knew.
+  void align(Job& job);
+  // Ranks of one machine share a clock, but for one in a time namespace: its messages show that.
+  void aligned() {
+    if (offset_low_ <= 0 && offset_high_ >= 0) offset_low_ = offset_high_ = 0;
+  }
+
+  void write() const noexcept;  // says so on the log when it cannot
+
+ private:
+  class Traced;
+  struct Event {
+    std::uint64_t begin_ns, end_ns, bytes, number;
+    std::uint32_t round;
+    Rank peer;
+    std::int16_t link;
+    Transfer::Kind kind;
+    bool ok;
+  };
+  struct Call {
+    CallDescriptor what;
+    std::uint64_t number, begin_ns, end_ns;
+    bool ok;
+  };
+  void add(const Event& event);
+  void write(std::FILE* file) const;  // throws std::system_error
+
+  std::string path_, host_;
+  Rank rank_;
+  std::vector<std::string> links_;
+  std::vector<Event> events_;
+  std::vector<Call> calls_;
+  std::unordered_map<std::uint64_t, std::size_t> open_;  // calls, by number
+  std::unordered_map<std::uint32_t, std::uint64_t> number_of_;
+  std::uint64_t dropped_ = 0;
+  std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
+  std::uint64_t job_ = 0;  // rank 0's clock at the first alignment: the same on all ranks of a job
+};
+
+// "trace.json" of rank 3: "trace.rank3.json"
+std::string file_of_rank(const std::string& path, Rank rank);
+// Of the World that the `times`-th shrink() made, whose ranks have other numbers: what led to the
+// failure is in the files before. "trace.json": "trace.shrunk1.json"
+std::string file_after_shrink(const std::string& path, int times);
+
+}  // namespace weft

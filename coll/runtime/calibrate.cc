@@ -1,0 +1,139 @@
+#include "coll/runtime/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+namespace {
+
+constexpr int kShort = 9, kLong = 3;            // round trips
+constexpr std::size_t kLongBytes = 256u << 10;  // long enough for the rate, short on a slow link
+constexpr double kTcpShare = 0.9564;  // payload of a frame at MTU 1500 (1448 of 1514 bytes)
+
+constexpr double kSocketWork = 0.4;  // share of a short message's time at either end
+
+using Clock = std::chrono::steady_clock;
+
+Status transfer(Core& core, GroupState& world, bool send, Rank peer, void* data,
+                std::size_t bytes) {
+  Task* op;
+  {
+    const std::lock_guard lock(core.mutex);
+    op = core.take();
+    op->collective = Collective::kSendRecv;
+    op->group = &world;
+    op->root = peer;
+    core.start_message(op, send, data, bytes);
+  }
+  return core.wait(op);
+}
+
+// Half a round trip in microseconds, the median of `times`.
+Status ping_pong(Core& core, GroupState& world, Rank peer, std::byte* data, std::size_t bytes,
+                 int times, double& half_us) {
+  std::vector<double> all;
+  const bool first = core.job->rank() < peer;
+  for (int i = 0; i <= times; ++i) {  // one more: the first opens the connection
+    const auto start = Clock::now();
+    for (const bool send : {first, !first})
+      if (Status s = transfer(core, world, send, peer, data, bytes); !s.ok()) return s;
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    if (i > 0) all.push_back(took.count() / 2);
+  }
+  std::nth_element(all.begin(), all.begin() + times / 2, all.end());
+  half_us = all[static_cast<std::size_t>(times / 2)];
+  return {};
+}
+
+// 2k and 2k + 1 are partners; the odd one out has none.
+int partner(int i, int n) { return (i ^ 1) < n ? i ^ 1 : -1; }
+
+double median_of(std::vector<double> v, double otherwise) {
+  std::erase(v, 0.0);
+  if (v.empty()) return otherwise;
+  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+}  // namespace
+
+double declared_rail_gbps(double asked) {
+  if (asked > 0) return asked;
+  const char* text = std::getenv("WEFT_RAIL_GBPS");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !(value > 0) || value > 1e6)
+    throw Error(
+        fmt::format("WEFT_RAIL_GBPS={}: not a rate; set the Gb/s of one rail, as in 400", text));
+  return value;
+}
+
+Status calibrate(Core& core, GroupState& world) {
+  const Topology& t = *core.topology;
+  const Rank me = core.job->rank();
+  const double declared = declared_rail_gbps(core.options.rail_gbps);
+  std::vector<std::byte> data(kLongBytes);
+
+  // alpha and us per byte: of the host, of a rail; 0: not measured here. Then how oversubscribed it
+  // is.
+  std::array<double, 5> mine{};
+  mine[4] = core.oversubscription;
+  const auto measure = [&](Rank peer, double* into, bool rate_known) -> Status {
+    double short_us = 0, long_us = 0;
+    if (Status s = ping_pong(core, world, peer, data.data(), 8, kShort, short_us); !s.ok())
+      return s;
+    into[0] = short_us;
+    if (rate_known) return {};
+    if (Status s = ping_pong(core, world, peer, data.data(), kLongBytes, kLong, long_us); !s.ok())
+      return s;
+    into[1] = std::max(long_us - short_us, 1e-3) / static_cast<double>(kLongBytes);
+    return {};
+  };
+  const auto& locals = t.ranks_of(t.host(me));
+  if (const int p = partner(t.local(me), static_cast<int>(locals.size())); p >= 0)
+    if (Status s = measure(locals[static_cast<std::size_t>(p)], &mine[0], false); !s.ok()) return s;
+  if (const int h = partner(t.host(me), t.nhosts()); h >= 0) {
+    const auto& there = t.ranks_of(h);
+    const auto local = static_cast<std::size_t>(t.local(me));
+    if (local < there.size())
+      if (Status s = measure(there[local], &mine[2], declared > 0); !s.ok()) return s;
+  }
+
+  std::vector<std::string> texts;
+  core.settle_rails(*core.job, [&] {  // nobody polls while it waits for the others here
+    texts = core.job->all_gather(
+        std::string_view(reinterpret_cast<const char*>(mine.data()), sizeof mine));
+  });
+  std::array<std::vector<double>, 5> all;
+  for (const std::string& text : texts) {
+    std::array<double, 5> theirs{};
+    if (text.size() == sizeof theirs) std::memcpy(theirs.data(), text.data(), sizeof theirs);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].push_back(theirs[i]);
+  }
+  CostModel& c = core.costs;
+  c.host.alpha_us = median_of(all[0], c.host.alpha_us);
+  c.host.us_per_byte = median_of(all[1], c.host.us_per_byte);
+  c.rail.alpha_us = median_of(all[2], c.rail.alpha_us);
+  c.rail.us_per_byte =
+      declared > 0 ? 8e-3 / (declared * kTcpShare) : median_of(all[3], c.rail.us_per_byte);
+  // Over sockets most of a short message's time is work of the processor at either end. Messages to
+  // several peers do not share it.
+  if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
+    c.rail.step_us = kSocketWork * c.rail.alpha_us;
+    c.oversubscription = median_of(all[4], 1);
+    c.rail.alpha_us *= 1 - 2 * kSocketWork;
+  }
+  c.rails_per_host = t.nrails();
+  return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,328 @@
+// The communicators of a process: the fixed ones of every job, and those made of others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank> ranks) {
+  auto g = std::make_unique<GroupState>();
+  g->core = this;
+  g->id = id;
+  g->ranks = std::move(ranks);
+  const int n = static_cast<int>(g->ranks.size());
+  g->sends.assign(g->ranks.size(), 0);
+  g->recvs.assign(g->ranks.size(), 0);
+  g->sent_slices.assign(g->ranks.size(), 0);
+  g->received_slices.assign(g->ranks.size(), 0);
+  std::map<int, std::vector<Rank>> hosts;
+  g->one_machine = true;
+  for (Rank r = 0; r < n; ++r) {
+    const Rank world = g->ranks[static_cast<std::size_t>(r)];
+    if (world == job->rank()) g->me = r;
+    hosts[topology->host(world)].push_back(r);
+    g->one_machine = g->one_machine && shm_peer[static_cast<std::size_t>(world)];
+  }
+  g->shape.rank = g->me;
+  g->shape.deterministic = options.deterministic;
+  g->shape.nranks = n;
+  for (auto& [host, members] : hosts) g->shape.hosts.push_back(std::move(members));
+  if (topology->nrails() > 1 && options.cross_rail != "allow")
+    for (const Rank r : g->ranks) g->shape.rail.push_back(topology->rail(r));
+  // Rails of declared, unequal speed get chunks to match.
+  std::vector<double> weight;
+  for (const Rank r : g->shape.hosts.front()) {
+    const Rank world = g->ranks[static_cast<std::size_t>(r)];
+    const auto& rails = topology->place(world).rails;
+    const auto rail = static_cast<std::size_t>(topology->rail(world));
+    weight.push_back(rail < rails.size() ? rails[rail].rate_gbps : 0);
+  }
+  const auto [low, high] = std::minmax_element(weight.begin(), weight.end());
+  if (*low > 0 && *low < *high) g->shape.rail_weight = weight;
+
+  std::weak_ptr<GroupCache>& cache = caches[g->ranks];
+  g->cache = cache.lock();
+  if (!g->cache) cache = g->cache = std::make_shared<GroupCache>();
+  prove_rails(*g);
+  if (options.algorithm != "auto")
+    for (std::size_t c = 0; c < kCollectives; ++c) {
+      const Algorithm* a = find_algorithm(static_cast<Collective>(c), options.algorithm);
+      if (a && a->applies(g->shape) && check_rails(*g, *a, 0, true).ok()) g->forced[c] = a;
+    }
+  return g;
+}
+
+void Core::forget_messages(std::uint32_t id) {
+  constexpr std::uint64_t kMask = ~std::uint64_t{0} << kIdShift;
+  for (Transport* link : links) link->forget(static_cast<std::uint64_t>(id) << kIdShift, kMask);
+}
+
+void Core::forget_group(GroupState& g) {
+  g.board.reset();
+  forget_messages(g.id);
+  groups.erase(g.id);
+  if (g.cache.use_count() == 1) caches.erase(g.ranks);
+}
+
+namespace {
+
+constexpr std::size_t kMostOnBoard = 256;
+
+bool wants_board(const Core& core, const GroupState& g) {
+  return core.shm_link >= 0 && g.one_machine && g.ranks.size() > 1 &&
+         g.ranks.size() <= kMostOnBoard;
+}
+
+}  // namespace
+
+std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
+                                        std::vector<Rank> ranks) {
+  const std::lock_guard lock(core->mutex);
+  core->fixed_groups.resize(kFixedGroups);
+  std::unique_ptr<GroupState>& g = core->fixed_groups[id];
+  if (!g) {
+    g = core->make_group(id, std::move(ranks));
+    core->groups[id] = g.get();
+    if (wants_board(*core, *g))
+      g->board = core->links[static_cast<std::size_t>(core->shm_link)]->fixed_board(g->ranks, id);
+  }
+  return {core, g.get()};
+}
+
+// ---- split ---------------------------------------------------------------------------------
+
+namespace {
+
+enum class Kind : std::int64_t { kSplit, kDuplicate, kSubset };
+constexpr const char* kKindName[] = {"split", "duplicate", "subset"};
+
+// What a rank says when communicators are made.
+struct Wish {
+  std::int64_t kind, color, key;
+  std::int64_t list = 0;   // of a subset: a digest of it
+  std::int64_t id = 0;     // the next that is free here, not yet cut to id_bits
+  std::int64_t board = 0;  // this rank's part of a board
+};
+constexpr std::int64_t kWrong = -2;  // a color: the arguments of that rank make no sense
+constexpr std::size_t kWords = sizeof(Wish) / sizeof(std::int64_t);
+
+// Two threads that make communicators of two parents at once may propose the same id; they try
+// again, each a little further on.
+constexpr int kAttempts = 100;
+
+// One attempt to make communicators of a parent.
+class Making {
+ public:
+  Making(Communicator& parent, const std::shared_ptr<Core>& core, GroupState& group, Wish mine)
+      : parent_(parent),
+        core_(core),
+        parent_id_(group.id),
+        parent_ranks_(group.ranks),
+        me_(static_cast<std::size_t>(group.me)),
+        group_(group),
+        mine_(mine) {
+    // An algorithm was named for the caller's own calls, and may not do any more for these.
+    const std::lock_guard lock(core_->mutex);
+    std::swap(forced_, group_.forced);
+  }
+
+  ~Making() {
+    const std::lock_guard lock(core_->mutex);
+    std::swap(forced_, group_.forced);
+    if (reserved_) core_->groups.erase(id_);
+    if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
+  }
+
+  // False: an id was taken, try again.
+  bool agree(int attempt) {
+    {
+      const std::lock_guard lock(core_->mutex);
+      mine_.id = static_cast<std::int64_t>(core_->next_id_epoch++);
+      if (shm() && mine_.color >= 0) mine_.board = static_cast<std::int64_t>(shm()->offer_board());
+    }
+    const std::size_t n = parent_ranks_.size();
+    wishes_.resize(n);
+    parent_.all_gather(&mine_, wishes_.data(), kWords, DType::kInt64).check();
+    for (std::size_t r = 0; r < n; ++r) {
+      const Wish& w = wishes_[r];
+      if (w.kind < 0 || w.kind > static_cast<std::int64_t>(Kind::kSubset))
+        throw Error(
+            fmt::format("rank {} did not call {} but something else", r, kKindName[mine_.kind]));
+      if (w.kind != mine_.kind)
+        throw Error(fmt::format("rank {} called {} where rank {} called {}", r, kKindName[w.kind],
+                                me_, kKindName[mine_.kind]));
+      if (w.color == kWrong && mine_.color != kWrong)
+        throw Error(
+            fmt::format("{}: rank {} passed wrong arguments and was told", kKindName[w.kind], r));
+      if (w.color == mine_.color) members_.push_back(r);
+    }
+    if (mine_.color == kWrong) return true;  // the caller knows what is wrong
+    std::stable_sort(members_.begin(), members_.end(),
+                     [&](std::size_t a, std::size_t b) { return wishes_[a].key < wishes_[b].key; });
+    std::int32_t free = mine_.color < 0 || reserve(attempt), all = 0;
+    parent_.all_reduce(&free, &all, 1, DType::kInt32, RedOp::kMin).check();
+    return all != 0;
+  }
+
+  // After agree(): the members, as ranks of the parent.
+  const std::vector<std::size_t>& members() const { return members_; }
+
+  // One of them that passed another list; kNoRank: none did.
+  Rank other_list() const {
+    const auto it = std::ranges::find_if(
+        members_, [&](std::size_t r) { return wishes_[r].list != mine_.list; });
+    return it == members_.end() ? kNoRank : static_cast<Rank>(*it);
+  }
+
+  std::shared_ptr<GroupState> make() {
+    std::vector<Rank> ranks;
+    std::vector<std::uint64_t> parts;
+    for (const std::size_t r : members_) {
+      ranks.push_back(parent_ranks_[r]);
+      parts.push_back(static_cast<std::uint64_t>(wishes_[r].board));
+    }
+    const std::lock_guard lock(core_->mutex);
+    if (core_->broken) throw Error(core_->failure.to_string());
+    auto group = core_->make_group(id_, std::move(ranks));
+    if (wants_board(*core_, *group)) {
+      group->board = shm()->board(group->ranks, parts);
+      mine_.board = 0;  // taken over
+    }
+    core_->groups[id_] = group.get();
+    reserved_ = false;
+    return {group.release(), [core = core_](GroupState* g) {
+              if (core->forked()) return;
+              if (lane_thread) {
+                const std::lock_guard guard(core->mutex);
+                core->orphans.emplace_back(g);
+                return;
+              }
+              std::shared_ptr<DeviceLanes> lanes;
+              {
+                const std::lock_guard guard(core->mutex);
+                lanes = std::move(g->device);
+              }
+              lanes.reset();  // what they have under way still needs the id
+              {
+                const std::lock_guard guard(core->mutex);
+                core->forget_group(*g);
+              }
+              delete g;
+            }};
+  }
+
+ private:
+  Transport* shm() const {
+    return core_->shm_link < 0 ? nullptr : core_->links[static_cast<std::size_t>(core_->shm_link)];
+  }
+
+  // Takes the id that all members come to; false when it is not free here.
+  bool reserve(int attempt) {
+    std::int64_t epoch = 0;
+    for (const std::size_t r : members_) epoch = std::max(epoch, wishes_[r].id);
+    if (attempt > 0) epoch += (parent_id_ * 7 + static_cast<unsigned>(attempt)) % 64;
+    const std::lock_guard lock(core_->mutex);
+    core_->next_id_epoch = std::max(core_->next_id_epoch, static_cast<std::uint64_t>(epoch) + 1);
+    id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->id_bits) - 1);
+    if (id_ < kFixedGroups) return false;
+    reserved_ = core_->groups.emplace(id_, nullptr).second;
+    // An id that comes again, after all others: what was sent to the one before is here by now.
+    if (reserved_ && epoch >> core_->id_bits != 0) core_->forget_messages(id_);
+    return reserved_;
+  }
+
+  Communicator& parent_;
+  const std::shared_ptr<Core> core_;
+  const std::uint32_t parent_id_;
+  const std::vector<Rank>& parent_ranks_;
+  const std::size_t me_;
+  GroupState& group_;
+  std::array<const Algorithm*, kCollectives> forced_{};
+  Wish mine_;
+  std::vector<Wish> wishes_;
+  std::vector<std::size_t> members_;
+  std::uint32_t id_ = 0;
+  bool reserved_ = false;
+};
+
+// `problem`: what is wrong with the arguments here, if anything. `wanted`: the group asked for,
+// as ranks of the parent; null where any will do.
+std::shared_ptr<GroupState> make_of(Communicator& parent, const std::shared_ptr<GroupState>& state,
+                                    Wish mine, const std::string& problem,
+                                    const std::span<const Rank>* wanted) {
+  if (!problem.empty()) mine.color = kWrong;
+  const std::shared_ptr<Core> core = state->core->shared_from_this();
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Making making(parent, core, *state, mine);
+    if (!making.agree(attempt)) continue;
+    if (!problem.empty()) throw Error(problem);
+    if (mine.color < 0) return nullptr;
+    const auto& got = making.members();
+    if (const Rank other = making.other_list(); other != kNoRank)
+      throw Error(
+          fmt::format("subset: rank {} asked for ranks {}, and rank {} for others or in another "
+                      "order; all of a group pass the same list",
+                      state->me, fmt::join(*wanted, ", "), other));
+    if (wanted && !std::equal(got.begin(), got.end(), wanted->begin(), wanted->end(),
+                              [](std::size_t a, Rank b) { return static_cast<Rank>(a) == b; }))
+      throw Error(
+          fmt::format("subset: rank {} asked for ranks {}, but {} asked for the group that "
+                      "begins with rank {}; all of a group pass the same list",
+                      state->me, fmt::join(*wanted, ", "), fmt::join(got, ", "), (*wanted)[0]));
+    return making.make();
+  }
+  throw Error(fmt::format("{}: no free id for a communicator in {} attempts; {} of {} are in use",
+                          kKindName[mine.kind], kAttempts, core->groups.size(),
+                          1u << core->id_bits));
+}
+
+}  // namespace
+
+Communicator Communicator::split(int color, int key) {
+  (void)state();
+  std::string problem;
+  if (color < kNoColor)
+    problem = fmt::format("split: color {} is neither >= 0 nor kNoColor (-1)", color);
+  return Communicator(make_of(*this, state_, {static_cast<std::int64_t>(Kind::kSplit), color, key},
+                              problem, nullptr));
+}
+
+Communicator Communicator::duplicate() {
+  (void)state();
+  return Communicator(
+      make_of(*this, state_, {static_cast<std::int64_t>(Kind::kDuplicate), 0, 0}, {}, nullptr));
+}
+
+Communicator Communicator::subset(std::span<const Rank> ranks) {
+  const GroupState& g = state();
+  std::string problem;
+  const auto me = std::find(ranks.begin(), ranks.end(), g.me);
+  if (!ranks.empty() && me == ranks.end())
+    problem =
+        fmt::format("subset: rank {} is not in its own list {}", g.me, fmt::join(ranks, ", "));
+  std::vector<Rank> sorted(ranks.begin(), ranks.end());
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+    problem = fmt::format("subset: rank {} is listed twice", *twice);
+  for (const Rank r : sorted)
+    if (r < 0 || r >= size())
+      problem =
+          fmt::format("subset: rank {} is not a rank of this communicator (0..{})", r, size() - 1);
+  // The groups of a call have no rank in common, so the first of each names it.
+  const std::int64_t color = ranks.empty() ? kNoColor : ranks[0];
+  const std::int64_t key = me - ranks.begin();
+  std::int64_t list = 0;
+  for (const Rank r : ranks)
+    list = static_cast<std::int64_t>((static_cast<std::uint64_t>(list) + 1) * 0x9e3779b97f4a7c15u ^
+                                     static_cast<std::uint64_t>(r));
+  return Communicator(make_of(*this, state_,
+                              {static_cast<std::int64_t>(Kind::kSubset), color, key, list}, problem,
+                              &ranks));
+}
+
+}  // namespace weft

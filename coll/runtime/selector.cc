@@ -1,0 +1,145 @@
+// Which algorithm a call runs, and by which plan.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "coll/engine/signature.h"
+#include "coll/runtime/core.h"
+#include "topo/base/log.h"
+
+namespace weft {
+namespace {
+
+// The communicator as the cost model and the profile know it.
+Shape shape_of(const GroupState& g) {
+  Shape shape = g.shape;
+  if (g.one_machine) shape.hosts.clear();
+  return shape;
+}
+
+// What the cost model and the profile say of messages of that size.
+const std::vector<Candidate>& candidates_of(GroupState& g, const PickKey& key, Rank root) {
+  std::vector<Candidate>& all = g.cache->candidates[{key, root}];
+  if (!all.empty()) return all;
+  Shape shape = shape_of(g);
+  shape.root = root;
+  all = candidates(key.collective, shape, std::size_t{1} << key.size_class, g.core->costs,
+                   g.core->profile);
+  // To the model ranks that share memory are one host; schedules are made for the hosts there are.
+  std::erase_if(all, [&](const Candidate& c) { return !c.algorithm->applies(g.shape); });
+  g.core->telemetry->picked(g, key.collective, key.size_class, all);
+  const auto told = [&](std::size_t i) {
+    if (i >= all.size()) return std::string("nothing");
+    const Candidate& c = all[i];
+    return c.measured_us > 0
+               ? fmt::format("{} ({:.1f} us, measured)", c.algorithm->name, c.measured_us)
+               : fmt::format("{} ({:.1f} us)", c.algorithm->name, c.prediction.time_us);
+  };
+  log().debug("weft: {} of up to {} bytes on {} ranks: {}, then {}", name(key.collective),
+              std::size_t{1} << key.size_class, g.ranks.size(), told(0), told(1));
+  return all;
+}
+
+// Messages up to this are always faster on a board.
+constexpr std::size_t kBoardAlways = 1 << 10;
+
+// A time that learn() is told counts in the profile like so many calls.
+constexpr std::uint64_t kLearntSamples = 5;
+
+}  // namespace
+
+bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
+              std::size_t total_bytes, Rank root) {
+  if (!g.board || total_bytes > g.board->capacity()) return false;
+  const auto is_whole = [c](const Algorithm& a) {
+    return a.name == (c == Collective::kAllReduce || c == Collective::kReduce ? "flat"
+                      : c == Collective::kAllToAll                            ? "pairwise"
+                                                                              : "direct");
+  };
+  if (forced) return is_whole(*forced);
+  const std::size_t n = g.ranks.size();
+  const bool parts = by_blocks(c) && c != Collective::kReduceScatter;
+  const std::size_t each = parts ? total_bytes / n : total_bytes;
+  if (each * (n - 1) > tuning.board_read_bytes) return false;
+  if (total_bytes <= kBoardAlways || g.core->profile.size() == 0) return true;
+  const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
+  const Candidate& first = candidates_of(g, key, root).front();
+  return first.measured_us <= 0 || is_whole(*first.algorithm);
+}
+
+const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
+  if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
+  const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
+  auto& found = g.settled[static_cast<std::size_t>(c)].pick;
+  if (!found || found->first != key) {
+    auto it = g.picks.find(key);
+    if (it == g.picks.end())
+      it = g.picks.emplace(key, candidates_of(g, key, root).front().algorithm).first;
+    found = &*it;
+  }
+  return found->second;
+}
+
+const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
+                           Rank root, bool in_place, bool by_name, Status& status) {
+  const bool small = by_blocks(c) && call.total_bytes <= kPackedMax;
+  const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;
+  const PlanKey key{&a, root, in_place, small, premultiplied, g.shape.deterministic};
+  GroupState::Settled& last = g.settled[static_cast<std::size_t>(c)];
+  if (!last.plan || last.plan->first != key || last.by_name != by_name) {
+    if (status = check_rails(g, a, root, by_name); !status.ok()) return nullptr;
+    auto& found = *g.cache->plans.try_emplace(key).first;
+    if (!found.second) found.second = make_plan(g, c, a, call, root, key);
+    last.plan = &found;
+    last.by_name = by_name;
+  }
+  return last.plan->second.get();
+}
+
+std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorithm& a,
+                                      const Call& call, Rank root, const PlanKey& key) {
+  Shape shape = g.shape;
+  shape.root = root;
+  const Schedule schedule = a.build(shape);
+  const auto link = [&](Rank peer, int) {
+    return link_of(job->rank(), g.ranks[static_cast<std::size_t>(peer)]);
+  };
+  const PlanRequest request{.collective = c,
+                            .network = !g.one_machine,
+                            .in_place = key.in_place,
+                            .root = root,
+                            .premultiplied = key.premultiplied,
+                            .world = g.ranks,
+                            .links = link_kinds,
+                            .link_of = link};
+  auto plan = std::make_unique<Plan>(
+      compile(schedule, request, key.small && wants_packed(call.total_bytes, schedule)));
+  const Algorithm* const known = find_algorithm(c, a.name);
+  plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
+  // Once per plan; what a call carries of it is a word.
+  shape.rank = 0;
+  plan->common = common_hash(*plan, hash(g.me == 0 ? schedule : a.build(shape)));
+  return plan;
+}
+
+void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,
+                         double us) {
+  GroupState& g = state();
+  const std::lock_guard lock(g.core->mutex);
+  const Algorithm* found = find_algorithm(collective, algorithm);
+  if (!found)
+    throw Error(fmt::format("{} has no algorithm '{}'; there are {}", weft::name(collective),
+                            algorithm, algorithm_names(collective)));
+  for (Profile* p : {&g.core->profile, &g.core->news})
+    p->add(collective, shape_of(g), total_bytes, found->name, us, kLearntSamples);
+  // All of them: which communicators still keep theirs is each rank's own affair.
+  for (const auto& [ranks, cache] : g.core->caches)
+    if (const auto kept = cache.lock()) kept->candidates.clear();
+  g.picks.clear();
+  g.settled = {};
+}
+
+}  // namespace weft

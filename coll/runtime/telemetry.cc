@@ -1,0 +1,363 @@
+#include "coll/runtime/telemetry.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <utility>
+
+#include "coll/engine/signature.h"
+#include "coll/observe/diagnosis.h"
+#include "coll/runtime/core.h"
+#include "coll/schedule/footprint.h"
+#include "topo/base/log.h"
+#include "transport/control/hmac.h"
+
+namespace weft {
+namespace {
+
+// How long a diagnosis waits for the ranks to tell.
+constexpr std::chrono::milliseconds kInquiry{1500};
+
+constexpr std::chrono::seconds kMetricsPeriod{5};
+constexpr std::chrono::milliseconds kMarkPeriod{100};
+constexpr std::uint64_t kTimedFirst = 64, kTimedOf = 16;
+
+std::uint64_t exact_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::vector<std::string> link_names(const Core& core) {
+  std::vector<std::string> names;
+  for (int l = 0; l < static_cast<int>(core.links.size()); ++l) {
+    if (l == core.shm_link) {
+      names.emplace_back("shm");
+      continue;
+    }
+    const auto rail = static_cast<std::size_t>(l - core.first_rail_link);
+    const auto& rails = core.topology->place(core.job->rank()).rails;
+    names.push_back(rail < rails.size() ? fmt::format("rail {} ({})", rail, rails[rail].name)
+                                        : fmt::format("rail {}", rail));
+  }
+  return names;
+}
+
+// The file of this rank that the variable asks for; empty where it does not.
+std::string own_file(const char* variable, Rank me, int shrunk = 0) {
+  const char* path = std::getenv(variable);
+  if (!path || !*path) return {};
+  return file_of_rank(shrunk > 0 ? file_after_shrink(path, shrunk) : path, me);
+}
+
+CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence) {
+  CallDescriptor call;
+  call.comm = g.id;
+  call.leader = g.ranks.front();
+  call.members = static_cast<int>(g.ranks.size());
+  call.collective = c;
+  call.sequence = sequence;
+  return call;
+}
+
+}  // namespace
+
+Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
+    : core_(core),
+      on_beat_(std::move(on_beat)),
+      job_(core.job.get()),
+      metrics_file_(own_file("WEFT_METRICS", job_->rank())),
+      recorder_(*job_, *core.topology, link_names(core), std::getenv("WEFT_TRACE") != nullptr),
+      counters_(job_->rank(), job_->size(), link_names(core), core.shm_link),
+      ports_(core.first_rail_link >= 0 ? core.topology->place(job_->rank()) : Place{},
+             core.topology->host_name(core.topology->host(job_->rank()))) {
+  job_->set_witness(this);
+  if (!recorder_.any_traces()) return;
+  const Rank me = job_->rank();
+  // A rank whose environment has no file for it takes part in aligning the clocks all the same.
+  const std::string file = own_file("WEFT_TRACE", me, core.shrunk);
+  const Topology& t = *core.topology;
+  trace_ = std::make_unique<Trace>(file, me, t.host_name(t.host(me)), counters_.links);
+  for (std::size_t l = 0; !file.empty() && l < core.transports.size(); ++l) {
+    core.transports[l] = trace_->wrap(std::move(core.transports[l]), static_cast<int>(l));
+    core.links[l] = core.transports[l].get();
+  }
+  align_clocks();
+}
+
+Telemetry::~Telemetry() { left(); }
+
+void Telemetry::left() noexcept {
+  if (!job_) return;
+  job_->set_witness(nullptr);
+  job_ = nullptr;
+  write_metrics();
+  if (trace_) trace_->write();
+}
+
+void Telemetry::align_clocks() {
+  if (!trace_) return;
+  trace_->align(*job_);
+  const Topology& t = *core_.topology;
+  if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
+}
+
+std::uint64_t Telemetry::begin(const GroupState& g, Collective c, const Call& call, Rank root,
+                               std::uint64_t sequence, std::uint8_t how) noexcept {
+  if (g.part_of.record) [[unlikely]]
+    return g.part_of.record | kPart;
+  CallDescriptor o = call_in(g, c, sequence);
+  o.lane = how & book::kLane;
+  o.on_device = how & book::kDevice;
+  o.replay = how & book::kReplay;
+  o.is_vector = call.is_vector;
+  std::uint64_t elements = o.count = call.count;
+  if (call.is_vector) {
+    elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
+    o.set_word(by_pairs(o) ? elements : call.head.about[0]);
+  }
+  o.type = call.type;
+  o.op = call.op;
+  o.root = root;
+  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
+  counted.calls.add();
+  counted.bytes.add(elements * size_of(call.type));
+  const std::uint64_t number = recorder_.begin(o);
+  if (trace_) trace_->begin(number, o);
+  return number;
+}
+
+std::uint64_t Telemetry::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
+                                       std::uint64_t sequence) noexcept {
+  CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
+  o.count = bytes;
+  o.message = true;
+  o.sends = send;
+  o.root = g.ranks[static_cast<std::size_t>(peer)];
+  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(Collective::kSendRecv)];
+  counted.calls.add();
+  counted.bytes.add(bytes);
+  const std::uint64_t number = recorder_.begin(o);
+  if (trace_) trace_->begin(number, o);
+  return number;
+}
+
+std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
+
+void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
+  if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
+  op.size_class = size_class_of(total_bytes);
+  // Where no rank knows how much all send, times of a size say nothing.
+  if (op.kind != Task::Kind::kPlan || by_pairs(op.call.head)) op.algorithm = nullptr;
+  // A clock costs tens of nanoseconds: after the first ones, a few are enough.
+  const std::uint64_t number = timed_++;
+  const bool ports = core_.options.counters;
+  if (ports) mark_ports();
+  op.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+}
+
+// At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
+// millisecond, and small operations share one.
+void Telemetry::mark_ports() {
+  const auto now = std::chrono::steady_clock::now();
+  if (core_.active.size() > 1 || now - marked_at_ < kMarkPeriod) return;
+  marked_at_ = now;
+  ports_.mark();
+}
+
+void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
+  std::string counted = ports_.all_trouble();
+  if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
+  const auto& counts = op.call.counts;
+  std::size_t bytes = op.kind == Task::Kind::kMessage ? op.bytes : op.call.total_bytes;
+  if (by_pairs(op.call.head))  // whose size no rank knows: what this one sends
+    bytes = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(op.call.type);
+  log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
+             op.call.is_vector ? "_v" : "", bytes,
+             std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
+}
+
+Status Telemetry::with_counters(const Status& failure) const {
+  const bool about_ports = failure.code() == Code::kPeerFailed ||
+                           failure.code() == Code::kTimeout || failure.code() == Code::kTransport;
+  if (!core_.options.counters || !about_ports) return failure;
+  std::string text = failure.message();
+  for (const std::string& line : ports_.trouble())
+    if (text.find(line.substr(0, line.find(':') + 1)) == std::string::npos)  // a verdict's
+      text += fmt::format("; {}", line);
+  return {failure.code(), text.substr(0, kMostText), failure.rank()};
+}
+
+void Telemetry::end(std::uint64_t record, bool ok) noexcept {
+  if (record & kPart) return;
+  recorder_.end(record, ok ? OpState::kDone : OpState::kFailed);
+  if (trace_) trace_->end(record, ok);
+}
+
+void Telemetry::end(Task& op) noexcept {
+  const bool ok = op.status.ok();
+  end(op.record, ok);
+  if (trace_) trace_->forget_transfers(op.id);
+  if (!ok && op.record & kPart) return;
+  if (!ok) return counters_.calls[static_cast<std::size_t>(op.collective)].failures.add();
+  if (core_.options.counters && op.began_ns) {
+    const std::chrono::nanoseconds took(exact_ns() - op.began_ns);
+    if (took > core_.options.slow) slow(op, took);
+  }
+  if (op.kind == Task::Kind::kPlan) {
+    for (const Run::Traffic& t : op.run.traffic()) {
+      Counters::Traffic& to = counters_.traffic(t.link, t.peer);
+      to.bytes_sent.add(t.bytes_sent);
+      to.bytes_received.add(t.bytes_received);
+      to.messages_sent.add(t.messages_sent);
+      to.messages_received.add(t.messages_received);
+    }
+    if (!op.began_ns || !op.algorithm) return;
+    const double us = static_cast<double>(exact_ns() - op.began_ns) * 1e-3;
+    counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
+                       op.algorithm->name, us);
+  } else if (op.kind == Task::Kind::kMessage) {
+    const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
+    Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);
+    (op.sends ? to.bytes_sent : to.bytes_received).add(op.bytes);
+    (op.sends ? to.messages_sent : to.messages_received).add();
+  }
+}
+
+void Telemetry::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept {
+  if (!rooted(c)) {
+    if (!g.board_traffic) g.board_traffic = &counters_.board(g.ranks);
+    g.board_traffic->messages.add();
+    g.board_traffic->bytes.add(bytes);
+    return;
+  }
+  for (std::size_t i = 0; i < g.ranks.size(); ++i) {
+    const auto peer = static_cast<Rank>(i);
+    if (peer == g.me || (g.me != root && peer != root)) continue;
+    Counters::Traffic& t = counters_.traffic(core_.shm_link, g.ranks[i]);
+    const bool sends = (g.me == root) == from_root(c);
+    (sends ? t.messages_sent : t.messages_received).add();
+    (sends ? t.bytes_sent : t.bytes_received).add(bytes);
+  }
+}
+
+// ---- for others ----------------------------------------------------------------------------
+
+std::string Telemetry::snapshot() {
+  std::vector<RankSnapshot> all = recorder_.own_and_mute();
+  for (RankSnapshot& t : all)
+    if (t.own) t.counters = ports_.trouble();
+  return encode(all);
+}
+
+bool Telemetry::asked() {
+  const book::Page& page = recorder_.page();
+  return page.asked.load(std::memory_order_acquire) !=
+         page.answered.load(std::memory_order_relaxed);
+}
+
+void Telemetry::answer(const std::vector<std::string>& snapshots) {
+  book::Page& page = recorder_.page();
+  const std::uint64_t asked = page.asked.load(std::memory_order_acquire);
+  const std::string text = encode(collect(snapshots));
+  answer_ = Fd::from([] { return memfd_create("weft-answer", MFD_CLOEXEC); });
+  std::size_t written = 0;
+  while (answer_ && written < text.size()) {
+    const ssize_t n = write(answer_.get(), text.data() + written, text.size() - written);
+    if (n <= 0) break;
+    written += static_cast<std::size_t>(n);
+  }
+  page.answer_fd.store(answer_.get(), std::memory_order_relaxed);
+  page.answer_bytes.store(written == text.size() ? written : 0, std::memory_order_relaxed);
+  page.answered.store(asked, std::memory_order_release);
+}
+
+namespace {
+
+// Those who look for the file find all of it or none. Several ranks may write it at once, also in
+// containers, where they have the same pid.
+void write_whole(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const auto there = std::filesystem::status(path, error);
+  errno = 0;
+  // /dev/null and the like are written to, never replaced.
+  const bool replaces = !std::filesystem::exists(there) || std::filesystem::is_regular_file(there);
+  const std::string fresh = replaces ? path + '.' + hex(random_bytes(8)) : path;
+  std::ofstream file(fresh);
+  file << text;
+  file.close();
+  error = file ? std::error_code() : std::error_code(errno, std::generic_category());
+  if (file && replaces) std::filesystem::rename(fresh, path, error);
+  if (file && !error) return;
+  log().error("weft: cannot write {}: {}", path, error ? error.message() : "is the disk full?");
+  if (replaces) std::filesystem::remove(fresh, error);
+}
+
+}  // namespace
+
+void Telemetry::rail_event(const RailEvent& e) noexcept {
+  switch (e.kind) {
+    case RailEvent::Kind::kOut:
+      return counters_.rail_out(e.rail, e.peer, e.cause);
+    case RailEvent::Kind::kBack:
+      return counters_.rail_back(e.rail, e.peer);
+    case RailEvent::Kind::kUnheard:
+    case RailEvent::Kind::kHeard:
+      return counters_.unheard(e.peer, e.kind == RailEvent::Kind::kUnheard);
+    case RailEvent::Kind::kReplay:
+      counters_.replayed.add(e.messages);
+      counters_.replayed_bytes.add(e.bytes);
+  }
+}
+
+void Telemetry::beat() {
+  on_beat_();
+  if (metrics_file_.empty()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - metrics_at_ < kMetricsPeriod) return;
+  metrics_at_ = now;
+  write_metrics();
+}
+
+void Telemetry::write_metrics() const noexcept {
+  if (!metrics_file_.empty()) write_whole(metrics_file_, to_prometheus(metrics()));
+}
+
+Metrics Telemetry::metrics() const {
+  Metrics m = counters_.read();
+  for (std::size_t l = 0; l < counters_.links.size(); ++l) {
+    const int rail = static_cast<int>(l) - core_.first_rail_link;
+    if (core_.first_rail_link < 0 || rail < 0) continue;
+    Metrics::Rail of{counters_.links[l], 0};
+    if (core_.rails)
+      of.bytes_sent = core_.rails->sent_bytes(rail);
+    else
+      for (const Metrics::Traffic& t : m.traffic)
+        if (t.link == of.link) of.bytes_sent += t.bytes_sent;
+    m.rails.push_back(of);
+  }
+  return m;
+}
+
+Diagnosis Telemetry::inquire() {
+  survey();
+  const std::vector<std::string> told = job_->inquire(kInquiry);
+  if (job_->failed()) return {};
+  std::vector<std::string> texts = told;
+  // Where rank 0 does not answer: what can be seen from here.
+  if (std::ranges::any_of(told, &std::string::empty) || told.empty())
+    texts.push_back(encode(recorder_.of_this_machine()));
+  Evidence evidence{job_->size(), collect(texts), {}};
+  evidence.silent = job_->silent(core_.silence_age());
+  Diagnosis d = diagnose(evidence);
+  if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
+    write_whole(file, to_json(d, evidence) + '\n');
+  return d;
+}
+
+}  // namespace weft

@@ -1,0 +1,85 @@
+// Waiting for operations: how a process gives way while nothing moves, and when it has waited too
+// long.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace weft {
+
+struct Core;
+
+// A mutex whose holder can see that others want it: who polls for long lets them in.
+class FairMutex {
+ public:
+  void lock() {
+    if (mutex_.try_lock()) return;
+    wanted_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
+    wanted_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+  bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> wanted_{0};
+};
+
+// How long an operation has stood still. It is too long when neither it nor anything else of this
+// process has moved for the timeout; or when it alone has not for kStandstill timeouts, while
+// others move: they may be what keeps its peers busy.
+class Stall {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kStandstill = 4;
+
+  // A look at the clock. `moved`: the operation has, since the last look; `moves`: rises with
+  // everything that moves here. True: too long.
+  bool look(Clock::time_point now, bool moved, std::uint64_t moves, Clock::duration timeout) {
+    // A process that did not look for long did not run, or did something else: nobody was late.
+    const auto gap = now - looked_at_;
+    if (looked_at_ == Clock::time_point{} || moved) {
+      moved_at_ = any_at_ = now;
+    } else if (moves != moves_) {
+      any_at_ = now;
+    } else if (gap > timeout / 4) {
+      any_at_ += gap - timeout / 4;
+      moved_at_ += gap - timeout / 4;
+    }
+    moves_ = moves;
+    looked_at_ = now;
+    return now - any_at_ > timeout || now - moved_at_ > kStandstill * timeout;
+  }
+  Clock::duration idle(Clock::time_point now) const { return now - any_at_; }
+
+ private:
+  Clock::time_point moved_at_{}, any_at_{}, looked_at_{};
+  std::uint64_t moves_ = 0;
+};
+
+// One thread's polling, from the first turn of a wait to its end.
+class Polling {
+ public:
+  explicit Polling(Core& core);
+  // Makes progress once. Where nothing moves it spins, then yields the core, then sleeps until
+  // there is news or for a moment; the lock is let go meanwhile. kLookAtClock: the caller is to look
+  // at the job and at the clock before the next turn.
+  enum class Turn : bool { kPollOn, kLookAtClock };
+  Turn turn(std::unique_lock<FairMutex>& lock);
+
+ private:
+  void give_way(std::unique_lock<FairMutex>& lock);
+
+  Core& core_;
+  const int spins_;
+  int idle_ = 0;
+  std::uint64_t turns_ = 0;
+  std::vector<int> fds_;
+};
+
+}  // namespace weft

@@ -1,0 +1,41 @@
+// What a collective promises of every block: which ranks bring it, and which must hold it in the
+// end. The checker proves it, the plan lays out the user's buffers by it.
+//
+// A block is the part of a message that belongs to one rank (all_gather, reduce_scatter, gather,
+// scatter), or that one rank has for another (all_to_all: block source * n + destination). The
+// others have no blocks: what is said here then holds for every chunk, and `block` is ignored.
+#pragma once
+
+#include "coll/schedule/footprint.h"
+#include "coll/types.h"
+#include "topo/base/status.h"
+
+namespace weft {
+
+struct BlockOwnership {
+  Collective collective;
+  int nranks = 1;
+  Rank root = 0;
+
+  int blocks() const {
+    if (!by_blocks(collective)) return 0;
+    return collective == Collective::kAllToAll ? nranks * nranks : nranks;
+  }
+  // In reductions every rank brings a contribution; otherwise the one rank whose data it is.
+  bool starts(Rank r, int block) const {
+    return reduces(collective) || collective == Collective::kBarrier || r == source(block);
+  }
+  Rank source(int block) const {
+    const Footprint f = footprint(collective);
+    if (f.out != Part::kAll) return root;
+    return f.in == Part::kAll ? block / nranks : block;
+  }
+  bool ends(Rank r, int block) const {
+    const Footprint f = footprint(collective);
+    if (rooted(collective) && !from_root(collective)) return r == root;
+    if (f.in != Part::kAll) return true;
+    return r == (f.out == Part::kAll ? block % nranks : block);
+  }
+};
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+// What algorithms are made of: parts of a schedule over a group (the world, a host, a rail) and a
+// range of chunks. Hierarchy is calling them for one group after the other.
+//
+// Internal to coll/. "Member i" is the i-th rank of the group; "part i" is c.part(i, g.size()).
+// A reduce_scatter leaves part i, fully reduced, at member i. An all_gather starts from there.
+//
+// Adjacent recv_reduce steps on one channel into the same chunks are *one* reduction over all their
+// sources and the rank's own value: the engine adds them up in the order of ranks, whatever the
+// order of the steps, so that ranks that reduce the same values get the same bits. The flat form
+// relies on it.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "coll/schedule/algorithm.h"
+#include "coll/schedule/schedule.h"
+
+namespace weft {
+
+// Of algorithms in which every message inside a host has one, and every message along a rail.
+constexpr int kHostChannel = 0;
+constexpr int kRailChannel = 1;
+
+// direct.cc: every member exchanges with every other. One step deep; n - 1 messages each.
+void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
+void direct_all_gather(Schedule& s, Group g, Chunks c, int channel);
+void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // all of c to everybody
+void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
+
+// ring.cc: n - 1 steps between neighbours, optimal in bytes.
+void ring_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
+void ring_all_gather(Schedule& s, Group g, Chunks c, int channel);
+void chain_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
+
+// recursive_doubling.cc: ceil(lg n) steps (two more for all_reduce when n is no power of two).
+void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel);
+void bruck_all_gather(Schedule& s, Group g, Chunks c, int channel);
+void dissemination_barrier(Schedule& s, Group g, Chunks c, int channel);
+
+// halving_doubling.cc: ceil(lg n) steps, optimal in bytes for every n.
+void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
+void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
+
+// tree.cc: binomial, ceil(lg n) steps.
+void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
+void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+// To member 0 and back: 2 (n - 1) messages in all, the fewest there can be.
+void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel);
+
+// reduce.cc: the mirror image of chain_broadcast; parts to one member.
+void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel);
+
+// The groups of one rank. The shape must outlive it.
+class Layout {
+ public:
+  explicit Layout(const Shape& shape);
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  Group world() const { return {world_, rank_}; }               // in the order of ranks
+  Group by_host() const { return {by_host_, by_host_index_}; }  // host after host
+  Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
+  Group rail() const { return {rail_, host_}; }                 // same local index; uniform only
+  int nhosts() const { return static_cast<int>(hosts().size()); }
+  int per_host() const { return static_cast<int>(hosts()[host_].size()); }  // of this host
+  int my_host() const { return host_; }
+  int my_local() const { return local_; }
+  const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
+  // One rank per host that stands for it: `root`, and elsewhere the one on its rail, or the first.
+  std::vector<Rank> heads(Rank root) const;
+  int host_of(Rank r) const { return host_of_[r]; }
+  int local_of(Rank r) const { return local_of_[r]; }
+
+ private:
+  Rank rank_;
+  std::vector<std::vector<Rank>> one_host_;      // where the shape names none
+  const std::vector<std::vector<Rank>>* hosts_;  // of the shape, or one_host_
+  std::vector<Rank> world_, by_host_, rail_;
+  std::vector<int> host_of_, local_of_;
+  int host_ = 0, local_ = 0, by_host_index_ = 0;
+};
+
+bool any_shape(const Shape& shape);
+bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
+Schedule empty_schedule(const Shape& shape, int nchunks);
+// Parts [a, b) of n as one range, a < b.
+Chunks parts(Chunks c, int a, int b, int n);
+// Calls f with the range of parts [from, from + count) modulo n: two ranges where it wraps.
+template <class F>
+void for_cyclic(Chunks c, int from, int count, int n, F f) {
+  from %= n;
+  const int head = std::min(count, n - from);
+  if (head > 0) f(parts(c, from, from + head, n));
+  if (count > head) f(parts(c, 0, count - head, n));
+}
+
+// The algorithms of each file, for the registry.
+std::span<const Algorithm> direct_algorithms();
+std::span<const Algorithm> ring_algorithms();
+std::span<const Algorithm> recursive_doubling_algorithms();
+std::span<const Algorithm> halving_doubling_algorithms();
+std::span<const Algorithm> rail_algorithms();
+std::span<const Algorithm> reduce_algorithms();
+std::span<const Algorithm> gather_scatter_algorithms();
+std::span<const Algorithm> all_to_all_algorithms();
+std::span<const Algorithm> tree_algorithms();
+
+}  // namespace weft

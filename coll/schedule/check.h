@@ -1,0 +1,31 @@
+// The checker: proves that the schedules of all ranks together do what the collective promises.
+//
+// It knows schedules and nothing else. It builds the graph of all ranks' steps (data hazards,
+// matched transfers, finite credits per channel), executes it with symbolic contributions, and
+// reports the first thing that is wrong.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "coll/schedule/schedule.h"
+#include "coll/types.h"
+
+namespace weft {
+
+struct CheckOptions {
+  // Messages a channel (ordered pair of ranks, channel) holds before its receiver takes them:
+  // 0 = rendezvous, a send completes only with its receive.
+  int credits = 0;
+  Rank root = 0;
+  // Every result must come from one reduction over all ranks, which the engine runs in the order of
+  // ranks: the promise of Shape::deterministic.
+  bool canonical = false;
+};
+
+// Empty when the schedules are right; otherwise one sentence about the first fault: the rank, the
+// step, the chunk, and what was expected. schedules[r] is that of rank r.
+std::string check(Collective collective, std::span<const Schedule> schedules,
+                  const CheckOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// All pairs. The best there is among ranks that share memory: each byte is read once from where
+// it lies, and all sources of a reduction are read in one pass.
+#include "coll/schedule/building_blocks.h"
+
+namespace weft {
+
+// Members are served in the order me + 1, me + 2, ...: no member is hit by all at once.
+void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel) {
+  const int n = g.size();
+  for (int i = 1; i < n; ++i) s.send(g.at(g.me + i), c.part(g.me + i, n), channel);
+  for (int i = 1; i < n; ++i) s.recv_reduce(g.at(g.me - i), c.part(g.me, n), channel);
+}
+
+void direct_all_gather(Schedule& s, Group g, Chunks c, int channel) {
+  const int n = g.size();
+  for (int i = 1; i < n; ++i) s.send(g.at(g.me + i), c.part(g.me, n), channel);
+  for (int i = 1; i < n; ++i) s.recv(g.at(g.me - i), c.part(g.me - i, n), channel);
+}
+
+// The sends carry the own value: they come first, and the reduction waits until they are done.
+void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel) {
+  for (int i = 1; i < g.size(); ++i) s.send(g.at(g.me + i), c, channel);
+  for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(g.me - i), c, channel);
+}
+
+void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
+  if (g.me != root) return s.send(g.at(root), c, channel);
+  for (int i = 1; i < g.size(); ++i) s.recv_reduce(g.at(root + i), c, channel);
+}
+
+void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel) {
+  if (g.me != root) return s.recv(g.at(root), c, channel);
+  for (int i = 1; i < g.size(); ++i) s.send(g.at(root + i), c, channel);
+}
+
+namespace {
+
+Schedule direct_all_reduce_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  const Layout layout(shape);
+  direct_reduce_scatter(s, layout.world(), s.all(), 0);
+  direct_all_gather(s, layout.world(), s.all(), 0);
+  return s;
+}
+
+Schedule flat_all_reduce_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, 1);
+  flat_all_reduce(s, Layout(shape).world(), s.all(), 0);
+  return s;
+}
+
+Schedule direct_all_gather_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  direct_all_gather(s, Layout(shape).world(), s.all(), 0);
+  return s;
+}
+
+Schedule direct_reduce_scatter_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  direct_reduce_scatter(s, Layout(shape).world(), s.all(), 0);
+  return s;
+}
+
+Schedule direct_broadcast_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, 1);
+  flat_broadcast(s, Layout(shape).world(), shape.root, s.all(), 0);
+  return s;
+}
+
+}  // namespace
+
+std::span<const Algorithm> direct_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kAllReduce,
+       "all pairs: every rank reduces its part in one pass over all sources and hands it to all",
+       any_shape, direct_all_reduce_schedule},
+      {"flat", Collective::kAllReduce,
+       "every rank sends all of it to all others and reduces what it gets: one step", any_shape,
+       flat_all_reduce_schedule},
+      {"direct", Collective::kAllGather, "every rank sends its block to all others", any_shape,
+       direct_all_gather_schedule},
+      {"direct", Collective::kReduceScatter,
+       "every rank reduces its block in one pass over all sources", any_shape,
+       direct_reduce_scatter_schedule},
+      {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
+       direct_broadcast_schedule},
+      // A barrier is an all_reduce of nothing.
+      {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
+       flat_all_reduce_schedule},
+  };
+  return kAlgorithms;
+}
+
+}  // namespace weft

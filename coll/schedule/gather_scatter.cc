@@ -1,0 +1,111 @@
+// Blocks to a root, and from it: all at once, or through a binomial tree, in which a rank passes on
+// the blocks of its subtree in one message.
+//
+// The tree goes host after host, so that with hosts of a power of two ranks it crosses between them
+// only as often as it must. Chunk i is that of the i-th rank in this order.
+#include <algorithm>
+#include <bit>
+
+#include "coll/schedule/building_blocks.h"
+
+namespace weft {
+namespace {
+
+Schedule direct_gather_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  direct_gather(s, Layout(shape).world(), shape.root, s.all(), 0);
+  return s;
+}
+
+Schedule direct_scatter_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  const int n = shape.nranks;
+  if (shape.rank != shape.root) {
+    s.recv(shape.root, {shape.rank, 1});
+    return s;
+  }
+  for (int i = 1; i < n; ++i) s.send((shape.root + i) % n, {(shape.root + i) % n, 1});
+  return s;
+}
+
+// Counted from the root, member v stands for [v, v + size): calls `up` for the member that stands
+// for it, and `down` for those that it stands for, the smallest first.
+struct Subtree {
+  int n, root, v;
+  int low() const { return v == 0 ? static_cast<int>(std::bit_ceil(unsigned(n))) : v & -v; }
+  int size(int of, int mask) const { return std::min(mask, n - of); }
+};
+
+// The chunks of `count` members from v on, around the end, in one message.
+template <class F>
+void each_range(const Schedule& s, int root, int v, int count, F f) {
+  bool joined = false;
+  for_cyclic(s.all(), root + v, count, s.nranks, [&](Chunks at) {
+    f(at, joined);
+    joined = true;
+  });
+}
+
+struct Tree {
+  explicit Tree(const Shape& shape) : layout(shape), group(layout.by_host()) {
+    s = empty_schedule(shape, shape.nranks);
+    s.packs = true;  // a leaf has one block only
+    if (!std::is_sorted(group.ranks.begin(), group.ranks.end()))
+      s.block.assign(group.ranks.begin(), group.ranks.end());
+    root = static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), shape.root) -
+                            group.ranks.begin());
+    tree = {shape.nranks, root, (group.me - root + shape.nranks) % shape.nranks};
+  }
+  Layout layout;
+  Group group;
+  Schedule s;
+  int root = 0;
+  Subtree tree{};
+};
+
+Schedule tree_gather_schedule(const Shape& shape) {
+  Tree t(shape);
+  const auto [n, root, v] = t.tree;
+  for (int mask = 1; mask < t.tree.low() && v + mask < n; mask *= 2)
+    each_range(t.s, root, v + mask, t.tree.size(v + mask, mask), [&](Chunks at, bool joined) {
+      t.s.recv(t.group.at(root + v + mask), at, 0, joined);
+    });
+  if (v != 0)
+    each_range(t.s, root, v, t.tree.size(v, t.tree.low()), [&](Chunks at, bool joined) {
+      t.s.send(t.group.at(root + v - t.tree.low()), at, 0, joined);
+    });
+  return t.s;
+}
+
+Schedule tree_scatter_schedule(const Shape& shape) {
+  Tree t(shape);
+  const auto [n, root, v] = t.tree;
+  if (v != 0)
+    each_range(t.s, root, v, t.tree.size(v, t.tree.low()), [&](Chunks at, bool joined) {
+      t.s.recv(t.group.at(root + v - t.tree.low()), at, 0, joined);
+    });
+  for (int mask = t.tree.low() / 2; mask > 0; mask /= 2)
+    if (v + mask < n)
+      each_range(t.s, root, v + mask, t.tree.size(v + mask, mask), [&](Chunks at, bool joined) {
+        t.s.send(t.group.at(root + v + mask), at, 0, joined);
+      });
+  return t.s;
+}
+
+}  // namespace
+
+std::span<const Algorithm> gather_scatter_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kGather, "every rank sends its block to the root", any_shape,
+       direct_gather_schedule},
+      {"tree", Collective::kGather, "a binomial tree: ceil(lg n) steps, subtrees in one message",
+       any_shape, tree_gather_schedule},
+      {"direct", Collective::kScatter, "the root sends every rank its block", any_shape,
+       direct_scatter_schedule},
+      {"tree", Collective::kScatter, "a binomial tree: ceil(lg n) steps, subtrees in one message",
+       any_shape, tree_scatter_schedule},
+  };
+  return kAlgorithms;
+}
+
+}  // namespace weft

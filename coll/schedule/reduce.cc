@@ -1,0 +1,119 @@
+// Reduction to a root: like an all_reduce of which only the root keeps the result.
+//
+// Where the sums must not depend on the algorithm (Shape::deterministic), contributions travel as
+// they are to whoever adds them up: to the root itself, or to the owner of a part.
+#include <algorithm>
+
+#include "coll/schedule/building_blocks.h"
+
+namespace weft {
+
+// The sum grows from the member before the root all the way around; rounds make it a pipeline.
+void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel) {
+  if (g.at(g.me + 1) != g.at(root)) s.recv_reduce(g.at(g.me + 1), c, channel);
+  if (g.me != root) s.send(g.at(g.me - 1), c, channel);
+}
+
+// Part i from member i.
+void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel) {
+  const int n = g.size();
+  if (g.me != root) return s.send(g.at(root), c.part(g.me, n), channel);
+  for (int i = 1; i < n; ++i) s.recv(g.at(root + i), c.part(root + i, n), channel);
+}
+
+namespace {
+
+Schedule flat_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, 1);
+  flat_reduce(s, Layout(shape).world(), shape.root, s.all(), 0);
+  return s;
+}
+
+// Every rank reduces its part, and the root collects them.
+Schedule in_parts(const Shape& shape, decltype(direct_reduce_scatter)& reduce_scatter) {
+  Schedule s = empty_schedule(shape, shape.nranks);
+  const Layout layout(shape);
+  reduce_scatter(s, layout.world(), s.all(), 0);
+  direct_gather(s, layout.world(), shape.root, s.all(), 0);
+  return s;
+}
+
+Schedule direct_schedule(const Shape& shape) { return in_parts(shape, direct_reduce_scatter); }
+
+Schedule halving_schedule(const Shape& shape) {
+  return in_parts(shape, shape.deterministic ? direct_reduce_scatter : halving_reduce_scatter);
+}
+
+Schedule ring_schedule(const Shape& shape) {
+  if (shape.deterministic) return flat_schedule(shape);
+  Schedule s = empty_schedule(shape, 1);
+  const Layout layout(shape);
+  const Group g = layout.by_host();
+  const auto root = std::find(g.ranks.begin(), g.ranks.end(), shape.root) - g.ranks.begin();
+  chain_reduce(s, g, static_cast<int>(root), s.all(), 0);
+  return s;
+}
+
+Schedule tree_schedule(const Shape& shape) {
+  if (shape.deterministic) return flat_schedule(shape);
+  Schedule s = empty_schedule(shape, 1);
+  const Layout layout(shape);
+  const std::vector<Rank> heads = layout.heads(shape.root);
+  const Rank head = heads[layout.my_host()];
+  binomial_reduce(s, layout.host(), layout.local_of(head), s.all(), kHostChannel);
+  if (head == shape.rank)
+    binomial_reduce(s, {heads, layout.my_host()}, layout.host_of(shape.root), s.all(),
+                    kRailChannel);
+  return s;
+}
+
+// Part l travels along rail l, to the root's host, where the root collects them all.
+Schedule hierarchical_reduce_schedule(const Shape& shape) {
+  const Layout layout(shape);
+  const int g = layout.per_host(), root_host = layout.host_of(shape.root);
+  Schedule s = empty_schedule(shape, g);
+  const Chunks mine = s.all().part(layout.my_local(), g);
+  const bool at_home = layout.my_host() == root_host;
+  if (shape.deterministic) {
+    // To the owner of each part: the rank of the root's host on its rail.
+    const auto& owners = layout.hosts()[root_host];
+    for (int i = 0; i < g; ++i) {
+      const int l = (layout.my_local() + i) % g;
+      s.send(owners[l], s.all().part(l, g), kHostChannel);
+    }
+    if (at_home)
+      for (int i = 1; i < shape.nranks; ++i)
+        s.recv_reduce(layout.world().at(shape.rank - i), mine, kHostChannel);
+  } else {
+    direct_reduce_scatter(s, layout.host(), s.all(), kHostChannel);
+    chain_reduce(s, layout.rail(), root_host, mine, kRailChannel);
+  }
+  if (at_home) direct_gather(s, layout.host(), layout.local_of(shape.root), s.all(), kHostChannel);
+  return s;
+}
+
+}  // namespace
+
+std::span<const Algorithm> reduce_algorithms() {
+  static constexpr Algorithm kAlgorithms[] = {
+      {"direct", Collective::kReduce,
+       "all pairs: every rank reduces its part in one pass over all sources, the root collects "
+       "them",
+       any_shape, direct_schedule},
+      {"flat", Collective::kReduce, "every rank sends all of it to the root: one step", any_shape,
+       flat_schedule},
+      {"ring", Collective::kReduce, "a pipeline through all ranks to the root", any_shape,
+       ring_schedule},
+      {"halving_doubling", Collective::kReduce,
+       "half of it, a quarter, ... in ceil(lg n) steps; then the root collects the parts",
+       any_shape, halving_schedule},
+      {"hierarchical", Collective::kReduce,
+       "direct inside the host, a pipeline along each rail to the root's host, collected there",
+       uniform_hosts, hierarchical_reduce_schedule},
+      {"tree", Collective::kReduce, "a binomial tree inside each host, and one between them",
+       any_shape, tree_schedule},
+  };
+  return kAlgorithms;
+}
+
+}  // namespace weft

@@ -1,0 +1,253 @@
+#include "coll/sim/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "coll/engine/engine.h"
+#include "coll/engine/plan.h"
+#include "coll/runtime/arguments.h"
+#include "topo/base/status.h"
+
+namespace weft {
+namespace {
+
+class Simulation {
+ public:
+  Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
+             DType type, const SimFabricOptions& options, const Tuning& tuning,
+             const SimBuffers& buffers)
+      : collective_(collective), fabric_(options), ranks_(schedules.size()) {
+    const std::size_t n = schedules.size();
+    if (options.host_of_rank.size() != n)
+      throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
+                              options.host_of_rank.size()));
+    std::vector<Rank> world(n);
+    std::iota(world.begin(), world.end(), 0);
+    auto parts = prepare_parts(collective, schedules, world, count, type, options, tuning, buffers);
+    for (std::size_t r = 0; r < n; ++r) {
+      Member& m = ranks_[r];
+      m.part = std::move(parts[r]);
+      m.part->call.id_high = 1;
+      m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
+      m.links = {m.endpoint.get(), m.endpoint.get()};
+    }
+  }
+
+  SimResult run() {
+    unfinished_ = ranks_.size();
+    for (Member& m : ranks_) {
+      SimPart& part = *m.part;
+      part.run.start(part.plan, part.call, part.slicing, m.links);
+      unfinished_ -= part.run.done();
+    }
+    const bool moved = drive(
+        fabric_, [&](Rank r) { progress(r); }, [&] { return unfinished_ == 0 || !failure_.ok(); });
+    if (!failure_.ok()) throw Error(failure_.to_string());
+    if (!moved) throw Error(why_stuck());
+    if (fabric_.views_lent() != 0)
+      throw Error(fmt::format("simulate: {}: {} views were not given back", name(collective_),
+                              fabric_.views_lent()));
+    SimResult result;
+    result.time_us = fabric_.now_us();
+    result.traffic = fabric_.statistics();
+    result.rounds = ranks_[0].part->run.rounds();
+    result.trace_hash = fabric_.trace();
+    if (!result.traffic.ports.empty() && result.time_us > 0) {
+      result.limiting = result.traffic.ports[0].name;
+      result.busy_share = result.traffic.ports[0].busy_us / result.time_us;
+    }
+    return result;
+  }
+
+ private:
+  struct Member {
+    std::unique_ptr<SimPart> part;
+    std::unique_ptr<Transport> endpoint;
+    std::array<Transport*, 2> links;
+  };
+
+  void progress(Rank r) {
+    Member& m = ranks_[static_cast<std::size_t>(r)];
+    if (!failure_.ok() || m.part->run.done()) return;
+    std::array<Completion, 64> batch;
+    while (const std::size_t n = m.endpoint->poll(batch))
+      for (std::size_t i = 0; i < n; ++i) m.part->run.complete(batch[i]);
+    if (m.part->run.failure() != Code::kOk) return fail(r);
+    m.part->run.progress();
+    unfinished_ -= m.part->run.done();
+  }
+
+  void fail(Rank r) {
+    const Run& run = ranks_[static_cast<std::size_t>(r)].part->run;
+    const Rank peer = run.failed_peer();
+    const Status cause = ranks_[static_cast<std::size_t>(r)].endpoint->cause(peer);
+    failure_ = Status(
+        run.failure(),
+        fmt::format("rank {} in a simulated {}, at {} us: {}", r, name(collective_),
+                    fabric_.now_us(), cause.ok() ? fmt::format("rank {}", peer) : cause.message()),
+        peer);
+  }
+
+  std::string why_stuck() const {
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      if (!fabric_.alive(static_cast<Rank>(r)) && !ranks_[r].part->run.done())
+        return fmt::format("simulated {}: rank {} died before it was done", name(collective_), r);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const Run& run = ranks_[r].part->run;
+      if (run.done() || run.waiting_for() == kNoRank) continue;
+      return fmt::format(
+          "simulated {}: deadlock at {} us: rank {} waits for rank {}; {} of {} ranks are not done",
+          name(collective_), fabric_.now_us(), r, run.waiting_for(), unfinished_, ranks_.size());
+    }
+    return fmt::format(
+        "simulated {}: deadlock at {} us: {} of {} ranks are not done, and none has posted "
+        "what it waits for",
+        name(collective_), fabric_.now_us(), unfinished_, ranks_.size());
+  }
+
+  const Collective collective_;
+  SimFabric fabric_;
+  std::vector<Member> ranks_;  // their endpoints go before the fabric does
+  std::size_t unfinished_ = 0;
+  Status failure_;
+};
+
+// Makes a rank's call one of blocks of different sizes, SimBuffers::counts. The call points into
+// what is returned.
+std::vector<std::size_t> give_blocks(Call& call, Collective collective,
+                                     const std::vector<std::vector<std::size_t>>& counts, Rank r) {
+  std::vector<std::size_t> sent, received;
+  const auto me = static_cast<std::size_t>(r);
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    if (collective != Collective::kAllToAll) {
+      sent.push_back(counts[s].at(0));
+      continue;
+    }
+    sent.push_back(counts[me].at(s));
+    received.push_back(counts[s].at(me));
+  }
+  call.is_vector = true;
+  call.counts = sent;
+  call.recv_counts = received;
+  return own_blocks(call, counts.size());
+}
+
+// What a rank runs; see prepare_parts().
+Plan plan_on_fabric(Collective collective, const Schedule& schedule, std::span<const Rank> world,
+                    const SimFabricOptions& options, const Call& call, Rank root, bool in_place,
+                    bool packed) {
+  // The two links of every rank. Both are the rank's one endpoint: the fabric knows by itself which
+  // ranks share a host; the plan learns here where arrivals are lent.
+  constexpr int kHostLink = 0, kRailLink = 1;
+  const Link links[] = {{.views = options.views}, {.views = false}};
+  const auto host = [&](Rank peer) {
+    return options.host_of_rank[static_cast<std::size_t>(world[static_cast<std::size_t>(peer)])];
+  };
+  const auto link_of = [&](Rank peer, int) {
+    return host(schedule.rank) == host(peer) ? kHostLink : kRailLink;
+  };
+  bool network = false;
+  for (Rank peer = 1; peer < schedule.nranks; ++peer)
+    network = network || host(peer) != host(peer - 1);
+  const PlanRequest request{.collective = collective,
+                            .network = network,
+                            .in_place = in_place,
+                            .root = root,
+                            .premultiplied = reduces(collective) && call.op == RedOp::kPreMulSum,
+                            .world = world,
+                            .links = links,
+                            .link_of = link_of};
+  return compile(schedule, request, packed);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
+                                                    std::span<const Schedule> schedules,
+                                                    std::span<const Rank> world, std::size_t count,
+                                                    DType type, const SimFabricOptions& options,
+                                                    const Tuning& tuning,
+                                                    const SimBuffers& buffers) {
+  const std::size_t n = world.size();
+  if (options.carry_data && (buffers.in.size() != n || buffers.out.size() != n))
+    throw Error(
+        fmt::format("simulate: the fabric carries data, and there are buffers for {} and "
+                    "{} of {} ranks; give all, or set carry_data to false",
+                    buffers.in.size(), buffers.out.size(), n));
+  std::vector<std::unique_ptr<SimPart>> parts;
+  std::size_t total = 0;
+  for (std::size_t r = 0; r < n; ++r) {
+    parts.push_back(std::make_unique<SimPart>());
+    Call& call = parts[r]->call;
+    call.count = collective == Collective::kBarrier ? 0 : count;
+    call.type = type;
+    call.op = buffers.op.op;
+    call.factor = buffers.op.factor;
+    if (!buffers.counts.empty())
+      parts[r]->blocks = give_blocks(call, collective, buffers.counts, static_cast<Rank>(r));
+    call.total_bytes = total_bytes(collective, call, n);
+    call.streaming = call.total_bytes >= tuning.streaming_bytes;
+    total = std::max(total, call.total_bytes);
+    if (!options.carry_data) continue;
+    call.in = buffers.in[r];
+    call.out = buffers.out[r];
+  }
+  const bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
+                        return wants_packed(total, s);
+                      });
+  for (std::size_t r = 0; r < n; ++r) {
+    SimPart& part = *parts[r];
+    part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,
+                               buffers.in_place, packed);
+    part.slicing = slicing_for(tuning, part.plan, part.call.total_bytes);
+  }
+  return parts;
+}
+
+SimFabricOptions fabric_of(const Shape& shape, int rails) {
+  SimFabricOptions options;
+  const auto n = static_cast<std::size_t>(shape.nranks);
+  options.host_of_rank.assign(n, 0);
+  options.rail_of_rank.assign(n, 0);
+  const auto place = [&](Rank r, std::size_t host, std::size_t local) {
+    options.host_of_rank[static_cast<std::size_t>(r)] = static_cast<int>(host);
+    options.rail_of_rank[static_cast<std::size_t>(r)] =
+        static_cast<int>(rails > 0 ? local % static_cast<std::size_t>(rails) : local);
+  };
+  for (std::size_t h = 0; h < shape.hosts.size(); ++h)
+    for (std::size_t l = 0; l < shape.hosts[h].size(); ++l) place(shape.hosts[h][l], h, l);
+  if (shape.hosts.empty())
+    for (Rank r = 0; r < shape.nranks; ++r) place(r, 0, static_cast<std::size_t>(r));
+  return options;
+}
+
+SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,
+                   const SimFabricOptions& options, const Tuning& tuning,
+                   const SimBuffers& buffers) {
+  if (!algorithm.applies(shape))
+    throw Error(fmt::format("simulate: {} {} does not apply to {} ranks on {} hosts",
+                            name(algorithm.collective), algorithm.name, shape.nranks,
+                            std::max<std::size_t>(1, shape.hosts.size())));
+  std::vector<Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(shape.nranks));
+  Shape of = shape;
+  for (of.rank = 0; of.rank < of.nranks; ++of.rank) schedules.push_back(algorithm.build(of));
+  SimBuffers with_root = buffers;
+  with_root.root = shape.root;
+  return simulate(algorithm.collective, schedules, count, type, options, tuning, with_root);
+}
+
+SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
+                   DType type, const SimFabricOptions& options, const Tuning& tuning,
+                   const SimBuffers& buffers) {
+  return Simulation(collective, schedules, count, type, options, tuning, buffers).run();
+}
+
+}  // namespace weft

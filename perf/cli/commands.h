@@ -1,0 +1,25 @@
+// The commands of `weft`. Each file perf/<name>_cmd.cc adds one to the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "topo/base/exit_code.h"
+
+namespace weft {
+
+// A command's callback stores its exit code here.
+void add_topo(CLI::App& app, int& exit_code);
+void add_launch(CLI::App& app, int& exit_code);
+void add_perf(CLI::App& app, int& exit_code);
+void add_pair_tests(CLI::App& perf, int& exit_code);  // below `weft perf`
+void add_explain(CLI::App& app, int& exit_code);
+void add_validate(CLI::App& app, int& exit_code);
+void add_sim(CLI::App& app, int& exit_code);
+void add_lab(CLI::App& app, int& exit_code);
+void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`
+void add_bench(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
+void add_trace(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// The `weft` command: command line and exit codes. Each command lives in a file of its own.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "perf/cli/commands.h"
+#include "perf/cli/parse_errors.h"
+#include "topo/base/status.h"
+#include "train/cli/commands.h"
+
+namespace {
+
+// Started without one of the three streams, a program would hand out its number to the next file or
+// socket, and print into that.
+void open_missing_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", O_RDWR);
+  }
+}
+
+// A report that a full disk cut off must not pass for a whole one.
+int after_output(int exit_code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "weft: standard output cannot be written%s%s: what it got is not complete\n",
+               errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
+  return weft::kExitError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_missing_streams();
+  CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "weft " WEFT_VERSION, "Print the version and exit");
+  int exit_code = weft::kExitOk;
+  weft::add_perf(app, exit_code);
+  weft::add_validate(app, exit_code);
+  weft::add_explain(app, exit_code);
+  weft::add_sim(app, exit_code);
+  weft::add_topo(app, exit_code);
+  weft::add_launch(app, exit_code);
+  weft::add_lab(app, exit_code);
+  weft::add_bench(app, exit_code);
+  weft::add_doctor(app, exit_code);
+  weft::add_trace(app, exit_code);
+  weft::add_tune(app, exit_code);
+  weft::add_train(app, exit_code);
+  weft::add_plan(app, exit_code);
+  weft::add_cost(app, exit_code);
+  weft::refuse_what_is_not_finite(app);
+  app.footer("weft COMMAND --help tells what a command takes.");  // last: commands would inherit it
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string help = "--help";
+  if (argc > 1 && std::string_view(argv[1]) == "help") {  // weft help perf: weft perf --help
+    arguments.erase(arguments.begin() + 1);
+    arguments.push_back(help.data());
+    argc = static_cast<int>(arguments.size());
+    argv = arguments.data();
+  }
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return weft::kExitError;
+  }
+  if (argv[1][0] != '-') {  // CLI11 would only say that a command is missing
+    std::string names;
+    bool known = false;
+    for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+      names += " " + command->get_name();
+      known = known || command->check_name(argv[1]);
+    }
+    if (!known) {
+      std::fprintf(stderr, "weft: no command '%s'; there are:%s\n", argv[1], names.c_str());
+      return weft::kExitError;
+    }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return after_output(app.exit(e));  // --help, --version
+    std::fprintf(stderr, "%s\n", weft::explain_parse_error(app, e).c_str());
+    return weft::kExitError;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "weft: %s\n", e.what());
+    return weft::kExitError;
+  }
+  return after_output(exit_code);
+}

@@ -1,0 +1,123 @@
+#include "perf/cli/parse_errors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <regex>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+namespace {
+
+// How many letters must be put in, left out, changed or swapped with their neighbour.
+std::size_t typing_distance(std::string_view a, std::string_view b) {
+  // to[i][j]: from the first i letters of a to the first j of b.
+  std::vector<std::vector<std::size_t>> to(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        to[i][j] = i + j;
+        continue;
+      }
+      const std::size_t change = to[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      to[i][j] = std::min({change, to[i - 1][j] + 1, to[i][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        to[i][j] = std::min(to[i][j], to[i - 2][j - 2] + 1);
+    }
+  return to[a.size()][b.size()];
+}
+
+// "--algo" for "--algoo"; empty where nothing is like it.
+std::string option_like(const CLI::App& command, const std::string& typed) {
+  if (!typed.starts_with("--")) return "";
+  const std::string name = typed.substr(2, typed.find('=') - 2);
+  std::string best;
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& known : option->get_lnames()) {
+      const std::size_t distance =
+          known.starts_with(name) && name.size() > 2 ? 1 : typing_distance(name, known);
+      if (distance < least) best = "--" + known, least = distance;
+    }
+  return best;
+}
+
+// "0.5" for "0.500000".
+std::string short_of(const std::string& number) {
+  if (number.find('.') == number.npos) return number;
+  const std::size_t last = number.find_last_not_of('0');
+  return number.substr(0, number[last] == '.' ? last : last + 1);
+}
+
+// The library's wording of a value that a check refused, with the value in front; and a range
+// whose other end is the largest number there is without that end.
+std::string reworded(const std::string& text) {
+  std::smatch m;
+  static const std::regex range(R"(^(\S+): Value (.*) not in range (\S+) to (\S+)$)");
+  static const std::regex set(R"(^(\S+): (.*) not in \{(.*)\}$)");
+  static const std::regex conversion(R"(^Could not convert: (\S+) = (.*)$)");
+  if (std::regex_match(text, m, range)) {
+    const std::string value = m[2].str();
+    if (m[4].str().size() < 20)
+      return fmt::format("{} {}: not in the range {} to {}", m[1].str(), value,
+                         short_of(m[3].str()), short_of(m[4].str()));
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const bool is_number = end != value.c_str() && *end == '\0';
+    return fmt::format("{} {}: {}", m[1].str(), value,
+                       !is_number   ? "not a number"
+                       : number < 0 ? "it cannot be negative"
+                                    : "it must be above 0");
+  }
+  if (std::regex_match(text, m, set)) {
+    const std::string names = std::regex_replace(m[3].str(), std::regex(","), ", ");
+    return fmt::format("{} {}: not one of {}", m[1].str(), m[2].str(), names);
+  }
+  if (std::regex_match(text, m, conversion))
+    return fmt::format("{} {}: not a number of the kind that it takes", m[1].str(), m[2].str());
+  return text;
+}
+
+}  // namespace
+
+std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string name = "weft";
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().back();
+    name += " " + command->get_name();
+  }
+  std::string what = reworded(error.what());
+  const std::vector<std::string> extras = app.remaining(true);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) && !extras.empty()) {
+    what = fmt::format("not expected: {}", fmt::join(extras, " "));
+    for (const std::string& extra : extras)
+      if (const std::string like = option_like(*command, extra); !like.empty())
+        what += fmt::format("; did you mean {}?", like);
+  }
+  if (what == "A subcommand is required") {
+    std::vector<std::string> names;
+    for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(one->get_name());
+    what = fmt::format("say which: {}", fmt::join(names, ", "));
+  }
+  return fmt::format("{}: {} ({} --help tells all)", name, what, name);
+}
+
+void refuse_what_is_not_finite(CLI::App& app) {
+  const auto finite = [](const std::string& text) {
+    double value = 0;
+    const bool bad = CLI::detail::lexical_cast(text, value) && !std::isfinite(value);
+    return bad ? fmt::format("{} is not a finite number", text) : std::string();
+  };
+  for (CLI::Option* option : app.get_options())
+    if (option->get_type_name().starts_with("FLOAT")) option->check(CLI::Validator(finite, ""));
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+    refuse_what_is_not_finite(*command);
+}
+
+}  // namespace weft

@@ -1,0 +1,114 @@
+#include "coll/runtime/internals.h"
+#include "perf/collective/device_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace weft {
+
+int gpu_of_rank(const World& world) {
+  Device* const d = device();
+  if (!d) throw Error("--buffers cuda: missing capability: " + missing_device());
+  const Topology& t = world.topology();
+  int before = 0;  // ranks of this machine with a lower number
+  for (Rank r = 0; r < world.rank(); ++r)
+    before += t.place(r).machine == t.place(world.rank()).machine;
+  return before % d->count();
+}
+
+DeviceMirror::DeviceMirror(int gpu, unsigned char* host, std::size_t bytes)
+    : device_(*device()),
+      gpu_(gpu),
+      host_(host),
+      memory_(static_cast<unsigned char*>(device_.alloc(gpu, bytes))),
+      bytes_(bytes),
+      stream_(device_.make_stream(gpu)),
+      event_(device_.make_event(gpu)) {}
+
+DeviceMirror::~DeviceMirror() {
+  device_.free_event(event_);
+  device_.free_stream(stream_);
+  try {
+    device_.free(memory_);
+  } catch (const Error&) {  // the GPU has failed, and that was said
+  }
+}
+
+unsigned char* DeviceMirror::at(const unsigned char* p) const {
+  if (p < host_ || p > host_ + bytes_) return nullptr;
+  return memory_ + (p - host_);
+}
+
+void DeviceMirror::copy(void* to, const void* from, std::size_t bytes) {
+  device_.copy(to, from, bytes, gpu_, stream_);
+  device_.record(event_, stream_);
+  while (!device_.reached(event_)) std::this_thread::yield();
+}
+void DeviceMirror::upload() { copy(memory_, host_, bytes_); }
+void DeviceMirror::download() { copy(host_, memory_, bytes_); }
+
+double DeviceMirror::time_copy(std::size_t bytes) {
+  constexpr int kTries = 10;
+  // From one half to the other: a copy onto itself may be skipped.
+  const std::size_t half = std::min(bytes, bytes_ / 2);
+  double best = std::numeric_limits<double>::max();
+  for (int i = 0; i < kTries; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    copy(memory_ + bytes_ / 2, memory_, half);
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best * static_cast<double>(bytes) / static_cast<double>(half);
+}
+
+double device_bound_us(Collective c, int ranks, int n, double copy_us) {
+  double copies = 1;  // reads and writes of a rank's whole buffer, by two
+  if (c == Collective::kReduceScatter) copies = 0.5 + 0.5 / n;
+  if (c == Collective::kBarrier || c == Collective::kSendRecv) copies = 0;
+  return copies * ranks * copy_us;
+}
+
+double measure_device_copy_us(World& world, std::uint64_t bytes) {
+  const int gpu = gpu_of_rank(world);
+  double mine = 0;
+  // The first rank of each GPU, while the others wait on the host.
+  const auto& t = world.topology();
+  const bool first = [&] {
+    int before = 0;
+    for (Rank r = 0; r < world.rank(); ++r)
+      before += t.place(r).machine == t.place(world.rank()).machine;
+    return before < device()->count();
+  }();
+  if (first) {
+    const auto whole = static_cast<std::size_t>(std::max<std::uint64_t>(bytes, 1 << 20));
+    DeviceMirror mirror(gpu, nullptr, 2 * whole);
+    mine = mirror.time_copy(whole) * 1e6 * static_cast<double>(bytes) / static_cast<double>(whole);
+  }
+  double slowest = 0;
+  for (const std::string& text :
+       job_of(world).all_gather({reinterpret_cast<const char*>(&mine), sizeof mine})) {
+    double theirs = 0;
+    std::memcpy(&theirs, text.data(), sizeof theirs);
+    slowest = std::max(slowest, theirs);
+  }
+  return slowest;
+}
+
+int ranks_per_gpu(World& world) {
+  const std::string mine =
+      world.topology().place(world.rank()).machine + " " + device()->identity(gpu_of_rank(world));
+  const auto all = job_of(world).all_gather(mine);
+  int most = 0;
+  for (const std::string& one : all)
+    most = std::max(most, static_cast<int>(std::count(all.begin(), all.end(), one)));
+  return most;
+}
+
+}  // namespace weft

@@ -1,0 +1,155 @@
+#include "perf/collective/perf_report.h"
+
+#include <fmt/format.h>
+
+#include "perf/collective/exercise.h"
+
+namespace weft {
+namespace {
+
+const char* op_name(const PerfReport& report, const PerfRow& row) {
+  return reduces(report.collective) ? name(row.op) : "none";
+}
+
+std::string bound_in_words(const PerfReport& report) {
+  if (report.collective == Collective::kBarrier) return "";
+  if (report.buffers == "cuda" && !report.bound_by_rails())
+    return "# of_bound: against the GPU's own copies, one for each rank that shares it\n";
+  if (!report.bound_by_rails())
+    return "# of_bound: against this machine's memory, measured with all ranks at once\n";
+  if (report.rail.gbps <= 0) return "# of_bound: unknown, no rate of a rail\n";
+  return report.rail.declared
+             ? fmt::format(
+                   "# of_bound: against {} x {:g} Gb/s rails as declared, {:.1f} % payload\n",
+                   report.rails, report.rail.gbps, report.rail.payload_share * 100)
+             : fmt::format("# of_bound: against {} x {:.3g} Gb/s rails as measured\n", report.rails,
+                           report.rail.gbps);
+}
+
+std::string verdict(const PerfReport& report) {
+  std::uint64_t wrong = 0, checked = 0;
+  for (const PerfRow& row : report.rows) {
+    wrong += row.wrong.value_or(0);
+    checked += row.wrong.has_value();
+  }
+  if (wrong > 0)
+    return paint(Paint::kBad, fmt::format("# WRONG RESULTS: {} elements", wrong)) + "\n";
+  if (checked == 0) return "# results were not checked\n";
+  return fmt::format("# all results exact\n");
+}
+
+}  // namespace
+
+std::string transports_in_words(const std::string& transport, int ranks, int hosts,
+                                bool memory_shared, const std::string& between_hosts) {
+  if (transport != "auto") return transport;
+  if (!memory_shared) return fmt::format("shm where ranks share memory, else {}", between_hosts);
+  if (hosts < 2) return "shm";
+  return ranks == hosts ? between_hosts
+                        : fmt::format("shm inside a host, {} between hosts", between_hosts);
+}
+
+double algbw(const PerfRow& row) { return algbw_gbps(row.bytes, row.time_us.p50); }
+
+double busbw(const PerfReport& report, const PerfRow& row) {
+  return algbw(row) * busbw_factor(report.collective, report.ranks);
+}
+
+std::optional<double> of_bound(const PerfRow& row) {
+  if (row.bound_us <= 0 || row.time_us.p50 <= 0) return std::nullopt;
+  return row.bound_us / row.time_us.p50;
+}
+
+std::string header(const PerfReport& report) {
+  std::string place =
+      fmt::format("{} {} on {} {}", report.ranks, report.ranks == 1 ? "rank" : "ranks",
+                  report.hosts, report.hosts == 1 ? "host" : "hosts");
+  if (report.hosts > 1)
+    place += fmt::format(" x {} {}{}", report.rails, report.rails == 1 ? "rail" : "rails",
+                         report.emulated ? ", emulated on one machine" : "");
+  return fmt::format("# weft perf {}: {}\n# {}; {} memory, {}; time of an operation: {}\n",
+                     name(report.collective), place,
+                     transports_in_words(report.transport, report.ranks, report.hosts,
+                                         report.memory_shared, report.between_hosts),
+                     report.buffers, report.in_place ? "in place" : "out of place",
+                     report.back_to_back ? "back to back, total / iterations of the slowest rank"
+                                         : "slowest rank, a barrier before each") +
+         bound_in_words(report);
+}
+
+Table perf_table() {
+  return Table({{"size", "(B)", 11},
+                {"count", "(elements)", 10},
+                {"type", "", 8, true},
+                {"redop", "", 5, true},
+                {"root", "", 4},
+                {"algorithm", "", 16, true},
+                {"min", "(us)", 9},
+                {"p50", "(us)", 9},
+                {"p99", "(us)", 9},
+                {"algbw", "(GB/s)", 7},
+                {"busbw", "(GB/s)", 7},
+                {"of_bound", "", 8},
+                {"#wrong", "", 6}});
+}
+
+std::string text(const Table& table, const PerfReport& report, const PerfRow& row) {
+  const auto share = of_bound(row);
+  return table.row({fmt::format("{}", row.bytes), fmt::format("{}", row.count), name(row.type),
+                    op_name(report, row), fmt::format("{}", row.root), row.algorithm,
+                    format_us(row.time_us.min), format_us(row.time_us.p50),
+                    format_us(row.time_us.p99), format_GBps(algbw(row)),
+                    format_GBps(busbw(report, row)), share ? fmt::format("{:.3f}", *share) : "-",
+                    row.wrong ? fmt::format("{}", *row.wrong) : "-"});
+}
+
+std::string footer(const PerfReport& report) {
+  std::string ports;
+  for (const std::string& line : trouble(report.counts)) ports += fmt::format("# {}\n", line);
+  return ports + verdict(report);
+}
+
+nlohmann::ordered_json to_json(const PerfReport& report) {
+  nlohmann::ordered_json json = {
+      {"schema", "weft.perf/1"},       {"collective", name(report.collective)},
+      {"ranks", report.ranks},         {"hosts", report.hosts},
+      {"rails", report.rails},         {"emulated", report.emulated},
+      {"transport", report.transport}, {"buffers", report.buffers},
+      {"in_place", report.in_place},   {"back_to_back", report.back_to_back}};
+  if (report.hosts > 1 && report.rail.gbps > 0) {
+    json["rail_gbps"] = report.rail.gbps;
+    json["rail_rate_from"] = report.rail.declared ? "declared" : "measured";
+  }
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const PerfRow& row : report.rows) {
+    nlohmann::ordered_json r = {{"bytes", row.bytes},
+                                {"count", row.count},
+                                {"type", name(row.type)},
+                                {"op", op_name(report, row)},
+                                {"root", row.root},
+                                {"algorithm", row.algorithm},
+                                {"iterations", row.iterations},
+                                {"time_us_min", row.time_us.min},
+                                {"time_us_p50", row.time_us.p50},
+                                {"time_us_p99", row.time_us.p99},
+                                {"time_us_max", row.time_us.max},
+                                {"algbw_GBps", algbw(row)},
+                                {"busbw_GBps", busbw(report, row)},
+                                {"of_bound", nullptr},
+                                {"wrong", nullptr}};
+    if (const auto share = of_bound(row)) {
+      r["of_bound"] = *share;
+      r["bound_us"] = row.bound_us;
+    }
+    if (row.wrong) r["wrong"] = *row.wrong;
+    json["rows"].push_back(std::move(r));
+  }
+  if (!report.counts.empty()) json["ports"] = to_json(report.counts);
+  if (!report.failure.ok()) {
+    json["error"] = {{"code", name(report.failure.code())}, {"message", report.failure.message()}};
+    if (report.failure.rank() != kNoRank) json["error"]["rank"] = report.failure.rank();
+  }
+  return json;
+}
+
+}  // namespace weft

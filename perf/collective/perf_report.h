@@ -1,0 +1,64 @@
+// What `weft perf` says: its header, its rows as text, the whole as JSON (weft.perf/1).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coll/types.h"
+#include "perf/cli/table.h"
+#include "perf/collective/stats.h"
+#include "perf/predict/bound.h"
+#include "perf/validate/rail_counts.h"
+#include "topo/base/status.h"
+
+namespace weft {
+
+struct PerfRow {
+  std::uint64_t bytes = 0;
+  std::uint64_t count = 0;
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  Rank root = kNoRank;
+  std::string algorithm;
+  Summary time_us;
+  double bound_us = 0;  // 0: unknown
+  int iterations = 0;
+  std::optional<std::uint64_t> wrong;  // empty: not checked
+};
+
+struct PerfReport {
+  Collective collective = Collective::kAllReduce;
+  int ranks = 1, hosts = 1, rails = 1;
+  bool emulated = false;              // several hosts on one machine
+  std::string transport;              // "auto", "shm", "tcp", "ucx", "verbs"
+  std::string between_hosts = "tcp";  // with "auto"
+  bool memory_shared = true;          // by the ranks of each host
+  std::string buffers;                // "malloc", "weft", "cuda"
+  bool in_place = false, back_to_back = false;
+  RailRate rail;
+  // Hosts that are emulated over shared memory have no rails, unless somebody declares their rate.
+  bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
+  std::vector<PerfRow> rows;
+  std::vector<RailCount> counts;  // of the ports, during all of it
+  Status failure;
+};
+
+// "shm", "tcp", "shm inside a host, tcp between hosts"
+std::string transports_in_words(const std::string& transport, int ranks, int hosts,
+                                bool memory_shared, const std::string& between_hosts = "tcp");
+
+// algbw, busbw and of_bound of a row; of_bound is empty where no bound is known.
+double algbw(const PerfRow& row);
+double busbw(const PerfReport& report, const PerfRow& row);
+std::optional<double> of_bound(const PerfRow& row);
+
+std::string header(const PerfReport& report);  // '#' lines, without the table's own
+Table perf_table();
+std::string text(const Table& table, const PerfReport& report, const PerfRow& row);
+std::string footer(const PerfReport& report);
+nlohmann::ordered_json to_json(const PerfReport& report);
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+#include "perf/collective/stats.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+
+double percentile(std::span<const double> sorted, double p) {
+  const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * sorted.size()));
+  return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+double median(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  return percentile(samples, 50);
+}
+
+Summary summarize(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  return {samples.front(), percentile(samples, 50), percentile(samples, 99), samples.back()};
+}
+
+std::vector<double> slowest_rank(std::span<const std::vector<double>> times) {
+  std::vector<double> slowest = times.front();
+  for (const auto& rank : times)
+    for (std::size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
+  return slowest;
+}
+
+double busbw_factor(Collective collective, int nranks) {
+  const double n = nranks;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return 2 * (n - 1) / n;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      return (n - 1) / n;
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kSendRecv:
+      return 1;
+    case Collective::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
+double algbw_gbps(std::uint64_t bytes, double time_us) {
+  return time_us > 0 ? static_cast<double>(bytes) / (time_us * 1e3) : 0;
+}
+
+int iterations_for(double estimate_us, double budget_us) {
+  if (estimate_us <= 0) return 2000;
+  return static_cast<int>(std::clamp(budget_us / estimate_us, 5.0, 2000.0));
+}
+
+}  // namespace weft

@@ -1,0 +1,287 @@
+// `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows what
+// `auto` makes of them.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "coll/jobs/report.h"
+#include "coll/jobs/session.h"
+#include "coll/runtime/internals.h"
+#include "coll/select/choice.h"
+#include "coll/select/profile.h"
+#include "perf/cli/bytes.h"
+#include "perf/cli/commands.h"
+#include "perf/cli/names.h"
+#include "perf/cli/table.h"
+#include "perf/collective/exercise.h"
+#include "perf/collective/stats.h"
+#include "transport/job/bootstrap.h"
+#include "transport/launch/local_job.h"
+
+namespace weft {
+namespace {
+
+struct TuneFlags {
+  JobFlags job;
+  std::vector<std::string> collectives{"all_reduce"};
+  std::string begin = "8", end = "64M", json, buffers = "malloc";
+  std::uint64_t factor = 4;
+  int rounds = 5, budget_ms = 30;
+};
+
+// What takes so many times as long as the fastest algorithm is not worth more looks.
+constexpr double kHopeless = 4;
+
+struct Comparison {
+  std::uint64_t bytes = 0;
+  std::map<std::string, double> fixed_us;  // median of the rounds, by algorithm
+  std::string picked;                      // by `auto`, with the profile
+  double auto_us = 0, best_us = 0;  // medians, measured in turns: `auto`, the best fixed algorithm
+  std::string best;
+  double ratio() const { return auto_us / best_us; }
+};
+
+class Tune {
+ public:
+  Tune(World& world, const TuneFlags& flags)
+      : world_(world), comm_(world.world()), flags_(flags), progress_(world.rank() == 0) {}
+  int run();
+
+ private:
+  Comparison measure(const Case& what);
+  // Of one round, in microseconds; `runs` is 0 until it is known how long one takes.
+  double round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs);
+  void show(Collective c, const std::vector<Comparison>& rows) const;
+
+  World& world_;
+  Communicator comm_;
+  const TuneFlags& flags_;
+  Progress progress_;
+  std::unique_ptr<Memory> memory_;
+  nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
+};
+
+double Tune::round_us(Exercise& exercise, Collective c, std::string_view algorithm, int& runs) {
+  comm_.set_algorithm(c, algorithm);
+  const double budget_us = 1e3 * flags_.budget_ms;
+  if (runs == 0) {
+    const double once_us = time_runs(job_of(world_), comm_, exercise, 2, 1).back();
+    runs = static_cast<int>(std::clamp(budget_us / once_us, 1.0, 200.0));
+  }
+  return median(time_runs(job_of(world_), comm_, exercise, runs, 1));
+}
+
+Comparison Tune::measure(const Case& what) {
+  const Collective c = what.collective;
+  Comparison row;
+  row.bytes = what.bytes;
+  Exercise exercise(comm_, what, *memory_);
+  exercise.prepare();
+  exercise.prepare_to_time();
+
+  struct Entry {
+    std::string name;
+    int runs = 0;
+    std::vector<double> us;
+  };
+  std::vector<Entry> entries;
+  for (const std::string& algorithm : comm_.algorithms(c)) entries.push_back({algorithm, 0, {}});
+  for (int round = 0; round < flags_.rounds; ++round) {
+    double best = 0;
+    for (Entry& e : entries) {
+      e.us.push_back(round_us(exercise, c, e.name, e.runs));
+      best = best > 0 ? std::min(best, median(e.us)) : median(e.us);
+    }
+    std::erase_if(entries, [&](const Entry& e) {
+      if (median(e.us) <= kHopeless * best) return false;
+      row.fixed_us[e.name] = median(e.us);
+      return true;
+    });
+  }
+  for (const Entry& e : entries) row.fixed_us[e.name] = median(e.us);
+  for (const auto& [name, us] : row.fixed_us) Internals::learn(comm_, c, what.bytes, name, us);
+
+  // In turns with what is fastest by the first rounds: only times of the same minutes compare.
+  row.best = std::ranges::min_element(row.fixed_us, {}, [](auto& e) { return e.second; })->first;
+  std::vector<double> best, picked;
+  int best_runs = 0, picked_runs = 0;
+  for (int round = 0; round < flags_.rounds; ++round) {
+    best.push_back(round_us(exercise, c, row.best, best_runs));
+    picked.push_back(round_us(exercise, c, "auto", picked_runs));
+    row.picked = comm_.last_algorithm();
+  }
+  row.best_us = median(best);
+  row.auto_us = median(picked);
+  return row;
+}
+
+void Tune::show(Collective c, const std::vector<Comparison>& rows) const {
+  std::vector<std::vector<std::string>> lines = {
+      {"  bytes", "auto picks", "us", "best fixed", "us", "auto / best", "others, us"}};
+  for (const Comparison& r : rows) {
+    std::string others;
+    for (const auto& [name, us] : r.fixed_us)
+      if (name != r.best) others += fmt::format("{} {}  ", name, format_us(us));
+    lines.push_back({"  " + format_bytes(r.bytes), r.picked, format_us(r.auto_us), r.best,
+                     format_us(r.best_us), fmt::format("{:.2f}", r.ratio()), others});
+  }
+  fmt::print("{}, {} ranks on {} hosts, {} rails\n{}", name(c), world_.size(),
+             world_.topology().nhosts(), world_.topology().nrails(), align(lines));
+  const auto slow =
+      std::ranges::count_if(rows, [](const Comparison& r) { return r.ratio() > 1.10; });
+  // A longer message that is done sooner says that the shorter one has the wrong algorithm.
+  int cliffs = 0;
+  for (std::size_t i = 1; i < rows.size(); ++i)
+    cliffs += rows[i].auto_us < 0.85 * rows[i - 1].auto_us;
+  fmt::print("  auto is within 10 % of the best fixed algorithm at {} of {} sizes; {} cliffs\n\n",
+             rows.size() - static_cast<std::size_t>(slow), rows.size(), cliffs);
+}
+
+int Tune::run() {
+  const int n = world_.size();
+  if (n < 2) throw UsageError("tune with 1 rank: nothing is to be chosen; use -n 2 or more");
+  const auto sizes =
+      size_ladder(parse_bytes("-b", flags_.begin), parse_bytes("-e", flags_.end), flags_.factor);
+  std::uint64_t largest = 0;
+  for (const std::string& text : flags_.collectives)
+    largest = std::max(largest, with_bytes({collective_named(text)}, sizes.back(), n).bytes);
+  memory_ = std::make_unique<Memory>(largest, false, flags_.buffers == "weft");
+  for (const std::string& text : flags_.collectives) {
+    const Collective c = collective_named(text);
+    if (comm_.algorithms(c).empty())
+      throw UsageError(
+          fmt::format("{}: on these hosts and rails every algorithm leaves its rail, so that "
+                      "none can be asked for by name; WEFT_CROSS_RAIL=allow times them",
+                      text));
+    std::vector<Comparison> rows;
+    for (const std::uint64_t size : sizes) {
+      const Case what = with_bytes({c}, size, n);
+      if (!rows.empty() && what.bytes == rows.back().bytes) continue;
+      progress_.show(fmt::format("{} {}", text, format_bytes(what.bytes)));
+      rows.push_back(measure(what));
+    }
+    progress_.clear();
+    comm_.set_algorithm(c, "auto");
+    if (world_.rank() == 0 && flags_.json != "-") show(c, rows);
+    for (const Comparison& r : rows)
+      json_.push_back({{"collective", text},
+                       {"bytes", r.bytes},
+                       {"picked", r.picked},
+                       {"auto_us", r.auto_us},
+                       {"best", r.best},
+                       {"best_us", r.best_us},
+                       {"ratio", r.ratio()},
+                       {"fixed_us", r.fixed_us}});
+  }
+  if (world_.rank() != 0 || flags_.json.empty()) return kExitOk;
+  const nlohmann::ordered_json all = {{"schema", "weft.tune/1"},
+                                      {"ranks", n},
+                                      {"hosts", world_.topology().nhosts()},
+                                      {"rails", world_.topology().nrails()},
+                                      {"transport", flags_.job.transport},
+                                      {"rows", json_}};
+  write_report(flags_.json, all.dump(1) + "\n");
+  return kExitOk;
+}
+
+// Where the times will be kept. Measuring what cannot be kept would be in vain: throws Error.
+std::string folder_of_profiles() {
+  const std::string file = profile_path("");
+  if (file.empty())
+    throw Error("there is no place for the times: set HOME, XDG_CACHE_HOME or WEFT_PROFILE=FILE");
+  std::string folder = std::filesystem::path(file).parent_path();
+  if (folder.empty()) folder = ".";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error || access(folder.c_str(), W_OK) != 0)
+    throw Error(fmt::format("the times cannot be kept in {}: {}; set WEFT_PROFILE=FILE", folder,
+                            error ? error.message() : std::strerror(errno)));
+  return folder;
+}
+
+// What tells one state of the profiles there from another: a profile is replaced by a new file.
+using Profiles = std::map<std::string, std::tuple<ino_t, time_t, long>>;
+Profiles profiles_in(const std::string& folder) {
+  Profiles all;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    struct stat status {};
+    if (stat(entry.path().c_str(), &status) == 0)
+      all[entry.path()] = {status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+  }
+  const char* named = std::getenv("WEFT_PROFILE");
+  if (named && *named)
+    std::erase_if(all, [name = std::filesystem::path(named).filename()](const auto& file) {
+      return std::filesystem::path(file.first).filename() != name;
+    });
+  return all;
+}
+
+int tune(const TuneFlags& flags) {
+  for (const std::string& text : flags.collectives) {
+    const Collective c = collective_named(text);  // before any rank is started
+    if (c == Collective::kBarrier || c == Collective::kSendRecv)
+      throw Error(fmt::format("tune {}: it has no sizes to choose by", text));
+  }
+  const char* profile = std::getenv("WEFT_PROFILE");
+  if (profile && std::string_view(profile) == "off")
+    throw Error("WEFT_PROFILE=off keeps no profile: unset it, or name a file");
+  std::string folder;
+  if (!launched() || job_from_environment().rank == 0) {  // who writes
+    check_named_profile();
+    check_report(flags.json);
+    folder = folder_of_profiles();
+  }
+  const Profiles before = profiles_in(folder);
+  const int code =
+      run_job("tune", flags.job, [&](World& world) { return Tune(world, flags).run(); });
+  if (!launched() || folder.empty() || code != kExitOk) return code;
+  // Rank 0, whose World has saved them as it went.
+  if (profiles_in(folder) == before)
+    throw Error(fmt::format("the times could not be kept in {}: is its disk full?", folder));
+  const char* file = std::getenv("WEFT_PROFILE");
+  if (flags.json != "-") fmt::print("the times are kept in {}\n", file && *file ? file : folder);
+  return code;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<TuneFlags>();
+  CLI::App* command =
+      app.add_subcommand("tune", "time every algorithm on this job and keep the times for `auto`");
+  command->add_option("collectives", flags->collectives, collective_names())->capture_default_str();
+  add_job_flags(*command, flags->job);
+  command->add_option("-b,--begin", flags->begin, "first size: bytes, 16K, 64M, 1G")
+      ->capture_default_str();
+  command->add_option("-e,--end", flags->end, "last size")->capture_default_str();
+  command->add_option("-f,--factor", flags->factor, "from size to size, at most 16")
+      ->check(CLI::Range(2, 16))
+      ->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "in turns; medians count")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--budget-ms", flags->budget_ms, "of one algorithm in one round")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  command->add_option("--buffers", flags->buffers, "malloc or weft (mapped by all local ranks)")
+      ->check(CLI::IsMember({"malloc", "weft"}))
+      ->capture_default_str();
+  command->add_option("--json", flags->json,
+                      "also write the table to this file; - for stdout only");
+  command->callback([flags, &exit_code] { exit_code = tune(*flags); });
+}
+
+}  // namespace weft

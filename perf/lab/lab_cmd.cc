@@ -1,0 +1,202 @@
+// weft lab netlab: runs a command as the ranks of several hosts, made of network namespaces by the
+// script tests/lab/netlab. This file tells the ranks who they are and reports what crossed the
+// ports; how a lab is made only the script knows.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "perf/cli/commands.h"
+#include "perf/cli/scripts.h"
+#include "perf/lab/lab_ports.h"
+#include "perf/lab/lab_ranks.h"
+#include "topo/base/status.h"
+
+namespace weft {
+namespace {
+
+// Rank 0 listens here, in a network namespace that nobody else uses.
+constexpr int kRootPort = 7100;
+
+struct LabOptions {
+  int hosts = 2;
+  int ranks_per_host = 1;
+  int rails = 1;
+  std::string rate = "400mbit";
+  std::string name;
+  std::string use;
+  bool keep = false;
+  bool summary = false;
+  std::string counters_file;
+  int grace_s = 60;
+  std::vector<std::string> command;
+};
+
+// A lab for as long as this object lives: made here and removed at the end, or one that was up.
+class Lab {
+ public:
+  explicit Lab(const LabOptions& options) : script_(find_script("tests/lab/netlab")) {
+    if (!options.use.empty()) {
+      name_ = options.use;
+      return;
+    }
+    name_ = options.name.empty() ? fmt::format("p{}", getpid()) : options.name;
+    const std::string owner = options.keep ? "none" : std::to_string(getpid());
+    const int code = run_helper(
+        {script_, "up", "--lab", name_, "--hosts", std::to_string(options.hosts), "--rails",
+         std::to_string(options.rails), "--rate", options.rate, "--owner", owner});
+    if (code != 0) throw Error(fmt::format("netlab up ended with code {}", code));
+    owned_ = !options.keep;
+  }
+  ~Lab() {
+    if (owned_ && run_helper({script_, "down", "--lab", name_}) != 0) {
+      fmt::print(stderr, "weft: lab {} could not be removed: try {} down --lab {}\n", name_,
+                 script_, name_);
+    }
+  }
+  Lab(const Lab&) = delete;
+  Lab& operator=(const Lab&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& script() const { return script_; }
+
+  LabFacts facts() const {
+    LabFacts facts;
+    std::stringstream words(ask("status"));
+    for (std::string word; words >> word;) {
+      const std::string value = word.substr(word.find('=') + 1);
+      if (word.starts_with("hosts=")) facts.hosts = std::stoi(value);
+      if (word.starts_with("rails=")) facts.rails = std::stoi(value);
+      if (word.starts_with("rates=")) facts.rates = split_list(value);
+    }
+    return facts;
+  }
+
+  std::vector<LabPort> counters() const { return parse_ports(ask("counters")); }
+
+ private:
+  std::string ask(const std::string& question) const {
+    std::string answer;
+    if (run_helper({script_, question, "--lab", name_}, &answer) != 0) {
+      throw Error(fmt::format("netlab {} --lab {} failed", question, name_));
+    }
+    return answer;
+  }
+
+  std::string script_, name_;
+  bool owned_ = false;
+};
+
+std::vector<RankCommand> make_ranks(const Lab& lab, const LabFacts& facts,
+                                    const LabOptions& options) {
+  std::vector<std::string> rails;
+  for (int r = 0; r < facts.rails; ++r) rails.push_back(fmt::format("rail{}", r));
+  // Of unequal rails the mean: rails x rate is then still what a host can send.
+  double gbps = 0;
+  for (const std::string& rate : facts.rates) gbps += lab_gbps_of(rate) / facts.rails;
+
+  std::vector<std::string> command = options.command;
+  if (command.front() == "weft") command.front() = this_binary();
+  const std::string secret = random_secret();
+  std::vector<RankCommand> ranks;
+  for (int h = 1; h <= facts.hosts; ++h) {
+    for (int l = 0; l < options.ranks_per_host; ++l) {
+      RankCommand rank;
+      rank.argv = {lab.script(), "exec", "--lab", lab.name(), fmt::format("h{}", h)};
+      rank.argv.insert(rank.argv.end(), command.begin(), command.end());
+      rank.environment = {
+          {"WEFT_RANK", std::to_string(ranks.size())},
+          {"WEFT_SIZE", std::to_string(facts.hosts * options.ranks_per_host)},
+          {"WEFT_LOCAL_RANK", std::to_string(l)},
+          {"WEFT_ROOT", fmt::format("10.0.0.1:{}", kRootPort)},
+          {"WEFT_SECRET", secret},
+          {"WEFT_HOST_ID", fmt::format("h{}", h)},
+          {"WEFT_RAILS", fmt::format("{}", fmt::join(rails, ","))},
+          {"WEFT_RAIL_GBPS", fmt::format("{:.6g}", gbps)},
+      };
+      rank.core = h;  // a host is a core here: its ranks share it, as they share the host's memory
+      ranks.push_back(std::move(rank));
+    }
+  }
+  return ranks;
+}
+
+int run_lab(const LabOptions& options) {
+  if (geteuid() != 0) {
+    throw Error("lab netlab makes network namespaces and needs root: run it with sudo");
+  }
+  for (const std::string& rate : split_list(options.rate)) lab_gbps_of(rate);
+  std::ofstream counters_file = open_counters(options.counters_file);
+  const SignalGuard guard;
+  const Lab lab(options);
+  const LabFacts facts = lab.facts();
+  const std::vector<LabPort> before = lab.counters();
+  const auto start = std::chrono::steady_clock::now();
+  const int code =
+      run_ranks(make_ranks(lab, facts, options), std::chrono::seconds(options.grace_s));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const std::vector<LabPort> ports = difference(lab.counters(), before);
+  if (counters_file.is_open()) {
+    write_lab_report(counters_file, options.counters_file,
+                     {facts, options.ranks_per_host, options.command, ports, took.count(), code});
+  }
+  if (options.summary) print_ports(ports);
+  if (options.keep) {
+    fmt::print(stderr,
+               "weft: lab {0} stays up: weft lab netlab --use {0} -- CMD runs in it, {1} exec "
+               "--lab {0} h1 CMD in one host, {1} down --lab {0} removes it\n",
+               lab.name(), lab.script());
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_lab(CLI::App& app, int& exit_code) {
+  auto* lab = app.add_subcommand("lab", "Emulated fabrics on this machine");
+  lab->require_subcommand(1);
+  auto* netlab = lab->add_subcommand(
+      "netlab", "Run a command as the ranks of hosts with real, slow, separate links (needs root)");
+  static LabOptions options;
+  auto* hosts =
+      netlab->add_option("--hosts", options.hosts, "Hosts (default: 2)")->check(CLI::Range(1, 250));
+  netlab->add_option("--ppn", options.ranks_per_host, "Ranks per host (default: 1)")
+      ->check(CLI::Range(1, 256));
+  auto* rails = netlab
+                    ->add_option("--rails", options.rails,
+                                 "Ports per host, each on a switch of its own (default: 1)")
+                    ->check(CLI::Range(1, 64));
+  auto* rate =
+      netlab->add_option("--rate", options.rate,
+                         "Rate of a port, or of each rail: 400mbit,100mbit (default: 400mbit)");
+  auto* name = netlab->add_option("--name", options.name, "Name of the lab (a-z, 0-9, _)");
+  auto* keep = netlab->add_flag("--keep", options.keep, "Leave the lab up at the end");
+  netlab->add_option("--use", options.use, "Run in this lab, which is up, and leave it up")
+      ->excludes(hosts)
+      ->excludes(rails)
+      ->excludes(rate)
+      ->excludes(name)
+      ->excludes(keep);
+  netlab->add_option("--counters", options.counters_file,
+                     "Write the bytes that crossed each port to this file (JSON)");
+  netlab->add_flag("--summary", options.summary, "Print the bytes that crossed each port");
+  netlab
+      ->add_option("--grace", options.grace_s,
+                   "Seconds that ranks may run on after the first one failed")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  netlab
+      ->add_option("command", options.command,
+                   "-- and the command of every rank; `weft` is this binary")
+      ->required();
+  add_softroce(*lab, exit_code);
+  netlab->callback([&exit_code] { exit_code = run_lab(options); });
+}
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+// What `weft perf bw` and `weft perf lat` are asked for: perftest's flags, and a few more.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+enum class PairTest { kBandwidth, kLatency };
+
+struct PairOptions {
+  PairTest test = PairTest::kBandwidth;
+  std::string op = "write";  // write, send, read (verbs); tcp, shm, ucx (transports)
+  std::string server;        // empty: this is the server, or a launcher started the ranks
+  std::string device;        // empty: the first rail
+  int device_port = 0;       // 0: the first active
+  int tcp_port = 18515;
+  std::string size;  // of a message; empty: 64K for bandwidth, 2 for latency
+  bool all_sizes = false;
+  int iterations = 0;  // 0: 1000, and 5000 for the bandwidth of writes
+  double seconds = 0;  // > 0: this long in place of iterations
+  int qps = 1;
+  int depth = 128;        // messages under way of a queue pair
+  int list = 1;           // requests per post
+  int moderation = 0;     // a completion for so many; 0: 100 (lat: 32), and 1 above 8 KiB
+  int inline_bytes = -1;  // -1: 220 for latency, else none
+  bool events = false;
+  bool both_ways = false;
+  int mtu = 0;
+  int gid_index = -1;
+  int service_level = -1;  // -1: as WEFT_VERBS_* say, here and below
+  int traffic_class = -1;
+  bool gbits = false;
+  int gpu = -1;  // >= 0: messages in the memory of this GPU
+  std::string json;
+  bool validate = false;
+  std::string pairs = "all";
+  std::uint64_t seed = 1;
+  int timeout_s = 30;  // without any progress
+  int limit_s = 300;   // one size takes no longer
+  // Not a flag: messages of so many bytes or more leave with one bit changed (WEFT_FAULT).
+  std::size_t damage_from = SIZE_MAX;
+
+  bool verbs() const { return op == "write" || op == "send" || op == "read"; }
+  std::vector<std::uint64_t> sizes() const;  // ascending; throws Error
+  int iterations_or_default() const;
+  int moderation_for(std::uint64_t bytes) const;
+  int inline_or_default() const;
+};
+
+const char* name(PairTest test);
+
+void add_pair_flags(CLI::App& command, PairOptions& options);
+// Throws Error naming the flag where flags do not go together, say nothing to the operation, or
+// this build lacks something.
+void check(const PairOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+#include "perf/pair/pair_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace weft {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+constexpr double kPercentiles[] = {1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 99.999, 100};
+
+double us(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+double number(const nlohmann::ordered_json& j, const char* key) {
+  return j.contains(key) ? j[key].get<double>() : 0;
+}
+
+// Both directions together.
+double both(const PairRow& row, const char* key) {
+  return number(row.at_client, key) + number(row.at_server, key);
+}
+
+double in_unit(const PairOptions& o, double bytes_per_second) {
+  return o.gbits ? bytes_per_second * 8e-9 : bytes_per_second / kMiB;
+}
+
+std::string pair_name(const PairRow& row) { return fmt::format("{}->{}", row.client, row.server); }
+
+double typical(const PairOptions& o, const PairRow& row) {
+  return o.test == PairTest::kBandwidth ? in_unit(o, both(row, "average"))
+                                        : number(row.at_client, "typical_us");
+}
+
+const char* unit(const PairOptions& o) {
+  if (o.test == PairTest::kLatency) return "usec";
+  return o.gbits ? "Gb/sec" : "MB/sec";
+}
+
+}  // namespace
+
+EndResult EndResult::of_stream(const StreamResult& result, std::uint64_t bytes) {
+  const double seconds = result.meter.seconds();
+  EndResult end;
+  end.json = {
+      {"messages", result.sent},
+      {"bytes", result.sent * bytes},
+      {"seconds", seconds},
+      {"average", result.meter.average()},
+      {"best_100ms", result.meter.best()},
+      {"worst_100ms", result.meter.worst()},
+      {"messages_per_second", seconds > 0 ? static_cast<double>(result.sent) / seconds : 0.0}};
+  if (result.cut) end.json["ended_by_limit"] = true;
+  return end;
+}
+
+EndResult EndResult::of_times(const Histogram& times, bool cut) {
+  EndResult end;
+  end.json = {{"messages", times.count()},        {"min_us", us(times.min())},
+              {"max_us", us(times.max())},        {"typical_us", us(times.percentile(50))},
+              {"average_us", times.mean() / 1e3}, {"deviation_us", times.deviation() / 1e3}};
+  for (const double p : kPercentiles)
+    end.json["percentiles_us"][fmt::format("{}", p)] = us(times.percentile(p));
+  if (cut) end.json["ended_by_limit"] = true;
+  return end;
+}
+
+void EndResult::add_counters(int rail, const std::string& host,
+                             const std::vector<CounterDelta>& deltas) {
+  auto& counters = json["counters"] = nlohmann::ordered_json::object();
+  for (const CounterDelta& delta : deltas) counters[delta.name] = delta.change;
+  const std::string text = evidence(rail, host, signs_of_trouble(deltas));
+  if (!text.empty()) json["trouble"] = text;
+}
+
+std::string pair_header(const PairOptions& o, bool named) {
+  std::string line = named ? fmt::format(" {:<9}", "#pair") : "";
+  const char* first = named ? "bytes" : "#bytes";
+  if (o.test == PairTest::kBandwidth) {
+    return line + fmt::format(" {:<10} {:<14} {:<18} {:<21} {:<15} {}", first, "#iterations",
+                              fmt::format("BW peak[{}]", unit(o)),
+                              fmt::format("BW average[{}]", unit(o)), "MsgRate[Mpps]",
+                              fmt::format("BW min[{}]", unit(o)));
+  }
+  return line + fmt::format(" {:<8} {:<12} {:<12} {:<12} {:<15} {:<12} {:<14} {:<23} {:<25} {}",
+                            first, "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]",
+                            "t_avg[usec]", "t_stdev[usec]", "99% percentile[usec]",
+                            "99.9% percentile[usec]", "99.99% percentile[usec]");
+}
+
+std::string pair_line(const PairOptions& o, const PairRow& row, bool named) {
+  std::string line = named ? fmt::format(" {:<9}", pair_name(row)) : "";
+  if (o.test == PairTest::kBandwidth) {
+    return line + fmt::format(" {:<10} {:<14} {:<18.2f} {:<21.2f} {:<15.6f} {:.2f}", row.bytes,
+                              static_cast<std::uint64_t>(both(row, "messages")),
+                              in_unit(o, both(row, "best_100ms")), in_unit(o, both(row, "average")),
+                              both(row, "messages_per_second") / 1e6,
+                              in_unit(o, both(row, "worst_100ms")));
+  }
+  const auto& j = row.at_client;
+  const auto& p = j["percentiles_us"];
+  return line + fmt::format(
+                    " {:<8} {:<12} {:<12.3f} {:<12.3f} {:<15.3f} {:<12.3f} {:<14.3f} "
+                    "{:<23.3f} {:<25.3f} {:.3f}",
+                    row.bytes, j["messages"].get<std::uint64_t>(), number(j, "min_us"),
+                    number(j, "max_us"), number(j, "typical_us"), number(j, "average_us"),
+                    number(j, "deviation_us"), number(p, "99"), number(p, "99.9"),
+                    number(p, "99.99"));
+}
+
+std::string pair_remarks(const PairRow& row) {
+  std::string text;
+  for (const auto* end : {&row.at_client, &row.at_server}) {
+    const char* who = end == &row.at_client ? "client" : "server";
+    if (end->contains("wrong"))
+      text += fmt::format(" # {} bytes, rank {} ({}): WRONG DATA: {}\n", row.bytes,
+                          end == &row.at_client ? row.client : row.server, who,
+                          (*end)["wrong"].get<std::string>());
+    if (end->contains("trouble"))
+      text += fmt::format(" # {} bytes, {}: {}\n", row.bytes, who,
+                          (*end)["trouble"].get<std::string>());
+    if (end->contains("ended_by_limit"))
+      text += fmt::format(" # {} bytes, {}: ended by --limit\n", row.bytes, who);
+  }
+  return text;
+}
+
+std::string pair_summary(const PairOptions& o, const std::vector<PairRow>& rows) {
+  std::map<std::uint64_t, std::vector<const PairRow*>> sizes;
+  for (const PairRow& row : rows) sizes[row.bytes].push_back(&row);
+  std::string text;
+  for (auto& [bytes, group] : sizes) {
+    if (group.size() < 2) continue;
+    std::sort(group.begin(), group.end(),
+              [&](const PairRow* a, const PairRow* b) { return typical(o, *a) < typical(o, *b); });
+    const PairRow &low = *group.front(), &middle = *group[(group.size() - 1) / 2],
+                  &high = *group.back();
+    text += fmt::format(" # {} bytes, {} pairs: {:.2f} ({}) to {:.2f} ({}), median {:.2f} {}\n",
+                        bytes, group.size(), typical(o, low), pair_name(low), typical(o, high),
+                        pair_name(high), typical(o, middle), unit(o));
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const PairOptions& o, const std::vector<PairRow>& rows,
+                               const std::vector<nlohmann::ordered_json>& pairs) {
+  nlohmann::ordered_json json = {
+      {"schema", "weft.pair/1"},      {"test", name(o.test)},   {"op", o.op},
+      {"bidirectional", o.both_ways}, {"qps", o.qps},           {"post_list", o.list},
+      {"events", o.events},           {"validated", o.validate}};
+  json["pairs"] = nlohmann::ordered_json::array();
+  for (const auto& pair : pairs) json["pairs"].push_back(pair);
+  for (const PairRow& row : rows) {
+    for (auto& pair : json["pairs"]) {
+      if (pair["client"] != row.client || pair["server"] != row.server) continue;
+      nlohmann::ordered_json size = {{"bytes", row.bytes}};
+      if (o.test == PairTest::kBandwidth) {
+        size["average_MBps"] = both(row, "average") / kMiB;
+        size["peak_MBps"] = both(row, "best_100ms") / kMiB;
+        size["min_MBps"] = both(row, "worst_100ms") / kMiB;
+      } else {
+        size["typical_us"] = number(row.at_client, "typical_us");
+      }
+      size["at_client"] = row.at_client;
+      size["at_server"] = row.at_server;
+      pair["sizes"].push_back(size);
+    }
+  }
+  return json;
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// The timed loops of `weft perf bw` and `weft perf lat`, over a PairLink.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "perf/collective/histogram.h"
+#include "perf/pair/pair_link.h"
+
+namespace weft {
+
+// Bytes over time, and the best and worst of windows of 100 ms or a little more (a window ends with
+// the first completion after that; a last one that is shorter is left out).
+class RateMeter {
+ public:
+  static constexpr double kWindowSeconds = 0.1;
+  void start(double now) { start_ = end_ = opened_ = now; }
+  void add(double now, std::uint64_t bytes);
+  double seconds() const { return end_ - start_; }
+  double average() const { return seconds() > 0 ? static_cast<double>(bytes_) / seconds() : 0; }
+  double best() const { return std::max(best_, average()); }  // bytes per second
+  double worst() const { return windows_ ? std::min(worst_, average()) : average(); }
+
+ private:
+  double start_ = 0, end_ = 0, opened_ = 0;
+  std::uint64_t bytes_ = 0, in_window_ = 0;
+  int windows_ = 0;
+  double best_ = 0, worst_ = 0;
+};
+
+// Throws Error when nothing has moved for o.timeout_s (where the link does not tell: no message has
+// ended), or when the job has failed.
+class PairDeadline {
+ public:
+  PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
+  void moved() { since_ = 0; }
+  void idle();  // call where a look found nothing
+
+ private:
+  const PairLink& link_;
+  const PairOptions& options_;
+  Job& job_;
+  std::string what_;
+  std::uint64_t idle_ = 0;
+  double since_ = 0;                    // the first look that found nothing; 0: none so far
+  std::optional<std::uint64_t> bytes_;  // that had moved then
+};
+
+struct StreamResult {
+  std::uint64_t sent = 0;
+  bool cut = false;  // ended by --limit
+  RateMeter meter;   // of what this end sent
+};
+
+StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);
+
+// `turns` round trips from turn `first` on; the first of them is not timed. At the end that starts,
+// a round trip (of reads) or half of one goes to `times`. Returns the seconds it took.
+double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
+                     std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job);
+
+}  // namespace weft

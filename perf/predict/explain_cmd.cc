@@ -1,0 +1,85 @@
+// `weft explain COLLECTIVE`: which algorithm and why, what it should take, and its steps.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "coll/runtime/calibrate.h"
+#include "perf/cli/bytes.h"
+#include "perf/cli/commands.h"
+#include "perf/predict/explain.h"
+#include "perf/predict/model_flags.h"
+#include "transport/launch/failures.h"
+
+namespace weft {
+namespace {
+
+struct ExplainFlags : ModelFlags {
+  int rank = 0;
+  bool steps = false, json = false;
+  std::string profile = "auto";
+};
+
+// The one named, or the newest in the user's cache that has been made by as many ranks and hosts.
+Profile profile_of(const ExplainFlags& flags, const Shape& shape) {
+  if (flags.profile == "off") return {};
+  if (flags.profile != "auto") {
+    std::ifstream file(flags.profile, std::ios::binary);
+    if (!file || std::filesystem::is_directory(flags.profile))
+      throw Error(fmt::format("--profile {}: cannot be read", flags.profile));
+    try {
+      return Profile::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    } catch (const Error& e) {
+      throw Error(fmt::format("--profile {}: {}", flags.profile, e.what()));
+    }
+  }
+  return newest_profile(shape);
+}
+
+int run(const ExplainFlags& flags) {
+  Question q;
+  q.collective = collective_of(flags);
+  q.type = type_of(flags);
+  q.shape = shape_of(flags, flags.rank);
+  q.rails = flags.rails;
+  q.bytes = q.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
+  q.algorithm = flags.algorithm;
+  q.model = model_of(declared_rail_gbps(flags.rail_gbps), flags.rail_us, flags.host_gbps,
+                     flags.host_us, flags.rails);
+  q.profile = profile_of(flags, q.shape);
+  const Explanation explanation = explain(q);
+  if (flags.json) {
+    fmt::print("{}\n", to_json(explanation, flags.steps).dump(2));
+  } else {
+    fmt::print("{}", text(explanation));
+    if (flags.steps) fmt::print("\n{}", steps_text(explanation));
+  }
+  return explanation.fault.empty() ? kExitOk : kExitCritical;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<ExplainFlags>();
+  CLI::App* command =
+      app.add_subcommand("explain", "which algorithm a collective takes, and why; its steps");
+  add_model_flags(*command, *flags, "auto or an algorithm's name");
+  command->add_flag("--steps", flags->steps, "print the schedule of --rank");
+  command->add_option("--rank", flags->rank, "whose steps")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--profile", flags->profile,
+          "times measured by a job (coll/select/profile.h): a file, off, or auto: the newest of "
+          "as many ranks and hosts in the user's cache")
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "for programs");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// Ranks that end their World together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/no_threads.h"
+#include "support/ranks.h"
+#include "topo/base/log.h"
+
+namespace weft {
+namespace {
+
+// Gets what all have said a while after the others.
+class LateJob final : public Job {
+ public:
+  LateJob(std::unique_ptr<Job> job, std::atomic<bool>& late) : job_(std::move(job)), late_(late) {}
+  Rank rank() const override { return job_->rank(); }
+  int size() const override { return job_->size(); }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    auto all = job_->all_gather(mine);
+    if (late_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return all;
+  }
+  bool failed() const noexcept override { return job_->failed(); }
+  Status failure() const override { return job_->failure(); }
+  void report(const Status& failure) noexcept override { job_->report(failure); }
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    return job_->silent(age);
+  }
+  void leave() noexcept override { job_->leave(); }
+  void abort(const char* reason) noexcept override { job_->abort(reason); }
+  std::unique_ptr<Job> shrink() override { return job_->shrink(); }
+
+ private:
+  std::unique_ptr<Job> job_;
+  std::atomic<bool>& late_;
+};
+
+TEST(WorldEnd, NobodyTakesRailsForDeadWhosePeerIsThroughFirst) {
+  const auto lines = std::make_shared<std::ostringstream>();
+  log().sinks().push_back(std::make_shared<spdlog::sinks::ostream_sink_mt>(*lines));
+  const auto level = log().level();
+  log().set_level(spdlog::level::warn);
+  auto jobs = local_jobs(2);
+  const auto where = testing::places({1, 1}, 2);
+  std::atomic<bool> late = false, never = false;
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < jobs.size(); ++r)
+    ranks.emplace_back([&, r] {
+      World world(std::make_unique<LateJob>(std::move(jobs[r]), r == 1 ? late : never), where[r],
+                  {.transport = "tcp"});
+      EXPECT_TRUE(world.failover());
+      EXPECT_TRUE(world.world().barrier().ok());
+      late = true;
+    });
+  for (std::thread& t : ranks) t.join();
+  log().sinks().pop_back();
+  log().set_level(level);
+  EXPECT_THAT(lines->str(), ::testing::Not(::testing::HasSubstr("taken out")));
+}
+
+// Its process was ended; the others would have waited until the deadline.
+TEST(WorldEnd, WithoutAThreadForProgressAllHearOfIt) {
+  auto jobs = local_jobs(2);
+  const auto where = testing::places({2});
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(60);
+  Status heard;
+  std::thread other([&, options, here = std::move(jobs[0])]() mutable {
+    World world(std::move(here), where[0], options);
+    heard = world.world().barrier();
+  });
+  options.progress_thread = true;
+  {
+    const testing::NoThreads none;
+    EXPECT_THROW(World(std::move(jobs[1]), where[1], options), Error);
+  }
+  other.join();
+  EXPECT_EQ(heard.rank(), 1);
+  EXPECT_THAT(heard.to_string(), ::testing::HasSubstr("cannot start the progress thread"));
+}
+
+}  // namespace
+}  // namespace weft

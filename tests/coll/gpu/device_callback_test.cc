@@ -1,0 +1,110 @@
+// labels: multiproc
+// ctest: whole
+// What a callback of an operation on device memory may do, whichever thread calls it. On the fake
+// device.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "support/device_ranks.h"
+#include "support/fake_device.h"
+#include "support/ranks.h"
+
+namespace weft {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::DeviceBuffer;
+using testing::patient;
+using testing::places;
+using testing::run_ranks;
+using testing::TestStream;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kSummed = 100;
+
+class DeviceCallbacks : public testing::OnFakeDevice {
+ protected:
+  // Nobody waits for it: one of weft's own threads calls.
+  static void sum_and_call(Communicator comm, DeviceBuffer& data,
+                           std::function<void(const Status&)> call) {
+    Request h =
+        comm.all_reduce_async(data.data(), data.data(), kSummed, DType::kInt64, RedOp::kSum);
+    h.on_done(std::move(call));
+    h.detach();
+  }
+  static bool comes(const std::atomic<bool>& flag) {
+    const auto end = Clock::now() + milliseconds(20000);
+    while (!flag && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
+    return flag;
+  }
+};
+
+TEST_F(DeviceCallbacks, AnotherOperationMayBeWaitedFor) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*fake_device(), world.rank());
+    DeviceBuffer data(work, kSummed * 8), more(work, kSummed * 8), last(work, kSummed * 8);
+    Communicator comm = world.world();
+    std::atomic<bool> sums = false, messages = false;
+    sum_and_call(comm, data, [&](const Status& s) {
+      const Status then =
+          comm.all_reduce(more.data(), more.data(), kSummed, DType::kInt64, RedOp::kSum);
+      sums = s.ok() && then.ok();
+    });
+    ASSERT_TRUE(comes(sums));
+    const Rank peer = 1 - comm.rank();
+    // Before anybody sends, and nobody looks at them meanwhile: a test() that found the first send
+    // over would call, too, and wait there for a receive that its peer begins after its own test().
+    Request came[] = {comm.recv_async(more.data(), kSummed, DType::kInt64, peer),
+                      comm.recv_async(last.data(), kSummed, DType::kInt64, peer)};
+    Request h = comm.send_async(data.data(), kSummed, DType::kInt64, peer);
+    h.on_done([&](const Status& s) {
+      const Status then = comm.send(data.data(), kSummed, DType::kInt64, peer);
+      messages = s.ok() && then.ok();
+    });
+    h.detach();
+    ASSERT_TRUE(comes(messages));
+    for (Request& message : came) EXPECT_TRUE(message.wait().ok());
+  });
+}
+
+TEST_F(DeviceCallbacks, TheStreamMayBeWaitedFor) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    TestStream work(*fake_device(), world.rank());
+    DeviceBuffer data(work, kSummed * 8);
+    std::atomic<bool> called = false;
+    sum_and_call(world.world().on(work.get()), data, [&](const Status& s) {
+      work.wait();
+      called = s.ok();
+    });
+    ASSERT_TRUE(comes(called));
+  });
+}
+
+TEST_F(DeviceCallbacks, TheWorldMayEndMeanwhile) {
+  auto jobs = local_jobs(1);
+  auto world = std::make_unique<World>(std::move(jobs[0]), places({1})[0], patient());
+  TestStream work(*fake_device());
+  DeviceBuffer data(work, kSummed * 8), more(work, kSummed * 8);
+  Communicator comm = world->world();
+  std::atomic<bool> called = false, over = false;
+  sum_and_call(comm, data, [&](const Status& s) {
+    called = s.ok();
+    const auto end = Clock::now() + milliseconds(5000);
+    while (comm.barrier().ok() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
+    const Status then =
+        comm.all_reduce(more.data(), more.data(), kSummed, DType::kInt64, RedOp::kSum);
+    EXPECT_EQ(then.code(), Code::kAborted) << then.to_string();
+    over = true;
+  });
+  ASSERT_TRUE(comes(called));
+  world.reset();
+  EXPECT_TRUE(over) << "nothing of the World is at work any more";
+}
+
+}  // namespace
+}  // namespace weft

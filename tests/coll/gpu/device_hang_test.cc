@@ -1,0 +1,214 @@
+// labels: multiproc waits
+// ctest: whole
+// Calls on device memory that the ranks do not agree about, or that one of them never makes: every
+// rank gets the same error, and it speaks of the user's call. On the fake device.
+//
+// WEFT_TEST_SEED repeats a run.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "support/device_ranks.h"
+#include "support/ranks.h"
+
+namespace weft {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ContainsRegex;
+using testing::DeviceBuffer;
+using testing::places;
+using testing::run_ranks;
+using testing::TestStream;
+
+constexpr std::size_t kElements = 4096;
+
+struct Ended {
+  Code code = Code::kOk;
+  Rank blamed = kNoRank;
+  std::string message;
+};
+
+// What a rank calls with, in the round of trouble.
+struct Passes {
+  std::size_t count = 1024;
+  bool device = true, stream = false;
+  DType type = DType::kFloat32;
+  Collective collective = Collective::kAllReduce;
+};
+
+class DeviceHang : public testing::OnFakeDevice, public ::testing::WithParamInterface<int> {
+ protected:
+  void SetUp() override {
+    OnFakeDevice::SetUp();
+    const char* text = std::getenv("WEFT_TEST_SEED");
+    const auto seed = text ? static_cast<unsigned>(std::atol(text)) : std::random_device{}();
+    RecordProperty("WEFT_TEST_SEED", static_cast<int>(seed));
+    fmt::print("WEFT_TEST_SEED={}\n", seed);
+    random_.seed(seed);
+    n_ = GetParam();
+    victim_ = static_cast<Rank>(random_() % static_cast<unsigned>(n_));
+    rounds_ = 1 + static_cast<int>(random_() % 12);
+  }
+
+  static Status perform(Communicator comm, TestStream& work, DeviceBuffer& data, const Passes& p) {
+    std::vector<std::byte> host(data.size());
+    void* const buffer = p.device ? static_cast<void*>(data.data()) : host.data();
+    if (p.stream) comm = comm.on(work.get());
+    if (p.collective == Collective::kBroadcast)
+      return comm.broadcast(buffer, buffer, p.count, p.type, 0);
+    return comm.all_reduce_async(buffer, buffer, p.count, p.type, RedOp::kSum).wait();
+  }
+
+  // Some calls of all ranks, on host memory, device memory and streams by turns; then everybody
+  // passes `usual`, but the victim `other`, or, where there is none, it calls nothing until the
+  // others have ended. At last all call barriers until they hear of it.
+  std::vector<Ended> run(milliseconds deadline, const Passes& usual, const Passes* other) {
+    std::vector<Ended> ended(static_cast<std::size_t>(n_));
+    std::atomic<int> left{n_ - 1};
+    WorldOptions options;
+    options.timeout = deadline;
+    run_ranks(places({n_}), options, [&](World& world) {
+      TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+      DeviceBuffer data(work, kElements * 8);
+      Communicator comm = world.world();
+      Status s;
+      for (int i = 0; i < rounds_ && s.ok(); ++i)
+        s = perform(comm, work, data, {i % 5 == 4 ? 0u : 100u, i % 3 != 0, i % 2 == 1});
+      const bool odd = world.rank() == victim_;
+      if (odd && !other) {
+        while (left > 0) std::this_thread::sleep_for(milliseconds(1));
+      } else if (s.ok()) {
+        s = perform(comm, work, data, odd ? *other : usual);
+      }
+      for (int i = 0; i < 2 && s.ok(); ++i) s = comm.barrier();
+      ended[static_cast<std::size_t>(world.rank())] = {s.code(), s.rank(), s.message()};
+      if (!odd) --left;
+    });
+    return ended;
+  }
+
+  // The call of the trouble; the World itself calls nothing before.
+  std::string title(const char* name = "all_reduce") const {
+    return fmt::format("{} #{}", name, rounds_ + 1);
+  }
+
+  void expect_mismatch(const std::vector<Ended>& ended, const std::string& pattern) {
+    for (const Ended& e : ended) {
+      EXPECT_EQ(e.code, Code::kMismatch) << e.message;
+      EXPECT_THAT(e.message, ContainsRegex(pattern));
+      EXPECT_THAT(e.message, ::testing::Not(ContainsRegex("communicator")));
+      EXPECT_EQ(e.message, ended[0].message) << "all ranks say the same";
+    }
+  }
+  // "rank A passed X, rank B passed Y", the victim's X or Y being `odd`, in the order of ranks.
+  std::string both(const std::string& usual, const std::string& odd) const {
+    const Rank right = victim_ == 0 ? 1 : 0;
+    const std::string one = fmt::format("rank {} passed {}", right, usual);
+    const std::string two = fmt::format("rank {} passed {}", victim_, odd);
+    // Of two ranks it is open which one is wrong; any other rank may speak for the many.
+    return n_ == 2 || right == 0 ? (victim_ < right ? two + ", " + one : one + ", " + two)
+                                 : fmt::format("{}, rank [0-9]+ passed {}", two, usual);
+  }
+
+  std::mt19937 random_;
+  int n_ = 0, rounds_ = 0;
+  Rank victim_ = 0;
+};
+
+constexpr milliseconds kDeviceDeadline{1500}, kDeviceLong{30000};
+
+TEST_P(DeviceHang, ARankThatNeverCalls) {
+  for (const bool stream : {false, true}) {
+    Passes usual;
+    usual.stream = stream;
+    const auto ended = run(kDeviceDeadline, usual, nullptr);
+    for (Rank r = 0; r < n_; ++r) {
+      if (r == victim_) continue;
+      const Ended& e = ended[static_cast<std::size_t>(r)];
+      EXPECT_EQ(e.code, Code::kTimeout) << e.message;
+      EXPECT_EQ(e.blamed, victim_) << e.message;
+      EXPECT_THAT(e.message,
+                  ContainsRegex(fmt::format("all_reduce did not finish.*rank {} never called {} "
+                                            ".last: #{}, .* ago; .* in its own code",
+                                            victim_, title(), rounds_)));
+    }
+  }
+}
+
+// Found when the ranks tell each other what they were called with: well before the deadline.
+TEST_P(DeviceHang, AnotherCount) {
+  Passes usual, other;
+  other.count = 2048;
+  expect_mismatch(run(kDeviceLong, usual, &other),
+                  "^" + title() + ": " + both("1024 x float32", "2048 x float32"));
+}
+
+TEST_P(DeviceHang, AnotherTypeOnAStream) {
+  Passes usual, other;
+  usual.stream = other.stream = true;
+  other.type = DType::kInt64;
+  expect_mismatch(run(kDeviceLong, usual, &other),
+                  "^" + title() + ": " + both("1024 x float32", "1024 x int64"));
+}
+
+TEST_P(DeviceHang, AnotherCollective) {
+  Passes usual, other;
+  other.collective = Collective::kBroadcast;
+  const auto ended = run(kDeviceLong, usual, &other);
+  for (const Ended& e : ended) {
+    EXPECT_EQ(e.code, Code::kMismatch) << e.message;
+    EXPECT_THAT(e.message, ContainsRegex(fmt::format("rank {} called {} of 1024 x float32, root 0",
+                                                     victim_, title("broadcast"))));
+    EXPECT_THAT(e.message, ContainsRegex("called " + title() + " of 1024 x float32, sum"));
+    EXPECT_EQ(e.message, ended[0].message);
+  }
+}
+
+// Nothing that a rank with host memory sends meets what the others wait for.
+TEST_P(DeviceHang, HostMemoryOnOneRank) {
+  for (const std::size_t count : {std::size_t{16}, std::size_t{4096}}) {
+    Passes usual, other;
+    usual.count = other.count = count;
+    other.device = false;
+    const auto ended = run(kDeviceDeadline, usual, &other);
+    for (const Ended& e : ended) {
+      EXPECT_EQ(e.code, Code::kMismatch) << e.message;
+      EXPECT_THAT(e.message, ContainsRegex(title() + "(:| of)"));
+      EXPECT_THAT(e.message, ContainsRegex(fmt::format("rank {} passed .*host memory", victim_)));
+      EXPECT_THAT(e.message, ContainsRegex("rank [0-9] passed .*device memory"));
+      EXPECT_THAT(e.message, ::testing::Not(ContainsRegex("communicator|wait for each other")));
+      EXPECT_EQ(e.message, ended[0].message) << "all ranks say the same";
+    }
+  }
+}
+
+TEST_P(DeviceHang, DeviceMemoryOnOneRank) {
+  Passes usual, other;
+  usual.device = false;
+  const auto ended = run(kDeviceDeadline, usual, &other);
+  for (const Ended& e : ended) {
+    EXPECT_EQ(e.code, Code::kMismatch) << e.message;
+    EXPECT_THAT(e.message, ContainsRegex(fmt::format("rank {} passed .*device memory", victim_)));
+    EXPECT_THAT(e.message, ContainsRegex("rank [0-9] passed .*host memory"));
+    EXPECT_EQ(e.message, ended[0].message);
+  }
+}
+
+// A rank that has nothing to do goes on, and meets the others in its next call, or never.
+TEST_P(DeviceHang, NothingOnOneRank) {
+  Passes usual, other;
+  other.count = 0;
+  expect_mismatch(run(kDeviceDeadline, usual, &other),
+                  title() + ".*1024 x float.* 0 x float|" + title() + ".* 0 x float.*1024 x float");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceHang, ::testing::Values(2, 4));
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,69 @@
+// labels: multiproc
+// ctest: whole
+// Hundreds of asynchronous operations under way at once.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/ranks.h"
+#include "support/setting.h"
+
+namespace weft {
+namespace {
+
+using testing::places;
+using testing::run_ranks;
+using testing::Setting;
+
+class Flood : public ::testing::TestWithParam<Setting> {};
+
+// What is in flight must not keep what earlier operations need: cells, slots, views.
+TEST_P(Flood, HundredsInFlightOnOneCommunicator) {
+  WorldOptions options;
+  options.transport = GetParam().transport;
+  options.timeout = std::chrono::milliseconds(20000);
+  run_ranks(places(GetParam().hosts), options, [](World& world) {
+    Communicator comm = world.world();
+    const auto n = static_cast<std::size_t>(comm.size());
+    std::mt19937 random(17);  // the same sizes on every rank
+    for (int turn = 0; turn < 3; ++turn) {
+      constexpr std::size_t kCalls = 400;
+      std::vector<std::vector<std::int32_t>> in(kCalls), out(kCalls);
+      std::vector<Request> handles;
+      for (std::size_t i = 0; i < kCalls; ++i) {
+        const std::size_t most = i % 16 == 0 ? 200000 : i % 3 == 0 ? 20000 : 1500;
+        const std::size_t count = 1 + random() % most;
+        const bool scatter = i % 2 == 1;
+        in[i].assign(scatter ? count * n : count, comm.rank() + static_cast<std::int32_t>(i));
+        out[i].assign(count, -1);
+        handles.push_back(scatter ? comm.reduce_scatter_async(in[i].data(), out[i].data(), count,
+                                                              DType::kInt32, RedOp::kSum)
+                                  : comm.all_reduce_async(in[i].data(), out[i].data(), count,
+                                                          DType::kInt32, RedOp::kSum));
+        // Ranks get ahead of each other.
+        if (i % 50 == static_cast<std::size_t>(comm.rank()) * 7 % 50)
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+      for (std::size_t i = 0; i < kCalls; ++i) {
+        const Status s = handles[i].wait();
+        ASSERT_TRUE(s.ok()) << s.to_string();
+        const auto want = static_cast<std::int32_t>(n * (n - 1) / 2 + n * i);
+        for (const std::int32_t x : out[i]) ASSERT_EQ(x, want) << "call " << i;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Flood,
+                         ::testing::Values(Setting{"shm4", {4}, "auto"},
+                                           Setting{"shm8", {8}, "auto"},
+                                           Setting{"mixed4x2", {4, 4}, "auto"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace weft

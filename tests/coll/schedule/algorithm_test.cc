@@ -1,0 +1,242 @@
+// Every algorithm on every small shape and a sample of the large ones, proved by the checker.
+// labels: sim
+// ctest: whole
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "coll/engine/engine.h"
+#include "coll/schedule/check.h"
+#include "tests/coll/schedules.h"
+
+namespace weft {
+namespace {
+
+using testing::build_all;
+using testing::full_name;
+
+constexpr int kUnlimited = std::numeric_limits<int>::max();
+constexpr int kCredits[] = {0, 1, 2, kUnlimited};
+
+std::vector<Rank> roots(Collective collective, int n) {
+  if (!rooted(collective)) return {0};
+  std::set<Rank> some{0, n / 2, n - 1};
+  if (n <= 9)
+    for (Rank r = 0; r < n; ++r) some.insert(r);
+  return {some.begin(), some.end()};
+}
+
+void expect_right(const Algorithm& algorithm, Shape shape, std::span<const int> credits) {
+  if (!algorithm.applies(shape)) return;
+  for (Rank root : roots(algorithm.collective, shape.nranks)) {
+    shape.root = root;
+    const auto schedules = build_all(algorithm, shape);
+    // The engine decides by its own rank's schedule how messages are cut, which all must do alike.
+    for (const Schedule& s : schedules)
+      if (by_blocks(algorithm.collective)) {
+        EXPECT_EQ(wants_packed(1, s), wants_packed(1, schedules[0]))
+            << full_name(algorithm) << ", " << shape.nranks << " ranks, " << shape.hosts.size()
+            << " hosts, root " << root << ": ranks " << s.rank << " and 0 cut messages differently";
+      }
+    for (int c : credits)
+      EXPECT_EQ(check(algorithm.collective, schedules, {.credits = c, .root = root}), "")
+          << full_name(algorithm) << ", " << shape.nranks << " ranks, " << shape.hosts.size()
+          << " hosts, root " << root << ", " << c << " credits";
+  }
+}
+
+TEST(Algorithms, AreRightOnOneHostOfUpTo17) {
+  for (const Algorithm& a : algorithms())
+    for (int n = 1; n <= 17; ++n) expect_right(a, testing::on_one_host(n), kCredits);
+}
+
+TEST(Algorithms, AreRightOnUpTo8HostsOf8) {
+  for (const Algorithm& a : algorithms())
+    for (int hosts = 1; hosts <= 8; ++hosts)
+      for (int per_host = 1; per_host <= 8; ++per_host)
+        expect_right(a, testing::uniform(hosts, per_host), kCredits);
+}
+
+TEST(Algorithms, AreRightWhereRanksAreDealtOutOverHosts) {
+  for (const Algorithm& a : algorithms())
+    for (auto [hosts, per_host] : {std::pair{2, 2}, {2, 3}, {3, 2}, {4, 4}, {5, 3}, {3, 8}})
+      expect_right(a, testing::round_robin(hosts, per_host), kCredits);
+}
+
+TEST(Algorithms, AreRightOnHostsOfDifferentSizes) {
+  for (const Algorithm& a : algorithms())
+    for (const std::vector<int>& sizes :
+         {std::vector{1, 2}, {3, 1}, {1, 1, 5}, {4, 3, 2, 1}, {2, 7, 7}})
+      expect_right(a, testing::is_vector(sizes), kCredits);
+}
+
+TEST(Algorithms, AreRightForPrimesAndAroundPowersOfTwo) {
+  for (const Algorithm& a : algorithms())
+    for (int n : {19, 23, 31, 32, 33, 61, 63, 64, 65}) {
+      expect_right(a, testing::on_one_host(n), std::array{0, 2});
+    }
+}
+
+TEST(Algorithms, AreRightAtLargeSizes) {
+  for (const Algorithm& a : algorithms())
+    for (int n : {127, 128, 129}) expect_right(a, testing::on_one_host(n), std::array{0});
+}
+
+TEST(Algorithms, HierarchicalIsRightOn128HostsOf8) {
+  for (const Algorithm& a : algorithms())
+    if (a.name.starts_with("hierarchical") && a.collective == Collective::kAllReduce)
+      expect_right(a, testing::uniform(128, 8), std::array{0});
+}
+
+// Whatever the algorithm: one reduction over all ranks, and then the result is handed on.
+TEST(Algorithms, ReduceInTheOrderOfRanksWhereTheyMust) {
+  std::vector<Shape> shapes{testing::uniform(2, 2), testing::uniform(3, 4),
+                            testing::round_robin(4, 2), testing::is_vector({4, 1, 3})};
+  for (int n : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33}) shapes.push_back(testing::on_one_host(n));
+  int free = 0;
+  for (const Algorithm& a : algorithms()) {
+    if (!reduces(a.collective)) continue;
+    for (Shape shape : shapes) {
+      if (!a.applies(shape)) continue;
+      shape.root = shape.nranks / 2;
+      const CheckOptions options{.root = shape.root, .canonical = true};
+      free += !check(a.collective, build_all(a, shape), options).empty();
+      shape.deterministic = true;
+      EXPECT_EQ(check(a.collective, build_all(a, shape), options), "")
+          << full_name(a) << ", " << shape.nranks << " ranks on " << shape.hosts.size() << " hosts";
+    }
+  }
+  EXPECT_GT(free, 50) << "the check would pass anything";
+}
+
+// All of an all_to_all that leaves a host stays on the rail of its destination.
+TEST(Algorithms, AnAllToAllMovesEachBlockAtMostTwice) {
+  const Algorithm& a = *find_algorithm(Collective::kAllToAll, "hierarchical");
+  for (const Schedule& s : build_all(a, testing::uniform(4, 3))) {
+    int messages = 0, near = 0, far = 0;
+    for (const Step& step : s.steps)
+      if (step.op == Op::kSend) {
+        messages += !step.joined;
+        (step.peer / 3 == s.rank / 3 ? near : far) += step.at.count;
+      }
+    EXPECT_EQ(messages, 2 + 3);
+    EXPECT_EQ(near, 2 * 4);
+    EXPECT_EQ(far, 3 * 3);
+  }
+}
+
+TEST(Algorithms, OfOneRankHaveNoSteps) {
+  for (const Algorithm& a : algorithms())
+    EXPECT_TRUE(a.build(Shape{}).steps.empty()) << full_name(a);
+}
+
+TEST(Algorithms, HierarchicalNeverCrossesRails) {
+  for (const Algorithm& a : algorithms()) {
+    if (!a.name.starts_with("hierarchical")) continue;
+    for (const Schedule& s : build_all(a, testing::uniform(4, 3)))
+      for (const Step& step : s.steps) {
+        const bool same_host = step.peer / 3 == s.rank / 3;
+        EXPECT_TRUE(same_host || step.peer % 3 == s.rank % 3) << full_name(a);
+        EXPECT_EQ(step.channel, same_host ? 0 : 1) << full_name(a);
+      }
+  }
+}
+
+// Chunks times passes that a rank sends to other hosts.
+int sent_between_hosts(const Schedule& s, int per_host) {
+  int chunks = 0;
+  for (const Step& step : s.steps)
+    if (step.op == Op::kSend && step.peer / per_host != s.rank / per_host) chunks += step.at.count;
+  return chunks;
+}
+
+TEST(Algorithms, HierarchicalMovesTheFewestBytesBetweenHosts) {
+  for (const char* name : {"hierarchical", "hierarchical_hd"})
+    for (int hosts : {2, 3, 4, 5, 7, 8})
+      for (const Schedule& s :
+           build_all(*find_algorithm(Collective::kAllReduce, name), testing::uniform(hosts, 4)))
+        // 2 (H-1)/H of the 1/g of the message that travels along the own rail
+        EXPECT_EQ(sent_between_hosts(s, 4) * 4 * hosts, 2 * (hosts - 1) * s.nchunks) << name;
+}
+
+TEST(Algorithms, BandwidthOptimalOnesSendNoMoreThanTheyMust) {
+  for (const char* name : {"direct", "ring", "halving_doubling"})
+    for (int n = 2; n <= 33; ++n)
+      for (const Schedule& s :
+           build_all(*find_algorithm(Collective::kAllReduce, name), testing::on_one_host(n))) {
+        int sent = 0;
+        for (const Step& step : s.steps) sent += step.op == Op::kSend ? step.at.count : 0;
+        EXPECT_EQ(sent, 2 * (n - 1)) << name << " of " << n;
+      }
+}
+
+TEST(Algorithms, GiveSlowRailsLess) {
+  Shape shape = testing::uniform(3, 2);
+  shape.rail_weight = {2, 1};
+  for (const char* name : {"hierarchical", "hierarchical_hd"}) {
+    const Schedule s = find_algorithm(Collective::kAllReduce, name)->build(shape);
+    EXPECT_EQ(s.weight, (std::vector<double>{2, 2, 2, 1, 1, 1}));
+  }
+  const Algorithm& broadcast = *find_algorithm(Collective::kBroadcast, "hierarchical");
+  EXPECT_EQ(broadcast.build(shape).weight, (std::vector<double>{2, 1}));
+  EXPECT_EQ(check(Collective::kBroadcast, build_all(broadcast, shape)), "");
+  shape.rail_weight = {3, 3};
+  EXPECT_TRUE(broadcast.build(shape).weight.empty());
+}
+
+TEST(Algorithms, DirectRotatesItsPeers) {
+  // In no step do two ranks send to the same rank.
+  const auto schedules =
+      build_all(*find_algorithm(Collective::kAllReduce, "direct"), testing::on_one_host(7));
+  for (int i = 0; i < 6; ++i) {
+    std::set<Rank> targets;
+    for (const Schedule& s : schedules) targets.insert(s.steps[i].peer);
+    EXPECT_EQ(targets.size(), 7u);
+  }
+}
+
+TEST(Registry, FindsByCollectiveAndName) {
+  std::set<std::string> names;
+  for (const Algorithm& a : algorithms()) {
+    EXPECT_EQ(find_algorithm(a.collective, a.name), &a);
+    EXPECT_TRUE(names.insert(full_name(a)).second) << full_name(a) << " is there twice";
+    EXPECT_FALSE(a.about.empty());
+  }
+  EXPECT_EQ(find_algorithm(Collective::kBarrier, "ring"), nullptr);
+  EXPECT_EQ(algorithm_names(Collective::kBroadcast), "direct, ring, hierarchical, tree");
+}
+
+TEST(Registry, OnlyUniformHostsHaveRails) {
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
+  EXPECT_FALSE(a.applies(testing::is_vector({2, 1})));
+  EXPECT_TRUE(a.applies(testing::is_vector({2, 2})));
+  EXPECT_TRUE(a.applies(testing::on_one_host(5)));
+}
+
+// A program may hold its World in a static object, which is made before anything of weft's.
+constexpr int kStillThere = 7, kGone = 8;
+struct Program {
+  ~Program() {
+    if (ends) _exit(find_algorithm(Collective::kAllReduce, "flat") == flat ? kStillThere : kGone);
+  }
+  const Algorithm* flat = nullptr;
+  bool ends = false;
+} program;
+
+TEST(Registry, OutlivesStaticObjects) {
+  program.flat = find_algorithm(Collective::kAllReduce, "flat");
+  ASSERT_NE(program.flat, nullptr);
+  EXPECT_EXIT(
+      {
+        program.ends = true;
+        std::exit(kGone);
+      },
+      ::testing::ExitedWithCode(kStillThere), "");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,78 @@
+// labels: multiproc
+// Ranks that run other steps under one name: equal in the number of ranks, chunks and bytes, so
+// that every message meets a receive of its size, and the sums would be wrong without an error.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "coll/runtime/core.h"
+#include "support/communicator_inside.h"
+#include "support/ranks.h"
+
+namespace weft {
+namespace {
+
+using testing::places;
+using testing::run_ranks;
+
+const Algorithm& ring() { return *find_algorithm(Collective::kAllReduce, "ring"); }
+
+// The same ring, that begins at the next chunk.
+Schedule turned_ring(const Shape& shape) {
+  Schedule s = ring().build(shape);
+  for (Step& step : s.steps) step.at.first = (step.at.first + 1) % s.nchunks;
+  return s;
+}
+
+constexpr std::size_t kHashed = 20000;
+
+// Runs it with the variant on those ranks for which `odd` says so.
+void run_rings(int n, const std::function<void(Communicator&, Status, bool right)>& check,
+               const std::function<bool(Rank)>& odd) {
+  Algorithm turned = ring();
+  turned.build = turned_ring;
+  WorldOptions options;
+  options.timeout = std::chrono::seconds(20);
+  run_ranks(places({n}), options, [&](World& world) {
+    Communicator comm = world.world();
+    GroupState& state = CommunicatorInside::of(comm);
+    state.forced[static_cast<std::size_t>(Collective::kAllReduce)] =
+        odd(comm.rank()) ? &turned : &ring();
+    std::vector<std::int32_t> in(kHashed), out(kHashed);
+    for (std::size_t i = 0; i < kHashed; ++i) in[i] = static_cast<std::int32_t>(i) + comm.rank();
+    Status s = comm.all_reduce(in.data(), out.data(), kHashed, DType::kInt32, RedOp::kSum);
+    bool right = true;
+    for (std::size_t i = 0; i < kHashed; ++i)
+      right = right && out[i] == comm.size() * static_cast<int>(i) + n * (n - 1) / 2;
+    if (s.ok()) s = comm.barrier();
+    check(comm, s, right);
+  });
+}
+
+TEST(ScheduleHash, TwoVariantsUnderOneNameAreToldApart) {
+  for (const int n : {2, 3})
+    run_rings(
+        n,
+        [](Communicator&, const Status& s, bool) {
+          EXPECT_EQ(s.code(), Code::kMismatch) << s.to_string();
+          for (const char* part :
+               {"all_reduce #1 of 20000 x int32, sum: rank ", "rank 1 has plan "})
+            EXPECT_NE(s.message().find(part), std::string::npos) << s.message();
+        },
+        [](Rank r) { return r == 1; });
+}
+
+// The variant is right where all ranks run it.
+TEST(ScheduleHash, AVariantOfAllRanksIsRight) {
+  for (const int n : {2, 3})
+    run_rings(
+        n,
+        [](Communicator&, const Status& s, bool right) {
+          EXPECT_TRUE(s.ok()) << s.to_string();
+          EXPECT_TRUE(right);
+        },
+        [](Rank) { return true; });
+}
+
+}  // namespace
+}  // namespace weft

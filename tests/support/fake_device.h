@@ -1,0 +1,161 @@
+// A device without a GPU, to test everything above the device seam where there is none.
+//
+// It is stricter than a GPU. Its memory may be touched by work on its streams only: for everybody
+// else the addresses are not readable, so that a forgotten copy dies at once. Streams are threads
+// that run late on purpose; nothing is over before it is waited for. Peers map memory through
+// memfd. A test selects it with use_fake_device(), the program weft_with_fakes (with_fakes.cc)
+// where WEFT_DEVICE=fake.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/gpu/device.h"
+
+namespace weft {
+
+class FakeDevice final : public Device {
+ public:
+  static constexpr int kGpus = 4;
+
+  int count() const noexcept override { return kGpus; }
+  std::string describe(int gpu) const override;
+  std::string identity(int gpu) const override;
+  bool reaches(int gpu, int other) const override;
+  Residence residence(const void* pointer) const noexcept override;
+  void* alloc(int gpu, std::size_t bytes) override;
+  void free(void* memory) override;
+  void pin(void* memory, std::size_t bytes) override;
+  void unpin(void* memory) noexcept override;
+  Stream make_stream(int gpu) override;
+  void free_stream(Stream stream) noexcept override;
+  Event make_event(int gpu) override;
+  void free_event(Event event) noexcept override;
+  void record(Event event, Stream stream) override;
+  bool reached(Event event) override;
+  void wait_event(Stream stream, Event event) override;
+  void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) override;
+  void launch(const DeviceWork& work, int gpu, Stream stream) override;
+  void load(const DeviceWork& work, int gpu) override;
+  std::atomic<std::uint32_t>* words(std::size_t count) override;
+  void free_words(std::atomic<std::uint32_t>* words) noexcept override;
+  void write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  void wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) override;
+  int gpu_of(Stream stream) override;
+  bool capturing(Stream stream) override;
+  ExportedMemory export_memory(const void* inside) override;
+  void* open(const ExportedMemory& exported, int pid, int gpu) override;
+  void close(void* opened) noexcept override;
+  bool takes_remote_writes(int) const override { return nics_; }
+  void flush_remote_writes(int gpu) override;
+  CardMemory card_memory(const void* data, std::size_t bytes) override;
+
+  // ---- for tests ----
+  using Work = std::function<void()>;
+  using Graph = std::vector<Work>;
+  void begin_capture(Stream stream);
+  Graph end_capture(Stream stream);
+  void launch_graph(const Graph& graph, Stream stream);
+  void synchronize(Stream stream);
+  void put(Stream stream, Work work);  // any function, in the order of the stream
+  // Memory that peers cannot map (as of cudaMallocAsync), and memory the host may touch too.
+  void* alloc_private(int gpu, std::size_t bytes);
+  void* alloc_managed(std::size_t bytes);
+  // Where the processor finds device memory: what a test writes and reads after synchronize().
+  void* local(const void* pointer) const;
+  // From now on GPUs do not reach each other's memory.
+  void separate(bool on) { separate_ = on; }
+  // From now on RDMA cards reach its memory (fake_nic.cc makes one of any transport). In
+  // weft_with_fakes: where WEFT_DEVICE=fake-nic.
+  void give_nics(bool on) { nics_ = on; }
+  void hide_from_nics(int gpu) { hidden_ = gpu; }  // -1: none
+  bool has_nics() const { return nics_; }
+  // Where the processor finds device memory that cards reach; nullptr where they do not.
+  void* alias(const void* data) const noexcept;
+  // What a card writes: not there before flush_remote_writes() of that GPU.
+  void write_remotely(void* to, std::vector<std::byte> bytes);
+  // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
+  // error would.
+  void fail_next(const char* call);
+  // From now on streams of this GPU do so many copies (of bytes) and then stand still; -1: no
+  // limit.
+  void let_copy(int gpu, int copies);
+  int copies_done(int gpu) const { return copies_done_[static_cast<std::size_t>(gpu)]; }
+  std::size_t allocations() const;        // own ones and opened ones, at present
+  std::size_t late_writes() const;        // of streams to words that were freed
+  std::size_t pageable_copies() const;    // to or from host memory that is not pinned
+  std::size_t host_copies() const;        // to or from host memory of any kind
+  std::size_t pageable_operands() const;  // of kernels: a GPU would fail
+  // Kernels that were loaded while a stream of their GPU waited for a word: a GPU may wait for it.
+  std::size_t late_loads() const { return late_loads_; }
+  // Memory that was given back meanwhile (free, free_words, unpin, close): that may wait for it
+  // too.
+  std::size_t late_returns() const { return late_returns_; }
+  std::size_t streams() const;
+  int events() const { return events_; }  // that nobody has freed
+  int streams_waiting(int gpu) const { return streams_waiting_[static_cast<std::size_t>(gpu)]; }
+
+ private:
+  struct Block;
+  struct FakeStream;
+  struct FakeEvent;
+  void* add(int gpu, std::size_t bytes, MemoryKind kind, bool exportable, int pid, int fd);
+  void remove(void* base, const char* call);
+  const Block* find(const void* pointer) const;  // mutex_ held
+  bool pageable(const void* p, std::size_t bytes) const;
+  void* operand(const void* pointer);
+  void check_injected(const char* call);
+  FakeStream& stream_of(Stream stream, int gpu = 0);
+  void note_return() noexcept;
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
+  std::deque<std::shared_ptr<Block>> freed_;  // the last ones: work that is late may still look
+  std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_;
+  struct Words {
+    std::unique_ptr<std::atomic<std::uint32_t>[]> memory;
+    std::size_t count = 0;
+    bool freed = false;
+  };
+  std::vector<Words> words_;                      // all that there ever were
+  std::map<std::uintptr_t, std::size_t> pinned_;  // bytes, by address
+  std::size_t pageable_copies_ = 0, host_copies_ = 0, pageable_operands_ = 0;
+  std::uint64_t next_id_ = 1;
+  std::string failing_;
+  std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
+  std::atomic<int> events_{0};
+  std::atomic<bool> separate_{false};
+  std::atomic<bool> nics_{false};
+  std::atomic<int> hidden_{-1};
+  struct RemoteWrite {
+    void* to;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<RemoteWrite> remote_writes_;                 // not flushed
+  std::array<std::atomic<int>, kGpus> streams_waiting_{};  // for words
+  std::set<std::pair<std::string, int>> loaded_;           // kernels, on GPUs
+  std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
+};
+
+// The one of this process, made when first asked for and never destroyed.
+FakeDevice* fake_device();
+// Makes it what device() returns, unless that is known already to be another: then throws Error.
+FakeDevice& use_fake_device();
+// Rails of jobs that this process makes from now on have cards that reach the fake device's memory
+// where it has_nics(), but for those of verbs, which register that memory. As strict as the
+// hardware may be: what a card has received, and completed, is not in device memory before
+// Device::flush_remote_writes(). use_fake_device() does it, too.
+void put_fake_nics_on_rails();
+
+}  // namespace weft

@@ -1,0 +1,323 @@
+// `weft train`: flags that would be ignored or make no sense, ranks that were given different ones,
+// and files that cannot be written.
+// labels: multiproc
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/launchers.h"
+#include "support/ranks.h"
+#include "support/shell.h"
+#include "support/temporary_folder.h"
+#include "train/checkpoint/lock.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSmall =
+    "--batch 4 --width 16 --heads 2 --layers 2 --positions 16 --sample 0 ";
+
+std::string train_small(const std::string& flags) {
+  return fmt::format("{} train {}{}", WEFT_BINARY, kSmall, flags);
+}
+
+void expect_refused(const std::vector<std::pair<const char*, const char*>>& all,
+                    const std::string& before) {
+  for (const auto& [flags, why] : all) {
+    const Output o = run(fmt::format("{} train {}{}", WEFT_BINARY, before, flags));
+    EXPECT_NE(o.exit_code, 0) << flags << "\n" << o.text;
+    EXPECT_THAT(o.text, HasSubstr(why)) << flags;
+  }
+}
+
+TEST(TrainFlagsCommand, RefusesWhatItWouldIgnore) {
+  expect_refused(
+      {{"--bench-rows 8", "--bench-rows 8 without --bench-kernels: no kernel is timed; leave it"},
+       {"--bench-repeat 2", "--bench-repeat 2 without --bench-kernels"},
+       {"--peak-gbs 100", "--peak-gbs 100 without --bench-kernels"},
+       {"--peak-tflops 1", "--peak-tflops 1 with --backend cpu: the MFU is a GPU's"},
+       {"--bubble-us 5", "--bubble-us 5 without --bubbles"},
+       {"--save-every 3", "--save-every 3 without --save: nothing is saved; say --save FOLDER"},
+       {"--keep 3", "--keep 3 without --save"},
+       {"--model spiral --keep 3", "--keep 3 without --save"},
+       {"--prompt hello", "--prompt hello with --sample 0: no text is written"},
+       {"--temperature 0.5", "--temperature 0.5 with --sample 0"},
+       {"-n 1 --sequence-parallel", "--sequence-parallel with --tp 1: there is nobody to split"},
+       {"-n 2 --dp 2 --zero 2 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 2"},
+       {"-n 2 --dp 2 --zero 3 --bucket-bytes 4096", "--bucket-bytes 4096 with --zero 3"},
+       {"-n 2 --dp 2 --zero 1 --shard-group 1", "--shard-group 1 with --zero 1: groups of one"}},
+      "--steps 1 --sample 0 ");
+}
+
+TEST(TrainFlagsCommand, RefusesWhatIsIgnoredWhereNothingIsTrained) {
+  expect_refused({{"--explain --zero 3", "--zero with --explain: nothing is trained"},
+                  {"--explain --data missing", "--data with --explain"},
+                  {"--explain --log x", "--log with --explain"},
+                  {"--bubbles --steps 3", "--steps with --bubbles"},
+                  {"--bubbles --explain", "--bubbles with --explain"},
+                  {"--bench-kernels --width 8", "--width with --bench-kernels"},
+                  {"--explain --stages -1", "--stages"},
+                  {"--explain --stages 2 --microbatches -2", "--microbatches"}},
+                 "");
+  const Output o =
+      run(fmt::format("{} train -n 4 --pp 4 --dp 1 --schedule 1f1b --explain", WEFT_BINARY));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+}
+
+TEST(TrainFlagsCommand, RefusesNumbersThatMakeNoSense) {
+  expect_refused({{"--lr nan", "--lr: nan is not a finite number"},
+                  {"--lr inf", "--lr: inf is not a finite number"},
+                  {"--lr-per-256 nan", "--lr-per-256: nan"},
+                  {"--loss-scale nan", "--loss-scale: nan"},
+                  {"--loss-scale inf", "--loss-scale: inf"},
+                  {"--sample 1 --temperature nan", "--temperature: nan"},
+                  {"--warm-up -4", "--warm-up -4: it cannot be negative"},
+                  {"--clip -1", "--clip -1: it cannot be negative"},
+                  {"--clip nan", "--clip: nan"},
+                  {"-n 1 --batch 4294967297", "4294967297 micro-batches are more than can be"},
+                  {"-n 2 --dp 2 --micro-batch 9223372036854775808",
+                   "--batch 8 is no multiple of --micro-batch 9223372036854775808"}},
+                 "--steps 1 --sample 0 ");
+  const Output o = run(train_small("-n 1 --steps 1 --warm-up 0 --clip 0 --loss-scale 0 --lr 1e-3"));
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+}
+
+// One rank was given more than the other.
+TEST(TrainFlagsCommand, RanksThatWereStartedDifferentlyAreNamed) {
+  const testing::TemporaryFolder folder;
+  const auto expect_named = [&](const std::string& more, const std::string& what) {
+    const std::string shell =
+        fmt::format("sh -c 'if [ $RANK = 1 ]; then more=\"{}\"; fi; exec {} $more'", more,
+                    train_small("--dp 2 --steps 2"));
+    const Output o = run(testing::in_torchrun_environment(2, shell));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr(what));
+    EXPECT_THAT(o.text, HasSubstr("give every rank the same options and data"));
+    EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  };
+  expect_named("--lr 1e-2", "rank 1 has lr 0.01, rank 0 has 0.003");
+  expect_named("--warm-up 3", "rank 1 has warm-up 3, rank 0 has 10");
+  expect_named("--loss-scale 1024", "rank 1 has loss-scale 1024, rank 0 has 0");
+  expect_named("--save " + folder / "save",
+               "rank 1 has --save " + folder / "save" + ", rank 0 has nowhere");
+  expect_named("--sample 3", "rank 1 has --sample 3, rank 0 has 0");
+  expect_named("--trace " + folder / "t.json", "rank 1 has --trace somewhere, rank 0 has nowhere");
+  expect_named("--type double", "rank 1 has --type double, rank 0 has float");
+}
+
+// A run that is started again would go on from what the other one has saved.
+TEST(TrainFlagsCommand, AFolderOfAnotherRunIsRefused) {
+  const testing::TemporaryFolder folder;
+  for (const std::string model : {"gpt ", "spiral "}) {
+    const std::string save = " --save " + folder / model;
+    const auto train = [&](const std::string& flags) {
+      return run(fmt::format("{} train -n 2 --model {} {}{}", WEFT_BINARY, model,
+                             model == "gpt " ? kSmall : "", flags + save));
+    };
+    ASSERT_EQ(train("--steps 6 --save-every 6").exit_code, 0);
+    const Output o = train("--steps 6 --save-every 2 --seed 9 --restart 1 --kill 1:5");
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("there are checkpoints of another run; say --resume"));
+    EXPECT_EQ(train("--steps 8 --resume").exit_code, 0);
+  }
+}
+
+// Each save removes what is older than its own: of two jobs only one's checkpoints would be left.
+TEST(TrainFlagsCommand, AFolderThatAnotherJobSavesToIsRefused) {
+  const testing::TemporaryFolder folder;
+  for (const std::string model : {"gpt", "spiral"}) {
+    const std::string save = folder / model;
+    const auto train = [&](const char* flags) {
+      return run(fmt::format("{} train -n 2 --model {} {} --steps 2 --save {} {}", WEFT_BINARY,
+                             model, model == "gpt" ? kSmall : "", save, flags));
+    };
+    testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+      const train::FolderLock other(world.world(), save);
+      for (const char* flags : {"", "--resume"}) {
+        const Output o = train(flags);
+        EXPECT_EQ(o.exit_code, 4) << o.text;
+        EXPECT_THAT(o.text, HasSubstr(fmt::format("another job saves there (process {} on host",
+                                                  getpid())));
+      }
+    });
+    EXPECT_EQ(train("").exit_code, 0);
+    EXPECT_EQ(train("--resume").exit_code, 0);
+  }
+}
+
+TEST(TrainFlagsCommand, AFolderThatAnotherUsersJobSavesToIsRefused) {
+  const std::string nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups " WEFT_BINARY " ";
+  if (run(nobody + "--help").exit_code != 0)
+    GTEST_SKIP() << "missing capability: to be another user (root and setpriv)";
+  const testing::TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    const train::FolderLock other(world.world(), folder.path());
+    const Output o = run(nobody + "train -n 1 --model spiral --steps 2 --save " + folder.path());
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text,
+                HasSubstr(fmt::format("another job saves there (process {} on host", getpid())));
+  });
+}
+
+// As where a folder is not on a file system that all hosts share.
+TEST(TrainFlagsCommand, ARankThatDoesNotSeeTheCheckpointIsNamed) {
+  const testing::TemporaryFolder folder;
+  for (const std::string& rest :
+       {std::string("--model gpt --dp 2"), std::string("--model spiral")}) {
+    fs::remove_all(folder / "0");
+    for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
+    const std::string train =
+        fmt::format("{} train {} ", WEFT_BINARY, rest) + (rest.ends_with("2") ? kSmall : "");
+    ASSERT_EQ(run(train + "-n 2 --steps 2 --save " + folder / "0/save").exit_code, 0);
+    const Output o = run(testing::in_torchrun_environment(
+        2, fmt::format("sh -c 'cd {}/$RANK; exec {} --steps 4 --resume --save save'", folder / "",
+                       train)));
+    EXPECT_NE(o.exit_code, 0) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("/commit: No such file or directory"));
+    EXPECT_THAT(o.text, HasSubstr("(rank 1)"));
+    EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  }
+}
+
+// Every rank looks, not only those of a pipeline's ends: nobody waits.
+TEST(TrainFlagsCommand, ATextThatIsTooShortIsFoundBeforeTheFirstStep) {
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder / "one") << "x";
+  const Output o = run(train_small("--layers 3 -n 3 --pp 3 --data " + folder / "one"));
+  EXPECT_EQ(o.exit_code, 4) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("one has 1 bytes, fewer than --positions 16 and one more"));
+  EXPECT_THAT(o.text, Not(HasSubstr("deadline")));
+  EXPECT_THAT(o.text, Not(HasSubstr("M parameters")));
+}
+
+TEST(TrainFlagsCommand, ALogThatIsNotWrittenIsAnError) {
+  const Output o = run(train_small("-n 1 --steps 2 --log /dev/full"));
+  EXPECT_EQ(o.exit_code, 4) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("--log /dev/full: cannot be written: No space left on device"));
+}
+
+TEST(TrainFlagsCommand, AnEmptyPromptIsANewLine) {
+  const auto sample = [](const std::string& prompt) {
+    const Output o = run(train_small("-n 1 --steps 1 --sample 9 " + prompt));
+    EXPECT_EQ(o.exit_code, 0) << o.text;
+    const auto at = o.text.find("# sample:\n");
+    EXPECT_NE(at, std::string::npos) << o.text;
+    return o.text.substr(at == std::string::npos ? 0 : at);
+  };
+  EXPECT_EQ(sample("--prompt \"\""), sample(""));
+}
+
+class TrainResumeCommand : public ::testing::Test {
+ protected:
+  // Step -> its line of the log.
+  std::map<int, nlohmann::json> steps(const std::string& flags) {
+    const std::string log = folder_ / fmt::format("log{}", ++logs_);
+    output_ = run(train_small(flags + " --log " + log));
+    EXPECT_EQ(output_.exit_code, 0) << output_.text;
+    std::map<int, nlohmann::json> all;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+      auto step = nlohmann::json::parse(line);
+      const int number = step["step"];
+      all[number] = std::move(step);
+    }
+    return all;
+  }
+  const testing::TemporaryFolder folder_;
+  const std::string save_ = folder_ / "save";
+  int logs_ = 0;
+  Output output_;
+};
+
+// A scale that floats cannot hold: steps are skipped until it is small enough. The run that goes on
+// knows how far that has got.
+TEST_F(TrainResumeCommand, GoesOnWithTheScaleOfTheLoss) {
+  const std::string flags =
+      "-n 2 --dp 2 --steps 24 --loss-scale 1e42 --deterministic --lr 1e-2 --warm-up 0 "
+      "--save-every 12 --save " +
+      save_;
+  const auto whole = steps(flags);
+  fs::remove_all(save_ + "/step-00000024");
+  const auto rest = steps(flags + " --resume");
+  ASSERT_EQ(whole.size(), 24u);
+  ASSERT_EQ(rest.size(), 12u) << output_.text;
+  EXPECT_EQ(whole.at(1)["loss_scale"], 1e42);
+  EXPECT_EQ(whole.at(2)["loss_scale"], 1e42 / 2);
+  EXPECT_TRUE(whole.at(1)["skipped"]);
+  EXPECT_FALSE(whole.at(24)["skipped"]);
+  for (const auto& [step, line] : rest)
+    for (const char* what : {"loss", "gradient_norm", "skipped", "loss_scale", "rate"})
+      EXPECT_EQ(line[what], whole.at(step)[what]) << what << " of step " << step;
+}
+
+// What was good stays: nothing is saved of weights with which no step can be taken.
+TEST_F(TrainResumeCommand, ARunThatLeavesTheNumbersEndsAndSavesNothing) {
+  const std::string flags = "-n 2 --dp 2 --warm-up 0 --save-every 2 --save " + save_;
+  steps(flags + " --steps 4");
+  for (const char* how :
+       {"--steps 60 --restart 1", "--steps 10", "--steps 60 --loss-scale 65536"}) {
+    const Output o = run(train_small(flags + " --resume --lr 1e30 --clip 0 " + how));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("all steps from 6 on were skipped")) << how;
+    EXPECT_THAT(o.text, HasSubstr("take a smaller --lr or --clip, with --resume")) << how;
+    EXPECT_THAT(o.text, Not(HasSubstr("again"))) << how;
+    EXPECT_FALSE(fs::exists(save_ + "/step-00000006")) << how;
+  }
+  steps(flags + " --resume --steps 6");
+  EXPECT_TRUE(fs::exists(save_ + "/step-00000006"));
+}
+
+TEST_F(TrainResumeCommand, RefusesAnotherOptimizersState) {
+  for (const auto& [first, second] : {std::pair("adamw", "sgd"), std::pair("sgd", "adamw")}) {
+    fs::remove_all(save_);
+    const std::string flags = "-n 2 --dp 2 --save " + save_;
+    steps(fmt::format("{} --steps 2 --optimizer {}", flags, first));
+    const Output o =
+        run(train_small(fmt::format("{} --steps 4 --resume --optimizer {}", flags, second)));
+    EXPECT_EQ(o.exit_code, 4) << o.text;
+    EXPECT_THAT(o.text,
+                HasSubstr(fmt::format("--optimizer {}: {}/step-00000002 was written with "
+                                      "--optimizer {}, whose state means something else; say "
+                                      "--optimizer {}",
+                                      second, save_, first, first)));
+  }
+}
+
+// Layouts may differ; what makes it another curve is said.
+TEST_F(TrainResumeCommand, WarnsOfAnotherSeedBatchRateAndText) {
+  steps("-n 2 --dp 2 --steps 2 --save " + save_);
+  const auto resumed = [&](const std::string& flags) {
+    fs::remove_all(folder_ / "copy");
+    fs::copy(save_, folder_ / "copy", fs::copy_options::recursive);
+    steps(flags + " --steps 4 --resume --save " + folder_ / "copy");
+    return output_.text;
+  };
+  const std::string same = resumed("-n 2 --tp 2 --recompute");
+  EXPECT_THAT(same, HasSubstr("goes on after step 2"));
+  EXPECT_THAT(same, Not(HasSubstr("warning")));
+  std::ofstream(folder_ / "text") << std::string(100, 'x');
+  const std::string other =
+      resumed("-n 2 --dp 2 --seed 2 --batch 8 --lr 1e-4 --data " + folder_ / "text");
+  const std::string from = folder_ / "copy/step-00000002";
+  EXPECT_THAT(other, HasSubstr("warning: --seed is 2, but " + from + " was written with 1: the"));
+  EXPECT_THAT(other, HasSubstr("warning: --batch is 8, but " + from + " was written with 4: the"));
+  EXPECT_THAT(other, HasSubstr("warning: --lr is 0.0001, but " + from + " was written with 0.003"));
+  EXPECT_THAT(other, HasSubstr("warning: --data is " + folder_ / "text ("));
+}
+
+}  // namespace
+}  // namespace weft

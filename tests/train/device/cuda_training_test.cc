@@ -1,0 +1,93 @@
+// labels: cuda
+// Training on a GPU that all ranks share: the cases of device_training_test. Ranks are threads only
+// where few streams come together (see choose_backend() in train_cmd.cc), else processes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/shell.h"
+#include "support/temporary_folder.h"
+#include "support/train_on_device_cases.h"
+#include "transport/gpu/device.h"
+
+namespace weft::train {
+namespace {
+
+class CudaTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    // Ranks are threads: cuBLASLt's kernels must not be loaded while the stream of another one
+    // waits.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (!device()) GTEST_SKIP() << "missing capability: " << missing_device();
+  }
+};
+
+TEST_F(CudaTraining, Alone) { testing::expect_layout(testing::tiny(1, 1, 1), "alone"); }
+TEST_F(CudaTraining, DataParallel) {
+  for (const int zero : {0, 1, 2, 3}) {
+    TrainOptions o = testing::tiny(2, 1, 1);
+    o.zero = zero;
+    testing::expect_layout(o, "zero " + std::to_string(zero));
+  }
+}
+TEST_F(CudaTraining, TensorAndPipelineParallel) {
+  TrainOptions o = testing::tiny(1, 2, 1);
+  testing::expect_layout(o, "tp 2");
+  o.seed_style = true;
+  testing::expect_layout(o, "tp 2, seed style");
+  testing::expect_layout(testing::tiny(1, 1, 2), "pp 2");
+}
+TEST_F(CudaTraining, Bf16FollowsFp32) { testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02); }
+TEST_F(CudaTraining, Fp16WithLossScaling) {
+  TrainOptions o = testing::tiny(2, 1, 1);
+  o.loss_scale = 1024;
+  testing::expect_half<Fp16>(o, 0.02);
+}
+TEST_F(CudaTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(); }
+TEST_F(CudaTraining, GoesOnFromPieces) { testing::expect_pieces_go_on<Bf16>(1e-12); }
+
+TEST_F(CudaTraining, Offload) {
+  for (const std::string& where : {std::string(DeviceOffload::kHost), ::testing::TempDir()}) {
+    TrainOptions o = testing::tiny(1, 1, 1);
+    o.schedule = "gpipe";
+    testing::expect_offloaded<Bf16>(o, where, 0.3);
+  }
+}
+
+TEST_F(CudaTraining, SameBits) {
+  const Result alone = testing::train_deterministic<Bf16>(testing::tiny(1, 1, 1));
+  for (const int zero : {0, 1, 2, 3}) {
+    TrainOptions o = testing::tiny(2, 1, 1);
+    o.zero = zero;
+    testing::expect_same_bits(alone, testing::train_deterministic<Bf16>(o),
+                              fmt::format("dp 2 ZeRO {}", zero));
+  }
+}
+
+TEST_F(CudaTraining, EightProcessesOnOneGpu) {
+  const testing::TemporaryFolder folder;
+  const auto last_loss = [&](const char* flags) {
+    const std::string log = folder / "log";
+    std::filesystem::remove(log);
+    const Output out =
+        run(fmt::format("CUDA_VISIBLE_DEVICES=0 CUDA_MODULE_LOADING=LAZY "
+                        "{} train --type double --steps 5 --batch 8 --width 32 "
+                        "--layers 2 --positions 16 --sample 0 --log {} {}",
+                        WEFT_BINARY, log, flags));
+    EXPECT_EQ(out.exit_code, 0) << out.text;
+    double loss = 0;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) loss = nlohmann::json::parse(line)["loss"];
+    return loss;
+  };
+  const double want = last_loss("--backend cpu");
+  EXPECT_NEAR(last_loss("--backend cuda -n 8 --dp 2 --tp 2 --pp 2") / want, 1, 1e-10);
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,99 @@
+// labels: sim
+// Training on the fake device: ranks are threads that share one GPU, with real collectives on its
+// memory. The curves are the processor's.
+#include <gtest/gtest.h>
+
+#include "support/fake_device.h"
+#include "support/train_on_device_cases.h"
+#include "train/device/context.h"
+
+namespace weft::train {
+namespace {
+
+class DeviceTraining : public ::testing::Test {
+ protected:
+  void SetUp() override { use_fake_device(); }
+};
+
+TEST_F(DeviceTraining, Alone) { testing::expect_layout(testing::tiny(1, 1, 1), "alone"); }
+TEST_F(DeviceTraining, TwoByTwoByTwo) {
+  testing::expect_layout(testing::tiny(2, 2, 2), "dp 2 tp 2 pp 2");
+}
+TEST_F(DeviceTraining, ZeroInAllStages) {
+  for (const int zero : {1, 2, 3}) {
+    TrainOptions o = testing::tiny(4, 1, 1);
+    o.zero = zero;
+    o.mesh.shard = zero == 2 ? 2 : 0;
+    testing::expect_layout(o, "zero " + std::to_string(zero));
+  }
+}
+TEST_F(DeviceTraining, OtherWays) {
+  TrainOptions o = testing::tiny(1, 2, 2);
+  o.sequence_parallel = true;
+  o.recompute = true;
+  o.schedule = "zero-bubble";
+  testing::expect_layout(o, "sequence parallel, recompute, zero-bubble");
+  o = testing::tiny(1, 2, 1);
+  o.vocab_parallel = false;
+  o.model.tied = false;
+  o.micro_batch = 2;
+  testing::expect_layout(o, "untied, replicated head");
+}
+TEST_F(DeviceTraining, SeedStyle) {
+  TrainOptions o = testing::tiny(2, 2, 2);
+  o.seed_style = true;
+  testing::expect_layout(o, "seed style, dp 2 tp 2 pp 2");
+  o = testing::tiny(1, 4, 1);
+  o.seed_style = true;
+  o.vocab_parallel = false;
+  testing::expect_layout(o, "seed style, tp 4, replicated");
+}
+// GPUs that do not reach each other: gradients are staged through pinned memory.
+TEST_F(DeviceTraining, BetweenHosts) {
+  TrainOptions o = testing::tiny(2, 2, 1);
+  const auto want = train<double>(testing::tiny(1, 1, 1), 3);
+  testing::expect_curve(want, train<OnDevice<Fp64>>(o, 3, testing::patient(), {2, 2}), 1e-10,
+                        "two hosts");
+}
+
+TEST_F(DeviceTraining, Bf16FollowsFp32) {
+  testing::expect_half<Bf16>(testing::tiny(1, 1, 1), 0.02);
+}
+TEST_F(DeviceTraining, Bf16InAllLayouts) {
+  TrainOptions o = testing::tiny(2, 2, 2);
+  o.zero = 1;
+  testing::expect_half<Bf16>(o, 0.02);
+}
+TEST_F(DeviceTraining, Fp16WithLossScaling) {
+  TrainOptions o = testing::tiny(2, 1, 1);
+  o.loss_scale = 1024;
+  testing::expect_half<Fp16>(o, 0.02);
+}
+TEST_F(DeviceTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(); }
+
+TEST_F(DeviceTraining, GoesOnFromPieces) {
+  testing::expect_pieces_go_on<Fp64>(1e-12);
+  testing::expect_pieces_go_on<Bf16>(1e-12);
+}
+
+// A model gives back all that it takes.
+TEST_F(DeviceTraining, MemoryIsGivenBack) {
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    const Text data = text();
+    DeviceContext& context = DeviceContext::of_this_rank();
+    const std::size_t before = context.used();
+    {
+      Trainer<OnDevice<Bf16>> trainer(world, testing::tiny(1, 1, 1), data);
+      trainer.step();
+      const std::size_t first = context.used();
+      trainer.step();
+      EXPECT_EQ(context.used(), first);
+    }
+    // Scratch memory of products stays.
+    EXPECT_LE(context.used() - before, DeviceContext::kProductScratch);
+    EXPECT_EQ(MemoryLedger::of_this_rank().total, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,152 @@
+// Gradients on their way while the backward pass computes: by the order of what happens, not by
+// how long it takes.
+// labels: sim
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "support/stage_of_replicas.h"
+#include "support/train_on_device_cases.h"
+#include "train/parallel/parallel.h"
+
+namespace weft::train {
+namespace {
+
+// Of one step on one of two replicas.
+struct OverlapSeen {
+  double loss = 0, norm = 0, exposed = 0, total = 0;
+  std::uint64_t during = 0, all = 0;  // bytes sent before the backward pass was over; in all
+};
+
+OverlapSeen step_with(bool overlap, int zero) {
+  OverlapSeen seen;
+  set_operator_threads(1);
+  testing::run_ranks(testing::places({2}), testing::patient(), [&](World& world) {
+    const GptShape shape{.vocabulary = 128, .positions = 16, .width = 32, .heads = 4, .layers = 4};
+    testing::Replica<double> replica(
+        world, shape, {.zero = zero, .bucket_bytes = 8192, .overlap = overlap, .offload = {}}, 2);
+    const int last = static_cast<int>(replica.stage.units().size()) - 1;
+    const auto counted = [&] { return bytes_sent(world, replica.mesh.shape).data; };
+    const auto sent = [&, begin = counted()] { return counted() - begin; };
+    std::uint64_t of_head = 0;
+    replica.seeing.see = [&](int unit) {
+      if (replica.seeing.forward || unit == last) return;
+      // Blocks are still to come, and the embedding: what is complete can go now. Nobody has called
+      // finish(), so if it does not, it never will.
+      if (unit != 1 || !overlap) return;
+      for (int i = 0; of_head == 0 && i < 60000; ++i) {
+        replica.store.poll();
+        if (sent() > 0)
+          of_head = sent();
+        else
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    replica.forward(0);
+    EXPECT_EQ(sent(), 0u);  // the forward pass loads no network
+    replica.backward(0);
+    const std::uint64_t during = sent();
+    EXPECT_EQ(during > 0, overlap) << "ZeRO " << zero;
+    replica.store.finish();
+    double squares = replica.store.squares();
+    if (zero > 0) replica.mesh.data.all_reduce(&squares, 1);
+    if (world.rank() != 0) return;
+    seen = {replica.stage.batch(0).loss,
+            std::sqrt(squares),
+            replica.store.exposed_seconds(),
+            replica.store.total_seconds(),
+            during,
+            sent()};
+  });
+  return seen;
+}
+
+TEST(Overlap, BucketsLeaveBeforeTheBackwardPassIsOver) {
+  for (int zero = 0; zero <= 2; ++zero) {
+    const OverlapSeen with = step_with(true, zero), without = step_with(false, zero);
+    fmt::print(
+        "ZeRO {}: {} of {} bytes during the backward pass, {:.0f} % of the time on the way "
+        "exposed; without overlap {} bytes, {:.0f} %\n",
+        zero, with.during, with.all, 100 * with.exposed / with.total, without.during,
+        100 * without.exposed / without.total);
+    EXPECT_EQ(with.loss, without.loss);
+    EXPECT_DOUBLE_EQ(with.norm, without.norm);
+    EXPECT_EQ(without.during, 0u);
+    EXPECT_GT(with.during, 0u);
+    EXPECT_LT(with.exposed, with.total);  // some of it was on its way while something was computed
+  }
+}
+
+// Gradients that have come are added by an operator, which polls between its pieces in its turn.
+TEST(Overlap, WhatHasComeIsAddedOnce) {
+  struct LateStore : testing::SeeingStore {
+    using SeeingStore::SeeingStore;
+    void gradients_done(int unit) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than between two polls
+      SeeingStore::gradients_done(unit);
+    }
+  };
+  set_operator_threads(1);
+  double squares[2] = {};
+  for (const bool between : {false, true})
+    testing::run_ranks(testing::places({1}), testing::patient(), [&](World& world) {
+      const GptShape shape{
+          .vocabulary = 128, .positions = 16, .width = 128, .heads = 4, .layers = 2};
+      testing::Replica<double> replica(world, shape, {.zero = 2, .offload = {}}, 1);
+      LateStore late(replica.store);
+      replica.stage.set_store(&late);
+      replica.forward(0);
+      if (between) set_between_pieces([&] { replica.store.poll(); });
+      replica.backward(0);
+      set_between_pieces(nullptr);
+      replica.store.finish();
+      squares[between] = replica.store.squares();
+    });
+  EXPECT_GT(squares[0], 0);
+  EXPECT_EQ(squares[0], squares[1]);
+}
+
+// ZeRO 3: the weights of the next unit are asked for before this one computes.
+TEST(Overlap, WeightsOfTheNextUnitAreOnTheirWay) {
+  for (const bool overlap : {true, false})
+    testing::run_ranks(testing::places({2}), testing::patient(), [&](World& world) {
+      const GptShape shape{
+          .vocabulary = 128, .positions = 16, .width = 32, .heads = 4, .layers = 4};
+      testing::Replica<double> replica(world, shape, {.zero = 3, .overlap = overlap, .offload = {}},
+                                       2);
+      const auto weights = [] {
+        return MemoryLedger::of_this_rank().now[static_cast<std::size_t>(Use::kWeights)];
+      };
+      const std::size_t own = weights(),
+                        block = replica.stage.units()[1].end - replica.stage.units()[1].begin;
+      // When a block's weights have been let go, the next block's are there only if they were asked
+      // for ahead.
+      replica.seeing.see = [&](int unit) {
+        if (!replica.seeing.forward || (unit != 1 && unit != 2)) return;
+        EXPECT_EQ(weights() - own, overlap ? block * sizeof(double) : 0) << "unit " << unit;
+      };
+      replica.forward(0);
+      replica.backward(0);
+      replica.store.finish();
+      EXPECT_EQ(weights(), own);
+    });
+}
+
+// The whole trainer: one curve, bit by bit, with and without.
+TEST(Overlap, LossesAreTheSame) {
+  for (const int zero : {0, 1, 2, 3}) {
+    TrainOptions o = layout(2, 1, 1);
+    o.zero = zero;
+    const Result with = train<double>(o, 5);
+    o.overlap = false;
+    const Result without = train<double>(o, 5);
+    EXPECT_EQ(with.losses, without.losses) << zero;
+    EXPECT_EQ(with.weights, without.weights) << zero;
+  }
+}
+
+}  // namespace
+}  // namespace weft::train

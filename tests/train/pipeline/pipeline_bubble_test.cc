@@ -1,0 +1,173 @@
+// labels: multiproc
+// Bubbles of the runtime on real processes, against simulator and formula, in two ways:
+// - exactly, for every m from 1 to 32, with a fixed-time operator whose time is counted, not waited
+//   for: every message brings the clock of who made it;
+// - by this machine's clock, with an operator that sleeps. Only what holds on a busy machine too is
+//   asserted: no run is faster than the simulator permits; and beside a run that does one thing
+//   after the other, which a busy machine slows down as much, a schedule soon is as fast as it
+//   says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "support/processes.h"
+#include "support/ranks.h"
+#include "train/pipeline/bubble.h"
+#include "train/pipeline/runtime.h"
+#include "train/pipeline/simulator.h"
+
+namespace weft::train {
+namespace {
+
+constexpr std::chrono::minutes kPatience{4};  // each test takes seconds
+
+// On n processes; body(communicator) returns what went wrong, a line each.
+void on_processes(int n, const std::function<std::string(Communicator)>& body) {
+  const auto where = testing::places({n});
+  testing::Processes job(n, kPatience, [&](const JobSpec& spec) {
+    World world(connect(spec), where[static_cast<std::size_t>(spec.rank)], {});
+    const std::string wrong = body(world.world());
+    if (!wrong.empty()) std::fprintf(stderr, "rank %d:\n%s", spec.rank, wrong.c_str());
+    return wrong.empty() ? 0 : 1;
+  });
+  ASSERT_TRUE(job.wait(kPatience));
+  for (Rank r = 0; r < n; ++r) EXPECT_EQ(job.code(r), 0) << "rank " << r;
+}
+
+// F, B and W take one unit of a rank's clock. What a rank makes is the time at which it was made;
+// nothing begins before what it needs was made.
+class ClockStage : public Stage<double> {
+ public:
+  ClockStage(int stage, int stages, double& clock)
+      : in_(stage > 0 ? 1 : 0), out_(stage + 1 < stages ? 1 : 0), clock_(clock) {}
+  std::size_t input_count() const override { return in_; }
+  std::size_t output_count() const override { return out_; }
+  void forward(int, const double* in, double* out) override { work(in, in_, out, out_); }
+  void backward_input(int, const double* grad_out, double* grad_in) override {
+    work(grad_out, out_, grad_in, in_);
+  }
+  void backward_weight(int) override { clock_ += 1; }
+  // B directly followed by its W is one pass: what it makes is there at its end.
+  void backward(int, const double* grad_out, double* grad_in) override {
+    clock_ += 1;
+    if (out_ > 0) clock_ = std::max(clock_, *grad_out + 1);
+    work(nullptr, 0, grad_in, in_);
+  }
+  std::vector<Parameter<double>>& parameters() override { return none_; }
+  std::size_t activation_bytes(int) const override { return 0; }
+
+ private:
+  void work(const double* needed, std::size_t n, double* made, std::size_t m) {
+    if (n > 0) clock_ = std::max(clock_, *needed);
+    clock_ += 1;
+    if (m > 0) *made = clock_;
+  }
+  std::size_t in_, out_;
+  double& clock_;
+  std::vector<Parameter<double>> none_;
+};
+
+// The share of the ranks' time in which they did nothing, by their clocks.
+double counted_bubble(const PipelineSchedule& s, Communicator comm) {
+  double clock = 0;
+  std::vector<std::unique_ptr<ClockStage>> own;
+  std::vector<Stage<double>*> stages;
+  for (int stage = comm.rank(); stage < s.shape.stages(); stage += s.shape.ranks) {
+    own.push_back(std::make_unique<ClockStage>(stage, s.shape.stages(), clock));
+    stages.push_back(own.back().get());
+  }
+  PipelineRuntime<double> runtime(s, comm, stages);
+  runtime.run();
+  const double busy = 3.0 * s.shape.microbatches * s.shape.chunks;
+  double last = clock;
+  comm.all_reduce(&last, &last, 1, DType::kFloat64, RedOp::kMax).check();
+  return 1 - busy / last;
+}
+
+TEST(PipelineBubble, CountedIsTheFormulaForEveryNumberOfMicroBatches) {
+  for (const int p : {2, 3, 4})
+    on_processes(p, [&](Communicator comm) {
+      std::string wrong;
+      int with_formula = 0;
+      for (const std::string& name : pipeline_schedule_names())
+        for (int m = 1; m <= 32; ++m) {
+          const bool many = name == "interleaved";
+          if (many && m % p != 0) continue;
+          const PipelineSchedule s = make_pipeline_schedule(name, {p, m, many ? 2 : 1});
+          const double counted = counted_bubble(s, comm), formula = bubble_formula(s);
+          const double simulated = simulate(s, {}).bubble;
+          if (std::abs(counted - simulated) > 1e-12 ||
+              (formula >= 0 && std::abs(counted - formula) > 1e-12))
+            wrong += fmt::format("{} m {}: counted {}, simulated {}, formula {}\n", name, m,
+                                 counted, simulated, formula);
+          with_formula += formula >= 0;
+        }
+      // sequential, gpipe and 1f1b for every m; interleaved for multiples; zero-bubble from p on.
+      const int want = 3 * 32 + 32 / p + (33 - p);
+      if (with_formula != want) wrong += fmt::format("{} formulas, not {}\n", with_formula, want);
+      return wrong;
+    });
+}
+
+// How many points above the simulator's a bubble may be, once.
+constexpr double kAbove = 0.15;
+constexpr int kTries = 20;
+
+TEST(PipelineBubble, OfAnOperatorThatSleeps) {
+  constexpr int kRanks = 4;
+  on_processes(kRanks, [&](Communicator comm) {
+    std::string wrong;
+    BubbleOptions options;
+    options.op_us = 1000;
+    std::map<std::pair<std::string, int>, double> best;  // bubble, less the simulator's
+    std::map<std::pair<std::string, int>, int> open;     // not yet as fast as it says
+    for (int i = 0; i < kTries && (i == 0 || !open.empty()); ++i) {
+      const auto rows = measure_bubbles(comm, options);
+      std::map<int, double> one_after_the_other;  // seconds, by micro-batches
+      for (const BubbleRow& r : rows)
+        if (r.schedule == "sequential") one_after_the_other[r.microbatches] = r.seconds;
+      if (i == 0 && comm.rank() == 0) fmt::print("{}", to_text(rows));
+      if (i == 0 && rows.size() != 5 * 6 + 4) wrong += fmt::format("{} rows\n", rows.size());
+      open.clear();
+      for (const BubbleRow& r : rows) {
+        if (r.seconds < r.least_seconds)
+          wrong += fmt::format("{} m {}: {} s, faster than its operators permit: {} s\n",
+                               r.schedule, r.microbatches, r.seconds, r.least_seconds);
+        // Nothing overlaps here, however slow the machine: at most 1/p of the ranks is used.
+        if (r.schedule == "sequential" && r.measured < 1 - 1.0 / kRanks)
+          wrong += fmt::format("sequential m {}: bubble {}\n", r.microbatches, r.measured);
+        const double bubble = 1 - one_after_the_other.at(r.microbatches) / (kRanks * r.seconds);
+        const std::pair key{r.schedule, r.microbatches};
+        const double above = bubble - r.simulated;
+        best[key] = best.contains(key) ? std::min(best[key], above) : above;
+        if (best[key] > kAbove) ++open[key];
+      }
+    }
+    for (const auto& [key, times] : open)
+      wrong += fmt::format(
+          "{} m {}: in {} tries, never less than {:.0f} points above the "
+          "simulator's bubble\n",
+          key.first, key.second, kTries, 100 * best[key]);
+    return wrong;
+  });
+}
+
+// A machine's clock counts from when it was started.
+TEST(MeasuredBubble, DoesNotDependOnTheClocksOfMachines) {
+  for (const std::int64_t ahead : {0L, 3'600'000'000'000L, -3'600'000'000'000L}) {
+    double bubbles[2] = {};
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      const bool second = world.rank() == 1;
+      PipelineRun run;
+      run.begin_ns = 5'000'000'000'000 + (second ? ahead + 100 : 0);
+      run.end_ns = 5'000'000'000'000 + (second ? ahead + 900 : 1000);
+      run.compute_ns = second ? 700 : 500;
+      bubbles[world.rank()] = measured_bubble(run, world.world());
+    });
+    for (const double b : bubbles) EXPECT_DOUBLE_EQ(b, 1 - 1200.0 / 2000) << ahead;
+  }
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,330 @@
+// The planner and the price: golden numbers through the commands, and the formulas behind them.
+#include "train/plan/plan.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "support/shell.h"
+#include "topo/base/status.h"
+
+namespace weft::train {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+Output weft(const std::string& arguments) {
+  return run(std::string(WEFT_BINARY) + " " + arguments);
+}
+
+TEST(PlanCommand, Gpt3HasItsParameters) {
+  const Output o = weft("plan --model gpt3 --gpus 1024 --batch 1536");
+  EXPECT_EQ(o.exit_code, 0) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("attention 604.03 M + FFN 1,208.02 M per block, 173.96 B in 96"));
+  EXPECT_THAT(o.text, HasSubstr("174,604,259,328 parameters"));
+}
+
+TEST(PlanCommand, TenBillionParametersTakeTwentyBytesEach) {
+  const Output o = weft("plan --params 10e9 --gpus 64 --gpu-memory 80G --layers 32 --json");
+  ASSERT_EQ(o.exit_code, 0) << o.text;
+  const json state = json::parse(o.text)["state_bytes"];
+  EXPECT_EQ(state["d8"]["zero0"], 200e9);
+  EXPECT_EQ(state["d8"]["zero1"], 60e9);
+  EXPECT_EQ(state["d8"]["zero2"], 42.5e9);
+  EXPECT_EQ(state["d8"]["zero3"], 25e9);
+  EXPECT_THAT(weft("plan --params 10e9 --gpus 64 --layers 32").text,
+              HasSubstr("       8         200      60    42.5      25\n"));
+}
+
+TEST(PlanCommand, RanksLayoutsThatFit) {
+  const Output o = weft("plan --params 10e9 --gpus 64 --layers 32 --rows 100 --json");
+  const json plan = json::parse(o.text);
+  ASSERT_GT(plan["layouts"].size(), 5u);
+  double last = 0;
+  for (const json& l : plan["layouts"]) {
+    EXPECT_EQ(l["tp"].get<int>() * l["pp"].get<int>() * l["dp"].get<int>(), 64);
+    EXPECT_EQ(l["microbatch"].get<int>() * l["microbatches"].get<int>() * l["dp"].get<int>(), 512);
+    EXPECT_LE(l["bytes"]["total"].get<double>(), 80e9 * 0.92);
+    EXPECT_GE(l["step_s"].get<double>(), last - 1e-5);
+    last = l["step_s"];
+  }
+}
+
+// Which strategy for which size: the fastest layout on 8 GPUs per host with 80 GB, and the advice.
+// All of it is calculated: nothing here depends on the machine.
+TEST(PlanCommand, AdvisesAStrategyForEachSize) {
+  struct Golden {
+    const char* arguments;
+    int exit_code, tp, pp, dp, zero;
+    const char* advice;
+  };
+  for (const Golden& g : std::initializer_list<Golden>{
+           // A small model: replicas, nothing split.
+           {"--model gpt2 --gpus 1", 0, 1, 1, 1, 0,
+            "the model's state takes 2.489 GB, a GPU has 80 GB: one GPU is enough"},
+           {"--model gpt2 --gpus 8", 0, 1, 1, 8, 0,
+            "the model's state takes 2.489 GB, a GPU has 80 GB: data parallelism is enough"},
+           // Too large for one GPU, not for the optimizer's state in parts.
+           {"--params 10e9 --layers 32 --gpus 64", 0, 1, 1, 64, 1,
+            "the model's state takes 200 GB, a GPU has 80 GB: sharded data parallelism"},
+           // Less memory: weights in parts. Slow rails: stages, which send less than replicas.
+           {"--params 10e9 --layers 32 --gpus 64 --gpu-memory 24G", 0, 1, 1, 64, 3,
+            "the model's state takes 200 GB, a GPU has 24 GB: sharded data parallelism"},
+           {"--params 10e9 --layers 32 --gpus 64 --rail-gbytes 2", 0, 1, 4, 16, 0,
+            "data parallelism and a pipeline along the rails"},
+           // 175 B: all three, tensor parallelism inside the host.
+           {"--model gpt3 --gpus 128 --batch 1536", 0, 4, 16, 2, 1,
+            "the model's state takes 3492 GB, a GPU has 80 GB: sharded data parallelism, tensor "
+            "parallelism inside the host and a pipeline along the rails"},
+           {"--model gpt3 --gpus 1024 --batch 1536", 0, 2, 1, 512, 3,
+            "sharded data parallelism and tensor parallelism inside the host"},
+           {"--model gpt3 --gpus 1024 --batch 1536 --rail-gbytes 5", 0, 4, 32, 8, 0,
+            "data parallelism, tensor parallelism inside the host and a pipeline along the rails"},
+           // Too large: what comes nearest, and what to do.
+           {"--model gpt3 --gpus 8 --batch 8", 1, 8, 1, 1, 0,
+            "nothing fits 8 GPUs; take more GPUs, or offload the optimizer"},
+           {"--params 1e12 --layers 128 --gpus 64", 1, 1, 1, 64, 3,
+            "nothing fits 64 GPUs; take more GPUs, or offload the optimizer"}}) {
+    const Output o = weft(std::string("plan --json ") + g.arguments);
+    EXPECT_EQ(o.exit_code, g.exit_code) << g.arguments;
+    const json plan = json::parse(o.text), best = plan["layouts"][0];
+    EXPECT_EQ(std::vector<int>({best["tp"], best["pp"], best["dp"], best["zero"]}),
+              (std::vector<int>{g.tp, g.pp, g.dp, g.zero}))
+        << g.arguments;
+    EXPECT_EQ(best["fits"], g.exit_code == 0) << g.arguments;
+    EXPECT_THAT(plan["advice"].get<std::string>(), HasSubstr(g.advice)) << g.arguments;
+  }
+}
+
+TEST(PlanCommand, SaysWhatIsWrong) {
+  const Output none = weft("plan --model gpt3 --gpus 8 --batch 8");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.text, HasSubstr("warning   does not fit: the layout that needs least takes"));
+  EXPECT_THAT(weft("plan --params 10e9 --layers 32 --gpus 64 --tp 1 --pp 1 --zero 0").text,
+              HasSubstr("what is asked for does not fit; tp 1 x pp 1 x dp 64 with ZeRO 1 does"));
+  EXPECT_THAT(weft("plan --model gpt9").text, HasSubstr("gpt2-xl, gpt3"));
+  EXPECT_THAT(weft("plan").text, HasSubstr("either --model"));
+  for (const char* value : {"--sequence 0", "--layers -3", "--hidden 0", "--heads -1",
+                            "--vocabulary -1", "--tp -1", "--microbatch -2"}) {
+    const Output o = weft(std::string("plan --params 10e9 --gpus 64 ") + value);
+    EXPECT_EQ(o.exit_code, 4) << value << o.text;
+    EXPECT_THAT(o.text, HasSubstr(std::string(value).substr(0, 4))) << o.text;
+  }
+  EXPECT_THAT(weft("plan --model gpt2 --sequence 128").text, HasSubstr("--model gpt2 has its own"));
+  EXPECT_THAT(weft("plan --params many").text, HasSubstr("--params many: expected a number"));
+  EXPECT_THAT(weft("plan --model gpt2 --schedule 2f2b").text, HasSubstr("zero-bubble"));
+  // Ranks would get 12 or 13 sequences.
+  const Output batch = weft("plan --model gpt2 --gpus 8 --dp 8 --batch 100");
+  EXPECT_EQ(batch.exit_code, 4);
+  EXPECT_THAT(batch.text, HasSubstr("--batch a multiple of dp * microbatch (e.g. 104)"));
+}
+
+TEST(CostCommand, TwoMonthsOfFiftyThousandGpus) {
+  const Output o = weft("cost --gpus 50000 --watts 350 --days 60 --price 0.10");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.text, HasSubstr("17.5 MW"));
+  EXPECT_THAT(o.text, HasSubstr("60 days = 1,440 hours"));
+  EXPECT_THAT(o.text, HasSubstr("25,200 MWh"));
+  EXPECT_THAT(o.text, HasSubstr("2,520,000 $ = 2.52 M$ at 0.10 $/kWh"));
+  const json j = json::parse(weft("cost --json").text);
+  EXPECT_DOUBLE_EQ(j["energy_mwh"], 25200);
+  EXPECT_EQ(weft("cost --gpus 0").exit_code, 4);
+}
+
+TEST(CostCommand, LargeNumbersAreNotOthers) {
+  EXPECT_EQ(weft("cost --watts inf").exit_code, 4);
+  const Output o = weft("cost --days 1e30");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.text, HasSubstr("time      1e+30 days = 2.4e+31 hours"));
+}
+
+// Products of these numbers are more than an int has, or are counted in 64 bits no more.
+TEST(PlanCommand, LargeNumbersAreNotOthers) {
+  const Output many = weft("plan --model gpt2 --gpus 65536 --batch 65536");
+  EXPECT_EQ(many.exit_code, 0);
+  EXPECT_THAT(many.text, HasSubstr("   2   1 32768    0 "));
+  EXPECT_EQ(weft("plan --model gpt2 --gpus 8 --batch 1073741824").exit_code, 0);
+  const Output dp = weft("plan --model gpt2 --gpus 8 --dp 65536 --microbatch 65536");
+  EXPECT_EQ(dp.exit_code, 4);
+  EXPECT_THAT(dp.text, HasSubstr("(e.g. 4294967296)"));
+  EXPECT_THAT(weft("plan --params 1e30").text, HasSubstr("--params 1e+30: at least"));
+  for (const char* shape : {"--params 1e11 --hidden 2000000000",
+                            "--params 1e18 --layers 1 --hidden 900000000 --heads 1"})
+    EXPECT_THAT(weft(std::string("plan --gpus 8 ") + shape).text,
+                HasSubstr("more parameters than can be counted"))
+        << shape;
+  EXPECT_THAT(weft("plan --params 1e18 --hidden 1").text, HasSubstr("more layers than can be"));
+  for (const char* flag : {"--rail-gbytes nan", "--gpu-tflops nan", "--rail-us nan"})
+    EXPECT_THAT(weft(std::string("plan --model gpt2 ") + flag).text,
+                HasSubstr("is not a finite number"))
+        << flag;
+}
+
+TEST(ModelFacts, ParametersAreExact) {
+  const ModelShape gpt3 = known_model("gpt3");
+  EXPECT_EQ(gpt3.attention_parameters(), 604028928);
+  EXPECT_EQ(gpt3.ffn_parameters(), 1208020992);
+  EXPECT_EQ(gpt3.blocks(), 173956792320);
+  EXPECT_EQ(gpt3.parameters(), 174604259328);
+  EXPECT_EQ(known_model("gpt2").parameters(), 124439808);
+}
+
+TEST(ModelFacts, ActivationsAreTheFormulas) {
+  const ModelShape m{"", 1, 100, 10, 50, 10};
+  EXPECT_EQ(activation_bytes_per_layer(m, 3, 1, false), 34 * 10 * 3 * 100);
+  EXPECT_EQ(activation_bytes_per_layer(m, 3, 4, false), (10 + 24 / 4) * 10 * 3 * 100);
+  EXPECT_EQ(activation_bytes_per_layer(m, 3, 4, true), 2 * 10 * 3 * 100);
+}
+
+TEST(ModelFacts, AmountsHaveUnits) {
+  EXPECT_EQ(parse_amount("", "80G"), 80e9);
+  EXPECT_EQ(parse_amount("", "80GB"), 80e9);
+  EXPECT_EQ(parse_amount("", "1GiB"), 1073741824);
+  EXPECT_EQ(parse_amount("", "10e9"), 10e9);
+  for (const char* bad : {"", "G", "-1", "0", "1X", "1GG", "nan", "1e999"})
+    EXPECT_THROW(parse_amount("--x", bad), Error) << bad;
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(-1234567), "-1,234,567");
+}
+
+// ---- what one layout costs
+
+Layout layout(int tp, int pp, int dp, int m) {
+  Layout l;
+  l.tp = tp;
+  l.pp = pp;
+  l.dp = dp;
+  l.microbatches = m;
+  return l;
+}
+
+TEST(Predict, BytesAreTheFormulas) {
+  const ModelShape m = known_model("gpt3");
+  Cluster c;
+  const double bsh = 2048.0 * 12288;
+  const Layout l = predict(m, c, layout(8, 4, 2, 16));
+  EXPECT_DOUBLE_EQ(l.tp_bytes, 24 * 16 * 8.0 * 7 / 8 * bsh * 2);  // 8(t-1)/t bsh
+  EXPECT_DOUBLE_EQ(l.pp_bytes, 16 * 2 * bsh * 2 / 8 * 3 / 4);     // both ways, of t ranks each
+  EXPECT_DOUBLE_EQ(l.dp_bytes, 2.0 * 1 / 2 * l.weights);          // 2(n-1)/n Psi
+  EXPECT_DOUBLE_EQ(l.dp_rail_bytes, l.dp_bytes);                  // tp fills the host
+  Layout z = layout(1, 1, 8, 3);
+  z.zero = 3;
+  z = predict(known_model("gpt2"), c, z);
+  EXPECT_NEAR(z.dp_bytes, (2 * 3 + 1) * 7 / 8.0 * 2 * 124439808, 1e-3);
+  EXPECT_EQ(z.dp_rail_bytes, 0);  // all in one host
+  // GPT-2 in bf16 on 2, 4, 8 ranks.
+  for (const auto& [n, bytes] : {std::pair{2, 248879616.0}, {4, 373319424.0}, {8, 435539328.0}})
+    EXPECT_DOUBLE_EQ(predict(known_model("gpt2"), c, layout(1, 1, n, 1)).dp_bytes, bytes);
+}
+
+TEST(Predict, BubbleIsTheSimulatorsForManyMicrobatches) {
+  ModelShape m = known_model("gpt2");
+  Cluster c;
+  c.rail_GBps = c.domain_GBps = 1e9;  // messages take no time
+  c.rail_us = c.domain_us = 0;
+  for (const int batches : {4, 16, 64, 1024}) {
+    const Layout l = predict(m, c, layout(1, 4, 1, batches));
+    EXPECT_NEAR(l.bubble, 3.0 / (batches + 3), 1e-6);
+  }
+}
+
+// Messages that wait for each other: an all-reduce among 8 is 2 log2(8) of them, a gather among 8
+// in the host and 64 hosts log2(8) and log2(64).
+TEST(Predict, LatencyCountsMessagesInSequence) {
+  const ModelShape m = known_model("gpt3");  // 96 layers
+  Cluster c;
+  c.domain_us = 3;
+  c.rail_us = 7;
+  const Layout t = predict(m, c, layout(8, 4, 2, 16));
+  EXPECT_NEAR(t.tp_latency_s, 16 * 24 * 4 * (2 * 3) * 3e-6, 1e-12);
+  Layout z = layout(1, 1, 512, 3);
+  z.zero = 3;
+  z = predict(m, c, z);
+  EXPECT_NEAR(z.dp_latency_s, (2 * 3 + 1) * 96 * (3 * 3e-6 + 6 * 7e-6), 1e-12);
+  Cluster fast = c;
+  fast.domain_us = fast.rail_us = 0;
+  EXPECT_EQ(predict(m, fast, z).dp_latency_s, 0);
+  EXPECT_NEAR(z.dp_s - predict(m, fast, z).dp_s, z.dp_latency_s, 1e-12);
+  const Layout p = layout(1, 4, 1, 8);  // 8 + 3 micro-batches pass, 3 boundaries and back
+  EXPECT_GT(predict(m, c, p).step_s, predict(m, fast, p).step_s + 2 * 3 * 2.9e-6);
+}
+
+TEST(Predict, MemoryFollowsZeroTensorAndPipeline) {
+  const ModelShape m = known_model("gpt2-xl");
+  const Cluster c;
+  const double n = static_cast<double>(m.parameters());
+  for (int zero = 0; zero <= 3; ++zero) {
+    Layout l = layout(1, 1, 8, 1);
+    l.zero = zero;
+    l = predict(m, c, l);
+    EXPECT_NEAR(l.weights + l.gradients + l.optimizer, n * state_bytes_per_parameter(zero, 8), 1);
+  }
+  // 1f1b keeps p micro-batches on the first rank, gpipe all.
+  Layout l = layout(1, 4, 1, 64);
+  const double f1b1 = predict(m, c, l).activations;
+  EXPECT_DOUBLE_EQ(f1b1, 4 * 12 * activation_bytes_per_layer(m, 1, 1, false));
+  l.recompute = true;
+  EXPECT_LT(predict(m, c, l).activations, f1b1 / 8);
+}
+
+// ---- mistakes
+
+std::string mistakes(const ModelShape& m, Cluster c, Wanted w) {
+  std::string all;
+  for (const std::string& s : make_plan(m, c, w).warnings) all += s + "\n";
+  return all;
+}
+
+TEST(Mistakes, EachIsNamedWithItsPrice) {
+  Cluster c;
+  c.gpus = 64;
+  Wanted w;
+  w.tp = 16;
+  w.dp = 4;
+  EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
+              HasSubstr("tensor parallelism over 16 GPUs leaves"));
+  w = {};
+  w.batch = 32;
+  w.pp = 8;
+  w.tp = 8;
+  w.microbatch = 8;
+  EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
+              HasSubstr("4 micro-batches for 8 stages: ranks wait"));
+  w.schedule = "zero-bubble";  // not as long as with 1f1b
+  const Plan plan = make_plan(known_model("gpt3"), c, w);
+  const Layout& l = plan.layouts.empty() ? plan.closest.front() : plan.layouts.front();
+  EXPECT_THAT(mistakes(known_model("gpt3"), c, w),
+              HasSubstr(fmt::format("ranks wait {:.0f} % of the time", 100 * l.bubble)));
+  w = {};
+  w.tp = w.pp = 1;
+  w.zero = 0;
+  EXPECT_THAT(mistakes(model_of_size(10e9, 32, 0, 0, 2048), c, w),
+              HasSubstr("200.0 GB; ZeRO 1, 2, 3 over 64 ranks: 42.5, 22.8, 3.1 GB"));
+  c.gpus = 8;
+  w = {};
+  w.tp = 4;
+  EXPECT_THAT(mistakes(known_model("gpt2"), c, w), HasSubstr("the model fits one GPU"));
+  for (const int batch : {4, 12}) {  // nothing that 8 GPUs could share
+    w.batch = batch;
+    EXPECT_THAT(mistakes(known_model("gpt2"), c, w), Not(HasSubstr("the model fits one GPU")));
+  }
+  w = {};
+  w.pp = 8;
+  w.tp = 1;
+  EXPECT_THAT(mistakes(known_model("gpt2"), c, w),
+              HasSubstr("12 layers on 8 stages: the stage with 2 layers sets the pace, 33 %"));
+  c.gpus = 64;
+  c.rail_GBps = 0.1;
+  w = {};
+  w.batch = 64;
+  w.tp = w.pp = 1;
+  EXPECT_THAT(mistakes(known_model("gpt2-xl"), c, w), HasSubstr("the interconnect is too slow"));
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,41 @@
+// Which transport `auto` takes between hosts follows from what their rails are.
+#include <gtest/gtest.h>
+
+#include "transport/factory/transport_factory.h"
+#include "transport/ucx/ucx.h"
+#include "transport/verbs/verbs.h"
+
+namespace weft {
+namespace {
+
+Nic device(bool rdma, bool up = true) {
+  Nic nic;
+  nic.name = rdma ? "mlx5_0" : "eth0";
+  nic.netdev = "eth0";
+  nic.address = "192.0.2.1";
+  nic.rdma = rdma;
+  nic.up = up;
+  return nic;
+}
+
+std::string taken(const std::vector<std::vector<Nic>>& rails) {
+  std::vector<Place> places;
+  for (std::size_t r = 0; r < rails.size(); ++r) {
+    places.emplace_back();
+    places.back().host = places.back().machine = std::string(1, static_cast<char>('a' + r));
+    places.back().rails = rails[r];
+  }
+  return transport_between_hosts(Topology(places));
+}
+
+TEST(BetweenHosts, TheTransportFollowsFromTheRails) {
+  const std::string rdma = ucx_available() ? "ucx" : "tcp";
+  EXPECT_EQ(taken({{device(true)}, {device(true)}}), verbs_available() ? "verbs" : rdma);
+  EXPECT_EQ(taken({{device(true)}, {device(true, false)}}), rdma) << "one is down";
+  EXPECT_EQ(taken({{device(false)}, {device(false)}}), "tcp");
+  EXPECT_EQ(taken({{device(true)}, {device(false)}}), "tcp") << "all ranks take the same";
+  EXPECT_EQ(taken({{device(true), device(false)}, {device(true), device(false)}}), "tcp");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,139 @@
+// The shm transport under the conformance suite, with malloc memory going by size, through slots
+// only, and by cross-memory attach only.
+// labels: multiproc
+// ctest: alone
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#if __has_include("transport/shm/shm.h")
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "support/processes.h"
+#include "support/sanitizer.h"
+#include "transport/conformance.h"
+#include "transport/shm/shm.h"
+
+namespace weft::testing {
+namespace {
+
+Maker maker(std::string name, const char* copy) {
+  return {std::move(name), [copy](int n) {
+            setenv("WEFT_SHM_COPY", copy, 1);
+            return make_in_threads(n, [n](Job& job, Rank) {
+              std::vector<Rank> members(static_cast<std::size_t>(n));
+              std::iota(members.begin(), members.end(), 0);
+              return make_shm_transport(job, one_host(n), members);
+            });
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
+                         ::testing::Values(maker("BySize", "auto"), maker("Slots", "slots")),
+                         maker_name);
+INSTANTIATE_TEST_SUITE_P(ShmAttach, Conformance, ::testing::Values(maker("Attach", "cma")),
+                         maker_name);
+
+// Whatever it is that one rank can open no more: all ranks say so, of that rank. They did not know
+// more than that it had died, or found its memory gone and asked for another pid namespace.
+TEST(ShmSetUp, WhatOneRankCannotOpenAllRanksName) {
+  constexpr int kRanks = 3, kWords = 400;
+  Shared<char> said(kRanks * kWords);
+  int failed = 0;
+  for (int files = 0; files < 20; ++files) {
+    Processes job(kRanks, std::chrono::seconds(20), [&](const JobSpec& spec) {
+      setenv("WEFT_SHM_COPY", "auto", 1);
+      const std::unique_ptr<Job> of = connect(spec);
+      if (spec.rank == 1) {
+        const auto low = static_cast<rlim_t>(fcntl(0, F_DUPFD_CLOEXEC, 0) + files);
+        const rlimit limit{low, low};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+      }
+      const std::vector<Rank> members{0, 1, 2};
+      try {
+        const auto transport = make_shm_transport(*of, one_host(kRanks), members);
+        of->all_gather("");
+      } catch (const Error& e) {
+        std::snprintf(&said[spec.rank * kWords], kWords, "%s", e.what());
+        return 1;
+      }
+      of->leave();
+      return 0;
+    });
+    ASSERT_TRUE(job.wait(std::chrono::seconds(60)));
+    if (job.code(1) == 0) break;
+    ++failed;
+    for (Rank r = 0; r < kRanks; ++r) {
+      ASSERT_EQ(job.code(r), 1) << "rank " << r << " of " << files << " files";
+      const std::string words = &said[r * kWords];
+      EXPECT_EQ(words.find("rank 1 on host"), 0u) << "rank " << r << ": " << words;
+      EXPECT_NE(words.find("Too many open files; raise the limit"), words.npos) << words;
+    }
+  }
+  EXPECT_GT(failed, 3);  // its arena, its directory, a peer's arena, a peer's directory
+}
+
+// A rank that gives an operation up and uses its buffer again must not spoil, unseen, what a peer
+// still reads there.
+TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
+  setenv("WEFT_SHM_COPY", "auto", 1);
+  Net net(maker("", "auto").make(2));
+  for (const bool given_up : {false, true}) {
+    Buffer from(50000, Memory::kAlloc);
+    from.fill(7);
+    net[0].send(1, 5 + given_up, from);
+    const std::uint64_t got =
+        net[1].post(Transfer::Kind::kView, 0, 5 + given_up, nullptr, from.bytes());
+    ASSERT_TRUE(net.until([&] { return net[1].done(got); }));
+    if (given_up) net[0].cancel(1);
+    EXPECT_EQ(net[1].transport().release(net[1].result(got).token), !given_up);
+  }
+}
+
+// Messages that came before anybody asked for them, and were lent as views then.
+TEST(ShmViews, MemoryOfWhatCameEarlyIsUsedAgain) {
+  if (kSanitizer) GTEST_SKIP() << "missing capability: memory that no sanitizer adds to";
+  setenv("WEFT_SHM_COPY", "auto", 1);
+  Net net(maker("", "auto").make(2));
+  const auto resident = [] {
+    std::ifstream statm("/proc/self/statm");
+    std::size_t all = 0, pages = 0;
+    statm >> all >> pages;
+    return pages * 4096;
+  };
+  constexpr std::uint64_t kMessages = 16;
+  constexpr std::size_t kBytes = 64 << 10;
+  Buffer from(kBytes);
+  std::size_t before = 0;
+  for (std::uint64_t round = 0; round < 550; ++round) {
+    if (round == 50) before = resident();
+    std::vector<std::uint64_t> sent, got;
+    for (std::uint64_t m = 0; m < kMessages; ++m) {
+      from.fill(m);
+      sent.push_back(net[0].send(1, m, from));
+      ASSERT_TRUE(net.until([&] { return net[0].done(sent.back()); }));
+    }
+    net[1].poll();
+    for (std::uint64_t m = 0; m < kMessages; ++m)
+      got.push_back(net[1].post(Transfer::Kind::kView, 0, m, nullptr, kBytes));
+    for (std::uint64_t m = 0; m < kMessages; ++m) {
+      ASSERT_TRUE(net.until([&] { return net[1].done(got[m]); }));
+      ASSERT_TRUE(has_pattern(net[1].result(got[m]).view, kBytes, m));
+    }
+    for (const std::uint64_t id : got) net[1].transport().release(net[1].result(id).token);
+  }
+  EXPECT_LT(resident(), before + (32 << 20));
+}
+
+}  // namespace
+}  // namespace weft::testing
+#else
+TEST(Shm, Conformance) { GTEST_SKIP() << "missing capability: the shm transport"; }
+#endif

@@ -1,0 +1,177 @@
+// Messages over tcp: of peers that are gone, half of one, and what moves meanwhile.
+// labels: multiproc
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "rail_ranks.h"
+#include "tcp_raw.h"
+#include "transport/tcp/wire.h"
+
+namespace weft::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What came whole can be received though its sender has been killed; nothing else can.
+TEST(TcpFailure, TheLastMessagesOfADeadPeerAreHeard) {
+  run_ranks(2,
+            [](SharedBoard& board, Rank me) {
+              RailEnd end(board, me, "tcp");
+              const auto data = pattern(50000, 4);
+              if (me == 1) {
+                for (std::uint64_t i = 0; i < 20; ++i) end.send(0, i, data.data(), data.size(), i);
+                for (std::uint64_t i = 0; i < 20; ++i) ASSERT_EQ(end.wait(i), Code::kOk);
+                board.flag(0) = getpid();
+                kill(getpid(), SIGKILL);
+              }
+              std::vector<unsigned char> got(data.size());
+              end.recv(1, 0, got.data(), got.size(), 0);
+              EXPECT_EQ(end.wait(0), Code::kOk);
+              ASSERT_TRUE(wait_dead(board.flag(0)));
+              end.poll_for(milliseconds(20));
+              for (std::uint64_t i = 1; i < 20; ++i) {
+                end.recv(1, i, got.data(), got.size(), i);
+                ASSERT_EQ(end.wait(i), Code::kOk) << i;
+                EXPECT_TRUE(got == data);
+              }
+              end.recv(1, 20, got.data(), got.size(), 20);
+              EXPECT_EQ(end.wait(20), Code::kPeerFailed);
+            },
+            {1});
+}
+
+// Also where this rank connected, and finds the peer gone before it has seen that it was welcome.
+TEST(TcpFailure, WhatAPeerSaidWithItsWelcomeIsHeardThoughItIsGone) {
+  std::uint64_t got = 0;
+  const std::uint64_t data = 77;
+  const Fd listener = tcp::open_socket("lo", "127.0.0.1");
+  ASSERT_EQ(::listen(listener.get(), 1), 0);
+  const std::string contact = fmt::format("c127.0.0.1 {} {:032x}", port_of(listener.get()), 0);
+  ForgedJob job(2, [&](Rank, const std::string&) { return contact; });
+  const auto rail = make_tcp_transport(job, separate_hosts(2, loopback()), loopback());
+  std::vector<Completion> over;
+  const auto poll = [&] {
+    Completion out[8];
+    over.insert(over.end(), out, out + rail->poll(out));
+  };
+  const Transfer receive{
+      .kind = Transfer::Kind::kRecv, .peer = 1, .tag = 5, .data = &got, .bytes = 8, .id = 1};
+  rail->post({&receive, 1});
+  for (int i = 0; i < 100; ++i) poll();
+
+  const int peer = ::accept(listener.get(), nullptr, nullptr);
+  ASSERT_GE(peer, 0);
+  tcp::Hello hello;
+  ASSERT_EQ(::recv(peer, &hello, sizeof hello, MSG_WAITALL), ssize_t{sizeof hello});
+  const auto welcome = tcp::Answer::kWelcome;
+  const tcp::Frame frame{.kind = tcp::FrameKind::kEager, .length = 8, .tag = 5, .bytes = 8};
+  RawPeer::say(peer, &welcome, 1);
+  RawPeer::say(peer, &frame, sizeof frame);
+  RawPeer::say(peer, &data, sizeof data);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  ASSERT_EQ(setsockopt(peer, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+  ::close(peer);
+
+  const Transfer send{.peer = 1, .tag = 6, .data = &got, .bytes = 8, .id = 2};
+  rail->post({&send, 1});
+  for (int i = 0; i < 100; ++i) poll();
+  ASSERT_EQ(over.size(), 2U);
+  for (const Completion& c : over)
+    EXPECT_EQ(c.code, c.id == 1 ? Code::kOk : Code::kPeerFailed) << c.id;
+  EXPECT_EQ(got, data);
+}
+
+// A send is over when the kernel has its bytes: the peer may be away, and so may this rank
+// afterwards.
+TEST(TcpTransfer, ASendNeedsNobodyAfterItIsOver) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    RailEnd end(board, me, "tcp");
+    Rank word = -1;
+    end.send(1 - me, 1, &me, sizeof me, 1);
+    end.recv(1 - me, 1, &word, sizeof word, 2);
+    ASSERT_EQ(end.wait(1), Code::kOk);
+    ASSERT_EQ(end.wait(2), Code::kOk);
+    const auto data = pattern(60000, 5);
+    if (me == 0) {
+      for (std::uint64_t i = 0; i < 4; ++i) end.send(1, 10 + i, data.data(), data.size(), 10 + i);
+      for (std::uint64_t i = 0; i < 4; ++i) ASSERT_EQ(end.wait(10 + i), Code::kOk);
+      board.flag(0) = 1;  // from here on this rank does nothing
+      EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(1).load() == 1; }));
+    } else {
+      ASSERT_TRUE(SharedBoard::wait([&] { return board.flag(0).load() == 1; }))
+          << "without polling";
+      std::vector<unsigned char> got(data.size());
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        end.recv(0, 10 + i, got.data(), got.size(), 10 + i);
+        ASSERT_EQ(end.wait(10 + i), Code::kOk);
+        EXPECT_TRUE(got == data);
+      }
+      board.flag(1) = 1;
+    }
+  });
+}
+
+// Bytes of a message are told before it is over, at both ends.
+TEST(TcpTransfer, WhatMovesIsTold) {
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    constexpr std::size_t kBytes = 64 << 20;  // more than the sockets hold
+    std::vector<unsigned char> data(kBytes, 7);
+    RailEnd end(board, me, "tcp");
+    const auto moved = [&] { return *end.rail().moved_bytes(); };
+    const std::uint64_t before = moved();
+    if (me == 0) {
+      end.send(1, 1, data.data(), kBytes, 1);
+    } else {
+      end.recv(0, 1, data.data(), kBytes, 1);
+    }
+    bool half = false;
+    while (!end.done(1)) {
+      end.poll();
+      half = half || (moved() > before + 1024 && moved() < before + kBytes);
+    }
+    EXPECT_TRUE(half);
+    EXPECT_TRUE(SharedBoard::wait([&] {
+      end.poll();
+      return moved() >= before + kBytes;
+    })) << "the other end has all of it";
+    board.flag(me) = 1;
+    EXPECT_TRUE(SharedBoard::wait([&] { return board.flag(1 - me).load() == 1; }));
+  });
+}
+
+// A send that is given up half way never ends as a receive of wrong bytes, and the next message
+// finds the connection as it was.
+TEST(TcpCancel, AHalfSentMessageIsNotReceived) {
+  constexpr std::size_t kBytes = 64u << 20;
+  run_ranks(2, [](SharedBoard& board, Rank me) {
+    RailEnd end(board, me, "tcp");
+    const auto good = pattern(100000, 2);
+    std::vector<unsigned char> data(kBytes, me == 0), got(good.size());
+    if (me == 0) {
+      end.send(1, 1, data.data(), kBytes, std::uint64_t{7} << 32);
+      ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(0).load() == 1; }));
+      ASSERT_FALSE(end.done(std::uint64_t{7} << 32)) << "cannot test: it was sent as a whole";
+      end.rail().cancel(7);
+      std::vector<unsigned char>().swap(data);
+      end.send(1, 2, good.data(), good.size(), 2);
+      EXPECT_EQ(end.wait(2), Code::kOk);
+      EXPECT_FALSE(end.done(std::uint64_t{7} << 32));
+    } else {
+      end.recv(0, 1, data.data(), kBytes, std::uint64_t{8} << 32);
+      ASSERT_TRUE(SharedBoard::wait([&] { return end.poll(), data[0] == 1; }));
+      board.flag(0) = 1;
+      end.recv(0, 2, got.data(), got.size(), 2);
+      EXPECT_EQ(end.wait(2), Code::kOk);
+      EXPECT_TRUE(got == good);
+      EXPECT_FALSE(end.done(std::uint64_t{8} << 32));
+      EXPECT_TRUE(end.rail().cause(0).ok());
+    }
+    board.flag(2 + me) = 1;
+    EXPECT_TRUE(SharedBoard::wait([&] { return end.poll(), board.flag(3 - me).load() == 1; }));
+  });
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,61 @@
+#include "train/checkpoint/lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
+
+#include "topo/base/log.h"
+#include "transport/launch/failures.h"
+
+namespace weft::train {
+namespace {
+
+std::string this_process() {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, sizeof host - 1);
+  return fmt::format("process {} on host {}", getpid(), host);
+}
+
+}  // namespace
+
+FolderLock::FolderLock(Communicator comm, const std::string& folder) {
+  char holder[256] = {};  // empty: it is free
+  if (comm.rank() == 0) {
+    const std::string path = folder + "/lock";
+    std::error_code ignored;  // what cannot be made cannot be opened
+    std::filesystem::create_directories(folder, ignored);
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    // Another user's, in a folder of a group: who may read it may lock it, but not sign it.
+    const bool signs = fd_ >= 0 || errno != EACCES;
+    if (!signs) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+      const std::string me = this_process();
+      if (signs && (ftruncate(fd_, 0) != 0 || pwrite(fd_, me.data(), me.size(), 0) < 0))
+        log().warn("checkpoint: cannot write {}: {}", path, std::strerror(errno));
+    } else if (fd_ >= 0 && errno == EWOULDBLOCK) {
+      if (pread(fd_, holder, sizeof holder - 1, 0) <= 0) std::strcpy(holder, "another process");
+    } else {
+      log().warn("checkpoint: cannot lock {}: {}; another job that saves there is not noticed",
+                 path, std::strerror(errno));
+    }
+  }
+  comm.broadcast(holder, holder, sizeof holder, DType::kUInt8, 0).check();
+  if (holder[0] == '\0') return;
+  if (fd_ >= 0) close(fd_);
+  throw UsageError(
+      fmt::format("--save {}: another job saves there ({}), and each would remove the other's "
+                  "checkpoints; wait until it has ended, or name another folder",
+                  folder, holder));
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace weft::train

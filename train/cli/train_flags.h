@@ -1,0 +1,42 @@
+// The flags of `weft train`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "train/cli/train_restart.h"
+#include "train/device/bench.h"
+#include "train/spiral/spiral_cmd.h"
+#include "train/trainer.h"
+#include "transport/launch/local_job.h"
+
+namespace weft {
+
+struct TrainFlags {
+  JobFlags job;
+  train::TrainOptions options;
+  SpiralFlags spiral;
+  std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
+  std::string embed = "vocab-parallel", tp_style = "megatron";
+  std::string log, trace, prompt = "\n";
+  int steps = 300, sample = 0, stages = 0, micro_batches = 0;
+  double temperature = 0.8;
+  bool explain = false;
+  std::string of;  // a trace, for --explain
+  std::string save;
+  int save_every = 100, keep = 2;
+  bool resume = false;
+  RestartFlags restart;
+  double lr_per_256 = 0;  // 0: not given
+  bool bench_kernels = false;
+  train::KernelBench bench;
+};
+
+// `flags` must outlive the command.
+void add_train_flags(CLI::App& command, TrainFlags& flags);
+
+// What of the command all ranks must have alike besides the options (train::agree()): who saves,
+// samples and traces has to meet the others there.
+std::string what_ranks_share(const TrainFlags& flags);
+
+}  // namespace weft

@@ -1,0 +1,17 @@
+// `weft train --bench-kernels`: what each kernel of the device backend takes, against the time in
+// which the memory could move its bytes, and each product against the peak of bf16.
+#pragma once
+
+#include "train/model/mfu.h"
+#include "train/operators/operators.h"
+
+namespace weft::train {
+
+struct KernelBench {
+  Index rows = 16 * 1024, width = 768, vocabulary = 50304, heads = 12, positions = 1024;
+  int repeat = 20;
+  GpuPeaks peaks;  // 0: of the GPU's name
+};
+void bench_kernels(const KernelBench& bench);  // prints a table
+
+}  // namespace weft::train

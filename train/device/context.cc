@@ -1,0 +1,232 @@
+#include "train/device/context.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <thread>
+
+#include "topo/base/log.h"
+#include "topo/base/status.h"
+#include "train/device/kernel.h"
+
+namespace weft::train {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+// Memory is taken from the GPU in chunks of this size, or larger: few of them, as ranks that share
+// a GPU map each other's.
+constexpr std::size_t kChunk = std::size_t{64} << 20;
+
+std::size_t rounded(std::size_t bytes) {
+  return std::max<std::size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment;
+}
+
+thread_local std::unique_ptr<DeviceContext> mine;
+
+}  // namespace
+
+DeviceContext& DeviceContext::make(int gpu) {
+  if (mine) return *mine;
+  Device* found = weft::device();
+  if (found == nullptr)
+    throw Error(
+        fmt::format("--backend cuda: missing {}; --backend cpu trains without", missing_device()));
+  if (gpu < 0 || gpu >= found->count())
+    throw Error(
+        fmt::format("--backend cuda: there is no GPU {}, this process sees {}; see "
+                    "CUDA_VISIBLE_DEVICES",
+                    gpu, found->count()));
+  mine.reset(new DeviceContext(*found, gpu));
+  return *mine;
+}
+
+DeviceContext& DeviceContext::of_this_rank() { return mine ? *mine : make(0); }
+
+DeviceContext::DeviceContext(Device& device, int gpu) : device_(device), gpu_(gpu) {
+  // All kernels: what is loaded with the first launch may wait for the stream of a collective.
+  DeviceWork all;
+  all.title = "of the trainer";
+#ifdef WEFT_HAVE_CUDA
+  all.load = &kernels::load_on_gpu;
+#endif
+  device.load(all, gpu);
+  compute_ = device.make_stream(gpu);
+  communication_ = device.make_stream(gpu);
+  done_ = device.make_event(gpu);
+  ordered_ = device.make_event(gpu);
+}
+
+DeviceContext::~DeviceContext() {
+  try {
+    wait();
+    for (char* chunk : chunks_) device_.free(chunk);
+  } catch (const Error& e) {  // the GPU failed before; what failed was reported then
+    log().debug("weft train: giving back GPU {}: {}", gpu_, e.what());
+  }
+  reclaim_uploads();
+  for (const auto& [memory, bytes] : pinned_in_use_) pinned_free_[bytes].push_back(memory);
+  for (const auto& [bytes, all] : pinned_free_)
+    for (void* memory : all) {
+      device_.unpin(memory);
+      munmap(memory, bytes);
+    }
+  for (void* event : spare_events_) device_.free_event(event);
+  device_.free_event(done_);
+  device_.free_event(ordered_);
+  device_.free_stream(communication_);
+  device_.free_stream(compute_);
+}
+
+// ---- device memory: best fit, neighbours are joined ----------------------------------------
+
+void DeviceContext::add_free(char* at, std::size_t bytes) {
+  auto next = free_.lower_bound(at);
+  if (next != free_.end() && at + bytes == next->first && !chunks_.contains(next->first)) {
+    bytes += next->second;
+    auto gone = next++;
+    take_free(gone);
+  }
+  if (next != free_.begin() && !chunks_.contains(at)) {
+    auto before = std::prev(next);
+    if (before->first + before->second == at) {
+      at = before->first;
+      bytes += before->second;
+      take_free(before);
+    }
+  }
+  free_[at] = bytes;
+  free_by_size_.insert({bytes, at});
+}
+
+void DeviceContext::take_free(std::map<char*, std::size_t>::iterator piece) {
+  free_by_size_.erase({piece->second, piece->first});
+  free_.erase(piece);
+}
+
+void* DeviceContext::allocate(std::size_t bytes) {
+  bytes = rounded(bytes);
+  auto fit = free_by_size_.lower_bound({bytes, nullptr});
+  if (fit == free_by_size_.end()) {
+    const std::size_t chunk = std::max(bytes, kChunk);
+    char* memory = static_cast<char*>(device_.alloc(gpu_, chunk));
+    chunks_.insert(memory);
+    reserved_ += chunk;
+    add_free(memory, chunk);
+    fit = free_by_size_.lower_bound({bytes, nullptr});
+  }
+  const auto [size, at] = *fit;
+  take_free(free_.find(at));
+  if (size > bytes) add_free(at + bytes, size - bytes);
+  in_use_[at] = bytes;
+  used_ += bytes;
+  return at;
+}
+
+void DeviceContext::release(void* memory) noexcept {
+  const auto found = in_use_.find(memory);
+  if (found == in_use_.end()) return;
+  used_ -= found->second;
+  add_free(static_cast<char*>(memory), found->second);
+  in_use_.erase(found);
+}
+
+void* DeviceContext::product_scratch() {
+  if (scratch_ == nullptr) scratch_ = allocate(kProductScratch);
+  return scratch_;
+}
+
+// ---- host memory and order -----------------------------------------------------------------
+
+void* DeviceContext::pinned(std::size_t bytes) {
+  reclaim_uploads();
+  // Powers of two from a page, then whole megabytes: sizes vary little, and are used again.
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  std::size_t size = 4096;
+  while (size < bytes && size < kLarge) size *= 2;
+  if (size < bytes) size = (bytes + kLarge - 1) / kLarge * kLarge;
+  auto& spare = pinned_free_[size];
+  void* memory = nullptr;
+  if (!spare.empty()) {
+    memory = spare.back();
+    spare.pop_back();
+  } else {
+    memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      throw Error(fmt::format("pinned host memory: no {} bytes left; use smaller batches", size));
+    device_.pin(memory, size);
+  }
+  pinned_in_use_[memory] = size;
+  return memory;
+}
+
+void DeviceContext::unpinned(void* memory) noexcept {
+  const auto found = pinned_in_use_.find(memory);
+  if (found == pinned_in_use_.end()) return;
+  pinned_free_[found->second].push_back(memory);
+  pinned_in_use_.erase(found);
+}
+
+void DeviceContext::reclaim_uploads() {
+  while (!uploads_.empty() && device_.reached(uploads_.front().event)) {
+    unpinned(uploads_.front().memory);
+    spare_events_.push_back(uploads_.front().event);
+    uploads_.pop_front();
+  }
+}
+
+void DeviceContext::upload(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  void* memory = pinned(bytes);
+  std::memcpy(memory, from, bytes);
+  upload_pinned(to, memory, bytes);
+}
+
+void DeviceContext::unpin_in_order(void* memory) { uploads_.push_back({memory, mark()}); }
+
+void* DeviceContext::mark() {
+  if (spare_events_.empty()) spare_events_.push_back(device_.make_event(gpu_));
+  void* event = spare_events_.back();
+  spare_events_.pop_back();
+  device_.record(event, compute_);
+  return event;
+}
+
+void DeviceContext::download(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (pinned_in_use_.contains(to)) {
+    device_.copy(to, from, bytes, gpu_, compute_);
+    wait();
+    return;
+  }
+  void* memory = pinned(bytes);
+  device_.copy(memory, from, bytes, gpu_, compute_);
+  wait();
+  std::memcpy(to, memory, bytes);
+  unpinned(memory);
+}
+
+void DeviceContext::wait() {
+  device_.record(done_, compute_);
+  wait_for(done_);
+}
+
+// Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
+void DeviceContext::wait_for(void* event) {
+  constexpr int kYields = 1000;  // then it takes long: leave the processor to others
+  for (int turn = 0; !device_.reached(event); ++turn)
+    if (turn < kYields)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void DeviceContext::communicate_after_compute() {
+  device_.record(ordered_, compute_);
+  device_.wait_event(communication_, ordered_);
+}
+
+}  // namespace weft::train

@@ -1,0 +1,238 @@
+// Matrix products by cuBLASLt.
+//
+// The library is looked for when the first product is asked for, so that a program that was built
+// with CUDA also runs where there is none. What it is told of a product (types, sizes, alignment)
+// and the way that it chose are kept per thread, as a step asks for the same ones again and again.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "topo/base/status.h"
+#include "train/device/context.h"
+#include "train/device/gemm.h"
+
+namespace weft::train {
+namespace {
+
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose = nullptr;
+  decltype(&cublasLtMatmulDescCreate) make_operation = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) set_operation = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) make_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) make_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) free_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
+};
+
+Library open_library() {
+  const std::string file = fmt::format("libcublasLt.so.{}", CUDART_VERSION / 1000);
+  std::vector<std::string> places{file, WEFT_CUDA_LIBRARIES "/" + file};
+  for (const char* home : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* path = std::getenv(home))
+      places.push_back(fmt::format("{}/lib64/{}", path, file));
+  void* handle = nullptr;
+  for (const std::string& place : places)
+    if (handle == nullptr) handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    throw Error(
+        fmt::format("cuBLASLt: {} cannot be loaded ({}); install it, or add its folder to "
+                    "LD_LIBRARY_PATH",
+                    file, dlerror()));
+  Library l;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+    if (function == nullptr)
+      throw Error(fmt::format("cuBLASLt: {} has no {}; install that of CUDA {}", file, name,
+                              CUDART_VERSION / 1000));
+  };
+  find(l.create, "cublasLtCreate");
+  find(l.matmul, "cublasLtMatmul");
+  find(l.choose, "cublasLtMatmulAlgoGetHeuristic");
+  find(l.make_operation, "cublasLtMatmulDescCreate");
+  find(l.set_operation, "cublasLtMatmulDescSetAttribute");
+  find(l.make_layout, "cublasLtMatrixLayoutCreate");
+  find(l.set_layout, "cublasLtMatrixLayoutSetAttribute");
+  find(l.make_preference, "cublasLtMatmulPreferenceCreate");
+  find(l.free_preference, "cublasLtMatmulPreferenceDestroy");
+  find(l.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  return l;
+}
+const Library& library() {
+  static const Library opened = open_library();
+  return opened;
+}
+
+std::string describe(const DeviceGemm& g) {
+  return fmt::format("{} x {} x {} of {}, {} of them", g.m, g.n, g.k, name(g.type), g.batch);
+}
+void check(cublasStatus_t status, const char* call, const DeviceGemm& g) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(fmt::format("{} for {}: cuBLAS status {}; CUBLASLT_LOG_LEVEL=2 says more", call,
+                          describe(g), static_cast<int>(status)));
+}
+
+cudaDataType_t type_of(DType type) {
+  switch (type) {
+    case DType::kFloat64:
+      return CUDA_R_64F;
+    case DType::kFloat32:
+      return CUDA_R_32F;
+    case DType::kBFloat16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_16F;
+  }
+}
+
+// How far a pointer and the distances from it are aligned, at most 256 bytes.
+std::uint32_t alignment(const void* p, std::size_t stride, std::size_t next, std::size_t size) {
+  const std::uintptr_t all =
+      reinterpret_cast<std::uintptr_t>(p) | stride * size | next * size | 256;
+  return static_cast<std::uint32_t>(all & (~all + 1));
+}
+
+// The library has columns first: c^T = b^T a^T, so its first operand is b.
+struct Plan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t way{};
+};
+using Key = std::tuple<DType, bool, bool, std::size_t, std::size_t, std::size_t, std::size_t,
+                       std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
+                       bool, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+struct Planner {  // of a thread; ends with the process
+  cublasLtHandle_t handle = nullptr;
+  std::map<Key, Plan> plans;
+};
+
+Plan make_plan(const Library& l, cublasLtHandle_t handle, const DeviceGemm& g,
+               std::uint32_t a_aligned, std::uint32_t b_aligned, std::uint32_t c_aligned) {
+  Plan plan;
+  const cudaDataType_t type = type_of(g.type);
+  const bool wide = g.type == DType::kFloat64;
+  check(l.make_operation(&plan.operation, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                         wide ? CUDA_R_64F : CUDA_R_32F),
+        "cublasLtMatmulDescCreate", g);
+  const auto set = [&](cublasLtMatmulDescAttributes_t what, auto value) {
+    check(l.set_operation(plan.operation, what, &value, sizeof value),
+          "cublasLtMatmulDescSetAttribute", g);
+  };
+  const auto turned = [](bool yes) {
+    return static_cast<std::int32_t>(yes ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, turned(g.transpose_b));
+  set(CUBLASLT_MATMUL_DESC_TRANSB, turned(g.transpose_a));
+  if (g.bias != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  }
+  const auto layout = [&](cublasLtMatrixLayout_t& to, std::size_t rows, std::size_t columns,
+                          std::size_t stride, std::size_t next) {
+    // Our rows are the library's columns.
+    check(l.make_layout(&to, type, columns, rows, static_cast<std::int64_t>(stride)),
+          "cublasLtMatrixLayoutCreate", g);
+    if (g.batch == 1) return;
+    const auto count = static_cast<std::int32_t>(g.batch);
+    const auto distance = static_cast<std::int64_t>(next);
+    check(l.set_layout(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+          "cublasLtMatrixLayoutSetAttribute", g);
+    check(l.set_layout(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &distance, sizeof distance),
+          "cublasLtMatrixLayoutSetAttribute", g);
+  };
+  layout(plan.a, g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.a_stride, g.a_next);
+  layout(plan.b, g.transpose_b ? g.n : g.k, g.transpose_b ? g.k : g.n, g.b_stride, g.b_next);
+  layout(plan.c, g.m, g.n, g.c_stride, g.c_next);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(l.make_preference(&preference), "cublasLtMatmulPreferenceCreate", g);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+    check(l.set_preference(preference, what, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute", g);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+         static_cast<std::uint64_t>(DeviceContext::kProductScratch));
+  // Else parts of a sum may be rounded to 16 bits before they are added.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b_aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a_aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c_aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c_aligned);
+  cublasLtMatmulHeuristicResult_t chosen{};
+  int found = 0;
+  const cublasStatus_t status = l.choose(handle, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                         preference, 1, &chosen, &found);
+  l.free_preference(preference);
+  check(status, "cublasLtMatmulAlgoGetHeuristic", g);
+  if (found == 0 || chosen.state != CUBLAS_STATUS_SUCCESS)
+    throw Error(fmt::format("cuBLASLt knows no way to multiply {}; try another shape or type",
+                            describe(g)));
+  plan.way = chosen.algo;
+  return plan;
+}
+
+}  // namespace
+
+namespace detail {
+
+int launch_gemm(const void* args, void* stream) {
+  const DeviceGemm& g = *static_cast<const DeviceGemm*>(args);
+  if (g.m == 0 || g.n == 0) return 0;
+  const Library& l = library();
+  // The GPU of a thread never changes (DeviceContext), so neither does that of its handle.
+  thread_local Planner planner;
+  if (planner.handle == nullptr) check(l.create(&planner.handle), "cublasLtCreate", g);
+  const std::size_t size = size_of(g.type);
+  const std::uint32_t a = alignment(g.a, g.a_stride, g.a_next, size),
+                      b = alignment(g.b, g.b_stride, g.b_next, size),
+                      c = alignment(g.c, g.c_stride, g.c_next, size);
+  const Key key{g.type,
+                g.transpose_a,
+                g.transpose_b,
+                g.m,
+                g.n,
+                g.k,
+                g.a_stride,
+                g.b_stride,
+                g.c_stride,
+                g.batch,
+                g.a_next,
+                g.b_next,
+                g.c_next,
+                g.bias != nullptr,
+                a,
+                b,
+                c};
+  auto plan = planner.plans.find(key);
+  if (plan == planner.plans.end())
+    plan = planner.plans.emplace(key, make_plan(l, planner.handle, g, a, b, c)).first;
+  const Plan& p = plan->second;
+  if (g.bias != nullptr)
+    check(l.set_operation(p.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias),
+          "cublasLtMatmulDescSetAttribute", g);
+  const float alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
+  const bool wide = g.type == DType::kFloat64;
+  check(l.matmul(planner.handle, p.operation, wide ? static_cast<const void*>(&g.alpha) : &alpha,
+                 g.b, p.b, g.a, p.a, wide ? static_cast<const void*>(&g.beta) : &beta, g.c, p.c,
+                 g.c, p.c, &p.way, g.scratch, DeviceContext::kProductScratch,
+                 static_cast<cudaStream_t>(stream)),
+        "cublasLtMatmul", g);
+  return 0;
+}
+
+}  // namespace detail
+}  // namespace weft::train

@@ -1,0 +1,85 @@
+#include "train/device/gemm.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "train/device/kernel.h"
+#include "train/operators/operators.h"
+
+namespace weft::train {
+namespace {
+
+template <class E>
+void multiply(const DeviceGemm& g) {
+  using S = typename E::Stored;
+  using V = typename E::Value;
+  using Codec = kernels::Codec<E>;
+  const auto widened = [](const void* from, std::size_t rows, std::size_t columns,
+                          std::size_t stride) {
+    std::vector<V> to(rows * columns);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t i = 0; i < columns; ++i)
+        to[r * columns + i] = Codec::widen(static_cast<const S*>(from)[r * stride + i]);
+    return to;
+  };
+  for (std::size_t i = 0; i < g.batch; ++i) {
+    const std::size_t a_rows = g.transpose_a ? g.k : g.m, a_columns = g.transpose_a ? g.m : g.k;
+    const std::size_t b_rows = g.transpose_b ? g.n : g.k, b_columns = g.transpose_b ? g.k : g.n;
+    const auto a =
+        widened(static_cast<const S*>(g.a) + i * g.a_next, a_rows, a_columns, g.a_stride);
+    const auto b =
+        widened(static_cast<const S*>(g.b) + i * g.b_next, b_rows, b_columns, g.b_stride);
+    S* c = static_cast<S*>(g.c) + i * g.c_next;
+    // Where nothing is added, what is there may be no number.
+    auto sum = g.beta != 0 ? widened(c, g.m, g.n, g.c_stride) : std::vector<V>(g.m * g.n);
+    gemm<V>(g.transpose_a, g.transpose_b, g.m, g.n, g.k, static_cast<V>(g.alpha), a.data(),
+            a_columns, b.data(), b_columns, static_cast<V>(g.beta), sum.data(), g.n);
+    for (std::size_t r = 0; r < g.m; ++r)
+      for (std::size_t j = 0; j < g.n; ++j) {
+        V x = sum[r * g.n + j];
+        if (g.bias != nullptr) x += Codec::widen(static_cast<const S*>(g.bias)[j]);
+        c[r * g.c_stride + j] = Codec::narrow(x);
+      }
+  }
+}
+
+void run_here(const void* args, void* (*local)(const void*)) {
+  DeviceGemm g = *static_cast<const DeviceGemm*>(args);
+  g.a = local(g.a);
+  g.b = local(g.b);
+  g.c = local(g.c);
+  g.bias = local(g.bias);
+  switch (g.type) {
+    case DType::kFloat64:
+      return multiply<Fp64>(g);
+    case DType::kFloat32:
+      return multiply<Fp32>(g);
+    case DType::kBFloat16:
+      return multiply<Bf16>(g);
+    default:
+      return multiply<Fp16>(g);
+  }
+}
+
+}  // namespace
+
+// The library adds it for the types that models train in; a vector is read in 16 bytes at a time.
+bool gemm_adds_bias(const DeviceGemm& g) {
+  return (g.type == DType::kBFloat16 || g.type == DType::kFloat16) && g.batch == 1 &&
+         reinterpret_cast<std::uintptr_t>(g.bias) % 16 == 0;
+}
+
+DeviceWork device_work(const DeviceGemm& gemm) {
+  DeviceWork work;
+#ifdef WEFT_HAVE_CUDA
+  work.launch = detail::launch_gemm;
+#endif
+  work.run = run_here;
+  work.args = &gemm;
+  work.bytes = sizeof gemm;
+  work.title = "product";
+  return work;
+}
+
+}  // namespace weft::train

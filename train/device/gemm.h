@@ -1,0 +1,37 @@
+// Matrix products on a device: cuBLASLt on a GPU (cuda_gemm.cc), OpenBLAS for the fake device.
+#pragma once
+
+#include <cstddef>
+
+#include "coll/types.h"
+#include "transport/gpu/device.h"
+
+namespace weft::train {
+
+// c[i] = alpha a[i] b[i] + beta c[i] + bias for each of `batch` matrices, `_next` elements apart;
+// row-major, as gemm() of operators.h. 16-bit numbers are multiplied in fp32, fp32 without TF32.
+struct DeviceGemm {
+  DType type = DType::kFloat32;
+  bool transpose_a = false, transpose_b = false;
+  std::size_t m = 0, n = 0, k = 0;
+  double alpha = 1, beta = 0;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;  // n numbers, added to every row; null: none
+  std::size_t a_stride = 0, b_stride = 0, c_stride = 0;
+  std::size_t batch = 1, a_next = 0, b_next = 0, c_next = 0;
+  void* scratch = nullptr;  // of DeviceContext
+};
+
+// Whether launching adds the bias; else who asks must.
+bool gemm_adds_bias(const DeviceGemm& gemm);
+
+// `gemm` must live as long as what is returned; launching copies it.
+DeviceWork device_work(const DeviceGemm& gemm);
+
+namespace detail {
+int launch_gemm(const void* args, void* stream);  // cuda_gemm.cc
+}
+
+}  // namespace weft::train

@@ -1,0 +1,262 @@
+// What kernels are written with, once for the GPU and for the processor.
+//
+// A kernel is a struct: its members are its parameters, and it has either items() and item(i), work
+// that nothing else depends on, or teams() and team(t, i), where the 32 lanes of a warp do a row
+// together. pointers(f) calls f for every pointer into device memory, since the fake device finds
+// them elsewhere. On the processor a team is a loop over lanes, so that every line of a kernel is
+// tested where there is no GPU; what is not is cuda_kernels.cu, some forty lines that launch.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "coll/gpu/arithmetic.h"
+#include "train/device/types.h"
+#include "transport/gpu/device.h"
+
+namespace weft::train::kernels {
+
+using Index = std::size_t;
+
+// ---- elements ------------------------------------------------------------------------------
+
+template <class E>
+struct Codec : device_arithmetic::Plain<typename E::Stored> {};
+template <>
+struct Codec<Bf16> : device_arithmetic::BFloat {};
+template <>
+struct Codec<Fp16> : device_arithmetic::Half {};
+// The element of statistics and state of an E.
+template <class E>
+struct WideOf {
+  using Element = Fp32;
+};
+template <>
+struct WideOf<Fp64> {
+  using Element = Fp64;
+};
+
+// Numbers that a thread reads and writes at once: 16 bytes of the element of the model.
+template <class E>
+inline constexpr int kPack = static_cast<int>(16 / sizeof(typename E::Stored));
+
+template <class S>
+WEFT_HD bool aligned(const S* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+}
+
+// x = `n` numbers at p, n <= N; the others are zero. Any E, so that a pack of a wide one is several
+// accesses of 16 bytes.
+template <class E, int N, class V>
+WEFT_HD void load(V (&x)[N], const typename E::Stored* p, Index n) {
+  using S = typename E::Stored;
+  using device_arithmetic::Vector;
+  constexpr int kEach = static_cast<int>(sizeof(Vector) / sizeof(S));
+  if (N % kEach == 0 && n == static_cast<Index>(N) && aligned(p)) {
+    WEFT_UNROLL
+    for (int i = 0; i < N; i += kEach) {
+      const Vector raw = device_arithmetic::load_vector(p + i);
+      S each[kEach];
+      memcpy(each, &raw, sizeof raw);
+      WEFT_UNROLL
+      for (int k = 0; k < kEach && i + k < N; ++k)
+        x[i + k] = static_cast<V>(Codec<E>::widen(each[k]));
+    }
+    return;
+  }
+  WEFT_UNROLL
+  for (int i = 0; i < N; ++i)
+    x[i] = static_cast<Index>(i) < n ? static_cast<V>(Codec<E>::widen(p[i])) : V(0);
+}
+
+template <class E, int N, class V>
+WEFT_HD void store(typename E::Stored* p, const V (&x)[N], Index n) {
+  using S = typename E::Stored;
+  using device_arithmetic::Vector;
+  constexpr int kEach = static_cast<int>(sizeof(Vector) / sizeof(S));
+  const auto narrow = [](V v) { return Codec<E>::narrow(static_cast<typename E::Value>(v)); };
+  if (N % kEach == 0 && n == static_cast<Index>(N) && aligned(p)) {
+    WEFT_UNROLL
+    for (int i = 0; i < N; i += kEach) {
+      S each[kEach];
+      WEFT_UNROLL
+      for (int k = 0; k < kEach && i + k < N; ++k) each[k] = narrow(x[i + k]);
+      Vector raw;
+      memcpy(&raw, each, sizeof raw);
+      device_arithmetic::store_vector(p + i, raw);
+    }
+    return;
+  }
+  WEFT_UNROLL
+  for (int i = 0; i < N; ++i)
+    if (static_cast<Index>(i) < n) p[i] = narrow(x[i]);
+}
+
+template <class E>
+WEFT_HD typename E::Value get(const typename E::Stored* p) {
+  return Codec<E>::widen(*p);
+}
+template <class E>
+WEFT_HD void put(typename E::Stored* p, typename E::Value v) {
+  *p = Codec<E>::narrow(v);
+}
+
+WEFT_HD Index least(Index a, Index b) { return a < b ? a : b; }
+
+// ---- functions ------------------------------------------------------------------------------
+
+#ifdef __CUDA_ARCH__
+WEFT_HD float exponential(float x) { return __expf(x); }
+WEFT_HD double exponential(double x) { return exp(x); }
+WEFT_HD float logarithm(float x) { return logf(x); }
+WEFT_HD double logarithm(double x) { return log(x); }
+WEFT_HD float hyperbolic_tangent(float x) { return tanhf(x); }
+WEFT_HD double hyperbolic_tangent(double x) { return tanh(x); }
+WEFT_HD float root(float x) { return sqrtf(x); }
+WEFT_HD double root(double x) { return sqrt(x); }
+WEFT_HD double times_power_of_two(double x, int power) { return scalbn(x, power); }
+#else
+template <class V>
+WEFT_HD V exponential(V x) {
+  return std::exp(x);
+}
+template <class V>
+WEFT_HD V logarithm(V x) {
+  return std::log(x);
+}
+template <class V>
+WEFT_HD V hyperbolic_tangent(V x) {
+  return std::tanh(x);
+}
+template <class V>
+WEFT_HD V root(V x) {
+  return std::sqrt(x);
+}
+WEFT_HD double times_power_of_two(double x, int power) { return std::ldexp(x, power); }
+#endif
+
+// ---- teams ----------------------------------------------------------------------------------
+
+inline constexpr int kLanes = 32;
+
+// On the processor: a value per lane is an array, and each() is a loop. Sums take the lanes in the
+// order of the butterfly that the GPU does, so that they have the same bits.
+struct HostTeam {
+  template <class V>
+  struct PerLane {
+    V all[kLanes];
+    V& operator[](int lane) { return all[lane]; }
+  };
+  template <class F>
+  void each(F f) {
+    for (int lane = 0; lane < kLanes; ++lane) f(lane);
+  }
+  template <class V, class Join>
+  V join(PerLane<V>& x, Join together) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      PerLane<V> before = x;
+      for (int lane = 0; lane < kLanes; ++lane)
+        x[lane] = together(before[lane], before[lane ^ half]);
+    }
+    return x[0];
+  }
+};
+
+#ifdef __CUDACC__
+struct GpuTeam {
+  template <class V>
+  struct PerLane {
+    V mine;
+    __device__ V& operator[](int) { return mine; }
+  };
+  template <class F>
+  __device__ __forceinline__ void each(F f) {
+    f(static_cast<int>(threadIdx.x % kLanes));
+  }
+  template <class V, class Join>
+  __device__ __forceinline__ V join(PerLane<V>& x, Join together) {
+    WEFT_UNROLL
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      x.mine = together(x.mine, __shfl_xor_sync(0xffffffffu, x.mine, half));
+    return x.mine;
+  }
+};
+#endif
+
+struct Plus {
+  template <class V>
+  WEFT_HD V operator()(V a, V b) const {
+    return a + b;
+  }
+};
+struct Larger {
+  template <class V>
+  WEFT_HD V operator()(V a, V b) const {
+    return a > b ? a : b;
+  }
+};
+
+// ---- what kernels have in common ------------------------------------------------------------
+
+using Token = std::int32_t;
+
+template <class E>
+struct Types {
+  using S = typename E::Stored;
+  using V = typename E::Value;
+  using W = typename WideOf<E>::Element;
+  static constexpr Index kP = static_cast<Index>(kPack<E>);
+  static WEFT_HD Index packs(Index width) { return (width + kP - 1) / kP; }
+};
+
+// What each begins with: its types, and its name in traces.
+#define WEFT_KERNEL(title)            \
+  using T = Types<E>;                 \
+  using S = typename T::S;            \
+  using V = typename T::V;            \
+  using W = typename T::W;            \
+  static constexpr int kN = kPack<E>; \
+  static constexpr const char* kTitle = title
+
+// ---- launching ------------------------------------------------------------------------------
+
+template <class K>
+concept HasTeams = requires(const K& k) {
+  k.teams();
+};
+
+template <class K>
+void run_on_host(const K& k) {
+  if constexpr (HasTeams<K>) {
+    HostTeam team;
+    for (Index i = 0; i < k.teams(); ++i) k.team(team, i);
+  } else {
+    for (Index i = 0; i < k.items(); ++i) k.item(i);
+  }
+}
+
+// Defined and instantiated in cuda_kernels.cu.
+template <class K>
+int launch_on_gpu(const void* args, void* stream);
+int load_on_gpu();  // all of them
+
+// `kernel` must live as long as what is returned; launching copies it.
+template <class K>
+DeviceWork work_of(const K& kernel) {
+  DeviceWork work;
+#ifdef WEFT_HAVE_CUDA
+  work.launch = &launch_on_gpu<K>;
+#endif
+  work.run = [](const void* args, void* (*local)(const void*)) {
+    K k = *static_cast<const K*>(args);
+    k.pointers([local]<class P>(P*& p) { p = static_cast<P*>(local(p)); });
+    run_on_host(k);
+  };
+  work.args = &kernel;
+  work.bytes = sizeof kernel;
+  work.title = K::kTitle;
+  return work;
+}
+
+}  // namespace weft::train::kernels

@@ -1,0 +1,389 @@
+// Kernels element by element: sums, GELU, embedding, biases. See device/kernel_bodies.h.
+#pragma once
+
+#include "train/device/kernel.h"
+
+namespace weft::train::kernels {
+
+// ---- element by element ---------------------------------------------------------------------
+
+template <class E>
+struct Add {
+  WEFT_KERNEL("add");
+  S* to;
+  const S* from;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(to), f(from);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN], b[kN];
+    load<E>(a, to + at, n);
+    load<E>(b, from + at, n);
+    for (int k = 0; k < kN; ++k) a[k] += b[k];
+    store<E>(to + at, a, n);
+  }
+};
+
+template <class E>
+struct Scale {
+  WEFT_KERNEL("scale");
+  S* x;
+  V factor;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(x);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN];
+    load<E>(a, x + at, n);
+    for (int k = 0; k < kN; ++k) a[k] *= factor;
+    store<E>(x + at, a, n);
+  }
+};
+
+template <class E>
+struct SetZero {
+  WEFT_KERNEL("set_zero");
+  S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(x);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN;
+    V zero[kN] = {};
+    store<E>(x + at, zero, least(kN, count - at));
+  }
+};
+
+// Rounds master weights to those of the model.
+template <class E>
+struct Narrow {
+  WEFT_KERNEL("narrow");
+  S* to;
+  const V* from;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(to), f(from);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN];
+    load<W>(a, from + at, n);
+    store<E>(to + at, a, n);
+  }
+};
+template <class E>
+struct Widen {
+  WEFT_KERNEL("widen");
+  V* to;
+  const S* from;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(to), f(from);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN];
+    load<E>(a, from + at, n);
+    store<W>(to + at, a, n);
+  }
+};
+
+template <class V>
+WEFT_HD V gelu_inner(V x) {
+  return V(0.7978845608028654) * (x + V(0.044715) * x * x * x);  // sqrt(2 / pi)
+}
+
+template <class E>
+struct Gelu {
+  WEFT_KERNEL("gelu");
+  S* y;
+  const S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(y), f(x);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN];
+    load<E>(a, x + at, n);
+    for (int k = 0; k < kN; ++k) a[k] = V(0.5) * a[k] * (1 + hyperbolic_tangent(gelu_inner(a[k])));
+    store<E>(y + at, a, n);
+  }
+};
+
+template <class E>
+struct GeluGrad {
+  WEFT_KERNEL("gelu_grad");
+  S* grad_x;
+  const S* grad_y;
+  const S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(grad_x), f(grad_y), f(x);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN], g[kN];
+    load<E>(a, x + at, n);
+    load<E>(g, grad_y + at, n);
+    for (int k = 0; k < kN; ++k) {
+      const V v = a[k], t = hyperbolic_tangent(gelu_inner(v));
+      const V du = V(0.7978845608028654) * (1 + 3 * V(0.044715) * v * v);
+      g[k] *= V(0.5) * (1 + t) + V(0.5) * v * (1 - t * t) * du;
+    }
+    store<E>(grad_x + at, g, n);
+  }
+};
+
+// out = x + y + bias in each row; x and bias may be null (then they are zero).
+template <class E>
+struct AddRows {
+  WEFT_KERNEL("add_rows");
+  S* out;
+  const S* x;
+  const S* y;
+  const S* bias;
+  Index rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(out), f(x), f(y), f(bias);
+  }
+  WEFT_HD Index items() const { return rows * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index column = i % T::packs(width) * kN, at = i / T::packs(width) * width + column;
+    const Index n = least(kN, width - column);
+    V a[kN], b[kN];
+    load<E>(a, y + at, n);
+    if (x != nullptr) {
+      load<E>(b, x + at, n);
+      for (int k = 0; k < kN; ++k) a[k] += b[k];
+    }
+    if (bias != nullptr) {
+      load<E>(b, bias + column, n);
+      for (int k = 0; k < kN; ++k) a[k] += b[k];
+    }
+    store<E>(out + at, a, n);
+  }
+};
+
+// to[row][columns] = from[row][columns], rows `_stride` apart.
+template <class E>
+struct CopyColumns {
+  WEFT_KERNEL("copy_columns");
+  S* to;
+  const S* from;
+  Index to_stride, from_stride, rows, columns;
+  template <class F>
+  void pointers(F f) {
+    f(to), f(from);
+  }
+  WEFT_HD Index items() const { return rows * T::packs(columns); }
+  WEFT_HD void item(Index i) const {
+    const Index row = i / T::packs(columns), column = i % T::packs(columns) * kN;
+    const Index n = least(kN, columns - column);
+    V a[kN];
+    load<E>(a, from + row * from_stride + column, n);
+    store<E>(to + row * to_stride + column, a, n);
+  }
+};
+
+// ---- embedding ------------------------------------------------------------------------------
+
+template <class E>
+struct Embed {
+  WEFT_KERNEL("embed");
+  S* out;
+  const S* table;
+  const Token* tokens;
+  Index first, count, rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(out), f(table), f(tokens);
+  }
+  WEFT_HD Index items() const { return rows * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column);
+    const Index token = static_cast<Index>(tokens[row]) - first;  // wraps around below first
+    V a[kN] = {};
+    if (token < count) load<E>(a, table + token * width + column, n);
+    store<E>(out + row * width + column, a, n);
+  }
+};
+
+// Sums of the gradients of at most so many rows of one token, listed in `order`.
+inline constexpr Index kSegment = 32;
+template <class E>
+struct EmbedSegments {
+  WEFT_KERNEL("embed_segments");
+  V* sums;  // [segments][width]
+  const S* grad_out;
+  const std::uint32_t* order;  // rows by token
+  const std::uint32_t* begin;  // segments + 1 places in `order`
+  Index segments, width;
+  template <class F>
+  void pointers(F f) {
+    f(sums), f(grad_out), f(order), f(begin);
+  }
+  WEFT_HD Index items() const { return segments * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index segment = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column);
+    V sum[kN] = {}, a[kN];
+    for (Index k = begin[segment]; k < begin[segment + 1]; ++k) {
+      load<E>(a, grad_out + order[k] * width + column, n);
+      for (int j = 0; j < kN; ++j) sum[j] += a[j];
+    }
+    store<W>(sums + segment * width + column, sum, n);
+  }
+};
+// Adds the segments of each token that occurs to its row of the table.
+template <class E>
+struct EmbedGrad {
+  WEFT_KERNEL("embed_grad");
+  S* grad_table;
+  const V* sums;
+  const std::uint32_t* token;  // row of the table
+  const std::uint32_t* begin;  // its segments: tokens + 1 places
+  Index tokens, width;
+  template <class F>
+  void pointers(F f) {
+    f(grad_table), f(sums), f(token), f(begin);
+  }
+  WEFT_HD Index items() const { return tokens * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index t = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column);
+    S* to = grad_table + token[t] * width + column;
+    V sum[kN], a[kN];
+    load<E>(sum, to, n);
+    for (Index s = begin[t]; s < begin[t + 1]; ++s) {
+      load<W>(a, sums + s * width + column, n);
+      for (int k = 0; k < kN; ++k) sum[k] += a[k];
+    }
+    store<E>(to, sum, n);
+  }
+};
+
+// x[row] += table[(first + row) % positions]
+template <class E>
+struct AddPositions {
+  WEFT_KERNEL("add_positions");
+  S* x;
+  const S* table;
+  Index first, positions, rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(x), f(table);
+  }
+  WEFT_HD Index items() const { return rows * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column);
+    V a[kN], b[kN];
+    load<E>(a, x + row * width + column, n);
+    load<E>(b, table + (first + row) % positions * width + column, n);
+    for (int k = 0; k < kN; ++k) a[k] += b[k];
+    store<E>(x + row * width + column, a, n);
+  }
+};
+template <class E>
+struct PositionsGrad {
+  WEFT_KERNEL("positions_grad");
+  S* grad_table;
+  const S* grad;
+  Index first, positions, rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(grad_table), f(grad);
+  }
+  WEFT_HD Index items() const { return positions * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index position = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column);
+    Index row = (position + positions - first % positions) % positions;
+    if (row >= rows) return;
+    S* to = grad_table + position * width + column;
+    V sum[kN], a[kN];
+    load<E>(sum, to, n);
+    for (; row < rows; row += positions) {
+      load<E>(a, grad + row * width + column, n);
+      for (int k = 0; k < kN; ++k) sum[k] += a[k];
+    }
+    store<E>(to, sum, n);
+  }
+};
+
+// ---- columns --------------------------------------------------------------------------------
+
+// Sums of each column over slabs of rows; with x, also of the products with its normalised rows.
+inline constexpr Index kSlabs = 128;  // at most
+template <class E>
+struct ColumnSlabs {
+  WEFT_KERNEL("column_slabs");
+  V* sums;      // [slabs][width]
+  V* products;  // the same; null without x
+  const S* y;
+  const S* x;
+  const V* mean;
+  const V* rstd;
+  Index rows, width, slab;  // rows of a slab
+  template <class F>
+  void pointers(F f) {
+    f(sums), f(products), f(y), f(x), f(mean), f(rstd);
+  }
+  WEFT_HD Index slabs() const { return (rows + slab - 1) / slab; }
+  WEFT_HD Index items() const { return slabs() * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index part = i / T::packs(width), column = i % T::packs(width) * kN;
+    const Index n = least(kN, width - column), end = least(rows, (part + 1) * slab);
+    V sum[kN] = {}, product[kN] = {}, a[kN], b[kN];
+    for (Index r = part * slab; r < end; ++r) {
+      load<E>(a, y + r * width + column, n);
+      for (int k = 0; k < kN; ++k) sum[k] += a[k];
+      if (x == nullptr) continue;
+      load<E>(b, x + r * width + column, n);
+      for (int k = 0; k < kN; ++k) product[k] += a[k] * ((b[k] - mean[r]) * rstd[r]);
+    }
+    store<W>(sums + part * width + column, sum, n);
+    if (x != nullptr) store<W>(products + part * width + column, product, n);
+  }
+};
+template <class E>
+struct AddSlabs {
+  WEFT_KERNEL("add_slabs");
+  S* to;
+  const V* sums;
+  Index slabs, width;
+  template <class F>
+  void pointers(F f) {
+    f(to), f(sums);
+  }
+  WEFT_HD Index items() const { return width; }
+  WEFT_HD void item(Index column) const {
+    V sum = 0;
+    for (Index s = 0; s < slabs; ++s) sum += sums[s * width + column];
+    put<E>(to + column, get<E>(to + column) + sum);
+  }
+};
+
+}  // namespace weft::train::kernels

@@ -1,0 +1,376 @@
+// Kernels of the loss, sums of everything, optimizers. See device/kernel_bodies.h.
+#pragma once
+
+#include "train/device/kernel.h"
+#include "train/device/kernel_bodies_rows.h"
+
+namespace weft::train::kernels {
+
+// ---- cross-entropy --------------------------------------------------------------------------
+
+template <class E>
+struct RowMaximum {
+  WEFT_KERNEL("row_maximum");
+  V* maximum;
+  const S* logits;
+  Index rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(maximum), f(logits);
+  }
+  WEFT_HD Index teams() const { return rows; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index r) const {
+    typename Team::template PerLane<V> most;
+    t.each([&](int lane) {
+      V m = V(-1e30), a[kN];
+      each_pack<E>(lane, width, [&](Index c, Index n) {
+        load<E>(a, logits + r * width + c, n);
+        for (int k = 0; k < kN; ++k)
+          if (static_cast<Index>(k) < n && a[k] > m) m = a[k];
+      });
+      most[lane] = m;
+    });
+    const V all = t.join(most, Larger());
+    t.each([&](int lane) {
+      if (lane == 0) maximum[r] = all;
+    });
+  }
+};
+
+// Sum of exp(logit - maximum) and the target's logit - maximum. Logits stay: their exponentials
+// would lose digits in 16 bits, and are computed again with the gradient.
+template <class E>
+struct RowSum {
+  WEFT_KERNEL("row_sum");
+  V* sum;
+  V* target;
+  const S* logits;
+  const V* maximum;
+  const Token* targets;
+  Index first, rows, width;
+  template <class F>
+  void pointers(F f) {
+    f(sum), f(target), f(logits), f(maximum), f(targets);
+  }
+  WEFT_HD Index teams() const { return rows; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index r) const {
+    typename Team::template PerLane<V> part;
+    const V most = maximum[r];
+    t.each([&](int lane) {
+      V s = 0, a[kN];
+      each_pack<E>(lane, width, [&](Index c, Index n) {
+        load<E>(a, logits + r * width + c, n);
+        for (int k = 0; k < kN; ++k)
+          if (static_cast<Index>(k) < n) s += exponential(a[k] - most);
+      });
+      part[lane] = s;
+    });
+    const V all = t.join(part, Plus());
+    const Index at = static_cast<Index>(targets[r]) - first;
+    t.each([&](int lane) {
+      if (lane != 0) return;
+      sum[r] = all;
+      target[r] = at < width ? get<E>(logits + r * width + at) - most : V(0);
+    });
+  }
+};
+
+// logits = scale (softmax - one_hot(target)), in place.
+template <class E>
+struct CrossEntropyGrad {
+  WEFT_KERNEL("cross_entropy_grad");
+  S* logits;
+  const V* maximum;
+  const V* sum;
+  const Token* targets;
+  Index first, rows, width;
+  V scale;
+  template <class F>
+  void pointers(F f) {
+    f(logits), f(maximum), f(sum), f(targets);
+  }
+  WEFT_HD Index items() const { return rows * T::packs(width); }
+  WEFT_HD void item(Index i) const {
+    const Index r = i / T::packs(width), c = i % T::packs(width) * kN;
+    const Index n = least(kN, width - c), at = static_cast<Index>(targets[r]) - first - c;
+    V a[kN];
+    load<E>(a, logits + r * width + c, n);
+    const V factor = scale / sum[r];
+    for (int k = 0; k < kN; ++k) {
+      a[k] = exponential(a[k] - maximum[r]) * factor;
+      if (static_cast<Index>(k) == at) a[k] -= scale;
+    }
+    store<E>(logits + r * width + c, a, n);
+  }
+};
+
+// All of it in one kernel where a rank has the whole vocabulary: sum and target for the loss, and
+// the gradient in place of the logits.
+template <class E>
+struct FusedCrossEntropy {
+  WEFT_KERNEL("cross_entropy");
+  S* logits;
+  V* sum;
+  V* target;
+  const Token* targets;
+  Index rows, width;
+  V scale;
+  template <class F>
+  void pointers(F f) {
+    f(logits), f(sum), f(target), f(targets);
+  }
+  WEFT_HD Index teams() const { return rows; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index r) const {
+    typename Team::template PerLane<V> most, part, mine;
+    S* row = logits + r * width;
+    const Online<V> all = online_softmax<E>(t, row, width, most, part);
+    const Index at = static_cast<Index>(targets[r]);
+    t.each([&](int lane) { mine[lane] = lane == 0 ? get<E>(row + at) : V(0); });
+    const V logit = t.join(mine, Plus());  // read before any lane writes
+    t.each([&](int lane) {
+      if (lane == 0) sum[r] = all.sum, target[r] = logit - all.most;
+      const V factor = scale / all.sum;
+      V a[kN];
+      each_pack<E>(lane, width, [&](Index c, Index n) {
+        load<E>(a, row + c, n);
+        for (int k = 0; k < kN; ++k) {
+          a[k] = exponential(a[k] - all.most) * factor;
+          if (c + static_cast<Index>(k) == at) a[k] -= scale;
+        }
+        store<E>(row + c, a, n);
+      });
+    });
+  }
+};
+
+// ---- sums of everything ---------------------------------------------------------------------
+
+// In double, in two steps: kParts teams, then one.
+inline constexpr Index kParts = 1024;
+template <class E>
+struct SquareParts {
+  WEFT_KERNEL("square_parts");
+  double* parts;  // [kParts]
+  const S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(parts), f(x);
+  }
+  WEFT_HD Index teams() const { return kParts; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index i) const {
+    typename Team::template PerLane<double> sum;
+    // In turns of a pack per lane and team.
+    t.each([&](int lane) {
+      double s = 0;
+      V a[kN];
+      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
+      for (Index at = first; at < count; at += kParts * kLanes * kN) {
+        load<E>(a, x + at, least(kN, count - at));
+        for (int k = 0; k < kN; ++k) s += static_cast<double>(a[k]) * static_cast<double>(a[k]);
+      }
+      sum[lane] = s;
+    });
+    const double all = t.join(sum, Plus());
+    t.each([&](int lane) {
+      if (lane == 0) parts[i] = all;
+    });
+  }
+};
+// Of log(sum) - target: the losses of rows.
+template <class E>
+struct LossParts {
+  WEFT_KERNEL("loss_parts");
+  double* parts;
+  const V* sum;
+  const V* target;
+  Index rows;
+  template <class F>
+  void pointers(F f) {
+    f(parts), f(sum), f(target);
+  }
+  WEFT_HD Index items() const { return kParts; }
+  WEFT_HD void item(Index i) const {
+    double s = 0;
+    for (Index r = i; r < rows; r += kParts)
+      s += static_cast<double>(logarithm(sum[r]) - target[r]);
+    parts[i] = s;
+  }
+};
+template <class E>
+struct AddParts {
+  WEFT_KERNEL("add_parts");
+  double* total;  // grows
+  const double* parts;
+  template <class F>
+  void pointers(F f) {
+    f(total), f(parts);
+  }
+  WEFT_HD Index teams() const { return 1; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index) const {
+    typename Team::template PerLane<double> sum;
+    t.each([&](int lane) {
+      double s = 0;
+      for (Index i = static_cast<Index>(lane); i < kParts; i += kLanes) s += parts[i];
+      sum[lane] = s;
+    });
+    const double all = t.join(sum, Plus());
+    t.each([&](int lane) {
+      if (lane == 0) *total += all;
+    });
+  }
+};
+
+// Of exact_sum.h: the largest |x| of each team's numbers, infinity where one is not finite.
+template <class E>
+struct LargestParts {
+  WEFT_KERNEL("largest_parts");
+  double* parts;  // [kParts], grow
+  const S* x;
+  Index count;
+  template <class F>
+  void pointers(F f) {
+    f(parts), f(x);
+  }
+  WEFT_HD Index teams() const { return kParts; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index i) const {
+    typename Team::template PerLane<double> most;
+    t.each([&](int lane) {
+      double m = 0;
+      V a[kN];
+      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
+      for (Index at = first; at < count; at += kParts * kLanes * kN) {
+        load<E>(a, x + at, least(kN, count - at));
+        for (int k = 0; k < kN; ++k) {
+          const double each = a[k] < 0 ? -static_cast<double>(a[k]) : static_cast<double>(a[k]);
+          m = !(each <= 0x1.fffffffffffffp+1023) ? HUGE_VAL : each > m ? each : m;
+        }
+      }
+      most[lane] = m;
+    });
+    const double all = t.join(most, Larger());
+    t.each([&](int lane) {
+      if (lane == 0) parts[i] = Larger()(parts[i], all);
+    });
+  }
+};
+// ExactSum::add_squares(): integers, so any order gives the same.
+template <class E>
+struct ExactSquareParts {
+  WEFT_KERNEL("exact_square_parts");
+  std::int64_t* parts;  // [2][kParts]: high, low; grow
+  const S* x;
+  Index count;
+  int shift;
+  template <class F>
+  void pointers(F f) {
+    f(parts), f(x);
+  }
+  WEFT_HD Index teams() const { return kParts; }
+  template <class Team>
+  WEFT_HD void team(Team& t, Index i) const {
+    typename Team::template PerLane<std::int64_t> high, low;
+    t.each([&](int lane) {
+      std::int64_t h = 0, l = 0;
+      V a[kN];
+      const Index first = (i * kLanes + static_cast<Index>(lane)) * kN;
+      for (Index at = first; at < count; at += kParts * kLanes * kN) {
+        load<E>(a, x + at, least(kN, count - at));
+        for (int k = 0; k < kN; ++k) {
+          const double below = times_power_of_two(static_cast<double>(a[k]), shift / 2);
+          const auto fixed = static_cast<std::int64_t>(below * below);
+          h += fixed >> 31;
+          l += fixed & 0x7fffffff;
+        }
+      }
+      high[lane] = h;
+      low[lane] = l;
+    });
+    const std::int64_t all_high = t.join(high, Plus()), all_low = t.join(low, Plus());
+    t.each([&](int lane) {
+      if (lane == 0) parts[i] += all_high, parts[kParts + i] += all_low;
+    });
+  }
+};
+
+// ---- optimizers -----------------------------------------------------------------------------
+
+template <class E>
+struct AdamW {
+  WEFT_KERNEL("adamw");
+  S* w;
+  V* master;  // null: w has all digits
+  V* m;
+  V* v;
+  const S* gradient;
+  Index count;
+  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as operators.cc has them
+  template <class F>
+  void pointers(F f) {
+    f(w), f(master), f(m), f(v), f(gradient);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN], b[kN], c[kN], g[kN];
+    if (master != nullptr)
+      load<W>(a, master + at, n);
+    else
+      load<E>(a, w + at, n);
+    load<W>(b, m + at, n);
+    load<W>(c, v + at, n);
+    load<E>(g, gradient + at, n);
+    for (int k = 0; k < kN; ++k) {
+      const V x = g[k] * gradient_scale;
+      b[k] = beta1 * b[k] + (1 - beta1) * x;
+      c[k] = beta2 * c[k] + (1 - beta2) * x * x;
+      a[k] = a[k] * keep - step * b[k] / (root(c[k]) * second + epsilon);
+    }
+    store<W>(m + at, b, n);
+    store<W>(v + at, c, n);
+    if (master != nullptr) store<W>(master + at, a, n);
+    store<E>(w + at, a, n);
+  }
+};
+
+template <class E>
+struct Sgd {
+  WEFT_KERNEL("sgd");
+  S* w;
+  V* master;
+  V* moment;  // null without momentum
+  const S* gradient;
+  Index count;
+  V rate, momentum, decay, gradient_scale;
+  template <class F>
+  void pointers(F f) {
+    f(w), f(master), f(moment), f(gradient);
+  }
+  WEFT_HD Index items() const { return T::packs(count); }
+  WEFT_HD void item(Index i) const {
+    const Index at = i * kN, n = least(kN, count - at);
+    V a[kN], b[kN] = {}, g[kN];
+    if (master != nullptr)
+      load<W>(a, master + at, n);
+    else
+      load<E>(a, w + at, n);
+    if (moment != nullptr) load<W>(b, moment + at, n);
+    load<E>(g, gradient + at, n);
+    for (int k = 0; k < kN; ++k) {
+      const V x = g[k] * gradient_scale + decay * a[k];
+      b[k] = momentum * b[k] + x;
+      a[k] -= rate * (moment != nullptr ? b[k] : x);
+    }
+    if (moment != nullptr) store<W>(moment + at, b, n);
+    if (master != nullptr) store<W>(master + at, a, n);
+    store<E>(w + at, a, n);
+  }
+};
+
+}  // namespace weft::train::kernels

@@ -1,0 +1,45 @@
+// Launching kernels of device/kernel_bodies.h on numbers of device/types.h, for the operators'
+// sources.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "train/device/context.h"
+#include "train/device/kernel_bodies.h"
+
+namespace weft::train {
+
+// What a kernel has in the place of a T*.
+template <class T>
+auto raw(T* p) {
+  using S = decltype(p->stored);
+  if constexpr (std::is_const_v<T>)
+    return reinterpret_cast<const S*>(p);
+  else
+    return reinterpret_cast<S*>(p);
+}
+template <class T>
+struct ElementOfType {
+  using Type = typename T::Element;
+};
+template <class V>
+struct ElementOfType<WideOnDevice<V>> {
+  using Type = std::conditional_t<sizeof(V) == 8, Fp64, Fp32>;
+};
+template <class T>
+using ElementOf = typename ElementOfType<T>::Type;
+template <class T>
+using ValueOf = HostOf<T>;
+
+template <class K>
+void launch(const K& kernel) {
+  std::size_t work = 0;
+  if constexpr (kernels::HasTeams<K>)
+    work = kernel.teams();
+  else
+    work = kernel.items();
+  if (work > 0) DeviceContext::of_this_rank().launch(kernels::work_of(kernel));
+}
+
+}  // namespace weft::train

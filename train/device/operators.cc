@@ -1,0 +1,363 @@
+#include "train/device/operators.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "train/device/gemm.h"
+#include "train/device/launch.h"
+
+namespace weft::train {
+
+// ---- launching -------------------------------------------------------------------------------
+
+namespace {
+
+// Numbers of the host in device memory, for one kernel.
+template <class V>
+class Uploaded {
+  static_assert(sizeof(V) == sizeof(float));
+
+ public:
+  explicit Uploaded(const V* from, Index count) : memory_(count, Use::kWorkspace) {
+    upload(memory_.data(), from, count * sizeof(V));
+  }
+  explicit Uploaded(const std::vector<V>& from) : Uploaded(from.data(), from.size()) {}
+  const V* data() const { return reinterpret_cast<const V*>(memory_.data()); }
+
+ private:
+  Tensor<WideOnDevice<float>> memory_;
+};
+
+template <class T>
+void product(bool transpose_a, bool transpose_b, Index m, Index n, Index k, double alpha,
+             const T* a, Index a_stride, const T* b, Index b_stride, double beta, T* c,
+             Index c_stride, const T* bias = nullptr, Index batch = 1, Index a_next = 0,
+             Index b_next = 0, Index c_next = 0) {
+  if (m == 0 || n == 0) return;
+  DeviceContext& context = DeviceContext::of_this_rank();
+  DeviceGemm g{kDType<T>, transpose_a, transpose_b, m,        n,
+               k,         alpha,       beta,        a,        b,
+               c,         bias,        a_stride,    b_stride, c_stride,
+               batch,     a_next,      b_next,      c_next,   context.product_scratch()};
+  const bool bias_after = bias != nullptr && !gemm_adds_bias(g);
+  if (bias_after) g.bias = nullptr;
+  context.launch(device_work(g));
+  if (bias_after)
+    launch(kernels::AddRows<ElementOf<T>>{raw(c), nullptr, raw<const T>(c), raw(bias), m, n});
+}
+
+template <class T>
+void add_column_sums(T* to, T* to_products, const T* y, const T* x, const Wide<T>* mean,
+                     const Wide<T>* rstd, Index rows, Index width) {
+  using E = ElementOf<T>;
+  if (rows == 0) return;
+  const Index slab = std::max<Index>(16, (rows + kernels::kSlabs - 1) / kernels::kSlabs);
+  const Index slabs = (rows + slab - 1) / slab;
+  Tensor<Wide<T>> sums((x != nullptr ? 2 : 1) * slabs * width, Use::kWorkspace);
+  ValueOf<T>* first = raw(sums.data());
+  ValueOf<T>* second = x != nullptr ? first + slabs * width : nullptr;
+  launch(kernels::ColumnSlabs<E>{first, second, raw(y), x == nullptr ? nullptr : raw(x),
+                                 mean == nullptr ? nullptr : raw(mean),
+                                 rstd == nullptr ? nullptr : raw(rstd), rows, width, slab});
+  launch(kernels::AddSlabs<E>{raw(to), first, slabs, width});
+  if (x != nullptr) launch(kernels::AddSlabs<E>{raw(to_products), second, slabs, width});
+}
+
+}  // namespace
+
+void zero_on_device(void* to, std::size_t bytes) {  // every element has a multiple of 2 bytes
+  launch(kernels::SetZero<Bf16>{static_cast<std::uint16_t*>(to), bytes / 2});
+}
+
+// ---- products --------------------------------------------------------------------------------
+
+template <DeviceElement T>
+void linear(T* y, const T* x, const T* w, const T* bias, Index rows, Index in, Index out) {
+  product<T>(false, true, rows, out, in, 1, x, in, w, in, 0, y, out, bias);
+}
+template <DeviceElement T>
+void linear_grad_input(T* grad_x, const T* grad_y, const T* w, Index rows, Index in, Index out) {
+  product<T>(false, false, rows, in, out, 1, grad_y, out, w, in, 0, grad_x, in);
+}
+template <DeviceElement T>
+void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, Index rows, Index in,
+                        Index out) {
+  product<T>(true, false, out, in, rows, 1, grad_y, out, x, in, 1, grad_w, in);
+  if (grad_bias != nullptr) add_columns(grad_bias, grad_y, rows, out);
+}
+
+// Heads of a sample are one batch of products; samples follow each other.
+template <DeviceElement T>
+void attention(T* out, T* probabilities, const T* qkv, const AttentionShape& s) {
+  const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w;
+  const double factor = 1 / std::sqrt(static_cast<double>(d));
+  for (Index b = 0; b < s.batch; ++b) {
+    const T *q = qkv + b * n * stride, *k = q + w;
+    product<T>(false, true, n, n, d, factor, q, stride, k, stride, 0,
+               probabilities + b * s.heads * n * n, n, nullptr, s.heads, d, d, n * n);
+  }
+  launch(kernels::CausalSoftmax<ElementOf<T>>{raw(probabilities), s.batch * s.heads * n, n});
+  for (Index b = 0; b < s.batch; ++b)
+    product<T>(false, false, n, d, n, 1, probabilities + b * s.heads * n * n, n,
+               qkv + b * n * stride + 2 * w, stride, 0, out + b * n * w, w, nullptr, s.heads, n * n,
+               d, d);
+}
+template <DeviceElement T>
+void attention_grad(T* grad_qkv, const T* grad_out, const T* probabilities, const T* qkv,
+                    const AttentionShape& s) {
+  const Index n = s.positions, d = s.head_width, w = s.width(), stride = 3 * w, h = s.heads;
+  Tensor<T> grad(s.batch * h * n * n, Use::kWorkspace);
+  for (Index b = 0; b < s.batch; ++b) {
+    const T *v = qkv + b * n * stride + 2 * w, *go = grad_out + b * n * w;
+    const T* p = probabilities + b * h * n * n;
+    product<T>(true, false, n, d, n, 1, p, n, go, w, 0, grad_qkv + b * n * stride + 2 * w, stride,
+               nullptr, h, n * n, d, d);
+    product<T>(false, true, n, n, d, 1, go, w, v, stride, 0, grad.data() + b * h * n * n, n,
+               nullptr, h, d, d, n * n);
+  }
+  launch(kernels::CausalSoftmaxGrad<ElementOf<T>>{
+      raw(grad.data()), raw(probabilities), s.batch * h * n, n,
+      static_cast<ValueOf<T>>(1 / std::sqrt(static_cast<double>(d)))});
+  for (Index b = 0; b < s.batch; ++b) {
+    const T *q = qkv + b * n * stride, *k = q + w, *g = grad.data() + b * h * n * n;
+    T* to = grad_qkv + b * n * stride;
+    product<T>(false, false, n, d, n, 1, g, n, k, stride, 0, to, stride, nullptr, h, n * n, d, d);
+    product<T>(true, false, n, d, n, 1, g, n, q, stride, 0, to + w, stride, nullptr, h, n * n, d,
+               d);
+  }
+}
+
+// ---- element by element ----------------------------------------------------------------------
+
+template <DeviceElement T>
+void gelu(T* y, const T* x, Index count) {
+  launch(kernels::Gelu<ElementOf<T>>{raw(y), raw(x), count});
+}
+template <DeviceElement T>
+void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count) {
+  launch(kernels::GeluGrad<ElementOf<T>>{raw(grad_x), raw(grad_y), raw(x), count});
+}
+template <DeviceElement T>
+void add(T* to, const T* from, Index count) {
+  launch(kernels::Add<ElementOf<T>>{raw(to), raw(from), count});
+}
+template <DeviceElement T>
+void scale(T* x, HostOf<T> factor, Index count) {
+  launch(kernels::Scale<ElementOf<T>>{raw(x), factor, count});
+}
+template <DeviceElement T>
+void narrow(T* to, const Wide<T>* from, Index count) {
+  launch(kernels::Narrow<ElementOf<T>>{raw(to), raw(from), count});
+}
+template <DeviceElement T>
+void widen(Wide<T>* to, const T* from, Index count) {
+  launch(kernels::Widen<ElementOf<T>>{raw(to), raw(from), count});
+}
+template <DeviceElement T>
+void add_residual(T* out, const T* x, const T* y, const T* bias, Index rows, Index width) {
+  launch(kernels::AddRows<ElementOf<T>>{raw(out), raw(x), raw(y), raw(bias), rows, width});
+}
+template <DeviceElement T>
+void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
+                  Index columns) {
+  launch(kernels::CopyColumns<ElementOf<T>>{raw(to), raw(from), to_stride, from_stride, rows,
+                                            columns});
+}
+template <DeviceElement T>
+void add_columns(T* to, const T* x, Index rows, Index width) {
+  add_column_sums<T>(to, nullptr, x, nullptr, nullptr, nullptr, rows, width);
+}
+
+// ---- norm ------------------------------------------------------------------------------------
+
+template <class E>
+void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd,
+                const OnDevice<E>* x, const OnDevice<E>* gain, const OnDevice<E>* bias, Index rows,
+                Index width) {
+  launch(kernels::LayerNorm<E>{raw(y), raw(mean), raw(rstd), raw(x), raw(gain), raw(bias), rows,
+                               width});
+}
+template <class E>
+void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* grad_bias,
+                     const OnDevice<E>* grad_y, const OnDevice<E>* x, const Wide<OnDevice<E>>* mean,
+                     const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
+                     Index width) {
+  launch(kernels::LayerNormGrad<E>{raw(grad_x), raw(grad_y), raw(x), raw(mean), raw(rstd),
+                                   raw(gain), rows, width});
+  add_column_sums(grad_bias, grad_gain, grad_y, x, mean, rstd, rows, width);
+}
+
+// ---- embedding -------------------------------------------------------------------------------
+
+template <DeviceElement T>
+void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
+           Index width) {
+  const Uploaded<Token> here(tokens, rows);
+  launch(kernels::Embed<ElementOf<T>>{raw(out), raw(table), here.data(), first, n, rows, width});
+}
+
+// Rows are sorted by their token here, so that no two threads add to the same number.
+template <DeviceElement T>
+void embed_grad(T* grad_table, const T* grad_out, const Token* tokens, Index first, Index n,
+                Index rows, Index width) {
+  using E = ElementOf<T>;
+  std::vector<std::uint32_t> order;
+  const auto row_of_table = [&](Index r) { return static_cast<Index>(tokens[r]) - first; };
+  for (Index r = 0; r < rows; ++r)
+    if (row_of_table(r) < n) order.push_back(static_cast<std::uint32_t>(r));
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return tokens[a] < tokens[b]; });
+  std::vector<std::uint32_t> segments, token, first_segment;
+  for (std::uint32_t at = 0, last = 0; at < order.size(); ++at) {
+    const auto here = static_cast<std::uint32_t>(row_of_table(order[at]));
+    const bool another = token.empty() || token.back() != here;
+    if (another) {
+      token.push_back(here);
+      first_segment.push_back(static_cast<std::uint32_t>(segments.size()));
+    }
+    if (another || at - last == kernels::kSegment) {
+      segments.push_back(at);
+      last = at;
+    }
+  }
+  const Index nsegments = segments.size(), ntokens = token.size();
+  segments.push_back(static_cast<std::uint32_t>(order.size()));
+  first_segment.push_back(static_cast<std::uint32_t>(nsegments));
+  const Uploaded<std::uint32_t> d_order(order), d_segments(segments), d_token(token),
+      d_first(first_segment);
+  Tensor<Wide<T>> sums(nsegments * width, Use::kWorkspace);
+  launch(kernels::EmbedSegments<E>{raw(sums.data()), raw(grad_out), d_order.data(),
+                                   d_segments.data(), nsegments, width});
+  launch(kernels::EmbedGrad<E>{raw(grad_table), raw(sums.data()), d_token.data(), d_first.data(),
+                               ntokens, width});
+}
+template <DeviceElement T>
+void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
+  launch(kernels::AddPositions<ElementOf<T>>{raw(x), raw(table), first, positions, rows, width});
+}
+template <DeviceElement T>
+void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
+                        Index width) {
+  launch(kernels::PositionsGrad<ElementOf<T>>{raw(grad_table), raw(grad), first, positions, rows,
+                                              width});
+}
+
+// ---- cross-entropy ---------------------------------------------------------------------------
+
+template <DeviceElement T>
+DeviceCrossEntropy<T>::DeviceCrossEntropy(T* logits, const Token* targets, Index first, Index n,
+                                          Index rows)
+    : logits_(logits),
+      first_(first),
+      n_(n),
+      rows_(rows),
+      numbers_(3 * rows, Use::kWorkspace),
+      targets_(rows, Use::kWorkspace) {
+  static_assert(sizeof(Token) == sizeof(float));
+  upload(targets_.data(), targets, rows * sizeof(Token));
+}
+namespace {
+const Token* tokens(const Tensor<WideOnDevice<float>>& room) {
+  return reinterpret_cast<const Token*>(room.data());
+}
+}  // namespace
+template <DeviceElement T>
+void DeviceCrossEntropy<T>::fused(double scale) {
+  auto* sum = raw(sum_and_target());
+  launch(kernels::FusedCrossEntropy<ElementOf<T>>{raw(logits_), sum, sum + rows_, tokens(targets_),
+                                                  rows_, n_, static_cast<ValueOf<T>>(scale)});
+}
+template <DeviceElement T>
+void DeviceCrossEntropy<T>::find_maximum() {
+  launch(kernels::RowMaximum<ElementOf<T>>{raw(maximum()), raw<const T>(logits_), rows_, n_});
+}
+template <DeviceElement T>
+void DeviceCrossEntropy<T>::find_sum() {
+  auto* sum = raw(sum_and_target());
+  launch(kernels::RowSum<ElementOf<T>>{sum, sum + rows_, raw<const T>(logits_), raw(maximum()),
+                                       tokens(targets_), first_, rows_, n_});
+}
+template <DeviceElement T>
+void DeviceCrossEntropy<T>::gradient(double scale) {
+  launch(kernels::CrossEntropyGrad<ElementOf<T>>{raw(logits_), raw(maximum()),
+                                                 raw(sum_and_target()), tokens(targets_), first_,
+                                                 rows_, n_, static_cast<ValueOf<T>>(scale)});
+}
+template <DeviceElement T>
+double DeviceCrossEntropy<T>::mean_loss() {
+  Tensor<WideOnDevice<double>> numbers(kernels::kParts + 1, Use::kWorkspace);
+  double* parts = raw(numbers.data());
+  double* total = parts + kernels::kParts;
+  set_zero(numbers.data() + kernels::kParts, 1);
+  auto* sum = raw(sum_and_target());
+  launch(kernels::LossParts<ElementOf<T>>{parts, sum, sum + rows_, rows_});
+  launch(kernels::AddParts<ElementOf<T>>{total, parts});
+  double loss = 0;
+  download(&loss, total, sizeof loss);
+  return loss / static_cast<double>(rows_);
+}
+
+// ---- optimizer -------------------------------------------------------------------------------
+
+template <DeviceElement T>
+void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
+                    Index count, const Update& u) {
+  using E = ElementOf<T>;
+  using V = ValueOf<T>;
+  const auto v = [](double x) { return static_cast<V>(x); };
+  const auto wide = [](Wide<T>* p) { return p == nullptr ? nullptr : raw(p); };
+  const AdamW& how = u.how;
+  if (u.adam)
+    launch(kernels::AdamW<E>{raw(w), wide(master), raw(moment1), raw(moment2), raw(gradient), count,
+                             v(how.rate / (1 - std::pow(how.beta1, how.step))), v(how.beta1),
+                             v(how.beta2), v(how.epsilon), v(1 - how.rate * how.decay),
+                             v(1 / std::sqrt(1 - std::pow(how.beta2, how.step))),
+                             v(u.gradient_scale)});
+  else
+    launch(kernels::Sgd<E>{raw(w), wide(master), u.momentum != 0 ? wide(moment1) : nullptr,
+                           raw(gradient), count, v(how.rate), v(u.momentum), v(how.decay),
+                           v(u.gradient_scale)});
+}
+
+#define WEFT_ON_DEVICE(E)                                                                          \
+  template void linear(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,   \
+                       Index, Index, Index);                                                       \
+  template void linear_grad_input(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,     \
+                                  Index, Index);                                                   \
+  template void linear_grad_weight(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,                 \
+                                   const OnDevice<E>*, Index, Index, Index);                       \
+  template void gelu(OnDevice<E>*, const OnDevice<E>*, Index);                                     \
+  template void gelu_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index);            \
+  template void embed(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index, Index); \
+  template void embed_grad(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index,    \
+                           Index);                                                                 \
+  template void attention(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*, const AttentionShape&);  \
+  template void attention_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,               \
+                               const OnDevice<E>*, const AttentionShape&);                         \
+  template void add(OnDevice<E>*, const OnDevice<E>*, Index);                                      \
+  template void scale(OnDevice<E>*, HostOf<OnDevice<E>>, Index);                                   \
+  template void layer_norm(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,                   \
+                           const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,      \
+                           Index);                                                                 \
+  template void layer_norm_grad(OnDevice<E>*, OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,      \
+                                const OnDevice<E>*, const Wide<OnDevice<E>>*,                      \
+                                const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);       \
+  template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                 \
+                             const OnDevice<E>*, Index, Index);                                    \
+  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);        \
+  template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                       \
+  template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);       \
+  template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);  \
+  template void narrow(OnDevice<E>*, const Wide<OnDevice<E>>*, Index);                             \
+  template void widen(Wide<OnDevice<E>>*, const OnDevice<E>*, Index);                              \
+  template class DeviceCrossEntropy<OnDevice<E>>;                                                  \
+  template void update_weights(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,               \
+                               Wide<OnDevice<E>>*, const OnDevice<E>*, Index, const Update&);
+WEFT_DEVICE_ELEMENTS(WEFT_ON_DEVICE)
+template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
+template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);
+
+}  // namespace weft::train

@@ -1,0 +1,133 @@
+// A transformer block.
+#include "train/model/gpt_block_parts.h"
+
+namespace weft::train {
+namespace {
+
+template <class T>
+class Block : public BlockParts<T> {
+  using Base = BlockParts<T>;
+  using Base::attention_shape, Base::gradient, Base::h, Base::heads, Base::norm, Base::norm_back,
+      Base::part, Base::regions_, Base::shape_, Base::value;
+  using Base::kNorm1, Base::kQkv, Base::kProj, Base::kNorm2, Base::kGrow, Base::kShrink, Base::kX,
+      Base::kMean1, Base::kNormal1, Base::kQkvOut, Base::kProbabilities, Base::kAttended,
+      Base::kMiddle, Base::kMean2, Base::kNormal2, Base::kGrown, Base::kActive, Base::kGradShrink,
+      Base::kGradGrow, Base::kGradProj, Base::kGradQkv, Base::kPlaces;
+
+ public:
+  Block(const GptShape& shape, GptParallel parallel, Index number, std::vector<Parameter<T>>& list)
+      : Base(shape, parallel, number, list, {1, parallel.tensor->rank(), parallel.tensor->size()},
+             {1, parallel.tensor->rank(), parallel.tensor->size()}) {}
+
+  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+    kept.resize(kPlaces);
+    const Index rows = batch.samples * shape_.positions;
+    const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
+
+    Tensor<T> normal = norm(x, rows, kMean1, kNorm1, kept);
+    Tensor<T> qkv = tensor(rows * 3 * part());
+    linear(qkv.data(), normal.data(), value(kQkv), value(kQkv + 1), rows, h(), 3 * part());
+    Tensor<T> attended = tensor(rows * part());
+    Tensor<T> probabilities = tensor(rows * shape_.positions * heads());
+    attention(attended.data(), probabilities.data(), qkv.data(), attention_shape(batch));
+    Tensor<T> middle = region_out(attended, kProj, part(), rows, x);
+
+    kept[kX] = std::move(x);
+    kept[kNormal1] = std::move(normal);
+    kept[kQkvOut] = std::move(qkv);
+    kept[kProbabilities] = std::move(probabilities);
+    kept[kAttended] = std::move(attended);
+
+    normal = norm(middle, rows, kMean2, kNorm2, kept);
+    Tensor<T> grown = tensor(rows * 4 * part());
+    linear(grown.data(), normal.data(), value(kGrow), value(kGrow + 1), rows, h(), 4 * part());
+    Tensor<T> active = tensor(rows * 4 * part());
+    gelu(active.data(), grown.data(), active.count());
+    Tensor<T> out = region_out(active, kShrink, 4 * part(), rows, middle);
+    kept[kMiddle] = std::move(middle);
+    kept[kNormal2] = std::move(normal);
+    kept[kGrown] = std::move(grown);
+    kept[kActive] = std::move(active);
+    return out;
+  }
+
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+    const Index rows = batch.samples * shape_.positions;
+    // The feed-forward half. The gradient of all rows goes through the parallel region.
+    Tensor<T> whole = regions_.gathered(grad, rows * h());
+    Tensor<T> g(rows * 4 * part(), Use::kErrors);
+    linear_grad_input(g.data(), whole.data(), value(kShrink), rows, 4 * part(), h());
+    kept[kGradShrink] = std::move(whole);
+    gelu_grad(g.data(), g.data(), kept[kGrown].data(), g.count());
+    kept[kGrown] = {};
+    norm_back(grad, g, kGrow, 4 * part(), rows, kMiddle, kMean2, kNorm2, kept);
+    kept[kGradGrow] = std::move(g);
+    kept[kMiddle] = {};
+
+    whole = regions_.gathered(grad, rows * h());
+    Tensor<T> grad_attended(rows * part(), Use::kErrors);
+    linear_grad_input(grad_attended.data(), whole.data(), value(kProj), rows, part(), h());
+    kept[kGradProj] = std::move(whole);
+    g = Tensor<T>(rows * 3 * part(), Use::kErrors);
+    attention_grad(g.data(), grad_attended.data(), kept[kProbabilities].data(),
+                   kept[kQkvOut].data(), attention_shape(batch));
+    kept[kProbabilities] = {};
+    kept[kQkvOut] = {};
+    norm_back(grad, g, kQkv, 3 * part(), rows, kX, kMean1, kNorm1, kept);
+    kept[kGradQkv] = std::move(g);
+    kept[kX] = {};
+    return grad;
+  }
+
+  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+    const Index rows = batch.samples * shape_.positions;
+    const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
+      // The biases after an all-reduce are the same on all ranks: each adds them on its own rows.
+      const bool bias_here = at == kQkv || at == kGrow;
+      const T* g = kept[static_cast<Index>(grad_at)].data();
+      linear_grad_weight(gradient(at), bias_here ? gradient(at + 1) : nullptr, g,
+                         kept[static_cast<Index>(input)].data(), rows, in, out);
+      if (!bias_here) {
+        const Index local = local_rows(shape_, regions_.parallel, batch.samples);
+        add_columns(gradient(at + 1), g + regions_.offset(local * out), local, out);
+      }
+    };
+    weight(kShrink, kGradShrink, kActive, 4 * part(), h());
+    weight(kGrow, kGradGrow, kNormal2, h(), 4 * part());
+    weight(kProj, kGradProj, kAttended, part(), h());
+    weight(kQkv, kGradQkv, kNormal1, h(), 3 * part());
+    kept.clear();
+  }
+
+ private:
+  // x + what the region gives: the sum over the ranks of in w^T, and the bias once.
+  Tensor<T> region_out(const Tensor<T>& in, int weight, Index in_width, Index rows,
+                       const Tensor<T>& x) {
+    Tensor<T> whole(rows * h(), Use::kWorkspace);
+    linear<T>(whole.data(), in.data(), value(weight), nullptr, rows, in_width, h());
+    regions_.sum(whole.data(), whole.count());
+    Tensor<T> out(x.count(), Use::kActivations);
+    add_residual(out.data(), x.data(), whole.data() + regions_.offset(x.count()), value(weight + 1),
+                 x.count() / h(), h());
+    return out;
+  }
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel, Index number,
+                                     std::vector<Parameter<T>>& list) {
+  return std::make_unique<Block<T>>(shape, parallel, number, list);
+}
+template std::unique_ptr<Layer<float>> make_block(const GptShape&, GptParallel, Index,
+                                                  std::vector<Parameter<float>>&);
+template std::unique_ptr<Layer<double>> make_block(const GptShape&, GptParallel, Index,
+                                                   std::vector<Parameter<double>>&);
+
+#define WEFT_BLOCK(E)                                                                          \
+  template std::unique_ptr<Layer<OnDevice<E>>> make_block(const GptShape&, GptParallel, Index, \
+                                                          std::vector<Parameter<OnDevice<E>>>&);
+WEFT_DEVICE_ELEMENTS(WEFT_BLOCK)
+
+}  // namespace weft::train

@@ -1,0 +1,117 @@
+// What both forms of a transformer block have alike (gpt_block.cc, gpt_block_seed.cc): parameters,
+// sizes, and the norms at the borders of the tensor-parallel regions.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/device/operators.h"
+#include "train/model/gpt_regions.h"
+
+namespace weft::train {
+
+template <class T>
+class BlockParts : public Layer<T> {
+ protected:
+  // proj, shrink: how those two weights are split; the others are split by outputs in both forms.
+  BlockParts(const GptShape& shape, GptParallel parallel, Index number,
+             std::vector<Parameter<T>>& list, Shard proj, Shard shrink)
+      : shape_(shape), regions_{parallel}, list_(list) {
+    const int t = parallel.tensor->size(), me = parallel.tensor->rank();
+    const Index h = shape.width, d = h / shape.heads;
+    const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
+    const Shard whole{}, heads{1, me, t}, rows{0, me, t};
+    // deviation 0: a vector of zeros or ones, without weight decay.
+    const auto declare = [&](const char* part, std::vector<Index> s, Shard shard, double deviation,
+                             bool ones = false) {
+      list.push_back({.logical = {fmt::format("h{}.{}", number, part), std::move(s), shard},
+                      .deviation = deviation,
+                      .ones = ones,
+                      .decays = deviation > 0});
+    };
+    this->first = list.size();
+    declare("norm1.gain", {h}, whole, 0, true);
+    declare("norm1.bias", {h}, whole, 0);
+    declare("qkv.weight", {3, shape.heads, d, h}, heads, 0.02);
+    declare("qkv.bias", {3, shape.heads, d}, heads, 0);
+    declare("proj.weight", {h, h}, proj, out_deviation);
+    declare("proj.bias", {h}, whole, 0);
+    declare("norm2.gain", {h}, whole, 0, true);
+    declare("norm2.bias", {h}, whole, 0);
+    declare("grow.weight", {4 * h, h}, rows, 0.02);
+    declare("grow.bias", {4 * h}, rows, 0);
+    declare("shrink.weight", {h, 4 * h}, shrink, out_deviation);
+    declare("shrink.bias", {h}, whole, 0);
+    this->last = list.size();
+    for (const int norm : {kNorm1, kNorm2})
+      for (const int at : {norm, norm + 1}) list[this->first + static_cast<Index>(at)].early = true;
+  }
+
+  // Parameters, in the order of their declaration; a bias follows its weight.
+  enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
+  // Places of what is kept.
+  enum {
+    kX,
+    kMean1,
+    kRstd1,
+    kNormal1,
+    kQkvOut,
+    kProbabilities,
+    kAttended,
+    kMiddle,
+    kMean2,
+    kRstd2,
+    kNormal2,
+    kGrown,
+    kActive,
+    kGradShrink,
+    kGradGrow,
+    kGradProj,
+    kGradQkv,
+    kPlaces
+  };
+
+  Index h() const { return shape_.width; }
+  Index heads() const { return shape_.heads / regions_.size(); }
+  Index part() const { return h() / regions_.size(); }
+  AttentionShape attention_shape(const Batch& batch) const {
+    return {batch.samples, shape_.positions, heads(), h() / shape_.heads};
+  }
+  T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
+  T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
+
+  // Into a region: the norm of this rank's rows x, of all rows.
+  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, Kept<T>& kept) {
+    const auto m = static_cast<Index>(mean);
+    const Index local = x.count() / h();
+    Tensor<T> normal(rows * h(), Use::kActivations);
+    kept[m] = Tensor<T>(wide_room<T>(local), Use::kActivations);
+    kept[m + 1] = Tensor<T>(wide_room<T>(local), Use::kActivations);
+    layer_norm(normal.data() + regions_.offset(local * h()), as_wide(kept[m].data()),
+               as_wide(kept[m + 1].data()), x.data(), value(gain), value(gain + 1), local, h());
+    regions_.gather(normal.data(), normal.count());
+    return normal;
+  }
+  // Adds to `grad` what comes back through the region that began with a norm of x.
+  void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
+                 int x, int mean, int gain, Kept<T>& kept) {
+    Tensor<T> whole(rows * h(), Use::kErrors);
+    linear_grad_input(whole.data(), g.data(), value(weight), rows, h(), out_width);
+    regions_.sum(whole.data(), whole.count());
+    const auto m = static_cast<Index>(mean);
+    layer_norm_grad(grad.data(), gradient(gain), gradient(gain + 1),
+                    whole.data() + regions_.offset(grad.count()),
+                    kept[static_cast<Index>(x)].data(), as_wide(kept[m].data()),
+                    as_wide(kept[m + 1].data()), value(gain), grad.count() / h(), h());
+  }
+
+  const GptShape shape_;
+  Regions<T> regions_;
+  std::vector<Parameter<T>>& list_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,237 @@
+// The two ends of the model: embedding, and the head with its loss. Both may be spread over the
+// vocabulary: each rank then has a block of its rows.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "topo/base/status.h"
+#include "train/device/operators.h"
+#include "train/model/gpt_regions.h"
+
+namespace weft::train {
+namespace {
+
+// The part of a table over the vocabulary that a rank has.
+template <class T>
+Parameter<T> vocabulary_table(std::string name, const GptShape& shape, const GptParallel& p) {
+  Parameter<T> table{.logical = {std::move(name), {shape.vocabulary, shape.width}, {}},
+                     .deviation = 0.02,
+                     .decays = true};
+  if (p.vocab_parallel) table.logical.shard = {0, p.tensor->rank(), p.tensor->size()};
+  return table;
+}
+struct VocabularyRange {
+  Index first, count;
+};
+VocabularyRange vocabulary_range(const GptShape& shape, const GptParallel& p) {
+  if (!p.vocab_parallel) return {0, shape.vocabulary};
+  const Index n = shape.vocabulary / static_cast<Index>(p.tensor->size());
+  return {n * static_cast<Index>(p.tensor->rank()), n};
+}
+
+template <class T>
+class Embedding : public Layer<T> {
+ public:
+  Embedding(const GptShape& shape, GptParallel parallel, std::vector<Parameter<T>>& list)
+      : shape_(shape), regions_{parallel}, list_(list) {
+    this->first = list.size();
+    list.push_back(vocabulary_table<T>("wte", shape, parallel));
+    list.push_back({.logical = {"wpe", {shape.positions, shape.width}, {}},
+                    .deviation = 0.02,
+                    .decays = true,
+                    .early = true});
+    this->last = list.size();
+  }
+
+  Tensor<T> forward(Tensor<T>, Batch& batch, Kept<T>&) override {
+    const Index rows = batch.samples * shape_.positions, h = shape_.width;
+    const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
+    Tensor<T> whole(rows * h, Use::kActivations);
+    embed(whole.data(), list_[this->first].value, batch.tokens.data(), first, n, rows, h);
+    if (regions_.parallel.vocab_parallel) regions_.sum(whole.data(), whole.count());
+    const Index local = local_rows(shape_, regions_.parallel, batch.samples);
+    const Index begin = regions_.offset(local);
+    add_positions(whole.data() + begin * h, list_[this->first + 1].value, begin, shape_.positions,
+                  local, h);
+    if (local == rows) return whole;
+    Tensor<T> mine(local * h, Use::kActivations);
+    copy(mine.data(), whole.data() + begin * h, mine.count());
+    return mine;
+  }
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+    kept.resize(1);
+    const Index rows = batch.samples * shape_.positions, h = shape_.width;
+    const Index local = grad.count() / h, begin = regions_.offset(local);
+    add_positions_grad(list_[this->first + 1].gradient, grad.data(), begin, shape_.positions, local,
+                       h);
+    kept[0] = local == rows ? std::move(grad) : regions_.gathered(grad, rows * h);
+    return {};
+  }
+  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+    const Index rows = batch.samples * shape_.positions;
+    const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
+    embed_grad(list_[this->first].gradient, kept[0].data(), batch.tokens.data(), first, n, rows,
+               shape_.width);
+    kept.clear();
+  }
+
+ private:
+  const GptShape shape_;
+  Regions<T> regions_;
+  std::vector<Parameter<T>>& list_;
+};
+
+template <class T>
+class Head : public Layer<T> {
+ public:
+  Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list)
+      : shape_(shape), regions_{parallel}, list_(list) {
+    this->first = list.size();
+    table_ = static_cast<Index>(tied_to);
+    const auto add_table = [&](const char* name) {
+      table_ = list.size();
+      list.push_back(vocabulary_table<T>(name, shape, parallel));
+    };
+    if (shape.tied && tied_to < 0) {  // a twin comes first, as in the embedding: see GptStage
+      add_table("wte");
+      list.back().tied_copy = true;
+    }
+    norm_ = list.size();
+    list.push_back({.logical = {"norm.gain", {shape.width}, {}}, .ones = true, .early = true});
+    list.push_back({.logical = {"norm.bias", {shape.width}, {}}, .early = true});
+    if (!shape.tied) add_table("head");
+    this->last = list.size();
+  }
+
+  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+    kept.resize(kPlaces);
+    const Index rows = batch.samples * shape_.positions, h = shape_.width, local = x.count() / h;
+    const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
+    const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
+    Tensor<T> normal = tensor(rows * h);
+    kept[kMean] = tensor(wide_room<T>(local));
+    kept[kRstd] = tensor(wide_room<T>(local));
+    layer_norm(normal.data() + regions_.offset(local * h), as_wide(kept[kMean].data()),
+               as_wide(kept[kRstd].data()), x.data(), list_[norm_].value, list_[norm_ + 1].value,
+               local, h);
+    regions_.gather(normal.data(), normal.count());
+    Tensor<T> logits = tensor(rows * n);
+    linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
+
+    // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
+    batch.loss = cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
+                               !spread() || regions_.size() == 1,
+                               batch.gradient_scale / static_cast<double>(rows),
+                               [&](auto* numbers, Index count, RedOp op) {
+                                 regions_.parallel.tensor->all_reduce(numbers, count, op);
+                               });
+    kept[kX] = std::move(x);
+    kept[kNormal] = std::move(normal);
+    kept[kGradLogits] = std::move(logits);
+    return {};
+  }
+
+  Tensor<T> backward_input(Tensor<T>, const Batch& batch, Kept<T>& kept) override {
+    const Index rows = batch.samples * shape_.positions, h = shape_.width;
+    const Index n = vocabulary_range(shape_, regions_.parallel).count;
+    Tensor<T> whole(rows * h, Use::kErrors);
+    linear_grad_input(whole.data(), kept[kGradLogits].data(), list_[table_].value, rows, h, n);
+    if (spread()) regions_.sum(whole.data(), whole.count());
+    Tensor<T> grad = Tensor<T>::zeros(kept[kX].count(), Use::kErrors);
+    layer_norm_grad(grad.data(), list_[norm_].gradient, list_[norm_ + 1].gradient,
+                    whole.data() + regions_.offset(grad.count()), kept[kX].data(),
+                    as_wide(kept[kMean].data()), as_wide(kept[kRstd].data()), list_[norm_].value,
+                    grad.count() / h, h);
+    kept[kX] = {};
+    return grad;
+  }
+
+  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+    const Index rows = batch.samples * shape_.positions;
+    linear_grad_weight<T>(list_[table_].gradient, nullptr, kept[kGradLogits].data(),
+                          kept[kNormal].data(), rows, shape_.width,
+                          vocabulary_range(shape_, regions_.parallel).count);
+    kept.clear();
+  }
+
+  Tensor<T> logits(const Tensor<T>& x, Index rows) {
+    Tensor<T> normal(rows * shape_.width, Use::kWorkspace);
+    Tensor<Wide<T>> numbers(2 * rows, Use::kWorkspace);
+    layer_norm(normal.data(), numbers.data(), numbers.data() + rows, x.data(), list_[norm_].value,
+               list_[norm_ + 1].value, rows, shape_.width);
+    Tensor<T> out(rows * shape_.vocabulary, Use::kWorkspace);
+    linear<T>(out.data(), normal.data(), list_[table_].value, nullptr, rows, shape_.width,
+              shape_.vocabulary);
+    return out;
+  }
+
+ private:
+  enum { kX, kMean, kRstd, kNormal, kGradLogits, kPlaces };
+  bool spread() const { return regions_.parallel.vocab_parallel; }
+
+  const GptShape shape_;
+  Regions<T> regions_;
+  std::vector<Parameter<T>>& list_;
+  Index table_, norm_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<Layer<T>> make_embedding(const GptShape& shape, GptParallel parallel,
+                                         std::vector<Parameter<T>>& list) {
+  return std::make_unique<Embedding<T>>(shape, parallel, list);
+}
+template <class T>
+std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
+                                    std::vector<Parameter<T>>& list) {
+  return std::make_unique<Head<T>>(shape, parallel, tied_to, list);
+}
+template <class T>
+Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows) {
+  return dynamic_cast<Head<T>&>(head).logits(x, rows);
+}
+
+#define WEFT_ENDS(T)                                                              \
+  template std::unique_ptr<Layer<T>> make_embedding(const GptShape&, GptParallel, \
+                                                    std::vector<Parameter<T>>&);  \
+  template std::unique_ptr<Layer<T>> make_head(const GptShape&, GptParallel, int, \
+                                               std::vector<Parameter<T>>&);       \
+  template Tensor<T> head_logits(Layer<T>&, const Tensor<T>&, Index);
+WEFT_ENDS(float)
+WEFT_ENDS(double)
+#define WEFT_ENDS_ON_DEVICE(E) WEFT_ENDS(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_ENDS_ON_DEVICE)
+
+void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index samples,
+                 bool sequence, bool vocab_parallel) {
+  const auto t = static_cast<Index>(tensor_ranks);
+  const auto divides = [&](const char* flag, Index value, const char* why) {
+    if (value % t != 0)
+      throw Error(
+          fmt::format("{} {} with --tp {}: {}; choose a multiple of {}", flag, value, t, why, t));
+  };
+  if (s.width % s.heads != 0)
+    throw Error(
+        fmt::format("--width {} with --heads {}: a head needs a whole width; choose a "
+                    "multiple of {}",
+                    s.width, s.heads, s.heads));
+  divides("--heads", s.heads, "heads are split over the ranks");
+  if (vocab_parallel) divides("--vocabulary", s.vocabulary, "its rows are split over the ranks");
+  if (sequence) {
+    divides("--micro-batch x --positions =", samples * s.positions,
+            "rows are split over the ranks");
+    if (!vocab_parallel && t > 1)
+      throw Error("--sequence-parallel with --embed replicated: not together; leave one out");
+  }
+  if (s.layers < static_cast<Index>(pipeline_ranks))
+    throw Error(fmt::format("--layers {} with {} stages: each stage needs a layer", s.layers,
+                            pipeline_ranks));
+}
+
+std::size_t parameter_count(const GptShape& s) {
+  const Index h = s.width, block = 12 * h * h + 13 * h;
+  return s.vocabulary * h * (s.tied ? 1 : 2) + s.positions * h + s.layers * block + 2 * h;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,267 @@
+#include "train/model/gpt_stage.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "train/device/operators.h"
+
+namespace weft::train {
+
+BlockRange blocks_of(Index layers, int stage, int stages) {
+  const Index s = static_cast<Index>(stage), p = static_cast<Index>(stages);
+  const Index each = layers / p, more = layers % p;
+  const Index first = s * each + std::min(s, more);
+  return {first, first + each + (s < more ? 1 : 0)};
+}
+
+template <class T>
+GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options& options)
+    : shape_(shape),
+      options_(options),
+      boundary_(local_rows(shape, parallel, options.samples) * shape.width) {
+  if (!options.offload.empty()) offload_ = std::make_unique<Offload<T>>(options.offload);
+  const BlockRange blocks = blocks_of(shape.layers, options.stage, options.stages);
+  if (first()) layers_.push_back(make_embedding<T>(shape, parallel, parameters_));
+  for (Index b = blocks.first; b < blocks.last; ++b)
+    layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
+                                          : make_block<T>(shape, parallel, b, parameters_));
+  const int tied_to = shape.tied && first() ? 0 : -1;
+  if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
+  if (shape.tied && options.stages > 1 && (first() || last()))
+    shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
+
+  // On a device each begins where memory does: products of the same shape are then the same
+  // product, with the same bits, in every layout.
+  const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
+  const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
+  // Twins begin their units, which are equally long: ranks that share a unit then have the same
+  // part of the tensor in both stages.
+  const std::size_t beside_twin =
+      std::max(rounded(shape.positions * shape.width, aligned), 2 * rounded(shape.width, aligned));
+  std::size_t offset = 0;
+  for (const auto& layer : layers_) {
+    Unit unit{layer->first, layer->last, offset, 0};
+    for (std::size_t i = layer->first; i < layer->last; ++i) {
+      parameters_[i].offset = offset;
+      offset += rounded(parameters_[i].logical.count(), aligned);
+    }
+    if (static_cast<int>(units_.size()) == shared_unit_ && options.multiple > 1)
+      offset = unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_twin;
+    offset = rounded(offset, std::lcm(options.multiple, aligned));
+    unit.end = offset;
+    units_.push_back(unit);
+  }
+}
+
+template <class T>
+void GptStage<T>::bind(int unit, T* weights, T* gradients) {
+  const Unit& u = units_[static_cast<std::size_t>(unit)];
+  for (std::size_t i = u.first; i < u.last; ++i) {
+    Parameter<T>& p = parameters_[i];
+    if (weights != nullptr) p.value = weights + (p.offset - u.begin);
+    if (gradients != nullptr) p.gradient = gradients + (p.offset - u.begin);
+  }
+}
+
+template <class T>
+typename GptStage<T>::MicroBatch& GptStage<T>::at(int microbatch) {
+  const auto m = static_cast<std::size_t>(microbatch);
+  while (micro_batches_.size() <= m) {
+    micro_batches_.push_back(std::make_unique<MicroBatch>());
+    micro_batches_.back()->batch.samples = options_.samples;
+    micro_batches_.back()->kept.resize(layers_.size());
+    micro_batches_.back()->inputs.resize(layers_.size());
+    micro_batches_.back()->early.resize(layers_.size());
+  }
+  return *micro_batches_[m];
+}
+
+template <class T>
+Batch& GptStage<T>::batch(int microbatch) {
+  return at(microbatch).batch;
+}
+
+template <class T>
+bool GptStage<T>::recomputes(int unit) const {
+  const int n = static_cast<int>(layers_.size());
+  return options_.recompute && !(first() && unit == 0) && !(last() && unit == n - 1);
+}
+template <class T>
+bool GptStage<T>::ties(int unit) const {
+  return shape_.tied && first() && last() && unit == static_cast<int>(layers_.size()) - 1;
+}
+
+// What the pass needs after this unit. The head keeps its weights from its forward to its backward
+// pass; the embedding's backward pass needs none.
+template <class T>
+void GptStage<T>::expect_after(int unit, bool backward) {
+  const int next = backward ? unit - 1 : unit + 1, end = static_cast<int>(layers_.size());
+  if (next < 0 || next >= end || (backward && first() && next == 0)) return;
+  store_->expect_weights(next);
+  if (!backward && ties(next)) store_->expect_weights(0);
+}
+
+template <class T>
+void GptStage<T>::forward(int microbatch, const T* input, T* output) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> x;
+  if (!first()) {
+    x = Tensor<T>(boundary_, Use::kActivations);
+    copy(x.data(), input, x.count());
+  }
+  for (int unit = 0; unit < static_cast<int>(layers_.size()); ++unit) {
+    const auto u = static_cast<std::size_t>(unit);
+    store_->want_weights(unit);
+    if (ties(unit)) store_->want_weights(0);
+    expect_after(unit, false);
+    if (recomputes(unit)) {
+      m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
+      copy(m.inputs[u].data(), x.data(), x.count());
+      Kept<T> forgotten;
+      x = layers_[u]->forward(std::move(x), m.batch, forgotten);
+    } else {
+      x = layers_[u]->forward(std::move(x), m.batch, m.kept[u]);
+    }
+    // The head's weights stay: its backward pass is next, at least in the last stage of 1F1B.
+    if (last() && u + 1 == layers_.size()) continue;
+    store_->release_weights(unit);
+    send_away(microbatch, unit);
+  }
+  if (!last()) copy(output, x.data(), x.count());
+}
+
+// What a unit keeps, or its input where the rest is computed again.
+template <class T>
+void GptStage<T>::send_away(int microbatch, int unit) {
+  if (!offload_) return;
+  MicroBatch& m = at(microbatch);
+  const auto u = static_cast<std::size_t>(unit);
+  const auto key = static_cast<std::uint64_t>(microbatch) * layers_.size() + u;
+  if (recomputes(unit)) m.kept[u].push_back(std::move(m.inputs[u]));
+  offload_->put(key, m.kept[u]);
+}
+
+template <class T>
+void GptStage<T>::bring_back(int microbatch, int unit) {
+  if (!offload_) return;
+  MicroBatch& m = at(microbatch);
+  const auto u = static_cast<std::size_t>(unit);
+  offload_->get(static_cast<std::uint64_t>(microbatch) * layers_.size() + u, m.kept[u]);
+  if (recomputes(unit)) {
+    m.inputs[u] = std::move(m.kept[u].front());
+    m.kept[u].clear();
+  }
+}
+
+// Gradients of a micro-batch become part of the sums together, in its W: between B and W others may
+// come, more or fewer of them with other numbers of replicas.
+template <class T>
+Tensor<T> GptStage<T>::unit_backward_input(int unit, MicroBatch& m, Tensor<T> grad,
+                                           bool with_weights) {
+  const auto u = static_cast<std::size_t>(unit);
+  const bool is_head = last() && u + 1 == layers_.size(), is_embedding = first() && unit == 0;
+  if (!is_head && !is_embedding) store_->want_weights(unit);
+  expect_after(unit, true);
+  store_->want_gradients(unit);
+  if (ties(unit)) store_->want_gradients(0);
+  if (recomputes(unit)) layers_[u]->forward(std::move(m.inputs[u]), m.batch, m.kept[u]);
+  std::vector<std::pair<Parameter<T>*, T*>> sums;
+  for (std::size_t i = units_[u].first; i < units_[u].last; ++i) {
+    Parameter<T>& p = parameters_[i];
+    if (with_weights || !p.early) continue;
+    m.early[u].push_back(Tensor<T>::zeros(p.logical.count(), Use::kGradients));
+    sums.emplace_back(&p, std::exchange(p.gradient, m.early[u].back().data()));
+  }
+  grad = layers_[u]->backward_input(std::move(grad), m.batch, m.kept[u]);
+  for (const auto& [p, sum] : sums) p->gradient = sum;
+  if (!is_embedding) store_->release_weights(unit);
+  if (ties(unit)) store_->release_weights(0);
+  return grad;
+}
+
+template <class T>
+void GptStage<T>::unit_backward_weight(int unit, MicroBatch& m) {
+  const auto u = static_cast<std::size_t>(unit);
+  store_->want_gradients(unit);
+  if (ties(unit)) store_->want_gradients(0);
+  layers_[u]->backward_weight(m.batch, m.kept[u]);
+  auto early = m.early[u].begin();
+  for (std::size_t i = units_[u].first; early != m.early[u].end(); ++i)
+    if (parameters_[i].early) {
+      add(parameters_[i].gradient, early->data(), early->count());
+      ++early;
+    }
+  m.early[u].clear();
+  store_->gradients_done(unit);
+}
+
+namespace {
+template <class T>
+Tensor<T> arrived(const T* grad, std::size_t count) {
+  if (count == 0) return {};
+  Tensor<T> t(count, Use::kErrors);
+  copy(t.data(), grad, count);
+  return t;
+}
+}  // namespace
+
+template <class T>
+void GptStage<T>::backward_input(int microbatch, const T* grad_output, T* grad_input) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> grad = arrived(grad_output, output_count());
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
+    bring_back(microbatch, unit);
+    grad = unit_backward_input(unit, m, std::move(grad), false);
+  }
+  if (!first()) copy(grad_input, grad.data(), grad.count());
+}
+
+template <class T>
+void GptStage<T>::backward_weight(int microbatch) {
+  MicroBatch& m = at(microbatch);
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit)
+    unit_backward_weight(unit, m);
+}
+
+template <class T>
+void GptStage<T>::backward(int microbatch, const T* grad_output, T* grad_input) {
+  MicroBatch& m = at(microbatch);
+  Tensor<T> grad = arrived(grad_output, output_count());
+  for (int unit = static_cast<int>(layers_.size()) - 1; unit >= 0; --unit) {
+    bring_back(microbatch, unit);
+    grad = unit_backward_input(unit, m, std::move(grad), true);
+    unit_backward_weight(unit, m);
+  }
+  if (!first()) copy(grad_input, grad.data(), grad.count());
+}
+
+template <class T>
+std::size_t GptStage<T>::activation_bytes(int microbatch) const {
+  const auto m = static_cast<std::size_t>(microbatch);
+  if (m >= micro_batches_.size()) return 0;
+  std::size_t bytes = 0;
+  for (const auto& kept : micro_batches_[m]->kept)
+    for (const auto& tensor : kept) bytes += tensor.bytes();
+  for (const auto& tensor : micro_batches_[m]->inputs) bytes += tensor.bytes();
+  return bytes;
+}
+
+template <class T>
+Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
+  Batch batch{.samples = 1, .tokens = tokens, .targets = {}};
+  batch.tokens.resize(shape_.positions, 0);
+  Tensor<T> x;
+  for (std::size_t u = 0; u + 1 < layers_.size(); ++u) {
+    Kept<T> forgotten;
+    x = layers_[u]->forward(std::move(x), batch, forgotten);
+  }
+  return head_logits(*layers_.back(), x, shape_.positions);
+}
+
+template class GptStage<float>;
+template class GptStage<double>;
+#define WEFT_STAGE(E) template class GptStage<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_STAGE)
+
+}  // namespace weft::train

@@ -1,0 +1,80 @@
+#include "train/model/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "topo/base/random.h"
+#include "transport/launch/failures.h"
+
+namespace weft::train {
+namespace {
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path))
+    throw UsageError(fmt::format("--data {}: a folder; name a file of text", path));
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    throw UsageError(fmt::format("--data {}: cannot be read: {}", path, std::strerror(errno)));
+  std::string all;
+  std::vector<char> some(1 << 16);
+  while (in.read(some.data(), static_cast<std::streamsize>(some.size())) || in.gcount() > 0)
+    all.append(some.data(), static_cast<std::size_t>(in.gcount()));
+  if (in.bad())  // else a disk that fails would leave a shorter text, and nobody would know
+    throw UsageError(fmt::format("--data {}: cannot be read beyond byte {}: {}; is its disk well?",
+                                 path, all.size(), std::strerror(errno)));
+  return all;
+}
+
+}  // namespace
+
+Text::Text(std::string bytes, std::string source)
+    : bytes_(std::move(bytes)), source_(std::move(source)) {}
+
+Text Text::load(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!path.empty()) return Text(read_text(path), path);
+  const std::string license = "/usr/share/common-licenses/GPL-3";  // on every Debian
+  if (fs::exists(license)) return Text(read_text(license), license);
+  std::vector<std::string> files;
+  const fs::path docs = fs::path(WEFT_SOURCE_DIR) / "docs";
+  if (fs::exists(docs))
+    for (const auto& f : fs::recursive_directory_iterator(docs))
+      if (f.path().extension() == ".md") files.push_back(f.path().string());
+  if (files.empty()) throw UsageError("no text to train on: pass --data FILE");
+  std::sort(files.begin(), files.end());
+  std::string all;
+  for (const auto& f : files) all += read_text(f);
+  return Text(std::move(all), docs.string());
+}
+
+void Text::require_sample(Index positions) const {
+  if (bytes_.size() > positions) return;
+  throw UsageError(fmt::format(
+      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with --data, or "
+      "fewer --positions",
+      source_, bytes_.size(), positions));
+}
+
+void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
+                  Token* targets) const {
+  require_sample(positions);
+  const std::size_t at = splitmix64(splitmix64(seed) + number) % (bytes_.size() - positions);
+  for (Index i = 0; i < positions; ++i) {
+    tokens[i] = static_cast<unsigned char>(bytes_[at + i]);
+    targets[i] = static_cast<unsigned char>(bytes_[at + i + 1]);
+  }
+}
+
+std::uint64_t Text::fingerprint() const {
+  std::uint64_t hash = bytes_.size();
+  for (const char c : bytes_) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace weft::train

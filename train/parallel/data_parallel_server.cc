@@ -1,0 +1,50 @@
+// A parameter server beside the all-reduce (--sync ps): the first rank of each data-parallel group
+// computes like the others, and alone has the optimizer's state. Gradients travel to it, bucket by
+// bucket while the backward pass runs, where they become sums; it takes the step; and all others
+// get its weights. Every replica starts the next step with the same weights: the results are those
+// of the all-reduce. Stages of a pipeline and ranks of a tensor-parallel group each have a server.
+#include "train/device/operators.h"
+#include "train/parallel/data_parallel.h"
+
+namespace weft::train {
+namespace {
+
+constexpr Rank kServer = 0;  // of the data axis
+
+}  // namespace
+
+// On the server the gradients become the sum over all replicas; the others' are of no use then.
+template <class T>
+Request DataParallel<T>::push(T* gradients, std::size_t count) {
+  return mesh_.data.beside<T>().reduce_async(gradients, gradients, count, kDType<T>, RedOp::kSum,
+                                             kServer);
+}
+
+// The same for sums that have one order (reduce_in_order), and done when it returns.
+template <class T>
+void DataParallel<T>::push_in_order(Wide<T>* gradients, std::size_t count) {
+  mesh_.data.run([&] {
+    return mesh_.data.in_order<Wide<T>>().reduce(gradients, gradients, count, kDType<Wide<T>>,
+                                                 RedOp::kSum, kServer);
+  });
+}
+
+template <class T>
+void DataParallel<T>::pull() {
+  for (const Bucket& b : buckets_)
+    mesh_.data.run([&] {
+      T* weights = weights_.data() + b.begin;
+      return mesh_.data.in_order<T>().broadcast(weights, weights, b.count(), kDType<T>, kServer);
+    });
+}
+
+#define WEFT_SERVER(T)                                                 \
+  template Request DataParallel<T>::push(T*, std::size_t);             \
+  template void DataParallel<T>::push_in_order(Wide<T>*, std::size_t); \
+  template void DataParallel<T>::pull();
+WEFT_SERVER(float)
+WEFT_SERVER(double)
+#define WEFT_SERVER_ON_DEVICE(E) WEFT_SERVER(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_SERVER_ON_DEVICE)
+
+}  // namespace weft::train

@@ -1,0 +1,272 @@
+// What travels: weights of ZeRO 3 before a unit computes, gradients after it.
+#include <algorithm>
+
+#include "train/device/operators.h"
+#include "train/parallel/data_parallel.h"
+
+namespace weft::train {
+
+// Of ZeRO 3: all weights of a unit, on their way before they are needed.
+template <class T>
+void DataParallel<T>::fetch(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  const std::size_t n = part(u.end - u.begin);
+  s.weights = Tensor<T>(u.end - u.begin, Use::kWeights);
+  T* mine = s.weights.data() + static_cast<std::size_t>(mesh_.shard.rank()) * n;
+  copy(mine, weights_.data() + part(u.begin), n);
+  if (mesh_.shard.size() == 1) return;
+  s.since = now_s();
+  s.arrived = 0;
+  s.fetch.emplace(mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
+}
+
+template <class T>
+void DataParallel<T>::expect_weights(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero == 3 && options_.overlap && s.weights.empty()) fetch(unit);
+}
+
+template <class T>
+void DataParallel<T>::want_weights(int unit) {
+  poll();
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero < 3 || s.wanted++ > 0) return;
+  if (s.weights.empty()) fetch(unit);
+  if (s.fetch) {
+    const double start = now_s();
+    require(s.fetch->wait());
+    const double end = now_s();
+    exposed_ += end - start;
+    total_ += (s.arrived > 0 ? s.arrived : end) - s.since;
+    s.fetch.reset();
+  }
+  stage_.bind(unit, s.weights.data(), nullptr);
+}
+
+template <class T>
+void DataParallel<T>::release_weights(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero == 3 && --s.wanted == 0) s.weights = {};
+}
+
+template <class T>
+void DataParallel<T>::want_gradients(int unit) {
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  if (options_.zero < 2 || !s.gradients.empty()) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  s.gradients = Tensor<T>::zeros(u.end - u.begin, Use::kGradients);
+  stage_.bind(unit, nullptr, s.gradients.data());
+}
+
+template <class T>
+void DataParallel<T>::gradients_done(int unit) {
+  poll();
+  UnitState& s = state_[static_cast<std::size_t>(unit)];
+  ++s.done;
+  if (reduces_in_order()) {
+    if (unit == 0) reduce_in_order();
+    return;
+  }
+  if (unit == stage_.shared_unit() || sends_last()) return;  // finish() sends it
+  if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
+}
+
+// The same sum for every number of replicas: micro-batches are dealt out in turn, so that replica
+// r has number r, r + n, r + 2n, ...; after each, the sum so far goes on with the gradients of n
+// more in the order of ranks. It rides on replica 0's (weft adds in the order of ranks). Where
+// gradients are split, launch() does the same: all send their blocks to the rank that has the sum.
+template <class T>
+void DataParallel<T>::reduce_in_order() {
+  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) sum_partial(u);
+  Tensor<Wide<T>> widened;
+  Wide<T>* all = as_wide(gradients_.data());
+  if constexpr (kHasMaster<T>) {
+    widened = Tensor<Wide<T>>(gradients_.count(), Use::kWorkspace);
+    all = widened.data();
+    widen(all, gradients_.data(), gradients_.count());
+  }
+  if (mesh_.data.rank() == 0) add(all, sums_.data(), sums_.count());
+  if (options_.server)
+    push_in_order(all, sums_.count());
+  else
+    mesh_.data.all_reduce(all, sums_.count());
+  copy(sums_.data(), all, sums_.count());
+  gradients_.fill_zero();
+}
+
+// gradients += from, at the place `stored` of this rank's part.
+template <class T>
+void DataParallel<T>::add_sum(std::size_t stored, const T* from, std::size_t n) {
+  if constexpr (kHasMaster<T>)
+    if (!sums_.empty()) {
+      Tensor<Wide<T>> widened(n, Use::kWorkspace);
+      widen(widened.data(), from, n);
+      return add(sums_.data() + stored, widened.data(), n);
+    }
+  add(gradients_.data() + stored, from, n);
+}
+
+// What was summed apart becomes the gradients.
+template <class T>
+void DataParallel<T>::take_sums() {
+  if (sums_.empty()) return;
+  if constexpr (kHasMaster<T>)
+    narrow(gradients_.data(), sums_.data(), sums_.count());
+  else
+    copy(as_wide(gradients_.data()), sums_.data(), sums_.count());
+  sums_.fill_zero();
+}
+
+// With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
+template <class T>
+void DataParallel<T>::sum_partial(int unit) {
+  if (!options_.sequence_parallel) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(unit)];
+  for (std::size_t i = u.first; i < u.last; ++i) {
+    Parameter<T>& p = stage_.parameters()[i];
+    if (p.logical.shard.of == 1) mesh_.tensor.all_reduce(p.gradient, p.logical.count());
+  }
+}
+
+template <class T>
+void DataParallel<T>::send_unit(int unit) {
+  sum_partial(unit);
+  for (const Bucket& b : buckets_)
+    if (b.unit == unit) launch(b);
+}
+
+template <class T>
+void DataParallel<T>::launch(const Bucket& bucket) {
+  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_s();
+  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, {}, {}, mesh_.shard.size() == 1};
+  if (options_.zero >= 2) {
+    t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
+    t.data = t.own.data();
+  }
+  const std::size_t n = part(bucket.count());
+  if (mesh_.shard.size() > 1 && options_.deterministic) {
+    t.blocks = Tensor<T>(bucket.count(), Use::kRemoteGradients);
+    t.handle = mesh_.shard.beside<T>().all_to_all_async(t.data, t.blocks.data(), n, kDType<T>);
+  } else if (mesh_.shard.size() > 1) {
+    t.handle = mesh_.shard.beside<T>().reduce_scatter_async(
+        t.data, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n, kDType<T>,
+        RedOp::kSum);
+  } else if (options_.server && mesh_.data.size() > 1) {
+    t.handle = push(t.data, bucket.count());
+  } else if (mesh_.replica.size() > 1) {
+    t.handle = mesh_.replica.beside<T>().all_reduce_async(t.data, t.data, bucket.count(), kDType<T>,
+                                                          RedOp::kSum);
+  }
+  // A stream takes its calls in turn, so they must come in the same order on every rank: not when
+  // a rank happens to see that the first half is over.
+  if (kOnDevice<T> && !t.scattered && mesh_.replica.size() > 1) {
+    t.scatter = std::move(t.handle);
+    join_replicas(t);
+  }
+  travels_.push_back(std::move(t));
+  poll();
+}
+
+// The second half: every rank of the shard has the sum of its part, which the replicas add up.
+template <class T>
+void DataParallel<T>::join_replicas(Travel& t) {
+  t.scattered = true;
+  const std::size_t n = part(t.bucket->count());
+  T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
+  t.handle = between_groups_.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
+}
+
+// True when it is there.
+template <class T>
+bool DataParallel<T>::advance(Travel& t, bool wait) {
+  if (mesh_.data.size() == 1) return true;
+  for (;;) {
+    if (!wait && !t.handle.test()) return false;
+    require(t.handle.wait());
+    if (t.scattered || mesh_.replica.size() == 1) return true;
+    join_replicas(t);
+  }
+}
+
+template <class T>
+void DataParallel<T>::arrived(Travel& t) {
+  if (options_.zero < 2) return;  // in place
+  const std::size_t n = part(t.bucket->count());
+  const std::size_t stored = part(t.bucket->begin);
+  adding_ = true;
+  for (std::size_t r = 0; r < t.blocks.count() / std::max<std::size_t>(n, 1); ++r)
+    add_sum(stored, t.blocks.data() + r * n, n);
+  if (t.blocks.empty())
+    add_sum(stored, t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n, n);
+  adding_ = false;
+}
+
+// In the order of their launch on every rank: second halves must not overtake each other.
+template <class T>
+void DataParallel<T>::poll() {
+  if (adding_) return;  // between the pieces of what is added, which is the first travel
+  for (UnitState& s : state_)
+    if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_s();
+  while (!travels_.empty() && advance(travels_.front(), false)) {
+    arrived(travels_.front());
+    travels_.pop_front();
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
+  }
+}
+
+// Of a tied embedding, whose two copies are in the first and the last stage: this rank's part,
+// which is the same in both. Replicas may add in another order in the other stage, but two numbers
+// have one sum: twins that are added last have the same bits.
+template <class T>
+void DataParallel<T>::add_twin() {
+  if (stage_.shared_unit() < 0) return;
+  const Unit& u = stage_.units()[static_cast<std::size_t>(stage_.shared_unit())];
+  const Parameter<T>& twin = stage_.parameters()[u.first];
+  if (mesh_.shard.size() == 1)  // all of it, however buckets cut it
+    return mesh_.ends.all_reduce(gradients_.data() + twin.offset, twin.logical.count());
+  each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
+    if (p.offset == twin.offset) mesh_.ends.all_reduce(part_gradients(stored, p.offset + first), n);
+  });
+}
+
+template <class T>
+void DataParallel<T>::finish() {
+  if (reduces_in_order()) take_sums();
+  const int shared = stage_.shared_unit();
+  double start = now_s() - mesh_.tensor.seconds();  // which waits for itself in sum_partial()
+  for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) {
+    if (!reduces_in_order() && (u == shared || sends_last())) send_unit(u);
+    state_[static_cast<std::size_t>(u)].done = 0;
+  }
+  start += mesh_.tensor.seconds();
+  if constexpr (kOnDevice<T>) {
+    wait_for_device();  // until here it computed
+    start = now_s();
+  }
+  while (!travels_.empty()) {
+    advance(travels_.front(), true);
+    arrived(travels_.front());
+    travels_.pop_front();
+    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
+  }
+  if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
+  if (mesh_.data.size() > 1) exposed_ += now_s() - start;
+  add_twin();  // which counts its time itself
+}
+
+// Members of a class that is instantiated in data_parallel.cc: those that are called from there.
+#define WEFT_TRAVEL(T)                                 \
+  template void DataParallel<T>::expect_weights(int);  \
+  template void DataParallel<T>::want_weights(int);    \
+  template void DataParallel<T>::release_weights(int); \
+  template void DataParallel<T>::want_gradients(int);  \
+  template void DataParallel<T>::gradients_done(int);  \
+  template void DataParallel<T>::poll();               \
+  template void DataParallel<T>::finish();
+WEFT_TRAVEL(float)
+WEFT_TRAVEL(double)
+#define WEFT_TRAVEL_ON_DEVICE(E) WEFT_TRAVEL(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_TRAVEL_ON_DEVICE)
+
+}  // namespace weft::train

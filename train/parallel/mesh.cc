@@ -1,0 +1,108 @@
+#include "train/parallel/mesh.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "coll/api/metrics.h"
+
+namespace weft::train {
+
+Coordinates coordinates(const MeshShape& shape, Rank rank) {
+  Coordinates c{-1, -1, -1};
+  std::istringstream order(shape.order);
+  int rest = rank;
+  bool known = true;
+  for (std::string axis; std::getline(order, axis, ',');) {
+    int* to = axis == "dp"   ? &c.data
+              : axis == "tp" ? &c.tensor
+              : axis == "pp" ? &c.pipeline
+                             : nullptr;
+    known = to != nullptr && *to == -1;
+    if (!known) break;
+    const int size = to == &c.data ? shape.data : to == &c.tensor ? shape.tensor : shape.pipeline;
+    *to = rest % size;
+    rest /= size;
+  }
+  if (!known || c.data < 0 || c.tensor < 0 || c.pipeline < 0)
+    throw Error(
+        fmt::format("--order {}: name each of tp, dp and pp once, as in tp,dp,pp", shape.order));
+  return c;
+}
+
+std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank) {
+  const Coordinates mine = coordinates(shape, rank);
+  std::vector<Rank> ranks(static_cast<std::size_t>(shape.pipeline));
+  for (Rank r = 0; r < shape.ranks(); ++r) {
+    const Coordinates at = coordinates(shape, r);
+    if (at.data == mine.data && at.tensor == mine.tensor)
+      ranks[static_cast<std::size_t>(at.pipeline)] = r;
+  }
+  return ranks;
+}
+
+namespace {
+
+const MeshShape& checked(const MeshShape& shape, const World& world) {
+  if (shape.ranks() != world.size())
+    throw UsageError(fmt::format(
+        "--dp {} x --tp {} x --pp {} = {}, but the job has {} ranks; "
+        "start it with -n {}, or change one of them",
+        shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks()));
+  const int s = shape.shard;
+  if (s > 0 && shape.data % s != 0)
+    throw UsageError(fmt::format("--shard-group {} with --dp {}: choose a divisor of {}", s,
+                                 shape.data, shape.data));
+  return shape;
+}
+
+// Of all-reduces, and of the other collectives where they have one of that name.
+void choose_algorithm(Axis& axis, const std::string& name) {
+  if (name == "auto" || axis.size() == 1) return;
+  axis.comm().set_algorithm(Collective::kAllReduce, name);
+  for (const Collective c : {Collective::kAllGather, Collective::kReduceScatter}) try {
+      axis.comm().set_algorithm(c, name);
+    } catch (const Error&) {  // it has none of that name
+    }
+}
+
+}  // namespace
+
+Mesh::Mesh(World& world, const MeshShape& s)
+    : shape(checked(s, world)), at(coordinates(s, world.rank())) {
+  Communicator job = world.world();
+  all = Axis(job.duplicate());
+  data = Axis(job.split(at.tensor * shape.pipeline + at.pipeline, at.data));
+  tensor = Axis(job.split(at.data * shape.pipeline + at.pipeline, at.tensor));
+  pipeline = Axis(job.split(at.data * shape.tensor + at.tensor, at.pipeline));
+  const int group = shape.shard == 0 ? shape.data : shape.shard;
+  shard = Axis(data.comm().split(at.data / group, at.data));
+  replica = Axis(data.comm().split(at.data % group, at.data));
+  const bool is_end = shape.pipeline > 1 && (first_stage() || last_stage());
+  ends = Axis(pipeline.comm().split(is_end ? 0 : Communicator::kNoColor, at.pipeline));
+  for (Axis* axis : {&data, &tensor, &shard, &replica, &ends})
+    choose_algorithm(*axis, shape.algorithm);
+}
+
+Axis Mesh::replica_again() {
+  Axis again(replica.comm().duplicate());
+  choose_algorithm(again, shape.algorithm);
+  return again;
+}
+
+AxisBytes bytes_sent(const World& world, const MeshShape& shape) {
+  AxisBytes sum;
+  const Coordinates me = coordinates(shape, world.rank());
+  for (const Metrics::Traffic& t : world.metrics().traffic) {
+    const Coordinates peer = coordinates(shape, t.peer);
+    const bool d = peer.data != me.data, tp = peer.tensor != me.tensor,
+               p = peer.pipeline != me.pipeline;
+    (d && !tp && !p   ? sum.data
+     : tp && !d && !p ? sum.tensor
+     : p && !d && !tp ? sum.pipeline
+                      : sum.other) += t.bytes_sent;
+  }
+  return sum;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,79 @@
+// Tensors that wait in a file instead of memory: activations between their forward and backward
+// pass, optimizer state between two steps. The file has no name, and is gone with the process.
+// Blocks while it writes and reads (mostly to and from the page cache of the kernel). Those of a
+// device wait in pinned memory of the host, or in such a file: device/offload.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "train/device/offload.h"
+#include "train/operators/tensor.h"
+
+namespace weft::train {
+
+// Bytes at places in an unnamed file; places of the same size are used again.
+class OffloadFile {
+ public:
+  // Throws Error where no file can be made in that folder.
+  explicit OffloadFile(const std::string& folder);
+  ~OffloadFile();
+  OffloadFile(const OffloadFile&) = delete;
+  OffloadFile& operator=(const OffloadFile&) = delete;
+
+  std::uint64_t write(const void* data, std::size_t bytes);       // returns the place
+  void read(std::uint64_t place, void* data, std::size_t bytes);  // and frees it
+  void release(std::uint64_t place, std::size_t bytes) { free_[bytes].push_back(place); }
+  std::uint64_t bytes_moved() const { return moved_; }
+
+ private:
+  std::string folder_;
+  int fd_ = -1;
+  std::uint64_t end_ = 0, moved_ = 0;
+  std::map<std::size_t, std::vector<std::uint64_t>> free_;  // places, by size
+};
+
+template <class T>
+class Offload {
+ public:
+  explicit Offload(const std::string& folder) : file_(folder) {}
+
+  // Writes the tensors and frees their memory; the list is empty then. What was there under this
+  // key is forgotten.
+  void put(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
+    std::vector<Place>& places = away_[key];
+    for (const Place& p : places)
+      if (!p.empty) file_.release(p.at, p.count * sizeof(T));
+    places.clear();
+    for (Tensor<T>& t : tensors)
+      places.push_back(
+          {t.empty() ? 0 : file_.write(t.data(), t.bytes()), t.count(), t.use(), t.empty()});
+    tensors.clear();
+  }
+  // Brings back what was put under this key; does nothing where that is nothing.
+  void get(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
+    const auto node = away_.extract(key);
+    if (node.empty()) return;
+    tensors.clear();
+    for (const Place& p : node.mapped()) {
+      tensors.push_back(p.empty ? Tensor<T>() : Tensor<T>(p.count, p.use));
+      if (!p.empty) file_.read(p.at, tensors.back().data(), tensors.back().bytes());
+    }
+  }
+  std::uint64_t bytes_moved() const { return file_.bytes_moved(); }
+
+ private:
+  struct Place {
+    std::uint64_t at;
+    std::size_t count;
+    Use use;
+    bool empty;
+  };
+  std::conditional_t<kOnDevice<T>, DeviceOffload, OffloadFile> file_;
+  std::map<std::uint64_t, std::vector<Place>> away_;
+};
+
+}  // namespace weft::train

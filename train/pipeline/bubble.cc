@@ -1,0 +1,83 @@
+#include "train/pipeline/bubble.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "train/pipeline/runtime.h"
+#include "train/pipeline/simulator.h"
+
+namespace weft::train {
+namespace {
+
+// Has no parameters and computes nothing, for a fixed time.
+class SleepingStage : public Stage<float> {
+ public:
+  SleepingStage(int stage, int stages, std::size_t elements, std::chrono::microseconds time)
+      : in_(stage == 0 ? 0 : elements), out_(stage == stages - 1 ? 0 : elements), time_(time) {}
+  std::size_t input_count() const override { return in_; }
+  std::size_t output_count() const override { return out_; }
+  void forward(int, const float*, float* out) override {
+    if (out) std::fill_n(out, out_, 0.0f);
+    std::this_thread::sleep_for(time_);
+  }
+  void backward_input(int, const float*, float* grad_in) override {
+    if (grad_in) std::fill_n(grad_in, in_, 0.0f);
+    std::this_thread::sleep_for(time_);
+  }
+  void backward_weight(int) override { std::this_thread::sleep_for(time_); }
+  std::vector<Parameter<float>>& parameters() override { return none_; }
+  std::size_t activation_bytes(int) const override { return 0; }
+
+ private:
+  std::size_t in_, out_;
+  std::chrono::microseconds time_;
+  std::vector<Parameter<float>> none_;
+};
+
+}  // namespace
+
+std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& options) {
+  std::vector<BubbleRow> rows;
+  const int p = comm.size();
+  for (const std::string& name : options.schedules)
+    for (const int m : options.microbatches) {
+      const bool many = name == "interleaved";
+      if (many && m % p != 0) continue;
+      const PipelineShape x{p, m, many ? options.chunks : 1};
+      const PipelineSchedule schedule = make_pipeline_schedule(name, x);
+      const std::chrono::microseconds time(options.op_us / x.chunks);
+      std::vector<std::unique_ptr<SleepingStage>> own;
+      std::vector<Stage<float>*> stages;
+      for (int s = comm.rank(); s < x.stages(); s += p) {
+        own.push_back(std::make_unique<SleepingStage>(
+            s, x.stages(), static_cast<std::size_t>(options.elements), time));
+        stages.push_back(own.back().get());
+      }
+      PipelineRuntime<float> runtime(schedule, comm, stages);
+      comm.barrier().check();
+      const PipelineRun& run = runtime.run();
+      const double measured = measured_bubble(run, comm);
+      std::int64_t ends[2] = {-run.begin_ns, run.end_ns};
+      comm.all_reduce(ends, ends, 2, DType::kInt64, RedOp::kMax).check();
+      const PipelineTime simulated = simulate(schedule, {});
+      rows.push_back({name, m, measured, simulated.bubble, bubble_formula(schedule),
+                      static_cast<double>(ends[0] + ends[1]) * 1e-9,
+                      simulated.time * std::chrono::duration<double>(time).count()});
+    }
+  return rows;
+}
+
+std::string to_text(const std::vector<BubbleRow>& rows) {
+  std::string text = fmt::format("{:<12}  {:>4}  {:>10}  {:>11}  {:>9}\n", "# schedule", "m",
+                                 "measured %", "simulated %", "formula %");
+  for (const BubbleRow& r : rows)
+    text += fmt::format("{:<12}  {:>4}  {:>10.1f}  {:>11.1f}  {:>9}\n", r.schedule, r.microbatches,
+                        100 * r.measured, 100 * r.simulated,
+                        r.formula < 0 ? "-" : fmt::format("{:.1f}", 100 * r.formula));
+  return text;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,253 @@
+#include "train/pipeline/runtime.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+#include "train/pipeline/checker.h"
+
+namespace weft::train {
+namespace {
+
+// Receives that are under way at once: the next while the last one is used. More cost memory and
+// bring nothing where stages take equally long.
+constexpr std::size_t kReceivesAhead = 2;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// FNV-1a over all that ranks have to agree on.
+std::uint64_t fingerprint(const PipelineSchedule& s) {
+  std::uint64_t hash = 14695981039346656037u;
+  const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
+  for (const auto& actions : s.of_rank) {
+    add(actions.size());
+    for (const PipelineAction& a : actions) {
+      add(static_cast<std::uint64_t>(a.op));
+      add(static_cast<std::uint64_t>(a.microbatch));
+      add(static_cast<std::uint64_t>(a.stage));
+    }
+  }
+  return hash;
+}
+
+template <class T>
+Tensor<T> take(std::map<std::pair<int, int>, Tensor<T>>& from, int stage, int microbatch) {
+  auto node = from.extract({stage, microbatch});
+  return node.empty() ? Tensor<T>() : std::move(node.mapped());
+}
+
+}  // namespace
+
+template <class T>
+PipelineRuntime<T>::PipelineRuntime(PipelineSchedule schedule, Communicator comm,
+                                    std::vector<Stage<T>*> stages)
+    : schedule_(std::move(schedule)), comm_(std::move(comm)), stages_(std::move(stages)) {
+  agree();
+}
+
+template <class T>
+PipelineRuntime<T>::~PipelineRuntime() = default;
+
+// Every rank says what it has; all of them look at all of it, so that all throw the same.
+template <class T>
+void PipelineRuntime<T>::agree() const {
+  const PipelineShape& x = schedule_.shape;
+  constexpr std::size_t kFacts = 4;
+  const auto n = static_cast<std::size_t>(comm_.size());
+  Communicator comm = comm_;
+  std::vector<std::uint64_t> mine{fingerprint(schedule_), static_cast<std::uint64_t>(x.ranks),
+                                  static_cast<std::uint64_t>(x.chunks), stages_.size()};
+  std::vector<std::uint64_t> all(n * kFacts);
+  comm.all_gather(mine.data(), all.data(), kFacts, DType::kUInt64).check();
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::uint64_t* facts = &all[r * kFacts];
+    if (facts[0] != all[0] || facts[1] != all[1] || facts[2] != all[2])
+      throw Error(
+          fmt::format("pipeline: rank {} has another schedule than rank 0 ({} stages per "
+                      "rank, not {}, or other micro-batches): give all ranks the same",
+                      r, facts[2], all[2]));
+    if (facts[1] != n || facts[3] != facts[2])
+      throw Error(
+          fmt::format("pipeline: schedule {} is for {} ranks with {} stages each, but there "
+                      "are {} ranks, and rank {} has {}",
+                      schedule_.name, facts[1], facts[2], n, r, facts[3]));
+  }
+  if (const std::string fault = check(schedule_); !fault.empty())
+    throw Error("pipeline: the schedule cannot work: " + fault);
+  std::vector<std::uint64_t> counts;
+  for (const Stage<T>* s : stages_) {
+    counts.push_back(s->input_count());
+    counts.push_back(s->output_count());
+  }
+  std::vector<std::uint64_t> sizes(n * counts.size());
+  comm.all_gather(counts.data(), sizes.data(), counts.size(), DType::kUInt64).check();
+  const auto size_of_stage = [&](int s, std::size_t which) {
+    const auto rank = static_cast<std::size_t>(x.rank_of(s));
+    return sizes[rank * counts.size() + 2 * static_cast<std::size_t>(s / x.ranks) + which];
+  };
+  for (int s = 0; s + 1 < x.stages(); ++s)
+    if (size_of_stage(s, 1) != size_of_stage(s + 1, 0) || size_of_stage(s, 1) == 0)
+      throw Error(fmt::format(
+          "pipeline: stage {} (rank {}) makes {} elements per micro-batch, stage "
+          "{} (rank {}) takes {}: do all ranks have the same batch and model?",
+          s, x.rank_of(s), size_of_stage(s, 1), s + 1, x.rank_of(s + 1), size_of_stage(s + 1, 0)));
+}
+
+template <class T>
+std::size_t PipelineRuntime<T>::message_count(const PipelineAction& a) {
+  return a.op == PipeOp::kSendActivation || a.op == PipeOp::kRecvGradient
+             ? stage(a.stage).output_count()
+             : stage(a.stage).input_count();
+}
+
+// Posts receives in the order of the schedule, so that the i-th meets the i-th send. A receive is
+// never ahead of one that the schedule has before it, so asking early cannot block anybody.
+template <class T>
+void PipelineRuntime<T>::post_receives(std::size_t from) {
+  const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
+  next_receive_ = std::max(next_receive_, from);
+  for (; next_receive_ < mine.size() && posted_.size() < kReceivesAhead; ++next_receive_) {
+    const PipelineAction& a = mine[next_receive_];
+    if (!receives(a.op)) continue;
+    const Use use = a.op == PipeOp::kRecvActivation ? Use::kActivations : Use::kErrors;
+    Receive r{a, Parcel<T>(message_count(a), use), {}};
+    r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(a));
+    posted_.push_back(std::move(r));
+  }
+}
+
+template <class T>
+void PipelineRuntime<T>::receive(const PipelineAction& a) {
+  Receive r = std::move(posted_.front());
+  posted_.pop_front();
+  r.handle.wait().check();
+  auto& to = a.op == PipeOp::kRecvActivation ? activations_in_ : gradients_in_;
+  to.emplace(Key{a.stage, a.microbatch}, r.data.open());
+}
+
+template <class T>
+void PipelineRuntime<T>::send(const PipelineAction& a) {
+  auto& from = a.op == PipeOp::kSendActivation ? activations_out_ : gradients_out_;
+  Send s{Parcel<T>(take(from, a.stage, a.microbatch)), {}};
+  run_.bytes_sent += s.data.bytes();
+  ++run_.messages_sent;
+  s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, schedule_.peer(a));
+  sending_.push_back(std::move(s));
+}
+
+// Moves what is under way, and lets go of what has gone.
+template <class T>
+void PipelineRuntime<T>::poll() {
+  for (Receive& r : posted_) r.handle.test();
+  while (!sending_.empty() && sending_.front().handle.test()) {
+    sending_.front().handle.wait().check();
+    sending_.pop_front();
+  }
+}
+
+template <class T>
+void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
+  const PipelineShape& x = schedule_.shape;
+  Stage<T>& s = stage(a.stage);
+  const bool first = a.stage == 0, last = a.stage == x.stages() - 1, alone = x.ranks == 1;
+  if (on_action) on_action(a, true);
+  const std::int64_t begin = now_ns();
+  switch (a.op) {
+    case PipeOp::kForward: {
+      const Tensor<T> in = take(activations_in_, a.stage, a.microbatch);
+      Tensor<T> out;
+      if (!last) out = Tensor<T>(s.output_count(), Use::kActivations);
+      s.forward(a.microbatch, in.data(), out.data());
+      if (last) break;
+      auto& to = alone ? activations_in_ : activations_out_;
+      to.emplace(Key{a.stage + (alone ? 1 : 0), a.microbatch}, std::move(out));
+      break;
+    }
+    case PipeOp::kBackwardInput: {
+      const Tensor<T> in = take(gradients_in_, a.stage, a.microbatch);
+      Tensor<T> out;
+      if (!first) out = Tensor<T>(s.input_count(), Use::kErrors);
+      if (with_weights)
+        s.backward(a.microbatch, in.data(), out.data());
+      else
+        s.backward_input(a.microbatch, in.data(), out.data());
+      if (first) break;
+      auto& to = alone ? gradients_in_ : gradients_out_;
+      to.emplace(Key{a.stage - (alone ? 1 : 0), a.microbatch}, std::move(out));
+      break;
+    }
+    default:
+      s.backward_weight(a.microbatch);
+  }
+  // Alone, the host runs ahead of a device; else what it measures has to be over.
+  if constexpr (kOnDevice<T>)
+    if (!alone) wait_for_device();
+  const std::int64_t end = now_ns();
+  run_.compute_ns += end - begin;
+  run_.records.push_back({a, begin, end});
+  if (with_weights)
+    run_.records.push_back({{PipeOp::kBackwardWeight, a.microbatch, a.stage}, end, end});
+  if (a.op == PipeOp::kForward) {
+    std::size_t bytes = 0;
+    for (const Stage<T>* each : stages_)
+      for (int i = 0; i < x.microbatches; ++i) bytes += each->activation_bytes(i);
+    run_.peak_activation_bytes = std::max(run_.peak_activation_bytes, bytes);
+  }
+  if (on_action) on_action(a, false);
+}
+
+template <class T>
+const PipelineRun& PipelineRuntime<T>::run() {
+  const auto& mine = schedule_.of_rank[static_cast<std::size_t>(comm_.rank())];
+  run_ = {};
+  run_.begin_ns = now_ns();
+  next_receive_ = 0;
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    const PipelineAction& a = mine[i];
+    post_receives(i);
+    if (receives(a.op)) {
+      receive(a);
+    } else if (sends(a.op)) {
+      send(a);
+    } else {
+      const bool pass =
+          a.op == PipeOp::kBackwardInput && i + 1 < mine.size() &&
+          mine[i + 1] == PipelineAction{PipeOp::kBackwardWeight, a.microbatch, a.stage};
+      compute(a, pass);
+      if (pass) ++i;
+    }
+    poll();
+  }
+  while (!sending_.empty()) {
+    sending_.front().handle.wait().check();
+    sending_.pop_front();
+  }
+  run_.end_ns = now_ns();
+  return run_;
+}
+
+double measured_bubble(const PipelineRun& run, Communicator comm) {
+  std::int64_t most[] = {-run.begin_ns, run.end_ns, run.begin_ns, -run.end_ns,
+                         run.end_ns - run.begin_ns};
+  std::int64_t busy = run.compute_ns;
+  comm.all_reduce(most, most, std::size(most), DType::kInt64, RedOp::kMax).check();
+  comm.all_reduce(&busy, &busy, 1, DType::kInt64, RedOp::kSum).check();
+  // No rank ends before all have begun, as it needs their messages.
+  const bool one_clock = most[2] <= -most[3];
+  const std::int64_t time = one_clock ? most[0] + most[1] : most[4];
+  return 1 -
+         static_cast<double>(busy) / (static_cast<double>(comm.size()) * static_cast<double>(time));
+}
+
+template class PipelineRuntime<float>;
+template class PipelineRuntime<double>;
+#define WEFT_RUNTIME(E) template class PipelineRuntime<OnDevice<E>>;
+WEFT_DEVICE_ELEMENTS(WEFT_RUNTIME)
+
+}  // namespace weft::train

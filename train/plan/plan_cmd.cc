@@ -1,0 +1,105 @@
+// weft plan: layouts for a model and a cluster, ranked.
+#include <cstdio>
+#include <memory>
+
+#include "topo/base/status.h"
+#include "train/cli/commands.h"
+#include "train/pipeline/schedule.h"
+#include "train/plan/plan.h"
+
+namespace weft {
+namespace {
+
+constexpr int kNothingFits = 1;  // exit code, as a warning has it
+
+struct PlanArguments {
+  std::string model, params, memory = "80G";
+  int layers = 0, hidden = 0, heads = 0, vocabulary = 50257, sequence = 2048, rows = 10;
+  train::Cluster cluster;
+  train::Wanted wanted;
+  bool json = false;
+};
+
+int plan(PlanArguments a, bool sequence_given) {
+  if (a.model.empty() == a.params.empty())
+    throw Error("weft plan needs either --model (gpt2 .. gpt3) or --params (10e9)");
+  if (!a.model.empty() && (a.layers != 0 || a.hidden != 0 || a.heads != 0 || sequence_given))
+    throw Error("--layers, --hidden, --heads and --sequence go with --params; --model " + a.model +
+                " has its own");
+  train::ModelShape model = a.model.empty()
+                                ? train::model_of_size(train::parse_amount("--params", a.params),
+                                                       a.layers, a.hidden, a.heads, a.sequence)
+                                : train::known_model(a.model);
+  model.vocabulary = a.vocabulary;
+  a.cluster.gpu_memory = train::parse_amount("--gpu-memory", a.memory);
+  if (a.cluster.gpu_memory < 1e6)
+    throw Error("--gpu-memory " + a.memory + ": fewer than a million bytes; is it " + a.memory +
+                "G?");
+  if (a.cluster.gpus < 1 || a.cluster.gpus_per_host < 1 || a.wanted.batch < 1)
+    throw Error("--gpus, --gpus-per-host and --batch must be at least 1");
+  if (!a.wanted.schedule.empty()) train::make_pipeline_schedule(a.wanted.schedule, {1, 1, 1});
+  const train::Plan plan = train::make_plan(model, a.cluster, a.wanted);
+  std::fputs((a.json ? train::to_json(plan, a.rows) : train::to_text(plan, a.rows)).c_str(),
+             stdout);
+  return plan.layouts.empty() ? kNothingFits : 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto* c = app.add_subcommand("plan", "Memory, layouts and step times of a model on a cluster");
+  const auto a = std::make_shared<PlanArguments>();
+  c->add_option("--model", a->model, "gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  c->add_option("--params", a->params, "Instead: about so many parameters (10e9, 10G)");
+  c->add_option("--layers", a->layers, "With --params: layers")->check(CLI::PositiveNumber);
+  c->add_option("--hidden", a->hidden, "With --params: hidden size")->check(CLI::PositiveNumber);
+  c->add_option("--heads", a->heads, "With --params: heads")->check(CLI::PositiveNumber);
+  c->add_option("--vocabulary", a->vocabulary, "Words of the model")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  const auto* sequence =
+      c->add_option("--sequence", a->sequence, "With --params: tokens of a sequence")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
+  c->add_option("--gpus", a->cluster.gpus, "GPUs")->capture_default_str();
+  c->add_option("--gpus-per-host", a->cluster.gpus_per_host, "GPUs of a high-speed domain")
+      ->capture_default_str();
+  c->add_option("--gpu-memory", a->memory, "Memory of a GPU (80G, 80GiB)")->capture_default_str();
+  c->add_option("--gpu-tflops", a->cluster.gpu_tflops, "Dense peak in bf16, TFLOP/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--efficiency", a->cluster.efficiency,
+                "Share of it that products reach, above 0 and at most 1")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
+  c->add_option("--domain-gbytes", a->cluster.domain_GBps, "GB/s per GPU inside a host")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--rail-gbytes", a->cluster.rail_GBps, "GB/s per GPU between hosts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--domain-us", a->cluster.domain_us, "Latency of a message inside a host, us")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--rail-us", a->cluster.rail_us, "Latency of a message between hosts, us")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--batch", a->wanted.batch, "Sequences per step, over all ranks")
+      ->capture_default_str();
+  c->add_option("--microbatch", a->wanted.microbatch, "Sequences of a micro-batch (0: any)")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--tp", a->wanted.tp, "Tensor-parallel ranks (0: any)")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--pp", a->wanted.pp, "Pipeline stages (0: any)")->check(CLI::NonNegativeNumber);
+  c->add_option("--dp", a->wanted.dp, "Data-parallel ranks (0: any)")
+      ->check(CLI::NonNegativeNumber);
+  c->add_option("--zero", a->wanted.zero, "ZeRO stage (-1: any)")->check(CLI::Range(-1, 3));
+  c->add_option("--schedule", a->wanted.schedule, "Pipeline schedule (default: any)");
+  c->add_option("--rows", a->rows, "Layouts to show")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_flag("--json", a->json, "JSON instead of text");
+  c->callback([a, sequence, &exit_code] { exit_code = plan(*a, sequence->count() > 0); });
+}
+
+}  // namespace weft

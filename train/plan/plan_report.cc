@@ -1,0 +1,169 @@
+// A plan as text and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "train/plan/plan.h"
+
+namespace weft::train {
+namespace {
+
+double gb(double bytes) { return bytes / 1e9; }
+
+// GB to four digits, or all digits of a whole number.
+std::string digits(double bytes) {
+  return gb(bytes) < 1000 ? fmt::format("{:.4g}", gb(bytes)) : fmt::format("{:.0f}", gb(bytes));
+}
+
+// "1,208.02"
+std::string millions(std::int64_t value) {
+  const std::int64_t hundredths = (value + 5000) / 10000;
+  return fmt::format("{}.{:02}", with_commas(hundredths / 100), hundredths % 100);
+}
+
+std::string head(const Plan& plan) {
+  const ModelShape& m = plan.model;
+  const Cluster& c = plan.cluster;
+  const double n = m.stated();
+  std::string text = fmt::format(
+      "model     {}: {} layers, hidden {}, {} heads, vocabulary {}, sequence {}\n"
+      "          attention {} M + FFN {} M per block, {:.2f} B in {} blocks\n"
+      "          {} parameters with embeddings and norms{}\n",
+      m.name, m.layers, m.hidden, m.heads, m.vocabulary, m.sequence,
+      millions(m.attention_parameters()), millions(m.ffn_parameters()),
+      static_cast<double>(m.blocks()) / 1e9, m.layers, with_commas(m.parameters()),
+      m.asked > 0
+          ? fmt::format(" (a shape near the {} asked for)", with_commas(std::llround(m.asked)))
+          : "");
+  text += fmt::format(
+      "cluster   {} GPUs, {} per host, {:.4g} GB each, {:.4g} TFLOP/s dense of which {:.0f} % are "
+      "reached;\n          {:.4g} GB/s and {:.3g} us inside a host, {:.4g} GB/s and {:.3g} us per "
+      "rail (per GPU and direction)\n"
+      "batch     {} sequences = {} tokens per step\n\n",
+      c.gpus, c.gpus_per_host, gb(c.gpu_memory), c.gpu_tflops, 100 * c.efficiency, c.domain_GBps,
+      c.domain_us, c.rail_GBps, c.rail_us, plan.wanted.batch,
+      with_commas(std::int64_t{plan.wanted.batch} * m.sequence));
+  text += fmt::format(
+      "state of one model replica, GB (20 bytes per parameter: weights 2, gradients 2, moments 8,\n"
+      "fp32 weights 4, fp32 gradients 4), per GPU where d GPUs share it\n"
+      "       d       plain  ZeRO-1  ZeRO-2  ZeRO-3\n");
+  std::vector<int> degrees{1, 8};
+  if (c.gpus > 8) degrees.push_back(c.gpus);
+  for (const int d : degrees)
+    text += fmt::format("{:>8}  {:>10}  {:>6}  {:>6}  {:>6}\n", d, digits(n * kStateBytes),
+                        digits(n * state_bytes_per_parameter(1, d)),
+                        digits(n * state_bytes_per_parameter(2, d)),
+                        digits(n * state_bytes_per_parameter(3, d)));
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Plan& plan, int rows) {
+  std::string text = head(plan);
+  const auto& shown = plan.layouts.empty() ? plan.closest : plan.layouts;
+  text += fmt::format(
+      "\n{} of {} layouts fit{}\n", plan.fitting, plan.considered,
+      plan.layouts.empty() ? "; the one that needs least:" : "; the fastest of each tp x pp x dp:");
+  text +=
+      "                                         | GB per GPU                     | step   wait  dp "
+      "  | sent per GPU, GB\n"
+      "  tp  pp   dp zero schedule     mb x  m ac| state  activ. logits  total     | ms     pipe  "
+      "out  MFU  tok/s    tp      pp     dp     rail\n";
+  for (std::size_t i = 0; i < shown.size() && i < static_cast<std::size_t>(rows); ++i) {
+    const Layout& l = shown[i];
+    text += fmt::format(
+        "{:>4}{:>4} {:>4}{:>5} {:<12}{:>3} x{:>4}{:>3} {:>6.1f} {:>7.1f} {:>6.1f} {:>6.1f} "
+        "{:>10.1f} {:>5.1f}% {:>4.1f}% {:>4.1f}% {:>8.4g} {:>6.2f} {:>6.2f} {:>6.2f} {:>6.2f}\n",
+        l.tp, l.pp, l.dp, l.zero,
+        l.pp == 1      ? "-"
+        : l.chunks > 1 ? fmt::format("{}{}", "interl. v", l.chunks)
+                       : l.schedule,
+        l.microbatch, l.microbatches, l.recompute ? "re" : "-",
+        gb(l.weights + l.gradients + l.optimizer), gb(l.activations), gb(l.logits), gb(l.memory()),
+        1e3 * l.step_s, 100 * std::max(0.0, l.bubble), 100 * l.dp_exposed_s / l.step_s, 100 * l.mfu,
+        l.tokens_per_s, gb(l.tp_bytes), gb(l.pp_bytes), gb(l.dp_bytes), gb(l.dp_rail_bytes));
+  }
+  text +=
+      "ac re: activations are computed again. Nothing hides tensor-parallel transfers; gradients "
+      "hide "
+      "behind the last\nmicro-batch's backward pass, ZeRO-3's gathers behind all computing.\n";
+  text += fmt::format("\nadvice    {}\n", plan.advice);
+  for (const std::string& w : plan.warnings) text += fmt::format("warning   {}\n", w);
+  return text;
+}
+
+std::string to_json(const Plan& plan, int rows) {
+  using nlohmann::json;
+  const ModelShape& m = plan.model;
+  const double n = m.stated();
+  json j;
+  j["schema"] = "weft.plan/1";
+  j["model"] = {{"name", m.name},
+                {"layers", m.layers},
+                {"hidden", m.hidden},
+                {"heads", m.heads},
+                {"vocabulary", m.vocabulary},
+                {"sequence", m.sequence},
+                {"attention_parameters_per_block", m.attention_parameters()},
+                {"ffn_parameters_per_block", m.ffn_parameters()},
+                {"block_parameters", m.blocks()},
+                {"parameters", m.parameters()}};
+  const Cluster& c = plan.cluster;
+  j["cluster"] = {{"gpus", c.gpus},
+                  {"gpus_per_host", c.gpus_per_host},
+                  {"gpu_memory_bytes", c.gpu_memory},
+                  {"gpu_tflops", c.gpu_tflops},
+                  {"efficiency", c.efficiency},
+                  {"domain_GBps", c.domain_GBps},
+                  {"rail_GBps", c.rail_GBps},
+                  {"domain_us", c.domain_us},
+                  {"rail_us", c.rail_us}};
+  for (const int d : {1, 8, c.gpus})
+    for (int zero = 0; zero <= 3; ++zero)
+      j["state_bytes"][fmt::format("d{}", d)][fmt::format("zero{}", zero)] =
+          n * state_bytes_per_parameter(zero, d);
+  j["considered"] = plan.considered;
+  j["fitting"] = plan.fitting;
+  j["layouts"] = json::array();
+  const auto& shown = plan.layouts.empty() ? plan.closest : plan.layouts;
+  for (std::size_t i = 0; i < shown.size() && i < static_cast<std::size_t>(rows); ++i) {
+    const Layout& l = shown[i];
+    j["layouts"].push_back({{"tp", l.tp},
+                            {"pp", l.pp},
+                            {"dp", l.dp},
+                            {"zero", l.zero},
+                            {"schedule", l.schedule},
+                            {"chunks", l.chunks},
+                            {"microbatch", l.microbatch},
+                            {"microbatches", l.microbatches},
+                            {"recompute", l.recompute},
+                            {"fits", l.fits},
+                            {"bytes",
+                             {{"weights", l.weights},
+                              {"gradients", l.gradients},
+                              {"optimizer", l.optimizer},
+                              {"activations", l.activations},
+                              {"logits", l.logits},
+                              {"total", l.memory()}}},
+                            {"sent_bytes",
+                             {{"tp", l.tp_bytes},
+                              {"pp", l.pp_bytes},
+                              {"dp", l.dp_bytes},
+                              {"dp_rail", l.dp_rail_bytes}}},
+                            {"step_s", l.step_s},
+                            {"dp_exposed_s", l.dp_exposed_s},
+                            {"tp_latency_s", l.tp_latency_s},
+                            {"dp_latency_s", l.dp_latency_s},
+                            {"bubble", l.bubble},
+                            {"mfu", l.mfu},
+                            {"tokens_per_s", l.tokens_per_s}});
+  }
+  j["advice"] = plan.advice;
+  j["warnings"] = plan.warnings;
+  return j.dump(2) + "\n";
+}
+
+}  // namespace weft::train

@@ -1,0 +1,263 @@
+// The spiral on many ranks: all-reduce or a parameter server, checkpoints, the curve.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <thread>
+
+#include "topo/base/clock.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/lock.h"
+#include "train/spiral/spiral.h"
+#include "transport/launch/failures.h"
+
+namespace weft::train {
+namespace {
+
+void require_sane(const Communicator& comm, const SpiralOptions& o) {
+  const auto refuse = [](const std::string& text) { throw Error("spiral: " + text); };
+  if (o.sync != "allreduce" && o.sync != "ps" && o.sync != "ps-async")
+    refuse(fmt::format("no synchronisation '{}'; there are: allreduce, ps, ps-async", o.sync));
+  if (o.sync != "allreduce" && comm.size() < 2)
+    refuse(fmt::format("a parameter server needs a rank of its own: take 2 ranks or more, not {}",
+                       comm.size()));
+  if (o.save.empty() ? o.resume : o.save_every < 1)
+    refuse("resume needs a folder to save to, and save_every is at least 1");
+  if (o.iterations < 1 || o.hidden < 1 || o.points_per_arm < 1 || o.staleness < 0 || o.arms < 2 ||
+      o.arms > SpiralOptions::kMostArms)
+    refuse(fmt::format(
+        "{} iterations, {} hidden units, {} points per arm, staleness {}, {} arms: at "
+        "least 1, 1, 1, 0, and 2 to {} arms",
+        o.iterations, o.hidden, o.points_per_arm, o.staleness, o.arms, SpiralOptions::kMostArms));
+  // All ranks must mean the same run, or they wait for each other in vain.
+  const std::vector<double> mine{static_cast<double>(o.iterations),
+                                 static_cast<double>(o.hidden),
+                                 static_cast<double>(o.points_per_arm),
+                                 static_cast<double>(o.arms),
+                                 static_cast<double>(o.staleness),
+                                 static_cast<double>(o.seed),
+                                 o.rate,
+                                 o.regularisation,
+                                 static_cast<double>(o.save_every),
+                                 (o.save.empty() ? 0.0 : 1.0) + (o.resume ? 2.0 : 0.0),
+                                 o.sync == "allreduce" ? 0.0
+                                 : o.sync == "ps"      ? 1.0
+                                                       : 2.0};
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(comm.size()));
+  Communicator c = comm;
+  c.all_gather(mine.data(), all.data(), mine.size(), DType::kFloat64).check();
+  for (int r = 0; r < comm.size(); ++r)
+    if (!std::equal(mine.begin(), mine.end(), all.begin() + r * static_cast<long>(mine.size())))
+      refuse(fmt::format("rank {} was given other options than rank {}", r, comm.rank()));
+}
+
+// One worker: its samples, its gradient (the last element is the loss).
+struct Worker {
+  Worker(const SpiralOptions& o, int index, int workers)
+      : data(make_spiral(o)), net(o), index(index), workers(workers), gradient(net.size() + 1) {
+    slow_us = index == workers - 1 ? o.straggler_us : 0;
+  }
+  void compute() {
+    std::fill(gradient.begin(), gradient.end(), 0.0);
+    const auto mine = [&](int w) {
+      return data.size() * static_cast<std::size_t>(w) / static_cast<std::size_t>(workers);
+    };
+    gradient.back() = net.add_gradient(data, mine(index), mine(index + 1), data.size(),
+                                       std::span(gradient).first(net.size()));
+    if (slow_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
+  }
+  SpiralData data;
+  SpiralNet net;
+  int index, workers, slow_us;
+  std::vector<double> gradient;
+};
+
+// Of all ranks; the same on each when it is called.
+std::vector<Piece<double>> pieces(SpiralNet& net) {
+  return {{{"spiral", {net.size()}, {}}, 0, net.size(), net.weights.data()}};
+}
+
+class Run {
+ public:
+  Run(Communicator comm, const SpiralOptions& o)
+      : comm_(comm),
+        o_(o),
+        serves_(o.sync != "allreduce"),
+        workers_(comm.size() - (serves_ ? 1 : 0)),
+        worker_(o, comm.rank() - (serves_ ? 1 : 0), workers_) {
+    result_.workers = workers_;
+    if (!serves_) comm_.set_algorithm(Collective::kAllReduce, o.algorithm);
+    if (!o.save.empty()) {
+      checkpoint_ = comm.duplicate();
+      lock_.emplace(checkpoint_, o.save);
+    }
+    if (o.resume)
+      resume();
+    else if (!o.save.empty())
+      require_no_checkpoint(checkpoint_, o.save);
+  }
+
+  SpiralResult all() {
+    comm_.barrier().check();
+    const double begin = now_s();
+    for (int at = result_.first; at < o_.iterations;) {
+      const int end = o_.save.empty()
+                          ? o_.iterations
+                          : std::min(o_.iterations, (at / o_.save_every + 1) * o_.save_every);
+      if (!serves_)
+        reduce(at, end);
+      else if (comm_.rank() == 0)
+        serve_workers(at, end);
+      else
+        work(at, end);
+      at = end;
+      if (!o_.save.empty()) save(at);
+    }
+    if (result_.curve.empty())  // also where more were done than are wanted
+      see({std::max(o_.iterations, result_.first), loss(), net().accuracy(worker_.data)});
+    result_.seconds = now_s() - begin;
+    result_.weights = net().weights;
+    comm_.barrier().check();
+    return std::move(result_);
+  }
+
+ private:
+  SpiralNet& net() { return worker_.net; }
+
+  void resume() {
+    if (!checkpoint_there(checkpoint_, o_.save)) return;
+    const Checkpoint loaded = load_checkpoint(checkpoint_, o_.save, pieces(net()));
+    result_.first = loaded.step;
+    result_.path = loaded.path;
+    result_.left_out = loaded.left_out;
+    if (!loaded.extra.is_object()) return;
+    const auto compare = [&](const char* flag, const char* name, auto mine) {
+      const auto theirs = loaded.extra.value(name, mine);
+      if (theirs != mine)
+        result_.differs.push_back(
+            fmt::format("--{} is {}, but {} was written with {}: the curve is not that of one run",
+                        flag, mine, loaded.path, theirs));
+    };
+    compare("seed", "seed", o_.seed);  // of the points, too
+    compare("lr", "rate", o_.rate);
+  }
+
+  void save(int iteration) {
+    if (o_.sync == "ps-async")  // workers have the weights of their own last answers
+      comm_.broadcast(net().weights.data(), net().weights.data(), net().size(), DType::kFloat64, 0)
+          .check();
+    for (const double weight : net().weights)  // the checkpoints before are better
+      if (!std::isfinite(weight))
+        throw UsageError(
+            fmt::format("a weight of the spiral is {} after iteration {}: it is not saved; take a "
+                        "smaller --lr than {}, with --resume from a checkpoint of before",
+                        weight, iteration, o_.rate));
+    save_checkpoint(checkpoint_, o_.save, iteration, pieces(net()),
+                    {{"model", "spiral"}, {"seed", o_.seed}, {"rate", o_.rate}}, {.keep = o_.keep});
+  }
+
+  void before(int iteration) {
+    if (o_.before) o_.before(iteration);
+  }
+
+  void reduce(int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      before(i + 1);
+      worker_.compute();
+      const double from = now_s();
+      comm_
+          .all_reduce(worker_.gradient.data(), worker_.gradient.data(), worker_.gradient.size(),
+                      DType::kFloat64, RedOp::kSum)
+          .check();
+      result_.waited_s += now_s() - from;
+      apply(net(), i, 1, worker_.gradient);
+    }
+  }
+
+  void work(int begin, int end) {
+    ServerClient client(comm_);
+    for (int i = begin; i < end; ++i) {
+      before(i + 1);
+      worker_.compute();
+      const double from = now_s();
+      client.push_and_pull(worker_.gradient, net().weights);
+      result_.waited_s += now_s() - from;
+    }
+  }
+
+  // An asynchronous update has one worker's part of the gradient: as many per iteration as there
+  // are workers. The regularisation is spread over them in the same way.
+  void serve_workers(int begin, int end) {
+    ServerOptions options;
+    options.iterations = end - begin;
+    options.asynchronous = o_.sync == "ps-async";
+    options.staleness = o_.staleness;
+    const int parts = options.asynchronous ? workers_ : 1;
+    SpiralOptions each = o_;
+    each.regularisation /= parts;
+    SpiralNet serving(each);
+    serving.weights = net().weights;
+    int updates = begin * parts;
+    result_.server +=
+        serve(comm_, options, net().size() + 1, serving.weights, [&](std::span<double> gradient) {
+          if (updates % parts == 0) before(updates / parts + 1);
+          apply(serving, updates++, parts, gradient);
+        });
+    net().weights = serving.weights;
+  }
+
+  // Update number `update`, of `parts` per iteration, by the sum of gradients. Where it is one
+  // worker's only, its loss stands for all.
+  void apply(SpiralNet& net, int update, int parts, std::span<double> gradient) {
+    const double penalty = net.add_regularisation(gradient.first(net.size()));
+    const bool show = o_.report_every > 0 && update % (o_.report_every * parts) == 0;
+    const double loss = (gradient.back() + penalty) * parts;
+    if (show) see({update / parts, loss, net.accuracy(worker_.data)});
+    net.update(gradient.first(net.size()));
+    if (update + 1 == o_.iterations * parts) see({o_.iterations, loss, net.accuracy(worker_.data)});
+  }
+
+  void see(const SpiralPoint& point) {
+    result_.curve.push_back(point);
+    if (o_.on_point && comm_.rank() == 0) o_.on_point(point);
+  }
+
+  double loss() {
+    std::vector<double> ignored(net().size());
+    const std::size_t n = worker_.data.size();
+    return net().add_gradient(worker_.data, 0, n, n, ignored) + net().add_regularisation(ignored);
+  }
+
+  Communicator comm_, checkpoint_;
+  std::optional<FolderLock> lock_;
+  const SpiralOptions& o_;
+  const bool serves_;
+  const int workers_;
+  Worker worker_;
+  SpiralResult result_;
+};
+
+}  // namespace
+
+SpiralResult run_spiral(Communicator comm, const SpiralOptions& o) {
+  require_sane(comm, o);
+  return Run(comm, o).all();
+}
+
+std::string to_text(const SpiralPoint& p) {
+  return fmt::format("{:>11}  {:>8.5f}  {:>6.1f} %\n", p.iteration, p.loss, 100 * p.accuracy);
+}
+
+std::string to_text(const SpiralResult& r, const SpiralOptions& o) {
+  const SpiralPoint& end = r.curve.back();
+  std::string text = fmt::format(
+      "{} iterations, {} workers, {}{}: loss {:.5f}, accuracy {:.1f} %, {:.2f} s\n", end.iteration,
+      r.workers, o.sync, o.sync == "allreduce" ? fmt::format(" ({})", o.algorithm) : "", end.loss,
+      100 * end.accuracy, r.seconds);
+  if (o.sync != "allreduce" && !r.server.workers.empty()) text += to_text(r.server);
+  return text;
+}
+
+}  // namespace weft::train

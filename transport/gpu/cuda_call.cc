@@ -1,0 +1,147 @@
+// Errors of CUDA in words, the GPU that a thread uses, and driver functions that are looked up at
+// run time. Knows nothing of memory or streams.
+#include "transport/gpu/cuda_call.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "topo/base/mutex.h"
+#include "topo/base/status.h"
+
+namespace weft::cuda {
+namespace {
+
+const char* remedy(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "free memory of the GPU, or use smaller buffers; nvidia-smi shows who holds it";
+    case cudaErrorInvalidResourceHandle:
+      return "a stream or event was destroyed before weft was done with it, or belongs to another "
+             "context";
+    case cudaErrorInvalidValue:
+      return "was the memory freed before the collective was done?";
+    case cudaErrorPeerAccessUnsupported:
+      return "these GPUs do not reach each other (nvidia-smi topo -p2p r)";
+    case cudaErrorMapBufferObjectFailed:
+    case cudaErrorAlreadyMapped:
+      return "another library of this process has opened the same memory";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+      return "an earlier kernel of this process failed; run it under compute-sanitizer";
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureImplicit:
+      return "this cannot be captured in a graph (docs/gpu.md)";
+    case cudaErrorNoKernelImageForDevice:
+      return "build weft with CMAKE_CUDA_ARCHITECTURES for this GPU";
+    default:
+      return "CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer show where it began";
+  }
+}
+
+// What the runtime does not offer.
+struct Contexts {
+  CUresult (*current)(CUcontext*) = driver_function<decltype(current)>("cuCtxGetCurrent", 4000);
+  CUresult (*device)(CUdevice*) = driver_function<decltype(device)>("cuCtxGetDevice", 2000);
+  CUresult (*push)(CUcontext) = driver_function<decltype(push)>("cuCtxPushCurrent", 4000);
+  CUresult (*pop)(CUcontext*) = driver_function<decltype(pop)>("cuCtxPopCurrent", 4000);
+  CUresult (*retain)(CUcontext*,
+                     CUdevice) = driver_function<decltype(retain)>("cuDevicePrimaryCtxRetain",
+                                                                   7000);
+  CUresult (*state)(CUdevice, unsigned*,
+                    int*) = driver_function<decltype(state)>("cuDevicePrimaryCtxGetState", 7000);
+};
+const Contexts& contexts() {
+  static const Contexts all;
+  return all;
+}
+
+// The GPU whose context is current in this thread; -1: none is.
+int current_gpu() noexcept {
+  const Contexts& c = contexts();
+  CUcontext context = nullptr;
+  CUdevice gpu = -1;
+  if (!c.current || !c.device || c.current(&context) != CUDA_SUCCESS || !context ||
+      c.device(&gpu) != CUDA_SUCCESS)
+    return -1;
+  return gpu;
+}
+
+// The context that the runtime uses too: a GPU's number is the same for both. Retained once, for as
+// long as the process lives.
+CUcontext context_of(int gpu) {
+  static Mutex mutex;
+  // Outlives every static.
+  static auto* const known WEFT_PT_GUARDED_BY(mutex) = new std::map<int, CUcontext>;
+  const MutexLock lock(mutex);
+  const auto found = known->find(gpu);
+  if (found != known->end()) return found->second;
+  CUcontext context = nullptr;
+  if (!contexts().retain || contexts().retain(&context, gpu) != CUDA_SUCCESS) return nullptr;
+  return (*known)[gpu] = context;
+}
+
+}  // namespace
+
+OnGpu::OnGpu(int gpu) {
+  if (gpu >= 0 && current_gpu() == gpu) return;
+  const CUcontext context = gpu >= 0 ? context_of(gpu) : nullptr;
+  if (!context || contexts().push(context) != CUDA_SUCCESS)
+    fail("cuDevicePrimaryCtxRetain and cuCtxPushCurrent", gpu, cudaErrorDeviceUninitialized);
+  pushed_ = true;
+}
+OnGpu::~OnGpu() {
+  CUcontext popped = nullptr;
+  if (pushed_) contexts().pop(&popped);
+}
+
+int gpu_in_use() noexcept {
+  if (const int gpu = current_gpu(); gpu >= 0) return gpu;
+  const auto used = [](int gpu) {
+    unsigned flags = 0;
+    int active = 0;
+    return contexts().state && contexts().state(gpu, &flags, &active) == CUDA_SUCCESS && active;
+  };
+  int chosen = 0, count = 0;
+  if (cudaGetDevice(&chosen) == cudaSuccess && used(chosen)) return chosen;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  for (int gpu = 0; gpu < count; ++gpu)
+    if (used(gpu)) return gpu;
+  return -1;
+}
+
+OnAnyGpu::OnAnyGpu() noexcept {
+  if (current_gpu() >= 0) return;
+  const int gpu = gpu_in_use();
+  const CUcontext context = gpu >= 0 ? context_of(gpu) : nullptr;
+  pushed_ = context && contexts().push(context) == CUDA_SUCCESS;
+}
+OnAnyGpu::~OnAnyGpu() {
+  CUcontext popped = nullptr;
+  if (pushed_) contexts().pop(&popped);
+}
+
+void fail(const char* call, int gpu, cudaError_t error) {
+  cudaGetLastError();  // what does not stick is not seen by the next caller
+  throw Error(fmt::format("{} on GPU {}: {} ({}); {}", call, gpu, cudaGetErrorString(error),
+                          cudaGetErrorName(error), remedy(error)));
+}
+
+void* driver_entry(const char* name, unsigned version) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+  if (cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result) !=
+      cudaSuccess)
+    found = nullptr;
+#else
+  (void)version;
+  if (cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result) != cudaSuccess)
+    found = nullptr;
+#endif
+  cudaGetLastError();
+  return found;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,125 @@
+#include "transport/gpu/gates.h"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "coll/runtime/core.h"
+#include "topo/base/yield.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kWordsOfPage = 1024;
+
+// Of the process; never destroyed, as the device.
+struct Gates {
+  std::mutex mutex;
+  std::atomic<std::size_t> closed{0};  // streams that wait, or may; grows with the mutex held
+  std::vector<std::atomic<std::uint32_t>*> spare;  // pages that could not be given back
+};
+Gates& gates() {
+  static Gates* const all = new Gates;
+  return *all;
+}
+
+}  // namespace
+
+bool unless_streams_wait(const std::function<void()>& give_back) {
+  Gates& all = gates();
+  const std::lock_guard lock(all.mutex);
+  if (all.closed > 0) return false;
+  give_back();
+  return true;
+}
+
+StreamFences::~StreamFences() {
+  Gates& all = gates();
+  all.closed -= captured_;
+  // An operation is over before its stream has taken `done` back: until then the words are not
+  // ours.
+  if (!streams_have_passed()) return;
+  if (unless_streams_wait([&] {
+        for (auto* page : pages_) device_.free_words(page);
+      }))
+    return;
+  for (auto* page : pages_)
+    for (std::size_t i = 0; i < kWordsOfPage; ++i) page[i].store(0);
+  const std::lock_guard lock(all.mutex);
+  all.spare.insert(all.spare.end(), pages_.begin(), pages_.end());
+}
+
+bool StreamFences::streams_have_passed() const {
+  const auto deadline = std::chrono::steady_clock::now() + kLeave;
+  for (const StreamFence& g : all_)
+    while (g.done->load(std::memory_order_acquire) != 0) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  return true;
+}
+
+StreamFence StreamFences::take() {
+  for (StreamFence& g : used_) {
+    if (g.done->load(std::memory_order_acquire) != 0) continue;
+    const StreamFence free = g;
+    g = used_.back();
+    used_.pop_back();
+    return free;
+  }
+  if (all_.size() * 2 == pages_.size() * kWordsOfPage) pages_.push_back(page());
+  const std::size_t at = all_.size() * 2 % kWordsOfPage;
+  all_.push_back({pages_.back() + at, pages_.back() + at + 1});
+  return all_.back();
+}
+
+std::atomic<std::uint32_t>* StreamFences::page() {
+  {
+    Gates& all = gates();
+    const std::lock_guard lock(all.mutex);
+    if (!all.spare.empty()) {
+      auto* const spare = all.spare.back();
+      all.spare.pop_back();
+      return spare;
+    }
+  }
+  return device_.words(kWordsOfPage);
+}
+
+void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool captured) {
+  Gates& all = gates();
+  {
+    const std::lock_guard lock(all.mutex);
+    ++all.closed;
+  }
+  try {
+    device_.write_word(stream, gate.arrived, 1);
+    device_.wait_word(stream, gate.done, 1);
+  } catch (...) {
+    --all.closed;
+    throw;
+  }
+  captured_ += captured;
+  device_.write_word(stream, gate.done, 0);
+}
+
+void StreamFences::open(const StreamFence& gate, bool captured) {
+  if (!captured) {
+    used_.push_back(gate);
+    --gates().closed;
+  }
+  gate.done->store(1, std::memory_order_release);
+}
+
+void Backoff::pause() {
+  if (++turns_ < 2000) return relax();
+  if (turns_ < 4000) {
+    yield_core();
+    return;
+  }
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+}  // namespace weft

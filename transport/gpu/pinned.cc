@@ -1,0 +1,107 @@
+#include "transport/gpu/pinned.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "transport/gpu/device_region.h"
+#include "transport/memory/memory.h"
+
+namespace weft {
+
+struct PooledMemory::Block {
+  Block(Device& of, int on, std::size_t length) : device(of), gpu(on), bytes(length) {
+    if (gpu != kPinned) {
+      region = std::make_unique<DeviceRegion>(device, gpu, bytes);
+      memory = region->data();
+      return;
+    }
+    memory = static_cast<std::byte*>(weft::alloc(bytes));
+    try {
+      device.pin(memory, bytes);
+    } catch (...) {
+      weft::free(memory);
+      throw;
+    }
+  }
+  ~Block() {
+    if (region) return;
+    device.unpin(memory);
+    weft::free(memory);
+  }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  Device& device;
+  const int gpu;
+  const std::size_t bytes;
+  std::byte* memory = nullptr;
+  std::unique_ptr<DeviceRegion> region;
+};
+
+struct PooledMemory::Pool {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Block>> kept, abandoned;
+};
+
+// Never destroyed: at the end of the process the device may be gone before.
+PooledMemory::Pool& PooledMemory::pool() {
+  static Pool* const p = new Pool;
+  return *p;
+}
+
+PooledMemory::PooledMemory() noexcept = default;
+PooledMemory::~PooledMemory() { give_back(); }
+PooledMemory::PooledMemory(PooledMemory&& other) noexcept = default;
+PooledMemory& PooledMemory::operator=(PooledMemory&& other) noexcept {
+  std::swap(block_, other.block_);
+  return *this;
+}
+
+PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
+  constexpr std::size_t kGrain = std::size_t{64} << 10;
+  bytes = (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
+  {
+    Pool& p = pool();
+    const std::lock_guard lock(p.mutex);
+    auto best = p.kept.end();
+    for (auto it = p.kept.begin(); it != p.kept.end(); ++it)
+      if ((*it)->gpu == gpu && (*it)->bytes >= bytes && (*it)->bytes / 2 <= bytes &&
+          (best == p.kept.end() || (*it)->bytes < (*best)->bytes))
+        best = it;
+    if (best != p.kept.end()) {
+      block_ = std::move(*best);
+      p.kept.erase(best);
+      return;
+    }
+  }
+  block_ = std::make_unique<Block>(device, gpu, bytes);
+}
+
+std::byte* PooledMemory::get() const { return block_ ? block_->memory : nullptr; }
+std::size_t PooledMemory::size() const { return block_ ? block_->bytes : 0; }
+
+void PooledMemory::give_back() noexcept {
+  if (!block_) return;
+  const std::lock_guard lock(pool().mutex);
+  pool().kept.push_back(std::move(block_));
+}
+
+void PooledMemory::abandon() noexcept {
+  if (!block_) return;
+  const std::lock_guard lock(pool().mutex);
+  pool().abandoned.push_back(std::move(block_));
+}
+
+void PooledMemory::trim() noexcept {
+  std::vector<std::unique_ptr<Block>> gone;
+  Pool& p = pool();
+  const std::lock_guard lock(p.mutex);
+  std::size_t pinned = 0;
+  for (auto& block : p.kept)
+    if (block->gpu != kPinned || (pinned += block->bytes) > kKept) gone.push_back(std::move(block));
+  std::erase(p.kept, nullptr);
+}
+
+}  // namespace weft

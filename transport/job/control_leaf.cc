@@ -1,0 +1,362 @@
+// The control plane on every rank but 0: one connection, to rank 0.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "transport/job/control_plane.h"
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Leaf : public Plane {
+ public:
+  // door: where rank 0 knows already that this rank listens; none: it is told.
+  Leaf(const JobSpec& spec, RootLink link, Fd door = {})
+      : Plane(spec, link.period),
+        root_(std::move(link.channel)),
+        root_who_(std::move(link.who)),
+        door_(std::move(door)),
+        heard_(Clock::now()) {
+    if (door_) return;
+    const std::string at = open_door(door_);
+    if (!at.empty()) root_.send(wire::Type::kDoor, at);
+  }
+
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    const Lock lock(mutex_);
+    std::vector<Rank> ranks;
+    if (left_ || goodbye_) return ranks;
+    age = at_least_audible(age);
+    // Without rank 0 nothing is known of the others.
+    if (tick_ - heard_ >= age) return {0};
+    // What rank 0 said, and a little more for the time since; no guess beyond its next heartbeat.
+    const auto since = std::min<Clock::duration>(tick_ - silence_at_, 2 * period_);
+    for (const wire::Silence& s : silence_) {
+      if (s.rank == rank_ || s.rank < 0 || s.rank >= size_) continue;
+      if (std::chrono::milliseconds(s.age_ms) + since >= age) ranks.push_back(s.rank);
+    }
+    return ranks;
+  }
+
+  Shrunk shrink() override {
+    Lock lock(mutex_);
+    check_shrink();
+    Fd next_door;
+    if (root_.open() && !goodbye_ && !taken_for_dead(0)) {
+      // Said now: rank 0 may be the next to die, before the new job has begun everywhere.
+      root_.send(wire::Type::kShrink, open_door(next_door));
+      wake();
+      // Rank 0 waits for the others no longer than the timeout, from when it comes itself.
+      const auto until = std::chrono::steady_clock::now() + 2 * timeout_ + kGrace;
+      changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
+        return !mask_.empty() || !root_.open() || stopping_ || goodbye_ || taken_for_dead(0) ||
+               taken_for_dead(rank_);
+      });
+    }
+    if (mask_.empty()) {
+      check_shrink();
+      return take_over(lock);
+    }
+    std::vector<Rank> survivors;
+    const JobSpec spec = shrunk_spec(mask_, survivors);
+    retire(lock);
+    door_.reset();
+    return {std::make_unique<Leaf>(spec, RootLink{std::move(root_), root_who_, period_},
+                                   std::move(next_door)),
+            std::move(survivors)};
+  }
+
+  void leave() noexcept override {
+    Lock lock(mutex_);
+    if (left_) return;
+    left_ = true;
+    root_.send(wire::Type::kLeave, {});
+    wake();
+    // Until rank 0 has read this, closing the connection would look like a death.
+    const auto enough = std::chrono::steady_clock::now() +
+                        std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
+    changed_.wait_until(lock, enough, [&]() WEFT_REQUIRES(mutex_) {
+      return goodbye_ || !root_.open() || stopping_ || blamed(0);  // nobody there to read it
+    });
+  }
+
+ protected:
+  void contribute(std::string_view mine, bool for_each) override WEFT_REQUIRES(mutex_) {
+    gather_at_ = Clock::now();
+    incoming_.clear();
+    if (goodbye_) return fail_gather("rank 0 has left the job");
+    gathering_ = true;
+    root_.send_gather(sequence_ | (for_each ? wire::kForEach : 0),
+                      std::make_shared<const std::string>(mine));
+  }
+
+  // Rank 0 decides which failure is the job's; until it has, this one counts here.
+  void tell(const Status& failure) override WEFT_REQUIRES(mutex_) {
+    set_failure(failure);
+    root_.send(wire::Type::kFailure, wire::encode_failure(failure));
+  }
+
+  void await_verdict(Lock& lock) override WEFT_REQUIRES(mutex_) {
+    const auto until = std::chrono::steady_clock::now() + kVerdictTime;
+    changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
+      return verdict_ || !root_.open() || stopping_;
+    });
+  }
+
+  void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
+    root_.send(wire::Type::kInquire, wire::encode(wire::Numbered{number, {}}));
+  }
+
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
+    if (stopping_ && stop_at_ == Clock::time_point::max()) stop_at_ = now + kLastWords;
+    if (root_.open()) {
+      const bool writing = root_.queued() > 0;
+      polled.push_back({root_.fd(), static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), 0});
+    }
+    if (fresh_) return now;
+    return inquiry_due(std::min(next_beat_, stop_at_));
+  }
+
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
+    // What came together with the end of the job before is in the channel already.
+    if (std::exchange(fresh_, false) || (polled.size() > 1 && polled[1].revents != 0))
+      serve_root(now);
+    const bool beat = now >= next_beat_;
+    serve_inquiry(now, beat);
+    if (beat) {
+      if (root_.queued() == 0) root_.send(wire::Type::kHeartbeat, {});
+      next_beat_ = now + period_;
+    }
+    // Rank 0 says who is late. This is for the case that it says nothing.
+    if (gathering_ && now >= gather_at_ + timeout_ + kGrace) {
+      gathering_ = false;
+      fail_gather(fmt::format("{} did not answer in all_gather number {} within {} ms", root_who_,
+                              sequence_, timeout_.count()));
+    }
+    if (!stopping_) return true;
+    if (root_.open() && root_.queued() > 0 && now < stop_at_) return true;
+    root_.close();
+    return false;
+  }
+
+ private:
+  static constexpr auto kGoodbyeTime = 5000ms;
+  static constexpr auto kLastWords = 500ms;
+  static constexpr auto kVerdictTime = 1000ms;  // a rank 0 that takes longer is itself in trouble
+  static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
+  static constexpr std::size_t kDoorsAtOnce = 64;
+
+  void serve_root(Clock::time_point now) WEFT_REQUIRES(mutex_) {
+    root_.flush();
+    wire::Frame frame;
+    Channel::Got got = Channel::Got::kFrame;
+    bool understood = true;
+    while (understood && !handed_over_ && (got = root_.receive(frame)) == Channel::Got::kFrame) {
+      understood = handle(frame, now);
+    }
+    if (root_.heard()) {
+      heard_ = now;
+      if (root_.partial()) gather_at_ = now;  // nothing else is long
+    }
+    if (understood && got != Channel::Got::kEnd) return;
+    const std::string why = understood ? root_.why() : "unexpected frame";
+    root_.close();
+    changed_.notify_all();
+    if (goodbye_) {
+      if (gathering_) fail_gather("rank 0 has left the job");
+      return;
+    }
+    if (!left_ && (!failed() || !verdict_)) {
+      verdict_ = true;
+      set_failure(Status(Code::kPeerFailed, fmt::format("{} died: {}", root_who_, why), 0));
+    }
+  }
+
+  bool handle(const wire::Frame& frame, Clock::time_point now) WEFT_REQUIRES(mutex_) {
+    switch (frame.type) {
+      case wire::Type::kHeartbeat: {
+        auto silence = wire::decode_heartbeat(frame.payload);
+        if (!silence) return false;
+        silence_ = std::move(*silence);
+        silence_at_ = now;
+        return true;
+      }
+      case wire::Type::kGather: {
+        const auto part = wire::decode_numbered(frame.payload);
+        if (!part) return false;
+        if (!gathering_) return true;  // given up here
+        if (part->sequence != sequence_) return false;
+        gather_at_ = now;
+        incoming_ += part->bytes;
+        if (frame.more) return true;
+        gathering_ = false;
+        auto parts = wire::decode_parts(incoming_, size_);
+        std::string().swap(incoming_);
+        if (!parts) return false;
+        finish_gather(std::move(*parts));
+        return true;
+      }
+      case wire::Type::kGatherFailed: {
+        const auto failed = wire::decode_numbered(frame.payload);
+        if (!failed) return false;
+        gathering_ = false;
+        fail_gather(std::string(failed->bytes));
+        return true;
+      }
+      case wire::Type::kFailure: {
+        const auto failure = wire::decode_failure(frame.payload);
+        if (!failure) return false;
+        verdict_ = true;
+        set_failure(*failure);
+        return true;
+      }
+      case wire::Type::kInquire: {
+        const auto asked = wire::decode_numbered(frame.payload);
+        if (!asked) return false;
+        const std::string known = snapshot();
+        root_.send(wire::Type::kTestimony, wire::encode(wire::Numbered{asked->sequence, known}));
+        return true;
+      }
+      case wire::Type::kTestimony: {
+        const auto told = wire::decode_numbered(frame.payload);
+        if (!told) return false;
+        take_snapshot(static_cast<Rank>(told->sequence >> 32 & INT32_MAX),
+                      static_cast<std::uint32_t>(told->sequence), told->bytes);
+        return true;
+      }
+      case wire::Type::kShrunk:
+        if (frame.payload.size() != static_cast<std::size_t>(size_)) return false;
+        mask_ = frame.payload;
+        handed_over_ = true;  // what follows is for the job that goes on
+        changed_.notify_all();
+        return true;
+      case wire::Type::kDoors: {
+        auto doors = wire::decode_parts(frame.payload, size_);
+        if (!doors) return false;
+        doors_ = std::move(*doors);
+        return true;
+      }
+      case wire::Type::kGoodbye:
+        goodbye_ = true;
+        changed_.notify_all();
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // Opens a place where the others find this rank when rank 0 is gone. "address port", or nothing.
+  std::string open_door(Fd& door) const WEFT_REQUIRES(mutex_) {
+    const std::string here = local_address(root_.fd());
+    if (here.empty()) return {};
+    try {
+      const std::vector<std::uint16_t> any{0};
+      // On rank 0's own host: rank 0 says by which address the others find it.
+      door = listen_on(on_loopback(here) ? spec_.address : here, any);
+      return fmt::format("{} {}", here, port_of(door.get()));
+    } catch (const Error& e) {
+      log().debug("weft: rank {}: if rank 0 dies, nobody can take over: {}", rank_, e.what());
+      return {};
+    }
+  }
+
+  // Rank 0 is gone: the lowest rank that is left takes its place.
+  Shrunk take_over(Lock& lock) WEFT_REQUIRES(mutex_) {
+    if (doors_.empty())
+      throw Error(
+          fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
+                      "not every rank could listen on a port of its own",
+                      failure_.to_string()));
+    if (root_.open()) {
+      const Status why(Code::kPeerFailed, fmt::format("the others went on without {}", root_who_),
+                       0);
+      root_.send(wire::Type::kFailure, wire::encode_failure(why));
+    }
+    retire(lock);
+    root_.close();
+    const Rank dead = failure_.code() == Code::kPeerFailed ? failure_.rank() : kNoRank;
+    std::string problems;
+    std::vector<bool> mute(1);  // by rank, as far as all were tried at once
+    for (Rank r = 1; r < rank_; ++r) {
+      const auto next = static_cast<std::size_t>(r) + 1;
+      if (r == dead || (next <= mute.size() && mute[next - 1])) continue;
+      std::string mask;
+      RootLink link;
+      try {
+        link = join_survivors(spec_, doors_[static_cast<std::size_t>(r)], mask);
+      } catch (const Error& e) {
+        problems += fmt::format("; rank {}: {}", r, e.what());
+        // With a host go all its ranks, and none of them answers.
+        if (next < mute.size() || r + 1 == rank_) continue;
+        mute.resize(next);
+        const std::size_t count = std::min(kDoorsAtOnce, static_cast<std::size_t>(rank_) - next);
+        const auto more = mute_doors(spec_, std::span(doors_).subspan(next, count));
+        mute.insert(mute.end(), more.begin(), more.end());
+        continue;
+      }
+      std::vector<Rank> survivors;
+      const JobSpec spec = spec_of_most(mask, r, survivors);
+      link.who = renumber(link.who, 0);
+      door_.reset();
+      return {std::make_unique<Leaf>(spec, std::move(link)), std::move(survivors)};
+    }
+    log().info("weft: rank {} takes over from rank 0{}", rank_, problems);
+    std::string mask;
+    std::vector<Member> all = assemble_survivors(spec_, std::move(door_), dead, doors_, mask);
+    std::vector<Rank> survivors;
+    const JobSpec spec = spec_of_most(mask, rank_, survivors);
+    std::vector<Member> members(1);
+    for (std::size_t i = 1; i < survivors.size(); ++i) {
+      members.push_back(std::move(all[static_cast<std::size_t>(survivors[i])]));
+      members.back().who = renumber(members.back().who, static_cast<Rank>(i));
+    }
+    return {make_root_plane(spec, std::move(members)), std::move(survivors)};
+  }
+
+  // Throws Error where those that came to the heir are too few: on all of them.
+  JobSpec spec_of_most(std::string_view mask, Rank heir, std::vector<Rank>& survivors) const {
+    JobSpec spec = shrunk_spec(mask, survivors);
+    if (2 * survivors.size() < static_cast<std::size_t>(size_))
+      throw Error(
+          fmt::format("without rank 0, only {} of {} ranks came to rank {}: the others may "
+                      "have gone on without these",
+                      survivors.size(), size_, heir));
+    return spec;
+  }
+
+  Channel root_ WEFT_GUARDED_BY(mutex_);
+  const std::string root_who_;
+  Fd door_ WEFT_GUARDED_BY(mutex_);
+  // Of all ranks, empty until rank 0 knows them.
+  std::vector<std::string> doors_ WEFT_GUARDED_BY(mutex_);
+  std::string mask_ WEFT_GUARDED_BY(mutex_);   // who goes on
+  bool fresh_ WEFT_GUARDED_BY(mutex_) = true;  // the thread has not read yet
+  Clock::time_point heard_ WEFT_GUARDED_BY(mutex_);
+  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 said at silence_at_
+  Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
+  // Rank 0 has understood our leave(), or leaves itself.
+  bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
+  bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // the failure is the job's, by rank 0
+  bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
+  // When the all_gather began or last went on.
+  Clock::time_point gather_at_ WEFT_GUARDED_BY(mutex_){};
+  std::string incoming_ WEFT_GUARDED_BY(mutex_);
+  Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
+  Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
+};
+
+}  // namespace
+
+std::unique_ptr<Job> make_leaf_job(const JobSpec& spec, RootLink link) {
+  return make_job(std::make_unique<Leaf>(spec, std::move(link)));
+}
+
+}  // namespace weft

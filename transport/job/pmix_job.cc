@@ -1,0 +1,219 @@
+// PMIx (mpirun, srun --mpi=pmix): rank and size, and a way for rank 0 to tell the others where it
+// listens. PMIx carries these few bytes and nothing else.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pmix.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "topo/base/mutex.h"
+#include "topo/base/thread.h"
+#include "transport/control/hmac.h"
+#include "transport/control/socket.h"
+#include "transport/job/job_assembly.h"
+#include "transport/job/job_environment.h"
+
+namespace weft {
+namespace {
+
+constexpr char kKey[] = "weft.root";
+
+void check(pmix_status_t status, const char* what) {
+  if (status == PMIX_SUCCESS) return;
+  throw Error(fmt::format(
+      "PMIx: {} failed: {} ({}); start with `mpirun` or `srun --mpi=pmix`, or use weft launch "
+      "(unset PMIX_RANK and PMIX_NAMESPACE if no PMIx server is meant)",
+      what, PMIx_Error_string(status), status));
+}
+
+// The connection to the PMIx server: made once, given back when the process exits.
+class Client {
+ public:
+  Client() : owner_(getpid()) {
+    // PMIx makes a thread, and may wait for its server: whoever waits here can be interrupted.
+    pmix_status_t status = PMIX_ERROR;
+    start_thread("the thread that speaks to PMIx", [&] {
+      status = PMIx_Init(&self_, nullptr, 0);
+    }).join();
+    check(status, "PMIx_Init");
+  }
+  ~Client() {
+    if (getpid() == owner_) PMIx_Finalize(nullptr, 0);  // a forked child has no say in it
+  }
+  const pmix_proc_t& self() const { return self_; }
+
+ private:
+  pid_t owner_;
+  pmix_proc_t self_{};
+};
+
+struct ValueFree {
+  void operator()(pmix_value_t* value) const { PMIX_VALUE_RELEASE(value); }
+};
+using Value = std::unique_ptr<pmix_value_t, ValueFree>;
+
+pmix_proc_t proc(const Client& client, pmix_rank_t rank) {
+  pmix_proc_t p;
+  PMIX_LOAD_PROCID(&p, client.self().nspace, rank);
+  return p;
+}
+
+std::uint32_t job_number(const Client& client, const char* key) {
+  const pmix_proc_t job = proc(client, PMIX_RANK_WILDCARD);
+  pmix_value_t* raw = nullptr;
+  check(PMIx_Get(&job, key, nullptr, 0, &raw), fmt::format("reading {}", key).c_str());
+  const Value value(raw);
+  if (value->type != PMIX_UINT32) {
+    throw Error(
+        fmt::format("PMIx: {} has type {}, not uint32", key, PMIx_Data_type_string(value->type)));
+  }
+  return value->data.uint32;
+}
+
+// Where others may reach this host: every interface that is up, the host's name, and for ranks
+// that share this host the loopback device.
+std::string my_addresses() {
+  std::vector<std::string> four, six;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) == 0) {
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+        continue;
+      char text[INET6_ADDRSTRLEN] = "";
+      if (i->ifa_addr->sa_family == AF_INET) {
+        const auto* a = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
+        if (inet_ntop(AF_INET, &a->sin_addr, text, sizeof text)) four.push_back(text);
+      } else if (i->ifa_addr->sa_family == AF_INET6) {
+        const auto* a = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
+        // A link-local address means nothing without its interface.
+        if (IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr)) continue;
+        if (inet_ntop(AF_INET6, &a->sin6_addr, text, sizeof text)) six.push_back(text);
+      }
+    }
+  }
+  std::string all;
+  for (const auto& addresses : {four, six}) {
+    for (const std::string& a : addresses) all += a + ",";
+  }
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) == 0 && *name != '\0') all += std::string(name) + ",";
+  return all + "127.0.0.1";
+}
+
+// PMIx_Fence with our own deadline: servers differ in whether they keep PMIX_TIMEOUT.
+void fence(const Client& client, std::chrono::milliseconds timeout) {
+  struct Wait {
+    Mutex mutex;
+    std::condition_variable_any done;
+    bool over WEFT_GUARDED_BY(mutex) = false;
+    pmix_status_t status WEFT_GUARDED_BY(mutex) = PMIX_SUCCESS;
+    pmix_proc_t job;  // these two are PMIx's until then
+    pmix_info_t info;
+  };
+  // Shared with the callback, which may come after we have given up.
+  const auto wait = std::make_shared<Wait>();
+  auto theirs = std::make_unique<std::shared_ptr<Wait>>(wait);
+  const auto callback = [](pmix_status_t status, void* data) {
+    const std::unique_ptr<std::shared_ptr<Wait>> w(static_cast<std::shared_ptr<Wait>*>(data));
+    const MutexLock lock((*w)->mutex);
+    (*w)->status = status;
+    (*w)->over = true;
+    (*w)->done.notify_all();
+  };
+  wait->job = proc(client, PMIX_RANK_WILDCARD);
+  bool collect = true;
+  PMIX_INFO_CONSTRUCT(&wait->info);
+  PMIX_INFO_LOAD(&wait->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+  const pmix_status_t posted = PMIx_Fence_nb(&wait->job, 1, &wait->info, 1, callback, theirs.get());
+  if (posted == PMIX_OPERATION_SUCCEEDED) return;
+  check(posted, "PMIx_Fence");
+  (void)theirs.release();  // the callback's now
+  MutexLock lock(wait->mutex);
+  if (!wait->done.wait_for(lock, timeout,
+                           [&]() WEFT_REQUIRES(wait->mutex) { return wait->over; })) {
+    throw Error(
+        fmt::format("PMIx: the fence of {} did not end within {} ms: some ranks did not start "
+                    "weft (is it the same program everywhere?)",
+                    client.self().nspace, timeout.count()));
+  }
+  check(wait->status, "PMIx_Fence");
+}
+
+// "secret port address,address,..."
+std::string publish(bool one_host, JobSpec& spec) {
+  spec.address = one_host ? "127.0.0.1" : my_addresses();
+  const std::vector<std::uint16_t> any{0};
+  const Fd listener = listen_on(spec.address, any);
+  const std::uint16_t port = port_of(listener.get());
+  // A JobSpec is plain data: it carries a number, which connect() takes over.
+  spec.listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
+  if (spec.listen_fd < 0)
+    throw Error(fmt::format("cannot keep a socket: {}", std::strerror(errno)));
+  const std::string text =
+      fmt::format("{} {} {}", hex(random_bytes(kMacBytes)), port, spec.address);
+  pmix_value_t value;
+  PMIX_VALUE_LOAD(&value, text.c_str(), PMIX_STRING);
+  const pmix_status_t put = PMIx_Put(PMIX_GLOBAL, kKey, &value);
+  PMIX_VALUE_DESTRUCT(&value);
+  check(put, "PMIx_Put");
+  return text;
+}
+
+std::string look_up(const Client& client) {
+  const pmix_proc_t root = proc(client, 0);
+  pmix_value_t* raw = nullptr;
+  check(PMIx_Get(&root, kKey, nullptr, 0, &raw), "reading rank 0's address");
+  const Value value(raw);
+  if (value->type != PMIX_STRING || value->data.string == nullptr) {
+    throw Error("PMIx: rank 0's address is not a string");
+  }
+  return value->data.string;
+}
+
+JobSpec discover(std::chrono::milliseconds timeout) {
+  static const Client client;  // finalised at exit
+  JobSpec spec;
+  spec.launcher = "pmix";
+  spec.rank = static_cast<Rank>(client.self().rank);
+  spec.size = static_cast<int>(job_number(client, PMIX_JOB_SIZE));
+  if (spec.size == 1) return spec;
+  const bool one_host =
+      job_number(client, PMIX_LOCAL_SIZE) == static_cast<std::uint32_t>(spec.size);
+  std::string text;
+  if (spec.rank == 0) text = publish(one_host, spec);
+  check(PMIx_Commit(), "PMIx_Commit");
+  fence(client, timeout);
+  if (spec.rank != 0) text = look_up(client);
+  const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
+  if (first == std::string::npos || second == std::string::npos) {
+    throw Error("PMIx: rank 0 published \"" + text + "\", not an address");
+  }
+  spec.secret = text.substr(0, first);
+  spec.ports = {static_cast<std::uint16_t>(
+      parse_number("rank 0's port", text.substr(first + 1, second - first - 1), 1, 65535))};
+  spec.address = text.substr(second + 1);
+  return spec;
+}
+
+}  // namespace
+
+void read_pmix(JobSpec& spec) {
+  // PMIx is asked once: every rank fences the same number of times, however often it asks us.
+  static const JobSpec found = discover(spec.timeout);
+  const auto timeout = spec.timeout;
+  spec = found;
+  spec.timeout = timeout;
+  if (listen_fd_taken(spec.listen_fd)) spec.listen_fd = -1;
+}
+
+}  // namespace weft

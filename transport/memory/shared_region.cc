@@ -1,0 +1,270 @@
+// memfds, their mappings, and the table of the memory of weft::alloc. Knows nothing of messages or
+// ranks.
+#include "transport/memory/shared_region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "topo/base/mutex.h"
+#include "topo/base/status.h"
+#include "transport/memory/memory.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kHuge = std::size_t{2} << 20;
+constexpr std::uint32_t kMaxRegions = 16384;
+
+// One line per allocation of the process. An entry is valid while its serial is not 0.
+struct DirectoryEntry {
+  std::atomic<std::uint64_t> serial;
+  std::uint64_t bytes;
+  std::int32_t fd;
+  std::int32_t reserved;
+};
+static_assert(sizeof(DirectoryEntry) == 24);
+constexpr std::size_t kDirectoryBytes = kMaxRegions * sizeof(DirectoryEntry);
+
+struct Allocation {
+  SharedRegion region;
+  std::uint32_t index;
+  std::uint64_t serial;
+};
+
+// Of the registry of a forked child, beyond any that its threads have remembered.
+std::uint64_t first_generation = 1;
+
+// All weft::alloc memory of this process.
+struct Registry {
+  Mutex mutex;
+  SharedRegion directory = SharedRegion::create(kDirectoryBytes, "weft-directory");
+  std::map<const std::byte*, Allocation> by_address WEFT_GUARDED_BY(mutex);
+  std::vector<std::uint32_t> free_entries WEFT_GUARDED_BY(mutex);
+  std::uint32_t used_entries WEFT_GUARDED_BY(mutex) = 0;
+  std::uint64_t next_serial WEFT_GUARDED_BY(mutex) = 1;
+  std::atomic<std::uint64_t> generation{first_generation};  // changes with every alloc and free
+
+  DirectoryEntry* entry(std::uint32_t index) {
+    return reinterpret_cast<DirectoryEntry*>(directory.data()) + index;
+  }
+};
+
+std::atomic<Registry*> the_registry{nullptr};  // outlives every static destructor
+
+// A forked child has memory of its own: with its parent's directory it would tell its peers of the
+// parent's.
+void forget_in_child() {
+  if (Registry* parents = the_registry.exchange(nullptr))
+    first_generation = parents->generation.load() + 1;
+}
+
+Registry& make_registry() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, &forget_in_child); });
+  auto made = std::make_unique<Registry>();
+  Registry* there = nullptr;
+  if (the_registry.compare_exchange_strong(there, made.get())) there = made.release();
+  return *there;
+}
+
+Registry& registry() {
+  Registry* one = the_registry.load(std::memory_order_acquire);
+  return one ? *one : make_registry();
+}
+
+std::string reason(int error) {
+  return std::string(strerror(error)) +
+         (error == EMFILE   ? "; raise the limit with `ulimit -n` or LimitNOFILE="
+          : error == ENFILE ? "; see fs.file-max: all processes of this machine have too many open"
+          : error == ENOMEM ? "; see `ulimit -v`, and vm.max_map_count"
+                            : "");
+}
+
+}  // namespace
+
+SharedRegion SharedRegion::create(std::size_t bytes, const char* label) {
+  SharedRegion r;
+  const std::size_t align = bytes >= kHuge ? kHuge : 4096;
+  r.size_ = (std::max<std::size_t>(bytes, 1) + align - 1) / align * align;
+  rlimit longest{};  // of a file: the kernel kills who makes a longer one
+  if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && r.size_ > longest.rlim_cur)
+    throw Error(
+        fmt::format("cannot size shared memory to {} bytes: files may have {}; raise the "
+                    "limit with `ulimit -f` or LimitFSIZE=",
+                    r.size_, longest.rlim_cur));
+  r.fd_ = memfd_create(label, MFD_CLOEXEC);
+  if (r.fd_ < 0)
+    throw Error(fmt::format("cannot create shared memory of {} bytes: {}", bytes, reason(errno)));
+  if (ftruncate(r.fd_, static_cast<off_t>(r.size_)) != 0)
+    throw Error(fmt::format("cannot size shared memory to {} bytes: {}", bytes, strerror(errno)));
+  void* p = mmap(nullptr, r.size_, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd_, 0);
+  if (p == MAP_FAILED)
+    throw Error(fmt::format("cannot map {} bytes of shared memory: {}", bytes, reason(errno)));
+  r.data_ = static_cast<std::byte*>(p);
+  if (r.size_ >= kHuge) madvise(p, r.size_, MADV_HUGEPAGE);  // a wish: fewer page-table walks
+  return r;
+}
+
+SharedRegion SharedRegion::open(pid_t pid, int fd, std::size_t bytes) {
+  SharedRegion r;
+  r.size_ = bytes;
+  const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
+  const int here = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  int error = errno;
+  if (here < 0)
+    throw Error(fmt::format(
+        "cannot open the shared memory of process {} ({}): {}{}", pid, path, reason(error),
+        error == EMFILE ? "" : "; do the ranks run as one user and in one pid namespace?"));
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, here, 0);
+  error = errno;
+  close(here);
+  if (p == MAP_FAILED)
+    throw Error(fmt::format("cannot map {} bytes of process {}: {}", bytes, pid, reason(error)));
+  r.data_ = static_cast<std::byte*>(p);
+  if (bytes >= kHuge) madvise(p, bytes, MADV_HUGEPAGE);
+  return r;
+}
+
+SharedRegion::~SharedRegion() {
+  if (data_) munmap(data_, size_);
+  if (fd_ >= 0) close(fd_);
+}
+
+void SharedRegion::swap(SharedRegion& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+}
+
+void* alloc(std::size_t bytes) {
+  SharedRegion region = SharedRegion::create(bytes, "weft-alloc");
+  Registry& reg = registry();
+  const MutexLock lock(reg.mutex);
+  std::uint32_t index;
+  if (!reg.free_entries.empty()) {
+    index = reg.free_entries.back();
+    reg.free_entries.pop_back();
+  } else if (reg.used_entries < kMaxRegions) {
+    index = reg.used_entries++;
+  } else {
+    throw Error(
+        fmt::format("weft::alloc({}): {} allocations are alive already; allocate fewer, "
+                    "larger buffers",
+                    bytes, kMaxRegions));
+  }
+  DirectoryEntry* entry = reg.entry(index);
+  entry->bytes = region.size();
+  entry->fd = region.fd();
+  const std::uint64_t serial = reg.next_serial++;
+  entry->serial.store(serial, std::memory_order_release);
+  std::byte* data = region.data();
+  reg.by_address.emplace(data, Allocation{std::move(region), index, serial});
+  reg.generation.fetch_add(1, std::memory_order_release);
+  return data;
+}
+
+void free(void* memory) noexcept {
+  if (!memory) return;
+  Registry& reg = registry();
+  const MutexLock lock(reg.mutex);
+  const auto it = reg.by_address.find(static_cast<std::byte*>(memory));
+  if (it == reg.by_address.end()) {
+    std::fprintf(stderr, "weft::free(%p): not memory of weft::alloc, or freed before\n", memory);
+    std::abort();
+  }
+  reg.entry(it->second.index)->serial.store(0, std::memory_order_release);
+  reg.free_entries.push_back(it->second.index);
+  reg.by_address.erase(it);
+  reg.generation.fetch_add(1, std::memory_order_release);
+}
+
+RegionRef find_region(const void* data, std::size_t bytes) noexcept {
+  // The last two answers, regions or gaps between them: an operation mostly uses two buffers.
+  struct Last {
+    const std::byte *begin = nullptr, *end = nullptr;
+    std::uint32_t index = 0;
+    std::uint64_t serial = 0, generation = 0;
+  };
+  thread_local Last last[2];
+  const auto* p = static_cast<const std::byte*>(data);
+  Registry& reg = registry();
+  const std::uint64_t generation = reg.generation.load(std::memory_order_acquire);
+  for (const Last& l : last)
+    if (l.generation == generation && p >= l.begin && p + bytes <= l.end)
+      return {l.index, l.serial, static_cast<std::uint64_t>(p - l.begin)};
+  const MutexLock lock(reg.mutex);
+  Last found{nullptr, reinterpret_cast<const std::byte*>(~std::uintptr_t{0}), 0, 0, generation};
+  auto next = reg.by_address.upper_bound(p);
+  if (next != reg.by_address.end()) found.end = next->first;
+  if (next != reg.by_address.begin()) {
+    const auto& [begin, allocation] = *std::prev(next);
+    const std::byte* end = begin + allocation.region.size();
+    if (p < end) {
+      if (p + bytes > end) return {};
+      found = {begin, end, allocation.index, allocation.serial, generation};
+    } else {
+      found.begin = end;
+    }
+  }
+  last[1] = last[0];
+  last[0] = found;
+  return {found.index, found.serial, static_cast<std::uint64_t>(p - found.begin)};
+}
+
+std::size_t region_bytes(const RegionRef& ref) noexcept {
+  if (ref.serial == 0) return 0;
+  Registry& reg = registry();
+  const MutexLock lock(reg.mutex);
+  const DirectoryEntry* entry = reg.entry(ref.index);
+  return entry->serial.load(std::memory_order_acquire) == ref.serial ? entry->bytes : 0;
+}
+
+int region_directory_fd() { return registry().directory.fd(); }
+
+PeerRegions::PeerRegions(pid_t pid, int directory_fd)
+    : pid_(pid), directory_(SharedRegion::open(pid, directory_fd, kDirectoryBytes)) {}
+
+const std::byte* PeerRegions::resolve(const RegionRef& ref) noexcept {
+  if (ref.serial == last_serial_) return last_data_ + ref.offset;
+  auto it = mapped_.find(ref.serial);
+  if (it == mapped_.end()) {
+    if (ref.index >= kMaxRegions) return nullptr;
+    const auto* entry = reinterpret_cast<const DirectoryEntry*>(directory_.data()) + ref.index;
+    if (entry->serial.load(std::memory_order_acquire) != ref.serial) return nullptr;
+    drop_freed();
+    try {
+      it = mapped_
+               .emplace(ref.serial,
+                        Mapped{ref.index, SharedRegion::open(pid_, entry->fd, entry->bytes)})
+               .first;
+    } catch (const Error&) {
+      return nullptr;
+    }
+  }
+  last_serial_ = ref.serial;
+  last_data_ = it->second.region.data();
+  return last_data_ + ref.offset;
+}
+
+void PeerRegions::drop_freed() noexcept {
+  const auto* entries = reinterpret_cast<const DirectoryEntry*>(directory_.data());
+  std::erase_if(mapped_, [&](const auto& item) {
+    return entries[item.second.index].serial.load(std::memory_order_acquire) != item.first;
+  });
+  last_serial_ = 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,191 @@
+// Datagrams over UDP sockets: their signatures, and which rail and rank they are of. Knows nothing
+// of what Rails says in them.
+#include "transport/rails/datagram_channel_udp.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "transport/control/address.h"
+#include "transport/control/hmac.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kSignature = 16;  // of the HMAC's bytes: enough against guessing
+
+struct Header {
+  std::uint32_t from;
+  std::uint32_t rail;
+};
+
+std::uint16_t port_of(int fd) {
+  Address a;
+  a.length = sizeof a.bytes;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&a.bytes), &a.length) != 0) return 0;
+  return ntohs(a.bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&a.bytes)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&a.bytes)->sin_port);
+}
+
+class UdpPaths final : public DatagramChannel {
+ public:
+  UdpPaths(Rank me, int nranks, int nrails)
+      : me_(me), nrails_(nrails), peers_(static_cast<std::size_t>(nranks * nrails)) {}
+  ~UdpPaths() override {
+    for (const int fd : fds_) close(fd);
+  }
+
+  // Opens the sockets and returns their ports, or why it cannot.
+  std::string open(const Place& place) {
+    std::string ports;
+    for (int r = 0; r < nrails_; ++r) {
+      const Nic& nic = place.rails[static_cast<std::size_t>(r)];
+      Address here;
+      if (!parse_address(nic.address, 0, here))
+        return fmt::format("!rail {} ({}) has no IP address", r, nic.name);
+      const int fd = socket(here.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      if (fd < 0) return fmt::format("!rail {} ({}): {}", r, nic.name, std::strerror(errno));
+      fds_.push_back(fd);
+      // Never by another way: an answer must speak for this device. (Not allowed everywhere;
+      // the address and the routes then decide.)
+      if (nic.netdev != "lo")
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, nic.netdev.c_str(),
+                   static_cast<socklen_t>(nic.netdev.size()));
+      if (bind(fd, reinterpret_cast<sockaddr*>(&here.bytes), here.length) != 0)
+        return fmt::format("!rail {} ({}): cannot bind {}: {}", r, nic.name, nic.address,
+                           std::strerror(errno));
+      devices_.push_back(nic.netdev);
+      ports += fmt::format("{} ", port_of(fd));
+    }
+    return ports;
+  }
+
+  bool meet(Rank rank, const Place& place, const std::string& ports) {
+    const char* at = ports.c_str();
+    for (int r = 0; r < nrails_; ++r) {
+      char* end = nullptr;
+      const auto port = static_cast<std::uint16_t>(std::strtoul(at, &end, 10));
+      at = end;
+      if (!parse_address(place.rails[static_cast<std::size_t>(r)].address, port, address(rank, r)))
+        return false;
+    }
+    return true;
+  }
+  void set_key(std::string key) { key_ = std::move(key); }
+
+  std::int64_t now_us() noexcept override {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+  void send(Rank to, int rail, std::string_view bytes) noexcept override {
+    try {
+      const Header h{static_cast<std::uint32_t>(me_), static_cast<std::uint32_t>(rail)};
+      std::string out(reinterpret_cast<const char*>(&h), sizeof h);
+      out += bytes;
+      out += hmac_sha256(key_, out).substr(0, kSignature);
+      const Address& a = address(to, rail);
+      // Lost where the link is down or the socket is full: that is the contract.
+      (void)!sendto(fds_[static_cast<std::size_t>(rail)], out.data(), out.size(), MSG_NOSIGNAL,
+                    reinterpret_cast<const sockaddr*>(&a.bytes), a.length);
+    } catch (const std::exception& e) {
+      log().debug("weft: rail {}: a datagram could not be made: {}", rail, e.what());
+    }
+  }
+
+  bool receive(Datagram& datagram) noexcept override {
+    for (std::size_t i = 0; i < fds_.size(); ++i) {
+      const std::size_t r = (next_ + i) % fds_.size();
+      ssize_t n;
+      // An ICMP error of an earlier send is reported here, and is not the end.
+      while ((n = recv(fds_[r], buffer_.data(), buffer_.size(), MSG_DONTWAIT)) >= 0 ||
+             errno == ECONNREFUSED) {
+        if (n >= 0 && accept({buffer_.data(), static_cast<std::size_t>(n)}, r, datagram)) {
+          next_ = r + 1;
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  bool link_up(int rail) noexcept override {
+    const std::string& device = devices_[static_cast<std::size_t>(rail)];
+    ifreq request{};
+    if (device.empty() || device.size() >= IFNAMSIZ) return true;
+    std::memcpy(request.ifr_name, device.c_str(), device.size());
+    if (ioctl(fds_[static_cast<std::size_t>(rail)], SIOCGIFFLAGS, &request) != 0) return true;
+    return (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
+  }
+
+  void arm(std::vector<int>& fds) noexcept override {
+    fds.insert(fds.end(), fds_.begin(), fds_.end());
+  }
+
+ private:
+  Address& address(Rank rank, int rail) {
+    return peers_[static_cast<std::size_t>(rank * nrails_ + rail)];
+  }
+
+  bool accept(std::string_view text, std::size_t rail, Datagram& out) noexcept {
+    Header h;
+    if (text.size() < sizeof h + kSignature) return false;
+    try {
+      const std::string_view body = text.substr(0, text.size() - kSignature);
+      if (!equal_in_constant_time(text.substr(body.size()),
+                                  std::string_view(hmac_sha256(key_, body)).substr(0, kSignature)))
+        return false;
+      std::memcpy(&h, body.data(), sizeof h);
+      if (h.rail != rail || h.from * static_cast<std::uint32_t>(nrails_) >= peers_.size())
+        return false;
+      out.from = static_cast<Rank>(h.from);
+      out.rail = static_cast<int>(rail);
+      out.bytes.assign(body.substr(sizeof h));
+      return true;
+    } catch (const std::exception& e) {
+      log().debug("weft: rail {}: a datagram could not be read: {}", rail, e.what());
+      return false;
+    }
+  }
+
+  Rank me_;
+  int nrails_;
+  std::vector<Address> peers_;  // by rank and rail
+  std::vector<int> fds_;        // by rail
+  std::vector<std::string> devices_;
+  std::string key_;
+  std::size_t next_ = 0;
+  std::array<char, 1 << 16> buffer_;
+};
+
+}  // namespace
+
+std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology,
+                                                std::string& why) {
+  auto paths = std::make_unique<UdpPaths>(job.rank(), job.size(), topology.nrails());
+  std::vector<std::string> ports =
+      job.all_gather(paths->open(topology.place(static_cast<Rank>(job.rank()))));
+  paths->set_key(job.all_gather(job.rank() == 0 ? random_bytes(kMacBytes) : "")[0]);
+  for (Rank r = 0; r < job.size(); ++r) {
+    const std::string& text = ports[static_cast<std::size_t>(r)];
+    if (text.starts_with('!'))
+      why = fmt::format("rank {}: {}", r, text.substr(1));
+    else if (!paths->meet(r, topology.place(r), text))
+      why = fmt::format("rank {}: bad address", r);
+    if (!why.empty()) return nullptr;
+  }
+  return paths;
+}
+
+}  // namespace weft

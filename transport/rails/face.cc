@@ -1,0 +1,157 @@
+// Rails as others see them: the transports that users of a rail post to, and what can be asked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/rails/state.h"
+
+namespace weft {
+
+using Slot = Rails::State::Slot;
+using Use = Slot::Use;
+
+namespace {
+
+constexpr int kMostRailsTold = 31;  // by RailsInUse, with a bit to spare for who moves them
+
+class Face final : public Transport {
+ public:
+  Face(Rails::State& state, int rail) : s_(state), rail_(rail) {}
+
+  void post(std::span<const Transfer> transfers) noexcept override { s_.post(rail_, transfers); }
+  std::size_t poll(std::span<Completion> out) noexcept override { return s_.poll(rail_, out); }
+  void cancel(std::uint32_t id_high) noexcept override { s_.cancel(id_high); }
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override {
+    for (int r = 0; r < s_.nrails(); ++r)
+      if (serves(r)) rail(r).forget(tag, mask | s_.own_bit);
+  }
+  Caps caps() const override { return s_.caps; }
+  // Any rail may have to stand in.
+  bool reaches_device(void* data, std::size_t bytes) noexcept override {
+    return std::ranges::all_of(s_.inner,
+                               [&](const auto& rail) { return rail->reaches_device(data, bytes); });
+  }
+  Status cause(Rank peer) const override {
+    if (peer >= 0 && static_cast<std::size_t>(peer) < s_.peers.size()) {
+      const auto& p = s_.peers[static_cast<std::size_t>(peer)];
+      for (std::size_t r = 0; p && r < p->lanes.size(); ++r)
+        if (p->lanes[r].is == Rails::State::Lane::Is::kUp) {
+          if (const Status why = s_.inner[r]->cause(peer); !why.ok()) return why;
+        }
+    }
+    return s_.inner[static_cast<std::size_t>(rail_)]->cause(peer);
+  }
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    for (const auto& t : s_.inner)
+      if (t->disputed(peer, theirs)) return true;
+    return false;
+  }
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    for (int r = 0; r < s_.nrails(); ++r) {
+      const Rank from =
+          serves(r) ? rail(r).unclaimed(peer, tag, mask | s_.own_bit, theirs) : kNoRank;
+      if (from != kNoRank) return from;
+    }
+    return kNoRank;
+  }
+  void leave() noexcept override {
+    s_.send_urgent_receipts(true);
+    rail(rail_).leave();
+  }
+  bool arm(std::vector<int>& fds) noexcept override {
+    const auto& face = s_.faces[static_cast<std::size_t>(rail_)];
+    if (face.handed < face.done.size()) return false;
+    bool armed = true;
+    for (int r = 0; r < s_.nrails(); ++r)
+      if (s_.used[static_cast<std::size_t>(r)]) armed = rail(r).arm(fds) && armed;
+    s_.paths->arm(fds);
+    s_.attention = true;
+    return armed;
+  }
+
+ private:
+  Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
+  // Its own, and those that have stood in for one.
+  bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }
+
+  Rails::State& s_;
+  int rail_;
+};
+
+}  // namespace
+
+Rails::Rails(std::vector<std::unique_ptr<Transport>> inner, std::unique_ptr<DatagramChannel> paths,
+             Rank me, int nranks, const RailsOptions& options)
+    : state_(std::make_unique<State>(std::move(inner), std::move(paths), me, nranks, options)) {}
+Rails::~Rails() = default;
+
+std::unique_ptr<Transport> Rails::face(int rail) { return std::make_unique<Face>(*state_, rail); }
+
+std::uint64_t Rails::tell_receipts() noexcept {
+  state_->send_urgent_receipts(true);
+  return state_->counters.receipts;
+}
+bool Rails::receipts_sent(std::uint64_t first) const noexcept {
+  return state_->unsent.empty() || state_->unsent.front() >= first;
+}
+
+void Rails::settle() noexcept {
+  for (const Rank rank : state_->known)
+    for (int r = 0; r < state_->nrails(); ++r)
+      for (const Receipt::Stream stream : {Receipt::kShort, Receipt::kLong})
+        if (!state_->lane(rank, r).receipts[stream].untold.empty())
+          state_->send_receipt(rank, r, stream);
+  state_->flush_posts();
+}
+
+bool Rails::settled() const noexcept {
+  if (state_->retained > 0) return false;
+  return std::none_of(state_->slots.begin(), state_->slots.end(),
+                      [](const auto& s) { return s->use == Use::kReceiptOut && s->busy; });
+}
+
+void Rails::poll() noexcept { state_->progress(); }
+void Rails::on_event(std::function<void(const RailEvent&)> call) {
+  state_->on_event = std::move(call);
+}
+RailsCounters Rails::counters() const { return state_->counters; }
+std::uint64_t Rails::sent_bytes(int rail) const noexcept {
+  return state_->sent_bytes[static_cast<std::size_t>(rail)].load(std::memory_order_relaxed);
+}
+bool Rails::up(Rank peer, int rail) const {
+  return state_->lane(peer, rail).is == State::Lane::Is::kUp;
+}
+std::vector<int> Rails::shares(Rank peer, int home) const {
+  std::vector<int> shares(state_->inner.size());
+  for (const std::uint8_t r : state_->peer(peer).out[static_cast<std::size_t>(home)]) ++shares[r];
+  return shares;
+}
+
+std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> Rails::in_use() const {
+  std::map<std::tuple<std::uint32_t, Rank, int>, RailsInUse> all;
+  for (const auto& slot : state_->slots) {
+    const bool send = slot->use == Use::kSend;
+    if ((!send && slot->use != Use::kRecv) || slot->acked) continue;
+    if (slot->rail < 0 || slot->rail >= kMostRailsTold) continue;
+    RailsInUse& of = all[{static_cast<std::uint32_t>(slot->t.id >> 32), slot->t.peer, slot->home}];
+    (send ? of.sends : of.recvs) |= 1u << slot->rail;
+  }
+  return all;
+}
+
+std::string Rails::describe(Rank rank) const {
+  static constexpr const char* kNames[] = {"up", "given up here", "out", "opening", "met"};
+  std::string text;
+  const State::Peer& p = state_->peer(rank);
+  for (int r = 0; r < state_->nrails(); ++r) {
+    const State::Lane& l = p.lanes[static_cast<std::size_t>(r)];
+    text += fmt::format("{}rail {} {}", r ? ", " : "", r, kNames[static_cast<int>(l.is)]);
+    if (l.is != State::Lane::Is::kUp) text += fmt::format(" ({})", l.cause);
+    if (l.open) text += fmt::format(" with {} messages under way", l.open);
+  }
+  if (!p.notes.empty()) text += fmt::format(", {} notes to tell it", p.notes.size());
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,294 @@
+// What the two ends of a pair tell each other beside the messages, over any path that works.
+//
+//   ping, pong   does this path work, and is the peer at home?
+//   note         numbered, one at a time, repeated on all paths until it is acknowledged:
+//     D  I have given up this lane; these tags had come over it     (both say it, then it is over)
+//     d  more of the tags of the D that follows
+//     O  let us open it again; this is my address     P  done; this is mine     R  ready
+//     M  from now on my messages go here and there; these tags went elsewhere before
+//     E  more of the tags of the M that follows
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "topo/base/log.h"
+#include "transport/rails/state.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kMostTags = 5000;  // in one datagram
+constexpr int kMostUnanswered = 10;      // pings, until it is said that datagrams do not pass
+
+template <class T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+// False where the text is at its end; then `value` is as it was.
+template <class T>
+bool get(std::string_view& in, T& value) {
+  if (in.size() < sizeof value) return false;
+  std::memcpy(&value, in.data(), sizeof value);
+  in.remove_prefix(sizeof value);
+  return true;
+}
+
+}  // namespace
+
+using Lane = Rails::State::Lane;
+using Use = Rails::State::Slot::Use;
+
+void Rails::State::ping(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  p.pinged = now;
+  ++p.deaf;
+  std::string text(1, 'i');
+  put(text, now);
+  for (int r = 0; r < nrails(); ++r) {
+    Path& path = p.paths[static_cast<std::size_t>(r)];
+    if (path.asked_since == 0) path.asked_since = now;
+    paths->send(rank, r, text);
+  }
+  if (p.reached || !p.lively || now - p.counted < options.ping_us) return;
+  // A peer that does not poll does not answer: pings count between which something came from it.
+  p.counted = now;
+  p.lively = false;
+  ++p.unanswered;
+  if (p.unanswered == kMostUnanswered && on_event)
+    on_event({.kind = RailEvent::Kind::kUnheard, .peer = rank});
+  if (p.unanswered < kMostUnanswered || std::exchange(warned, true)) return;
+  log().warn(
+      "weft: rank {}: messages of rank {} come, but no datagram is answered on any rail: with it "
+      "rails do not stand in for each other, and one that fails fails the job. Let UDP pass "
+      "between "
+      "the addresses of the rails (firewall, routes), or switch this off: WEFT_FAILOVER=0",
+      me, rank);
+}
+
+// Before anything is amiss: can the two ends tell each other, once something is?
+void Rails::State::introduce(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  const std::int64_t patience = 1 + std::min(p.unanswered, 9);
+  if (!p.reached && now - p.pinged >= options.ping_us * patience) ping(rank, now);
+}
+
+void Rails::State::answered(Rank rank, std::size_t rail, std::int64_t sent) {
+  Peer& p = peer(rank);
+  for (std::size_t r = 0; r < p.paths.size(); ++r) {
+    Path& path = p.paths[r];
+    if (r == rail || path.asked_since == 0 || sent < path.asked_since) continue;
+    if (path.missed++ == 0) path.missed_since = paths->now_us();
+  }
+  p.paths[rail] = {.streak = p.paths[rail].streak + 1};
+  p.deaf = 0;
+  if (!std::exchange(p.reached, true) && p.unanswered >= kMostUnanswered && on_event)
+    on_event({.kind = RailEvent::Kind::kHeard, .peer = rank});
+  if (std::exchange(p.asked_to_move, false)) spread(rank, Why::kAnswered);
+}
+
+// ---- notes ---------------------------------------------------------------------------------
+
+void Rails::State::say(Rank rank, std::string body, bool move) {
+  Peer& p = peer(rank);
+  p.moves_out += move;
+  p.notes.push_back({p.next_note++, move, std::move(body)});
+  if (p.notes.size() == 1) send_note(rank, paths->now_us());
+}
+
+void Rails::State::send_note(Rank rank, std::int64_t now) {
+  Peer& p = peer(rank);
+  p.noted = now;
+  const Note& note = p.notes.front();
+  std::string text(1, 'n');
+  put(text, note.number);
+  text += note.body;
+  for (int r = 0; r < nrails(); ++r) paths->send(rank, r, text);
+  attention = true;
+}
+
+void Rails::State::hear(const Datagram& d) {
+  if (d.from == me || d.bytes.empty()) return;
+  Peer& p = peer(d.from);
+  const auto rail = static_cast<std::size_t>(d.rail);
+  std::string_view in = d.bytes;
+  const char kind = in[0];
+  in.remove_prefix(1);
+  std::uint32_t number = 0;
+  switch (kind) {
+    case 'i': {
+      std::string text(1, 'o');
+      text += in;
+      paths->send(d.from, d.rail, text);
+      break;
+    }
+    case 'o':
+      if (std::int64_t sent = 0; get(in, sent)) answered(d.from, rail, sent);
+      break;
+    case 'n': {
+      if (!get(in, number)) break;
+      if (number == p.next_heard) {
+        ++p.next_heard;
+        hear_note(d.from, in);
+      }
+      if (static_cast<std::int32_t>(number - p.next_heard) < 0) {
+        std::string text(1, 'a');
+        put(text, number);
+        paths->send(d.from, d.rail, text);
+      }
+      break;
+    }
+    case 'a':
+      if (!get(in, number) || p.notes.empty() || p.notes.front().number != number) break;
+      p.moves_out -= p.notes.front().move;
+      p.notes.pop_front();
+      if (!p.notes.empty()) send_note(d.from, paths->now_us());
+      if (p.moves_out == 0 && std::exchange(p.spread_again, false)) spread(d.from, Why::kLanes);
+      break;
+    default:
+      break;
+  }
+}
+
+void Rails::State::say_lane(Rank rank, char kind, int rail, std::string_view text) {
+  std::string body(1, kind);
+  put(body, static_cast<std::uint8_t>(rail));
+  put(body, lane(rank, rail).generation);
+  body += text;
+  say(rank, std::move(body));
+}
+
+void Rails::State::say_down(Rank rank, int rail) {
+  Lane& l = lane(rank, rail);
+  std::string text, tags;
+  l.for_each_kept([&](std::uint64_t tag) {
+    put(tags, tag);
+    if (tags.size() == kMostTags * sizeof tag) say_lane(rank, 'd', rail, std::exchange(tags, {}));
+  });
+  put(text, static_cast<std::uint16_t>(std::min<std::size_t>(l.cause.size(), 300)));
+  text += l.cause.substr(0, 300);
+  say_lane(rank, 'D', rail, text + tags);
+}
+
+// The tags of messages that are under way where the new tables would not look for them. The peer
+// may have received some, and its receipt be on its way; it knows, as it forgets what it received
+// only when told that its receipts are known, which it is not told while a move is on its way.
+void Rails::State::say_move(Rank rank) {
+  Peer& p = peer(rank);
+  std::string body(1, 'E');
+  std::size_t tags = 0;
+  p.sends.for_each([&](std::uint64_t tag, std::uint32_t oldest) {
+    for_each_send(oldest, [&](std::uint32_t s) {
+      const Slot& slot = *slots[s];
+      if (slot.acked || slot.rail < 0 || slot.rail == out_rail(p, slot)) return;
+      put(body, tag);
+      put(body, static_cast<std::uint8_t>(slot.rail));
+      if (++tags % kMostTags == 0) say(rank, std::exchange(body, std::string(1, 'E')), true);
+    });
+  });
+  std::string head(1, 'M');
+  for (const Table& table : p.out) put(head, table);
+  say(rank, head + body.substr(1), true);
+  ++counters.moves;
+}
+
+void Rails::State::hear_note(Rank rank, std::string_view in) {
+  if (in.empty()) return;
+  const char kind = in[0];
+  in.remove_prefix(1);
+  if (kind == 'M' || kind == 'E') return hear_move(rank, in, kind == 'M');
+  std::uint8_t rail = 0;
+  std::uint32_t generation = 0;
+  if (!get(in, rail) || !get(in, generation) || rail >= inner.size()) return;
+  Lane& l = lane(rank, rail);
+  Transport& t = *inner[rail];
+  switch (kind) {
+    case 'd':
+      if (generation != l.generation) return;
+      for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
+      return;
+    case 'D': {
+      std::uint16_t length = 0;
+      if (generation != l.generation || !get(in, length) || in.size() < length) return;
+      const std::string cause(in.substr(0, length));
+      in.remove_prefix(length);
+      if (l.is != Lane::Is::kUp && l.is != Lane::Is::kMet && l.is != Lane::Is::kSevered) return;
+      l.peer_severed = true;
+      for (std::uint64_t tag; get(in, tag);) l.theirs.push_back(tag);
+      if (l.is == Lane::Is::kSevered)
+        settle_lane(rank, rail);
+      else
+        take_out(rank, rail, cause, false);
+      return;
+    }
+    case 'O': {
+      std::string mine;
+      if (l.is == Lane::Is::kDown) {
+        l.generation = generation;
+        mine = t.reopen(rank);
+        if (!mine.empty() && !t.meet(rank, in)) mine.clear();
+        if (!mine.empty()) l.is = Lane::Is::kMet;
+      }
+      return say_lane(rank, 'P', rail, mine);
+    }
+    case 'P':
+      if (l.is != Lane::Is::kOpening || generation != l.generation) return;
+      if (in.empty()) {
+        l.is = Lane::Is::kDown;
+        l.down_at = paths->now_us();
+        t.sever(rank);
+        return;
+      }
+      if (!t.meet(rank, in)) {  // the peer has: both start from the beginning
+        l.is = Lane::Is::kUp;
+        return take_out(rank, rail, "it could not be opened again", true);
+      }
+      say_lane(rank, 'R', rail);
+      return taken_back(rank, rail);
+    case 'R':
+      if (l.is == Lane::Is::kMet && generation == l.generation) taken_back(rank, rail);
+      return;
+    default:
+      return;
+  }
+}
+
+void Rails::State::hear_move(Rank rank, std::string_view in, bool last) {
+  Peer& p = peer(rank);
+  std::vector<Table> tables(p.in.size());
+  if (last)
+    for (Table& table : tables) {
+      if (!get(in, table)) return;
+      for (const std::uint8_t rail : table)
+        if (rail >= inner.size()) return;
+    }
+  std::uint64_t tag = 0;
+  std::uint8_t rail = 0;
+  while (get(in, tag) && get(in, rail))
+    if (rail < inner.size()) p.elsewhere_next[tag] = rail;
+  if (!last) return;
+  p.in = std::move(tables);
+  p.elsewhere = std::exchange(p.elsewhere_next, {});
+  for (const Lane& l : p.lanes)
+    l.for_each_kept([&](std::uint64_t have) { p.elsewhere.erase(have); });
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = *slots[s];
+    if (slot.use != Use::kRecv || slot.t.peer != rank) continue;
+    slot.want = -1;
+    const int to = in_rail(p, slot);
+    if (slot.rail == to) continue;
+    if (slot.rail >= 0) {  // nothing will come for it there
+      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
+                                                                 << kIndexBits);
+      unplace(slot);
+    }
+    place(s, to);
+  }
+  // Too few to be sent by themselves, and where short messages go now nothing may add to them: the
+  // peer would keep these messages for ever, and send them again when others have their tags.
+  for (int r = 0; r < nrails(); ++r)
+    if (!lane(rank, r).receipts[Receipt::kShort].untold.empty())
+      send_receipt(rank, r, Receipt::kShort);
+  flush_posts();
+}
+
+}  // namespace weft

@@ -1,0 +1,368 @@
+// Messages: from the faces to lanes, kept until they are acknowledged.
+#include "transport/rails/rails.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/rails/state.h"
+
+namespace weft {
+namespace {
+
+// A rail that nothing is expected from is polled every so many times.
+constexpr std::uint64_t kSeldom = 16;
+
+using Slot = Rails::State::Slot;
+using Use = Slot::Use;
+
+}  // namespace
+
+Rails::State::State(std::vector<std::unique_ptr<Transport>> inner_in,
+                    std::unique_ptr<DatagramChannel> paths_in, Rank me_in, int nranks,
+                    const RailsOptions& options_in)
+    : inner(std::move(inner_in)),
+      paths(std::move(paths_in)),
+      me(me_in),
+      options(options_in),
+      caps(inner.at(0)->caps()),
+      peers(static_cast<std::size_t>(nranks)),
+      faces(inner.size()),
+      used(inner.size(), false),
+      expected(inner.size(), 0),
+      batch(inner.size()),
+      sent_bytes(inner.size()) {
+  for (const auto& rail : inner) caps.tag_bits = std::min(caps.tag_bits, rail->caps().tag_bits);
+  caps.tag_bits -= 1;
+  own_bit = std::uint64_t{1} << caps.tag_bits;
+  // A view lends memory of the transport, which ends with a rail; and what is staged is read by
+  // peers at a time that nobody knows once a rail has failed.
+  caps.views = false;
+  // A rank may go and do something else, without polling, once its sends are complete. So a message
+  // may only go where a move decides if its send completes with the receipt: else the peer might
+  // wait on the old rail for a note that nobody repeats.
+  options.spread_bytes = std::max(options.spread_bytes, options.copied_bytes);
+}
+
+Rails::State::Peer& Rails::State::make_peer(Rank rank) {
+  std::unique_ptr<Peer>& p = peers[static_cast<std::size_t>(rank)];
+  p = std::make_unique<Peer>();
+  p->lanes.resize(inner.size());
+  p->paths.resize(inner.size());
+  known.push_back(rank);
+  for (int home = 0; home < nrails(); ++home) p->out.push_back(table_for(*p, rank, home));
+  p->in = p->out;
+  return *p;
+}
+
+// ---- slots ---------------------------------------------------------------------------------
+
+void Rails::State::add_slot() {
+  free_slots.push_back(static_cast<std::uint32_t>(slots.size()));
+  slots.push_back(std::make_unique<Slot>());
+}
+
+std::uint32_t Rails::State::take(Use use) {
+  if (free_slots.empty()) [[unlikely]]
+    add_slot();
+  const std::uint32_t s = free_slots.back();
+  free_slots.pop_back();
+  Slot& slot = *slots[s];
+  slot.use = use;
+  slot.busy = slot.reported = slot.acked = slot.timed = slot.expects = false;
+  slot.rail = slot.hold = slot.want = -1;
+  slot.younger = kNone;
+  return s;
+}
+
+void Rails::State::free(std::uint32_t s) {
+  slots[s]->use = Use::kFree;
+  free_slots.push_back(s);
+}
+
+// ---- posting -------------------------------------------------------------------------------
+
+void Rails::State::post(int home, std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers.size() ||
+        t.kind == Transfer::Kind::kView) {
+      faces[static_cast<std::size_t>(home)].done.push_back(
+          {.id = t.id, .code = Code::kInvalidArgument});
+      continue;
+    }
+    Peer& p = peer(t.peer);
+    const bool sends = t.kind == Transfer::Kind::kSend;
+    const std::uint32_t s = take(sends ? Use::kSend : Use::kRecv);
+    Slot& slot = *slots[s];
+    slot.t = t;
+    slot.home = static_cast<std::uint8_t>(home);
+    if (!sends) {
+      place(s, in_rail(p, slot));
+      continue;
+    }
+    if (copied(t)) {
+      slot.copy.resize(t.bytes);
+      if (t.bytes) std::memcpy(slot.copy.data(), t.data, t.bytes);
+      slot.t.data = slot.copy.data();
+      if (t.head) {
+        slot.head = *t.head;
+        slot.t.head = &slot.head;
+      }
+    }
+    keep_send(p, s);
+    place(s, out_rail(p, slot));
+  }
+  flush_posts();
+}
+
+void Rails::State::keep_send(Peer& p, std::uint32_t s) {
+  const std::uint64_t tag = slots[s]->t.tag;
+  std::uint32_t last = kNone;
+  for_each_send(p.sends.find(tag), [&](std::uint32_t one) { last = one; });
+  if (last == kNone)
+    p.sends.set(tag, s);
+  else
+    slots[last]->younger = s;
+  ++retained;
+}
+
+void Rails::State::forget_send(std::uint32_t s) {
+  const Slot& slot = *slots[s];
+  TagTable& sends = peer(slot.t.peer).sends;
+  const std::uint32_t oldest = sends.find(slot.t.tag);
+  if (oldest != s)
+    for_each_send(oldest, [&](std::uint32_t one) {
+      if (slots[one]->younger == s) slots[one]->younger = slot.younger;
+    });
+  else if (slot.younger != kNone)
+    sends.set(slot.t.tag, slot.younger);
+  else
+    sends.erase(slot.t.tag);
+  --retained;
+}
+
+// Hands a message to a lane, where that is up; else it waits.
+void Rails::State::place(std::uint32_t s, int rail) {
+  Slot& slot = *slots[s];
+  const auto r = static_cast<std::size_t>(rail);
+  Peer& p = peer(slot.t.peer);
+  Lane& l = p.lanes[r];
+  if (l.is != Lane::Is::kUp) {
+    attention = true;
+    return;
+  }
+  if (!l.started) start(slot.t.peer, rail);
+  slot.rail = static_cast<std::int8_t>(rail);
+  slot.busy = true;
+  slot.expects = slot.use != Use::kReceiptIn;
+  expected[r] += slot.expects;
+  ++slot.nonce;
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (message && !slot.reported) ++l.open;
+  if (slot.use == Use::kRecv && !copied(slot.t)) ++l.coming;
+  if (slot.use == Use::kSend) sent_bytes[r].fetch_add(slot.t.bytes, std::memory_order_relaxed);
+  if (slot.use == Use::kSend && large(slot.t)) {
+    slot.timed = true;
+    timed(l, 0, true);
+  }
+  Transfer t = slot.t;
+  t.id = static_cast<std::uint64_t>(s | static_cast<std::uint32_t>(slot.nonce) << kIndexBits) << 32;
+  batch[r].push_back(t);
+  used[r] = true;
+}
+
+void Rails::State::flush_posts() {
+  for (std::size_t r = 0; r < batch.size(); ++r) {
+    if (batch[r].empty()) continue;
+    inner[r]->post(batch[r]);
+    batch[r].clear();
+  }
+}
+
+// The message is not on its lane any more.
+void Rails::State::unplace(Slot& slot) {
+  if (slot.rail < 0) return;
+  expect_no_more(slot);
+  Lane& l = lane(slot.t.peer, slot.rail);
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (message && !slot.reported && l.open > 0) --l.open;
+  if (slot.use == Use::kRecv && !copied(slot.t)) --l.coming;
+  if (slot.timed) timed(l, slot.acked ? slot.t.bytes : 0, false);
+  slot.timed = false;
+  slot.busy = false;
+  slot.rail = -1;
+  ++slot.nonce;
+}
+
+int Rails::State::in_rail(Peer& p, Slot& slot) {
+  if (slot.want < 0 && !p.elsewhere.empty()) {
+    if (const auto it = p.elsewhere.find(slot.t.tag); it != p.elsewhere.end()) {
+      slot.want = static_cast<std::int8_t>(it->second);
+      p.elsewhere.erase(it);
+    }
+  }
+  if (slot.want >= 0) return slot.want;
+  return p.in[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+}
+
+void Rails::State::place_waiting(Rank rank) {
+  Peer& p = peer(rank);
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = *slots[s];
+    if (slot.t.peer != rank || slot.rail >= 0 || slot.hold >= 0) continue;
+    if (slot.use == Use::kSend && !slot.acked) {
+      for_each_send(p.sends.find(slot.t.tag), [&](std::uint32_t one) {
+        Slot& send = *slots[one];
+        if (send.rail >= 0 || send.hold >= 0 || send.acked) return;
+        ++counters.replayed;
+        counters.replayed_bytes += send.t.bytes;
+        place(one, out_rail(p, send));
+      });
+    } else if (slot.use == Use::kRecv) {
+      place(s, in_rail(p, slot));
+    }
+  }
+  flush_posts();
+}
+
+// ---- progress ------------------------------------------------------------------------------
+
+void Rails::State::handle(int rail, const Completion& c) {
+  const auto high = static_cast<std::uint32_t>(c.id >> 32);
+  const std::uint32_t s = high & ((1u << kIndexBits) - 1);
+  if (s >= slots.size()) return;
+  Slot& slot = *slots[s];
+  const std::uint32_t nonce = slot.nonce & ((1u << (32 - kIndexBits)) - 1);
+  if (!slot.busy || slot.rail != rail || nonce != high >> kIndexBits) return;
+  const Rank rank = slot.t.peer;
+  Lane& l = lane(rank, rail);
+  l.moved = true;
+  slot.busy = false;
+  const bool message = slot.use == Use::kSend || slot.use == Use::kRecv;
+  if (slot.reported || !message) expect_no_more(slot);
+  if (c.code != Code::kOk) {
+    if (message && (c.code == Code::kMismatch || c.code == Code::kInvalidArgument ||
+                    c.code == Code::kCorrupt)) {
+      if (!slot.reported) complete(slot, c.code);
+      slot.reported = true;
+      if (slot.use == Use::kRecv) {
+        unplace(slot);
+        free(s);
+      } else {
+        finish_send(s);
+      }
+      return;
+    }
+    failed.push_back(
+        {rank, rail, l.generation, inner[static_cast<std::size_t>(rail)]->cause(rank).message()});
+    return;
+  }
+  if (slot.use == Use::kRecv || slot.use == Use::kReceiptIn) peer(rank).lively = true;
+  switch (slot.use) {
+    case Use::kSend:
+      if (slot.acked) {
+        finish_send(s);
+      } else if (copied(slot.t) && !slot.reported) {
+        // Not earlier: what the transport has not sent yet needs this rank's polls.
+        complete(slot, Code::kOk);
+        report(slot);
+      }
+      break;
+    case Use::kRecv: {
+      const Receipt::Stream stream = copied(slot.t) ? Receipt::kShort : Receipt::kLong;
+      auto& untold = l.receipts[stream].untold;
+      untold.push_back(slot.t.tag);
+      if (stream == Receipt::kLong) long_one_came(rank, rail, slot.t.bytes);
+      const bool late = slot.want >= 0;  // others do not come here any more, see hear_move()
+      complete(slot, Code::kOk);
+      unplace(slot);
+      free(s);
+      if (late || untold.size() >= Receipt::most(stream)) {
+        send_receipt(rank, rail, stream);
+        flush_posts();
+      }
+      break;
+    }
+    case Use::kReceiptOut:
+      std::erase(unsent, slot.number);
+      slot.rail = -1;
+      free(s);
+      break;
+    case Use::kReceiptIn:
+      receipt_came(slot);
+      flush_posts();
+      slot.rail = -1;
+      free(s);
+      break;
+    case Use::kFree:
+      break;
+  }
+}
+
+void Rails::State::progress() noexcept {
+  ++polls;
+  bool any = false;
+  const bool seldom = polls % kSeldom == 0;
+  for (std::size_t r = 0; r < used.size(); ++r) {
+    if (!used[r] || (expected[r] == 0 && !seldom)) continue;
+    const std::size_t n = inner[r]->poll(polled);
+    any = any || n != 0;
+    for (std::size_t i = 0; i < n; ++i) handle(static_cast<int>(r), polled[i]);
+  }
+  while (!failed.empty()) take_out_failed();
+  // At once, not when there is time: who gets its last message now may not poll again for long,
+  // and its peer waits for the receipt.
+  if (!urgent.empty()) send_urgent_receipts(false);
+  idle = any ? 0 : idle + 1;
+  if (!attention && idle + 1 < options.polls_per_look && polls % 256 != 0) return;
+  idle = -1;
+  look();
+}
+
+void Rails::State::take_out_failed() {
+  const std::vector<Failed> now = std::exchange(failed, {});
+  for (const Failed& f : now)
+    if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause, true);
+}
+
+std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {
+  Face& face = faces[static_cast<std::size_t>(f)];
+  const bool round = f <= std::exchange(last_polled, f);
+  if (face.handed == face.done.size()) {
+    face.done.clear();
+    face.handed = 0;
+    if (round) progress();  // once for all faces that are polled one after the other
+    if (face.done.empty()) return 0;
+  }
+  const std::size_t n = std::min(out.size(), face.done.size() - face.handed);
+  std::copy_n(face.done.begin() + static_cast<std::ptrdiff_t>(face.handed), n, out.begin());
+  face.handed += n;
+  return n;
+}
+
+void Rails::State::cancel(std::uint32_t id_high) noexcept {
+  for (std::uint32_t s = 0; s < slots.size(); ++s) {
+    Slot& slot = *slots[s];
+    if ((slot.use != Use::kSend && slot.use != Use::kRecv) || slot.reported ||
+        slot.t.id >> 32 != id_high)
+      continue;
+    if (slot.use == Use::kSend && copied(slot.t)) {  // may still go, it needs nothing of the caller
+      report(slot);
+      continue;
+    }
+    if (slot.busy)
+      inner[static_cast<std::size_t>(slot.rail)]->cancel(s | static_cast<std::uint32_t>(slot.nonce)
+                                                                 << kIndexBits);
+    unplace(slot);
+    if (slot.use == Use::kSend) forget_send(s);
+    free(s);
+  }
+  for (Face& face : faces) {
+    const auto waiting = face.done.begin() + static_cast<std::ptrdiff_t>(face.handed);
+    face.done.erase(std::remove_if(waiting, face.done.end(),
+                                   [=](const Completion& c) { return c.id >> 32 == id_high; }),
+                    face.done.end());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,301 @@
+// The inside of Rails (rails.h). rails.cc moves messages, rails/receipts.cc says which have come,
+// rails/lanes.cc takes lanes out and back, rails/notes.cc is what the two ends of a pair tell each
+// other, rails/face.cc what others see.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/rails/rails.h"
+#include "transport/rails/tags.h"
+
+namespace weft {
+
+// What is sent over a lane of its own accord: the tags of messages that have arrived. There are two
+// streams of them: those of short messages wait until there are many; those of long messages, which
+// take room on the wire for each slice, for the next one at most. A receive knows how long it is.
+struct Receipt {
+  enum Stream : std::uint8_t { kShort, kLong, kStreams };
+  static constexpr std::size_t kTags = 30;
+  static constexpr std::size_t most(Stream stream) { return stream == kShort ? kTags : 2; }
+  static constexpr std::size_t bytes(Stream stream) { return 8 + 8 * most(stream); }
+  std::uint32_t count = 0;
+  std::uint32_t confirmed = 0;  // of the other direction: those known here, modulo 2^32
+  std::array<std::uint64_t, kTags> tags{};
+};
+static_assert(sizeof(Receipt) == Receipt::bytes(Receipt::kShort));
+
+struct Rails::State {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr int kIndexBits = 20;        // of a slot in the upper half of an id below
+  static constexpr int kBuckets = 32;          // messages are spread by these
+  static constexpr std::uint32_t kWindow = 8;  // receives of receipts posted per lane and stream
+
+  using Table = std::array<std::uint8_t, kBuckets>;  // the rail of each bucket
+
+  // A message, from its post to its receipt; or a receipt.
+  struct Slot {
+    enum class Use : std::uint8_t { kFree, kSend, kRecv, kReceiptOut, kReceiptIn };
+    Use use = Use::kFree;
+    bool busy = false;      // the transport below has it
+    bool reported = false;  // kSend: the caller has its completion
+    bool acked = false;     // kSend: the peer has it
+    bool expects = false;   // counted in `expected`
+    bool timed = false;     // kSend: counted in its lane's speed
+    std::int8_t rail = -1;  // -1: on none, it waits
+    std::int8_t hold = -1;  // kSend: it was on this lane, whose fate is not settled
+    std::int8_t want = -1;  // kRecv: where the sender said that it comes, if not where all do
+    std::uint8_t home = 0;
+    std::uint32_t younger = kNone;  // kSend: the next one with the same tag
+    std::uint16_t nonce = 0;  // rises with every use below: tells old completions from new ones
+    Receipt::Stream stream = Receipt::kShort;  // kReceiptIn
+    std::uint64_t number = 0;  // of a receipt: kReceiptIn, in its stream; kReceiptOut, in `unsent`
+    Transfer t;                // as the caller gave it; `data` may point to `copy`
+    Head head;
+    std::vector<std::byte> copy;
+  };
+
+  struct Lane {
+    enum class Is : std::uint8_t {
+      kUp,
+      kSevered,  // given up here; the peer has not said so yet
+      kDown,     // given up at both ends
+      kOpening,  // lower rank: has asked the peer to begin anew
+      kMet,      // higher rank: is ready, and waits for the other to be
+    };
+    Is is = Is::kUp;
+    std::uint32_t generation = 0;
+    bool started = false;  // receives of receipts are posted
+    bool moved = false;    // since the last look
+    bool suspect = false;
+    bool peer_severed = false;  // with `theirs`
+    std::uint32_t open = 0;     // messages that this rank waits for, on this lane
+    std::int64_t still_since = 0, down_at = 0;
+    std::string cause;
+    std::vector<std::uint64_t> theirs;  // tags that the peer had received when it severed
+
+    struct Receipts {
+      // Of what came here: not yet told, and told but perhaps not heard.
+      std::vector<std::uint64_t> untold;
+      std::deque<std::vector<std::uint64_t>> told;
+      std::uint32_t told_from = 0, told_to = 0;  // numbers of the receipts in `told`
+      // Receipts of the peer.
+      std::uint32_t heard_all_below = 0, posted_below = 0, confirmed = 0;
+      std::uint64_t heard = 0;       // bit i: number heard_all_below + i
+      bool owes = false;             // the peer keeps tags until those that came are confirmed
+      std::int64_t waits_since = 0;  // with something to tell or to confirm; 0: with nothing
+    };
+    std::array<Receipts, Receipt::kStreams> receipts;
+    bool urgent = false;             // somebody waits for an untold long one
+    bool held = false;               // for another one to go with it
+    int patience = 0;                // negative: so many are not held
+    std::uint32_t coming = 0;        // long receives
+    std::int64_t came = 0, gap = 0;  // the last that ended, if not of all; us between two, smoothed
+    // f(tag), of all that came here and that the peer may not know of.
+    template <class F>
+    void for_each_kept(F f) const {
+      for (const Receipts& stream : receipts) {
+        for (const std::uint64_t tag : stream.untold) f(tag);
+        for (const auto& some : stream.told)
+          for (const std::uint64_t tag : some) f(tag);
+      }
+    }
+
+    // The time that large messages took: `open_large` at once, since `busy_since`.
+    std::uint32_t open_large = 0;
+    std::int64_t busy_since = 0, busy_us = 0;
+    std::uint64_t bytes = 0;
+    // Two views of its speed. A mean of rates takes what comes late, all at once, for speed: on a
+    // busy machine rails that are alike seem not to be. Bytes over time are not deceived, but count
+    // against a fast rail that it waits for a slow one. So these say whether rails differ, and the
+    // rate by how much.
+    double all_bytes = 0, all_us = 0;  // of the last measurements
+    double rate = 0;                   // bytes per us, smoothed; 0: not known
+  };
+
+  struct Path {
+    std::int64_t asked_since = 0;  // 0: nothing asked that is not answered
+    int streak = 0;
+    // Answers on other paths to what was asked since then, and the first of them.
+    int missed = 0;
+    std::int64_t missed_since = 0;
+  };
+
+  struct Note {
+    std::uint32_t number;
+    bool move;
+    std::string body;
+  };
+
+  struct Peer {
+    std::vector<Lane> lanes;
+    std::vector<Path> paths;
+    TagTable sends;  // slot by tag; the oldest, where a sender is so far ahead that tags come again
+    std::vector<Table> out, in;                                                 // by home
+    std::unordered_map<std::uint64_t, std::uint8_t> elsewhere, elsewhere_next;  // receives
+    std::uint64_t large = 0;  // large messages sent so far
+    std::int64_t pinged = 0;
+    int deaf = 0;          // pings since anything was answered
+    bool reached = false;  // a datagram has been answered, ever
+    bool lively = false;   // something came from it since the last ping
+    int unanswered = 0;    // pings to a lively peer, while it was not reached; the last of them
+    std::int64_t counted = 0;
+    bool asked_to_move = false;  // a ping is out whose answer lets large messages move
+    std::deque<Note> notes;
+    int moves_out = 0;          // among the notes
+    bool spread_again = false;  // once there are none
+    std::uint32_t next_note = 0, next_heard = 0;
+    std::int64_t noted = 0;  // when the first one was sent last
+  };
+
+  struct Face {
+    std::vector<Completion> done;
+    std::size_t handed = 0;
+  };
+
+  State(std::vector<std::unique_ptr<Transport>> inner_in, std::unique_ptr<DatagramChannel> paths_in,
+        Rank me, int nranks, const RailsOptions& options_in);
+  // The transports end before anything that they receive into: a receipt may still come.
+  ~State() { inner.clear(); }
+
+  // ---- rails.cc: messages
+  void post(int home, std::span<const Transfer> transfers) noexcept;
+  std::size_t poll(int face, std::span<Completion> out) noexcept;
+  void progress() noexcept;
+  void take_out_failed();
+  void cancel(std::uint32_t id_high) noexcept;
+  std::uint32_t take(Slot::Use use);
+  void add_slot();
+  void free(std::uint32_t s);
+  void place(std::uint32_t s, int rail);
+  void place_waiting(Rank rank);
+  void keep_send(Peer& p, std::uint32_t s);
+  void forget_send(std::uint32_t s);
+  // f(slot), of the messages of that tag, the oldest first. It may not end any of them.
+  template <class F>
+  void for_each_send(std::uint32_t oldest, F f) {
+    for (; oldest != kNone; oldest = slots[oldest]->younger) f(oldest);
+  }
+  void flush_posts();
+  void unplace(Slot& slot);
+  void expect_no_more(Slot& slot) {
+    if (std::exchange(slot.expects, false)) --expected[static_cast<std::size_t>(slot.rail)];
+  }
+  void handle(int rail, const Completion& c);
+  void complete(const Slot& slot, Code code) {
+    faces[slot.home].done.push_back({.id = slot.t.id, .code = code, .rail = slot.rail});
+  }
+  bool copied(const Transfer& t) const { return t.bytes <= options.copied_bytes && !t.on_device; }
+  bool large(const Transfer& t) const { return t.bytes > options.spread_bytes; }
+  // Any function of what both ends know is right. This one suits tags that count, in their low
+  // bits or in those from the 14th on: neighbours are spread evenly.
+  int bucket(const Transfer& t) const {
+    return large(t) ? static_cast<int>((t.tag * 5 + (t.tag >> 14)) % kBuckets) : 0;
+  }
+  int out_rail(const Peer& p, const Slot& slot) const {
+    return p.out[slot.home][static_cast<std::size_t>(bucket(slot.t))];
+  }
+  int in_rail(Peer& p, Slot& slot);
+
+  // ---- rails/receipts.cc: receipts
+  void start(Rank rank, int rail);
+  std::uint64_t receipt_tag(Receipt::Stream stream, std::uint32_t number) const;
+  void post_receipt_receive(Rank rank, int rail, Receipt::Stream stream);
+  void receipt_came(const Slot& slot);
+  void send_receipt(Rank rank, int rail, Receipt::Stream stream);
+  void long_one_came(Rank rank, int rail, std::size_t bytes);
+  bool hold_receipt(Rank rank, int rail);
+  void send_urgent_receipts(bool all);
+  void send_late_receipts(Rank rank, int rail, std::int64_t now);
+  void acknowledged(Rank rank, std::uint64_t tag);
+  void report(Slot& slot);
+  void finish_send(std::uint32_t s);
+
+  // ---- rails/lanes.cc: lanes
+  void look();
+  void watch(Rank rank, std::int64_t now);
+  void take_out(Rank rank, int rail, const std::string& cause, bool seen_here);
+  void settle_lane(Rank rank, int rail);
+  void taken_back(Rank rank, int rail);
+  void fresh(Lane& lane);
+  void try_open(Rank rank, int rail, std::int64_t now);
+  // Why what goes where is looked at again.
+  enum class Why {
+    kRates,     // they may have changed: asks the peer first whether it hears
+    kAnswered,  // it does
+    kLanes,     // one went or came: in any case
+  };
+  void spread(Rank rank, Why why);
+  Table table_for(const Peer& p, Rank rank, int home) const;
+  void timed(Lane& lane, std::size_t bytes, bool begins);
+  std::vector<int> stripes(Rank rank, int home) const;
+  bool others_up(const Peer& p, int rail) const;
+
+  // ---- rails/notes.cc: what the ends tell each other
+  void ping(Rank rank, std::int64_t now);
+  void answered(Rank rank, std::size_t rail, std::int64_t sent);
+  bool silent(Rank rank, int rail, std::int64_t now);
+  void introduce(Rank rank, std::int64_t now);
+  void say(Rank rank, std::string body, bool move = false);
+  void send_note(Rank rank, std::int64_t now);
+  void hear(const Datagram& d);
+  void hear_note(Rank rank, std::string_view body);
+  void say_down(Rank rank, int rail);
+  void say_move(Rank rank);
+  void hear_move(Rank rank, std::string_view body, bool last);
+  void say_lane(Rank rank, char kind, int rail, std::string_view text = {});
+
+  Peer& peer(Rank rank) {
+    Peer* const known_one = peers[static_cast<std::size_t>(rank)].get();
+    return known_one ? *known_one : make_peer(rank);
+  }
+  Peer& make_peer(Rank rank);
+  Lane& lane(Rank rank, int rail) { return peer(rank).lanes[static_cast<std::size_t>(rail)]; }
+  int nrails() const { return static_cast<int>(inner.size()); }
+
+  std::vector<std::unique_ptr<Transport>> inner;
+  std::unique_ptr<DatagramChannel> paths;
+  Rank me;
+  RailsOptions options;
+  Caps caps;
+  std::uint64_t own_bit;
+  std::vector<std::unique_ptr<Peer>> peers;  // by rank; null: nothing to do with it so far
+  std::vector<Rank> known;                   // those that are not null
+  std::vector<std::unique_ptr<Slot>> slots;
+  std::vector<std::uint32_t> free_slots;
+  std::vector<Face> faces;
+  std::vector<std::uint8_t> used;            // rails that are polled
+  std::vector<std::uint32_t> expected;       // by rail: completions and receipts to come soon
+  std::vector<std::vector<Transfer>> batch;  // by rail
+  std::vector<std::pair<Rank, int>> urgent;  // lanes with urgent receipts
+  struct Failed {
+    Rank rank;
+    int rail;
+    std::uint32_t generation;
+    std::string cause;
+  };
+  std::vector<Failed> failed;  // lanes whose transport reported an error
+  bool attention = false;      // look at once
+  bool warned = false;         // that datagrams do not pass
+  int idle = 0;                // polls without a completion since the last look
+  std::uint64_t polls = 0;
+  int last_polled = 0;                // face
+  std::array<Completion, 32> polled;  // of one progress()
+  std::int64_t looked = 0, heard = 0;
+  std::size_t retained = 0;           // sends without a receipt
+  std::vector<std::uint64_t> unsent;  // receipts that a transport has, by counters.receipts
+  RailsCounters counters;
+  std::vector<std::atomic<std::uint64_t>> sent_bytes;  // by rail
+  std::function<void(const RailEvent&)> on_event;
+};
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// What lies where in the memory that a rank shares with the others of its machine.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/transport.h"
+
+namespace weft::shm {
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
+inline constexpr std::size_t kInline = 40;                  // bytes that travel inside a cell
+inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
+inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a board
+inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // all but the fixed ones
+
+// Slots by size. The odd line keeps the starts of slots out of the same cache set.
+struct SlotClass {
+  std::size_t bytes;
+  int count;
+  std::size_t stride() const { return bytes + kLine; }
+};
+inline constexpr SlotClass kSlots[] = {
+    {4u << 10, 256}, {64u << 10, 48}, {128u << 10, 40}, {256u << 10, 8}};
+inline constexpr int kSlotClasses = 4;
+inline constexpr int kAllSlots = 256 + 48 + 40 + 8;
+inline constexpr std::size_t kMaxSlot = 256u << 10;
+
+enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
+
+// seq is written last and makes the rest visible: cell number c of a ring carries seq c + 1.
+struct alignas(kLine) Cell {
+  std::atomic<std::uint32_t> seq;
+  Kind kind;
+  std::uint8_t inline_bytes;
+  std::atomic<std::uint8_t> revoked;  // the sender takes the message back: see revoked()
+  std::uint8_t reserved;
+  std::uint64_t tag;
+  std::uint64_t sign;  // 0: no head; else of the one that lies beside the ring, read in a dispute
+  union {
+    std::byte data[kInline];
+    struct {
+      std::uint64_t bytes;    // of the message; kFragment: of this piece
+      std::uint64_t address;  // kSlot, kFragment: offset in the sender's arena; kMapped: offset in
+                              // the region; kCma: the sender's address
+      std::uint64_t serial;   // kMapped: of the region; kFragment: bytes of the whole message
+      std::uint32_t index;    // kMapped: of the region
+    } at;
+  };
+};
+static_assert(sizeof(Cell) == kLine);
+
+// What a receiver has finished with, in the sender's arena. Cells are finished in any order:
+// done[c % kRing] becomes round_of(c), and `total` says that there is something to look for.
+struct alignas(kLine) Acks {
+  std::atomic<std::uint32_t> total;
+  alignas(kLine) std::atomic<std::uint8_t> done[kRing];
+};
+inline std::uint8_t round_of(std::uint32_t cell) {
+  return static_cast<std::uint8_t>(cell / kRing + 1);
+}
+
+// A part of a board: who uses it, and two messages. `use` is 2 * epoch while the board of that
+// epoch is used, one more when its owner is through with it; the next use has another epoch.
+struct alignas(kLine) BoardPart {
+  std::atomic<std::uint64_t> use;
+};
+struct alignas(kLine) BoardHalf {
+  std::atomic<std::uint32_t> round;
+  std::uint32_t reserved;
+  std::uint64_t sign;  // of the head, which lies behind the data: nobody reads it but in a dispute
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + 16; }
+};
+static_assert(16 + sizeof(Head) <= kLine);
+inline constexpr std::size_t kHalf = kLine + kBoardBytes, kSmallHalf = kLine + kSmallBoardBytes;
+inline constexpr std::size_t kPart = sizeof(BoardPart) + 2 * kHalf,
+                             kSmallPart = sizeof(BoardPart) + 2 * kSmallHalf;
+
+// Offsets in the arena of one rank, for a machine with n members.
+struct Layout {
+  explicit Layout(int n)
+      : acks(0),
+        rings(acks + static_cast<std::size_t>(n) * sizeof(Acks)),
+        heads(rings + static_cast<std::size_t>(n) * kRing * sizeof(Cell)),
+        boards(heads + static_cast<std::size_t>(n) * kRing * sizeof(Head)),
+        slots(boards + kFixedBoards * kPart + kBoards * kSmallPart),
+        bytes(slots) {
+    for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
+  }
+  std::size_t acks;    // Acks[n]: of what was sent to member i
+  std::size_t rings;   // Cell[n][kRing]: from member i
+  std::size_t heads;   // Head[n][kRing]: of the messages in those cells
+  std::size_t boards;  // parts: kFixedBoards large ones, kBoards small ones
+  std::size_t slots;
+  std::size_t bytes;
+};
+
+}  // namespace weft::shm

@@ -1,0 +1,228 @@
+// Set-up of the shm transport: who is where, and mapping each other's memory.
+#include "transport/shm/shm.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/shm/transport.h"
+
+namespace weft {
+namespace shm {
+namespace {
+
+// What a rank tells the others of its machine.
+struct Hello {
+  std::int32_t pid, arena_fd, directory_fd;
+  std::uint64_t arena_bytes;
+  std::uint64_t probe;  // address of a word that holds kProbe
+};
+constexpr std::uint64_t kProbe = 0x77656674'70726f62;
+const std::uint64_t probe_word = kProbe;
+
+// Cross-memory attach is for messages that no slot holds. Slices of collectives are smaller, and
+// there a slot that stays in cache is three times as fast as the kernel's copy, which pins pages
+// one by one (1 MiB all-reduce, 2 ranks: 38 us against 114 us; docs/benchmarks).
+constexpr std::size_t kCmaMin = kMaxSlot + 1;
+
+bool can_attach(int pid, std::uint64_t probe) {
+  std::uint64_t word = 0;
+  const iovec here{&word, sizeof word};
+  const iovec there{reinterpret_cast<void*>(probe), sizeof word};
+  return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof word && word == kProbe;
+}
+
+// First byte of what ranks exchange: what they have to say follows, or why they failed.
+constexpr char kSays = 's';
+constexpr char kFailed = 'e';
+
+// What all ranks say, each by `say`. A rank that fails still takes part, and keeps what it has
+// until all have met: so every rank learns of it at once, and why, and none finds its memory gone.
+template <typename Say>
+std::vector<std::string> exchange(Job& job, const Topology& topology, const Say& say) {
+  std::string mine;
+  try {
+    mine = kSays + say();
+  } catch (const Error& error) {
+    mine = kFailed + std::string(error.what());
+  }
+  std::vector<std::string> all = job.all_gather(mine);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    if (all[r].starts_with(kFailed))
+      throw Error(fmt::format("rank {} on host {}: {}", rank,
+                              topology.host_name(topology.host(rank)), all[r].substr(1)));
+    all[r].erase(0, 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+ShmTransport::ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members)
+    : layout_(static_cast<int>(members.size())),
+      member_of_(static_cast<std::size_t>(topology.nranks()), -1) {
+  // Others may read our memory even where the kernel allows that to parents only (Yama).
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  const auto hellos = exchange(job, topology, [&] {
+    arena_ = SharedRegion::create(layout_.bytes, "weft-arena");
+    const Hello mine{getpid(), arena_.fd(), region_directory_fd(), layout_.bytes,
+                     reinterpret_cast<std::uint64_t>(&probe_word)};
+    return std::string(reinterpret_cast<const char*>(&mine), sizeof mine);
+  });
+  // Whether everybody can attach to everybody: senders choose, receivers must be able to follow.
+  const auto verdicts = exchange(job, topology, [&] {
+    reach(job.rank(), members, hellos);
+    return std::string(cma_ ? "1" : "0");
+  });
+  for (const Rank r : members) cma_ = cma_ && verdicts[static_cast<std::size_t>(r)] == "1";
+  choose_copies();
+  make_slots();
+}
+
+void ShmTransport::reach(Rank me, std::span<const Rank> members,
+                         std::span<const std::string> hellos) {
+  cma_ = true;
+  const std::size_t n = members.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (members[i] == me) me_ = static_cast<int>(i);
+    member_of_[static_cast<std::size_t>(members[i])] = static_cast<int>(i);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    Hello hello;
+    const std::string& text = hellos[static_cast<std::size_t>(members[i])];
+    if (text.size() != sizeof hello)
+      throw Error(fmt::format("shm: rank {} speaks another version of weft", members[i]));
+    std::memcpy(&hello, text.data(), sizeof hello);
+    Peer p;
+    p.rank = members[i];
+    p.pid = hello.pid;
+    if (static_cast<int>(i) == me_) {
+      p.arena = arena_.data();
+    } else {
+      if (hello.arena_bytes != layout_.bytes)
+        throw Error(fmt::format("shm: rank {} counts other ranks on this machine than rank {}",
+                                members[i], me));
+      p.region = std::make_unique<SharedRegion>(
+          SharedRegion::open(hello.pid, hello.arena_fd, hello.arena_bytes));
+      p.arena = p.region->data();
+      cma_ = cma_ && can_attach(hello.pid, hello.probe);
+    }
+    p.memory = std::make_unique<PeerRegions>(hello.pid, hello.directory_fd);
+    p.out =
+        reinterpret_cast<Cell*>(p.arena + layout_.rings) + static_cast<std::size_t>(me_) * kRing;
+    p.in = reinterpret_cast<Cell*>(arena_.data() + layout_.rings) + i * kRing;
+    p.heads_out =
+        reinterpret_cast<Head*>(p.arena + layout_.heads) + static_cast<std::size_t>(me_) * kRing;
+    p.heads_in = reinterpret_cast<const Head*>(arena_.data() + layout_.heads) + i * kRing;
+    p.acks_in = reinterpret_cast<Acks*>(arena_.data() + layout_.acks) + i;
+    p.acks_out = reinterpret_cast<Acks*>(p.arena + layout_.acks) + me_;
+    p.log.resize(kRing);
+    p.kept.cells.resize(kRing);
+    peers_.push_back(std::move(p));
+  }
+}
+
+void ShmTransport::choose_copies() {
+  const char* copy = std::getenv("WEFT_SHM_COPY");
+  const std::string_view mode = copy ? copy : "auto";
+  if (mode != "auto" && mode != "slots" && mode != "cma")
+    throw Error(fmt::format("WEFT_SHM_COPY={} is not one of auto, slots, cma", mode));
+  if (mode == "slots") cma_ = false;
+  if (mode == "cma" && !cma_)
+    throw Error(
+        "WEFT_SHM_COPY=cma, but the kernel forbids process_vm_readv between these ranks; "
+        "see kernel.yama.ptrace_scope and the container's seccomp profile");
+  cma_min_bytes_ = mode == "cma" ? kInline + 1 : kCmaMin;
+}
+
+void ShmTransport::make_slots() {
+  int slot = 0;
+  std::size_t base = layout_.slots;
+  slot_refs_.assign(kAllSlots, 0);
+  for (int c = 0; c < kSlotClasses; ++c) {
+    slot_base_[c] = base;
+    base += kSlots[c].stride() * static_cast<std::size_t>(kSlots[c].count);
+    slot += kSlots[c].count;
+    for (int i = 1; i <= kSlots[c].count; ++i) free_slots_[c].push_back(slot - i);
+  }
+}
+
+std::uint64_t ShmTransport::offer_board() noexcept {
+  return parts_.offer(arena_.data() + layout_.boards);
+}
+
+void ShmTransport::withdraw_board(std::uint64_t part) noexcept { parts_.withdraw(part); }
+
+std::unique_ptr<Board> ShmTransport::board(std::span<const Rank> members,
+                                           std::span<const std::uint64_t> parts) {
+  std::vector<std::byte*> arenas;
+  std::size_t me = members.size();
+  for (const Rank r : members) {
+    const int m = member_of_[static_cast<std::size_t>(r)];
+    if (m == me_) me = arenas.size();
+    if (m >= 0) arenas.push_back(peers_[static_cast<std::size_t>(m)].arena + layout_.boards);
+  }
+  const bool all = arenas.size() == members.size() &&
+                   std::find(parts.begin(), parts.end(), std::uint64_t{0}) == parts.end();
+  if (all && me < members.size()) return parts_.make(arenas, parts, static_cast<int>(me));
+  if (me < members.size()) parts_.withdraw(parts[me]);
+  return nullptr;
+}
+
+std::unique_ptr<Board> ShmTransport::fixed_board(std::span<const Rank> members, std::uint32_t id) {
+  if (id >= kFixedBoards) return nullptr;
+  const std::vector<std::uint64_t> parts(members.size(), BoardParts::fixed(id));
+  return board(members, parts);
+}
+
+Caps ShmTransport::caps() const {
+  return {.name = "shm", .views = true, .inline_bytes = kInline, .max_view = kMaxSlot};
+}
+
+Status ShmTransport::cause(Rank peer) const {
+  const int m = member_of_[static_cast<std::size_t>(peer)];
+  if (m < 0) return {Code::kTransport, fmt::format("rank {} is not on this machine", peer), peer};
+  const Peer& p = peers_[static_cast<std::size_t>(m)];
+  if (p.error.empty()) return {};
+  return {Code::kPeerFailed, fmt::format("rank {} (pid {}): {}", peer, p.pid, p.error), peer};
+}
+
+bool ShmTransport::disputed(Rank peer, Head& theirs) const noexcept {
+  const int m = member_of_[static_cast<std::size_t>(peer)];
+  if (m < 0) return false;
+  theirs = peers_[static_cast<std::size_t>(m)].disputed;
+  return theirs.sign != 0;
+}
+
+Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                             Head& theirs) noexcept {
+  for (Peer& p : peers_) {
+    if (peer != kNoRank && peer != p.rank) continue;
+    if (peer != kNoRank) drain(p);
+    for (const Early& e : p.early) {
+      if ((e.tag & mask) != (tag & mask)) continue;
+      const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
+      if (sign == 0) continue;
+      theirs = e.spilled ? e.head : head_of(p, e.cell);
+      return p.rank;
+    }
+  }
+  return kNoRank;
+}
+
+}  // namespace shm
+
+std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
+                                              std::span<const Rank> members) {
+  return std::make_unique<shm::ShmTransport>(job, topology, members);
+}
+
+}  // namespace weft

@@ -1,0 +1,166 @@
+// The shm transport's state; shm.cc sets it up, shm/send.cc, shm/receive.cc and shm/progress.cc
+// move the bytes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/job/bootstrap.h"
+#include "transport/memory/shared_region.h"
+#include "transport/shm/board.h"
+#include "transport/shm/layout.h"
+#include "transport/transport.h"
+
+namespace weft::shm {
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(Job& job, const Topology& topology, std::span<const Rank> members);
+
+  void post(std::span<const Transfer> transfers) noexcept override;
+  std::size_t poll(std::span<Completion> out) noexcept override;
+  bool release(std::uint64_t token) noexcept override;
+  void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
+  void* stage(std::size_t bytes) noexcept override;
+  void unstage(void* staged) noexcept override;
+  bool mapped(const void* data, std::size_t bytes) const noexcept override;
+  std::uint64_t offer_board() noexcept override;
+  void withdraw_board(std::uint64_t part) noexcept override;
+  std::unique_ptr<Board> board(std::span<const Rank> members,
+                               std::span<const std::uint64_t> parts) override;
+  std::unique_ptr<Board> fixed_board(std::span<const Rank> members, std::uint32_t id) override;
+  Caps caps() const override;
+  Status cause(Rank peer) const override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+
+ private:
+  // A send whose cell the peer has not finished with.
+  struct Sent {
+    std::uint64_t id = 0;
+    bool report = false;  // complete `id` when the peer is done
+    bool open = true;     // the peer is not done
+    int slot = -1;
+  };
+  struct Posted {
+    std::uint64_t tag;
+    Transfer transfer;
+    std::size_t received = 0;  // of a message in fragments
+  };
+  // Of what a peer sent, how many of its slots are kept here, by class: lent to users as views, or
+  // waiting for their receives.
+  struct Kept {
+    int slots[kSlotClasses] = {};
+    std::vector<std::int8_t> cells;  // [kRing]: the class of the slot that is kept, plus 1
+  };
+  // A message that came before its receive: still in its cell, or copied out (spilled).
+  struct Early {
+    std::uint64_t tag;
+    std::uint32_t cell;
+    std::unique_ptr<std::byte[]> spilled;
+    std::size_t bytes, whole;  // whole > bytes: a fragment
+    Code code = Code::kOk;
+    Head head = {};  // spilled: the cell is somebody else's by now
+  };
+  struct Waiting {
+    Transfer transfer;
+    std::size_t sent = 0;  // bytes of a message in fragments
+    int held = -1;         // the staged slot it is sent from, kept until then
+  };
+  struct Peer {
+    Rank rank = kNoRank;
+    int pid = 0;
+    std::byte* arena = nullptr;
+    std::unique_ptr<SharedRegion> region;  // null for this rank itself
+    std::unique_ptr<PeerRegions> memory;
+    // to the peer
+    Cell* out = nullptr;               // in its arena
+    Head* heads_out = nullptr;         // [kRing], in its arena
+    Acks* acks_in = nullptr;           // in ours
+    std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished
+    std::uint32_t acks_seen = 0;
+    std::vector<Sent> log;  // [kRing]
+    std::vector<Waiting> backlog;
+    // from the peer
+    Cell* in = nullptr;  // in our arena
+    const Head* heads_in = nullptr;
+    Acks* acks_out = nullptr;  // in its arena
+    std::uint32_t seen = 0, released = 0;
+    std::vector<Posted> posted;
+    std::vector<Early> early;
+    Kept kept;
+    std::string error;
+    Head disputed;  // what it sent where something else was expected
+  };
+
+  // Maps the memory of the members, by what they have said of it.
+  void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
+  void choose_copies();
+  void make_slots();
+  Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(member_of_[rank])]; }
+  bool try_send(Peer& p, Waiting& w) noexcept;
+  Cell* next_cell(Peer& p) noexcept;
+  void publish(Peer& p, Cell* cell, const Transfer& t, const Sent& sent) noexcept;
+  Code agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
+             std::size_t bytes) noexcept;
+  const Head& head_of(const Peer& p, std::uint32_t cell) const noexcept {
+    return p.heads_in[cell % kRing];
+  }
+  int fill_slot(const void* data, std::size_t bytes) noexcept;
+  void collect_acks(Peer& p) noexcept;
+  void drain(Peer& p, bool patient = false) noexcept;
+  bool arrive(Peer& p, std::uint32_t cell, bool patient) noexcept;
+  Early spilled(Peer& p, std::uint32_t cell) noexcept;  // copied out; the cell is given back
+  void make_room(Peer& p) noexcept;
+  bool take_spilled(Peer& p, Posted& posted, Early& early) noexcept;
+  bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: all of it is here
+  void deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept;
+  void receive(Peer& p, const Transfer& t) noexcept;
+  const std::byte* bytes_of(Peer& p, const Cell& cell) noexcept;
+  // Bytes that were read from the sender's own memory count only if it had not given that memory
+  // up by then.
+  bool revoked(Peer& p, const Cell& cell) noexcept;
+  bool read_memory(Peer& p, const Cell& cell, void* to) noexcept;
+  std::byte* bounce(std::size_t bytes, int& index) noexcept;
+  void release_cell(Peer& p, std::uint32_t cell) noexcept;
+  // Whether the slot of this cell, if it has one, may be kept for a while.
+  bool keep(Peer& p, std::uint32_t cell) noexcept;
+  void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
+                Code code = Code::kOk) noexcept;
+  // Of the smallest class that holds the bytes and has more than `left` free; -1: none.
+  int take_slot(std::size_t bytes, std::size_t left = 0) noexcept;
+  void drop_slot(int slot) noexcept;
+  std::byte* slot_data(int slot) const noexcept;
+  int slot_at(const void* data) const noexcept;  // -1: not in the pool
+
+  Layout layout_;
+  SharedRegion arena_;
+  int me_ = 0;                  // index among the members
+  std::vector<int> member_of_;  // by world rank, -1: not on this machine
+  std::vector<Peer> peers_;
+  std::vector<int> slot_refs_;
+  std::vector<int> free_slots_[kSlotClasses];
+  std::size_t slot_base_[kSlotClasses] = {};
+  struct Bounce {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+  };
+  std::vector<Bounce> bounces_;
+  std::vector<int> free_bounces_;
+  std::vector<Completion> completions_;
+  std::size_t next_completion_ = 0;
+  bool cma_ = false;
+  std::size_t cma_min_bytes_ = 0;
+  std::vector<Rank> waiting_;  // peers with a backlog
+  BoardParts parts_;
+  // The slot that the last send of this batch was copied to: the same bytes to several peers are
+  // copied once.
+  const void* last_data_ = nullptr;
+  std::size_t last_bytes_ = 0;
+  int last_slot_ = -1;
+};
+
+}  // namespace weft::shm

@@ -1,0 +1,329 @@
+// The way of a message through the simulated fabric, event by event.
+//
+//   post -> [core of the sender] -> tx port -> latency -> [spine] -> rx port -> [core of the
+//   receiver] -> completion
+//
+// Bytes are read at the last moment at which the sender may not yet touch them, and written at the
+// last moment at which the receiver may not yet read them: an engine that touches its buffers too
+// early gets wrong bytes here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/sim/state.h"
+
+namespace weft {
+
+using M = SimMessage;
+using Kind = SimEvent::Kind;
+
+void SimFabric::State::post(Rank rank, const Transfer& t) {
+  if (dead[rank]) return;
+  const bool sending = t.kind == Transfer::Kind::kSend;
+  const bool as_view = t.kind == Transfer::Kind::kView;
+  if (!valid(t.peer)) return refuse(rank, t, fmt::format("no rank {} of {}", t.peer, nranks));
+  if (as_view && !opt.views) return refuse(rank, t, "no views here: caps().views is false");
+  if (opt.carry_data && !as_view && t.bytes > 0 && t.data == nullptr) {
+    return refuse(rank, t, fmt::format("{} bytes at address null", t.bytes));
+  }
+  if (any_failure) {
+    if (const Code code = known(rank, t.peer); code != Code::kOk) {
+      return report(rank, {.id = t.id, .code = code});
+    }
+  }
+  const Rank src = sending ? rank : t.peer;
+  const Rank dst = sending ? t.peer : rank;
+  std::uint32_t m = find(src, dst, t.tag, sending ? M::kRecvPosted : M::kSendPosted);
+  const bool matched = m != kNone;
+  if (matched) {
+    remove(m);
+  } else {
+    m = take_message();
+  }
+  M& msg = messages[m];
+  const std::size_t other_bytes = msg.bytes;
+  const Head mine = t.head ? *t.head : Head{}, other = msg.head;
+  if (sending || !matched) msg.head = mine;
+  if (sending) {
+    msg.set(M::kSendPosted | M::kSendOpen);
+    msg.send_id = t.id;
+    msg.from = t.data;
+  } else {
+    msg.set(M::kRecvPosted | M::kRecvOpen);
+    if (as_view) msg.set(M::kAsView);
+    msg.recv_id = t.id;
+    msg.to = t.data;
+  }
+  if (!matched) {
+    msg.src = src;
+    msg.dst = dst;
+    msg.tag = t.tag;
+    msg.bytes = t.bytes;
+    insert(m);
+  } else if (other_bytes != t.bytes || other.sign != mine.sign) {
+    const Status why(Code::kMismatch,
+                     fmt::format("tag {:#x} from rank {} to rank {}: one side has {} bytes, the "
+                                 "other {}; both must post the same size",
+                                 t.tag, src, dst, other_bytes, t.bytes),
+                     t.peer);
+    disputed[{rank, t.peer}] = other;
+    disputed[{t.peer, rank}] = mine;
+    refused[{src, dst}] = why;
+    refused[{dst, src}] = why;
+    return fail(m, Code::kMismatch);
+  }
+  if (sending) {
+    const std::int64_t cost = post_ps + sim_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
+    if (cost > 0) {
+      const std::int64_t start = cpu[cpu_of_rank[rank]].serve(now_ps, cost, t.bytes);
+      ++msg.events;
+      schedule(Kind::kIssue, start + cost, m);
+      return;
+    }
+    msg.set(M::kIssued);
+  } else if (msg.has(M::kLanded)) {
+    return arrived(m);
+  }
+  try_depart(m);
+}
+
+void SimFabric::State::try_depart(std::uint32_t m) {
+  const M& msg = messages[m];
+  if (!msg.has(M::kIssued) || msg.has(M::kDeparted | M::kLost)) return;
+  if (msg.has(M::kRecvPosted) || msg.bytes < opt.eager_below) depart(m);
+}
+
+void SimFabric::State::depart(std::uint32_t m) {
+  M& msg = messages[m];
+  msg.set(M::kDeparted);
+  if (any_failure && broken(msg.src, msg.dst)) {
+    if (opt.cut_stalls && !dead[msg.src] && !dead[msg.dst]) {
+      ++msg.events;
+      stalled.push_back(m);
+    } else {
+      msg.set(M::kLost);
+    }
+    return;
+  }
+  const int src_host = opt.host_of_rank[msg.src];
+  const bool local = same_host(msg.src, msg.dst);
+  const bool cross = !local && nic(msg.src) % nrails != nic(msg.dst) % nrails;
+  if (++nmessages == opt.lose_message) return lose(m);
+  if (local) {
+    host_bytes += msg.bytes;
+  } else {
+    rail_bytes[nic(msg.src) % nrails] += msg.bytes;
+    host_tx_bytes[src_host] += msg.bytes;
+    if (cross) cross_rail_bytes += msg.bytes;
+  }
+  SimPort& tx = local ? local_tx[msg.src] : nic_tx[nic(msg.src)];
+  const std::int64_t ps = tx.duration_ps(msg.bytes);
+  const std::int64_t start = tx.serve(now_ps, ps, msg.bytes);
+  const std::int64_t latency =
+      local ? host_latency_ps : (cross ? spine_latency_ps : rail_latency_ps);
+  std::int64_t head = start + latency;
+  if (delay_ps_max > 0) {
+    head += extra_delay();
+    if (!opt.reorder) {
+      std::int64_t& last = pair_tails[sim_key(msg.src, msg.dst)];
+      head = std::max(head, last);
+      last = std::min(head + ps, 2 * kSimEndPs);
+    }
+  }
+  msg.tail_ps = head + ps;
+  msg.events = static_cast<std::uint16_t>(msg.events + 2);
+  schedule(Kind::kTxEnd, start + ps, m);
+  schedule(cross ? Kind::kAtSpine : Kind::kAtRx, head, m);
+}
+
+void SimFabric::State::lose(std::uint32_t m) {
+  M& msg = messages[m];
+  msg.set(M::kLost);
+  const Status why(
+      Code::kTransport,
+      fmt::format("{} bytes from rank {} to rank {} were lost at {} us of virtual time", msg.bytes,
+                  msg.src, msg.dst, static_cast<double>(now_ps) / 1e6));
+  refused[{msg.src, msg.dst}] = {why.code(), why.message(), msg.dst};
+  refused[{msg.dst, msg.src}] = {why.code(), why.message(), msg.src};
+  ++msg.events;
+  schedule(Kind::kDetectLoss, now_ps + detect_ps, m);
+}
+
+void SimFabric::State::tx_end(std::uint32_t m) {
+  M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  msg.set(M::kSent);
+  if (opt.carry_data) take_bytes(m);
+  close(m, M::kSendOpen, Code::kOk, true);
+}
+
+void SimFabric::State::at_spine(std::uint32_t m) {
+  M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  SimPort& port = spine(msg.src, msg.dst);
+  const std::int64_t ps = port.duration_ps(msg.bytes);
+  const std::int64_t start = port.serve(now_ps, ps, msg.bytes);
+  msg.tail_ps = std::max(msg.tail_ps, start + ps);
+  if (start == now_ps) return at_rx(m);
+  ++msg.events;
+  schedule(Kind::kAtRx, start, m);
+}
+
+void SimFabric::State::at_rx(std::uint32_t m) {
+  M& msg = messages[m];
+  if (msg.has(M::kLost)) return;
+  SimPort& rx = same_host(msg.src, msg.dst) ? local_rx[msg.dst] : nic_rx[nic(msg.dst)];
+  const std::int64_t ps = rx.duration_ps(msg.bytes);
+  const std::int64_t start = rx.serve(now_ps, ps, msg.bytes);
+  ++msg.events;
+  schedule(Kind::kLanded, std::max(msg.tail_ps, start + ps), m);
+}
+
+void SimFabric::State::arrived(std::uint32_t m) {
+  M& msg = messages[m];
+  if (!msg.has(M::kRecvOpen)) return;
+  const double per_byte = msg.has(M::kAsView) ? reduce_ps_per_byte : copy_ps_per_byte;
+  const std::int64_t cost = complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte);
+  if (cost == 0) return deliver(m);
+  const std::int64_t start = cpu[cpu_of_rank[msg.dst]].serve(now_ps, cost, msg.bytes);
+  ++msg.events;
+  schedule(Kind::kDeliver, start + cost, m);
+}
+
+void SimFabric::State::deliver(std::uint32_t m) {
+  M& msg = messages[m];
+  if (!msg.has(M::kRecvOpen)) return;
+  if (opt.carry_data && !msg.has(M::kAsView) && msg.bytes > 0) {
+    std::memcpy(msg.to, buffers[msg.buffer].data(), msg.bytes);
+  }
+  if (msg.has(M::kAsView)) {
+    msg.set(M::kLent);
+    ++lent;
+  }
+  close(m, M::kRecvOpen, Code::kOk, true);
+}
+
+// Ends one side of a message; `report_it` says whether its rank gets a completion.
+void SimFabric::State::close(std::uint32_t m, M::Flag side, Code code, bool report_it) {
+  M& msg = messages[m];
+  if (!msg.has(side)) return;
+  msg.clear(side);
+  const bool sending = side == M::kSendOpen;
+  const Rank rank = sending ? msg.src : msg.dst;
+  if (report_it) {
+    Completion c{.id = sending ? msg.send_id : msg.recv_id, .code = code};
+    if (!sending && msg.has(M::kLent)) {
+      c.token = std::uint64_t{msg.generation} << 32 | m;
+      if (opt.carry_data) c.view = buffers[msg.buffer].data();
+    }
+    report(rank, c);
+  }
+  drop_if_over(m);
+}
+
+void SimFabric::State::fail(std::uint32_t m, Code code) {
+  M& msg = messages[m];
+  ++msg.events;  // holds the message while both sides are closed
+  msg.set(M::kLost);
+  if (msg.has(M::kWaiting)) remove(m);
+  close(m, M::kSendOpen, code, true);
+  close(m, M::kRecvOpen, code, true);
+  --messages[m].events;
+  drop_if_over(m);
+}
+
+void SimFabric::State::refuse(Rank rank, const Transfer& t, const std::string& why) {
+  refused[{rank, t.peer}] = Status(Code::kInvalidArgument, why, t.peer);
+  report(rank, {.id = t.id, .code = Code::kInvalidArgument});
+}
+
+void SimFabric::State::report(Rank rank, const Completion& completion) {
+  if (dead[rank]) return;
+  inbox[rank].items.push_back(completion);
+  ++activity;
+  mark_ready(rank);
+}
+
+void SimFabric::State::mark_ready(Rank rank) {
+  if (in_ready[rank]) return;
+  in_ready[rank] = true;
+  ready.push_back(rank);
+}
+
+std::size_t SimFabric::State::poll(Rank rank, std::span<Completion> out) {
+  SimInbox& in = inbox[rank];
+  const std::size_t n = std::min(out.size(), in.items.size() - in.head);
+  std::copy_n(in.items.begin() + static_cast<std::ptrdiff_t>(in.head), n, out.begin());
+  in.head += n;
+  activity += n;
+  if (in.empty()) {
+    in.items.clear();
+    in.head = 0;
+  }
+  return n;
+}
+
+void SimFabric::State::release(Rank rank, std::uint64_t token) {
+  if (dead[rank]) return;
+  const auto m = static_cast<std::uint32_t>(token);
+  if (m >= messages.size() || !messages[m].has(M::kLent) || messages[m].dst != rank ||
+      messages[m].generation != token >> 32) {
+    std::fprintf(stderr, "weft sim: rank %d releases token %#llx, which is not lent to it\n", rank,
+                 static_cast<unsigned long long>(token));
+    std::abort();
+  }
+  messages[m].clear(M::kLent);
+  --lent;
+  drop_if_over(m);
+}
+
+void SimFabric::State::cancel(Rank rank, std::uint32_t id_high, bool everything) {
+  const auto given_up = [&](std::uint64_t id) { return everything || id >> 32 == id_high; };
+  SimInbox& in = inbox[rank];
+  std::vector<Completion> kept;
+  for (std::size_t i = in.head; i < in.items.size(); ++i) {
+    const Completion& c = in.items[i];
+    if (!given_up(c.id)) {
+      kept.push_back(c);
+    } else if (c.token != 0) {
+      release(rank, c.token);
+    }
+  }
+  in.items = std::move(kept);
+  in.head = 0;
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    M& msg = messages[m];
+    if (everything && msg.dst == rank && msg.has(M::kLent)) {
+      msg.clear(M::kLent);
+      --lent;
+    }
+    const bool send = msg.has(M::kSendOpen) && msg.src == rank && given_up(msg.send_id);
+    const bool recv = msg.has(M::kRecvOpen) && msg.dst == rank && given_up(msg.recv_id);
+    if (send || recv) {
+      ++msg.events;  // as in fail()
+      // Bytes that have not left will not; what is on its way is dropped when it arrives.
+      if (send) msg.set(M::kLost);
+      // An eager message may be here already: it stays unclaimed, as a message to nobody.
+      if (msg.has(M::kWaiting)) remove(m);
+      if (send) close(m, M::kSendOpen, Code::kAborted, false);
+      if (recv) close(m, M::kRecvOpen, Code::kAborted, false);
+      --msg.events;
+    }
+    if (msg.flags != 0) drop_if_over(m);
+  }
+}
+
+SimPort& SimFabric::State::spine(Rank src, Rank dst) {
+  return spines.try_emplace(sim_key(opt.host_of_rank[src], opt.host_of_rank[dst]), spine_model)
+      .first->second;
+}
+
+std::int64_t SimFabric::State::extra_delay() {
+  random += 0x9e3779b97f4a7c15u;
+  return static_cast<std::int64_t>(sim_mix(random) % static_cast<std::uint64_t>(delay_ps_max + 1));
+}
+
+}  // namespace weft

@@ -1,0 +1,137 @@
+// Failures of the simulated fabric: ranks that die, links that are cut and mended.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "transport/sim/state.h"
+
+namespace weft {
+
+void SimFabric::State::kill(Rank rank) {
+  if (dead[rank]) return;
+  any_failure = true;
+  dead[rank] = true;
+  died_ps[rank] = now_ps;
+  inbox[rank] = {};
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    SimMessage& msg = messages[m];
+    if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
+    ++msg.events;
+    // What had left the dead rank still arrives.
+    if (msg.dst == rank || !msg.has(SimMessage::kSent)) msg.set(SimMessage::kLost);
+    if (msg.dst == rank && msg.has(SimMessage::kLent)) {
+      msg.clear(SimMessage::kLent);
+      --lent;
+    }
+    const auto side = msg.src == rank ? SimMessage::kSendOpen : SimMessage::kRecvOpen;
+    close(m, side, Code::kPeerFailed, false);
+    if (msg.src == rank && msg.dst == rank) {
+      close(m, SimMessage::kRecvOpen, Code::kPeerFailed, false);
+    }
+    --msg.events;
+    drop_if_over(m);
+  }
+  schedule(SimEvent::Kind::kDetectKill, now_ps + detect_ps, static_cast<std::uint32_t>(rank));
+}
+
+void SimFabric::State::detect_kill(Rank rank) {
+  dead_known[rank] = true;
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    SimMessage& msg = messages[m];
+    if (msg.flags == 0 || (msg.src != rank && msg.dst != rank)) continue;
+    // One that has arrived and only waits for its receiver's core is as good as received.
+    if (msg.has(SimMessage::kLanded) && msg.has(SimMessage::kRecvOpen)) continue;
+    if (msg.has(SimMessage::kLent)) continue;
+    fail(m, Code::kPeerFailed);
+  }
+}
+
+void SimFabric::State::cut(std::uint32_t nic_index) {
+  if (down[nic_index]) return;
+  any_failure = true;
+  down[nic_index] = true;
+  if (opt.cut_stalls) return;  // what has left still arrives
+  for (SimMessage& msg : messages) {
+    if (msg.has(SimMessage::kDeparted) && crosses(msg, nic_index) &&
+        !msg.has(SimMessage::kLanded)) {
+      msg.set(SimMessage::kLost);
+    }
+  }
+  schedule(SimEvent::Kind::kDetectCut, now_ps + detect_ps, nic_index);
+}
+
+void SimFabric::State::mend(std::uint32_t nic_index) {
+  down[nic_index] = false;
+  down_known[nic_index] = false;
+  for (const std::uint32_t m : std::exchange(stalled, {})) {
+    --messages[m].events;
+    if (messages[m].has(SimMessage::kLost))
+      drop_if_over(m);
+    else
+      depart(m);  // or to the end of the queue
+  }
+}
+
+void SimFabric::State::sever(Rank rank, Rank peer) {
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    SimMessage& msg = messages[m];
+    const bool sends = msg.src == rank && msg.dst == peer;
+    if (msg.flags == 0 || (!sends && (msg.src != peer || msg.dst != rank))) continue;
+    ++msg.events;  // as in fail()
+    msg.set(SimMessage::kLost);
+    if (msg.has(SimMessage::kWaiting)) remove(m);
+    close(m, sends ? SimMessage::kSendOpen : SimMessage::kRecvOpen, Code::kAborted, false);
+    --msg.events;
+    drop_if_over(m);
+  }
+}
+
+void SimFabric::State::detect_cut(std::uint32_t nic_index) {
+  // Mended meanwhile: what was lost is lost all the same.
+  const bool all = down_known[nic_index] = down[nic_index];
+  for (std::uint32_t m = 0; m < messages.size(); ++m) {
+    const SimMessage& msg = messages[m];
+    if (msg.flags != 0 && crosses(msg, nic_index) && !msg.has(SimMessage::kLanded) &&
+        (all || msg.has(SimMessage::kLost))) {
+      fail(m, Code::kTransport);
+    }
+  }
+}
+
+bool SimFabric::State::crosses(const SimMessage& m, std::uint32_t nic_index) const {
+  return !same_host(m.src, m.dst) && (nic(m.src) == nic_index || nic(m.dst) == nic_index);
+}
+
+bool SimFabric::State::broken(Rank a, Rank b) const {
+  return dead[a] || dead[b] || (!same_host(a, b) && (down[nic(a)] || down[nic(b)]));
+}
+
+Code SimFabric::State::known(Rank a, Rank b) const {
+  if (dead_known[a] || dead_known[b]) return Code::kPeerFailed;
+  if (!same_host(a, b) && (down_known[nic(a)] || down_known[nic(b)])) return Code::kTransport;
+  return Code::kOk;
+}
+
+Status SimFabric::State::cause(Rank rank, Rank peer) const {
+  if (valid(peer)) {
+    if (dead_known[peer]) {
+      return {Code::kPeerFailed,
+              fmt::format("rank {} (host {}) died at {} us of virtual time", peer,
+                          opt.host_of_rank[peer], static_cast<double>(died_ps[peer]) / kPsPerUs),
+              peer};
+    }
+    if (!same_host(rank, peer)) {
+      for (const Rank end : {peer, rank}) {
+        if (!down_known[nic(end)]) continue;
+        return {Code::kTransport,
+                fmt::format("link of host {}, rail {} (rank {}) is down", opt.host_of_rank[end],
+                            opt.rail_of_rank[end], end),
+                end};
+      }
+    }
+  }
+  const auto it = refused.find({rank, peer});
+  return it == refused.end() ? Status() : it->second;
+}
+
+}  // namespace weft

@@ -1,0 +1,59 @@
+// The simulated fabric for ranks that have a port on every rail of their host: for each rank and
+// rail a transport that can be severed and opened anew, and for each rank DatagramChannel in
+// virtual time.
+//
+// Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/datagram_channel.h"
+#include "transport/sim/sim.h"
+
+namespace weft {
+
+class SimRails {
+ public:
+  // `options` describes the hosts of the ranks; its ranks and rails are multiplied.
+  SimRails(SimFabricOptions options, int rails);
+  SimRails(const SimRails&) = delete;
+  SimRails& operator=(const SimRails&) = delete;
+
+  SimFabric& fabric() { return fabric_; }
+  int rails() const { return rails_; }
+  Rank rank_of(Rank of_fabric) const { return of_fabric / rails_; }
+  bool link_up(Rank rank, int rail) const { return fabric_.link_up(host_[at(rank)], rail); }
+
+  // Must not outlive this.
+  std::unique_ptr<Transport> transport(Rank rank, int rail);
+  std::unique_ptr<DatagramChannel> paths(Rank rank);
+
+  // Of datagrams, of which so many of a thousand are lost though the links are up.
+  void set_datagram_loss(int per_mille) { loss_ = per_mille; }
+  // Datagrams of one rail come so much later than those of the others.
+  void set_datagram_delay(int rail, double us) { delay_us_[at(rail)] = us; }
+
+ private:
+  friend class SimRailTransport;
+  friend class SimPaths;
+  struct Flying {
+    double at_us;
+    Datagram datagram;
+  };
+  static std::size_t at(Rank r) { return static_cast<std::size_t>(r); }
+
+  int rails_;
+  std::vector<int> host_;
+  double latency_us_;
+  SimFabric fabric_;
+  std::vector<std::deque<Flying>> flying_;  // by rank
+  std::vector<double> delay_us_;            // by rail
+  int loss_ = 0;
+  std::uint64_t random_ = 1;
+};
+
+}  // namespace weft

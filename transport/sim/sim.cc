@@ -1,0 +1,286 @@
+// Set-up and reports of the simulated fabric; messages move in sim/datapath.cc, ranks die and links
+// break in sim/failure.cc.
+#include "transport/sim/sim.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "transport/sim/state.h"
+
+namespace weft {
+
+namespace {
+
+// Whole picoseconds. Negative and absurd times are refused here, so that no sum overflows later.
+std::int64_t to_ps(double us, const char* what) {
+  if (!(us >= 0 && us <= 1e12)) {
+    throw Error(fmt::format("simulated fabric: {} = {}; must be between 0 and 1e12", what, us));
+  }
+  return std::llround(us * kPsPerUs);
+}
+
+double ps_per_byte(const SimLink& link, const char* what) {
+  if (!(link.gbps > 0)) {
+    throw Error(fmt::format("simulated fabric: {}.gbps = {}; must be above 0", what, link.gbps));
+  }
+  return 8000.0 / link.gbps;
+}
+
+int check_indices(const std::vector<int>& of_rank, std::size_t nranks, const char* what) {
+  if (of_rank.size() != nranks) {
+    throw Error(fmt::format("simulated fabric: {} has {} entries, but there are {} ranks", what,
+                            of_rank.size(), nranks));
+  }
+  for (std::size_t r = 0; r < nranks; ++r) {
+    if (of_rank[r] < 0 || of_rank[r] >= 1 << 20) {
+      throw Error(fmt::format("simulated fabric: {}[{}] = {}; must be between 0 and 2^20 - 1", what,
+                              r, of_rank[r]));
+    }
+  }
+  return *std::ranges::max_element(of_rank) + 1;
+}
+
+class SimEndpoint final : public Transport {
+ public:
+  SimEndpoint(SimFabric::State& state, Rank rank) : state_(state), rank_(rank) {}
+  ~SimEndpoint() override {
+    cancel_all();
+    state_.attached[rank_] = false;
+  }
+  void post(std::span<const Transfer> transfers) noexcept override {
+    for (const Transfer& t : transfers) state_.post(rank_, t);
+  }
+  std::size_t poll(std::span<Completion> out) noexcept override { return state_.poll(rank_, out); }
+  bool release(std::uint64_t token) noexcept override {
+    state_.release(rank_, token);
+    return true;
+  }
+  void cancel(std::uint32_t id_high) noexcept override { state_.cancel(rank_, id_high, false); }
+  Caps caps() const override {
+    return {.name = "sim",
+            .views = state_.opt.views,
+            .phantom = !state_.opt.carry_data,
+            .inline_bytes = 0,
+            .cuda = false};
+  }
+  Status cause(Rank peer) const override { return state_.cause(rank_, peer); }
+  bool disputed(Rank peer, Head& theirs) const noexcept override {
+    const auto it = state_.disputed.find({rank_, peer});
+    if (it == state_.disputed.end() || it->second.sign == 0) return false;
+    theirs = it->second;
+    return true;
+  }
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override {
+    return state_.unclaimed(rank_, peer, tag, mask, theirs);
+  }
+
+ private:
+  void cancel_all() { state_.cancel(rank_, 0, true); }
+
+  SimFabric::State& state_;
+  const Rank rank_;
+};
+
+}  // namespace
+
+SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
+  const std::size_t n = opt.host_of_rank.size();
+  if (n == 0) throw Error("simulated fabric: host_of_rank is empty; give each rank its host");
+  if (opt.rail_of_rank.empty()) opt.rail_of_rank.assign(n, 0);
+  nranks = static_cast<int>(n);
+  nhosts = check_indices(opt.host_of_rank, n, "host_of_rank");
+  nrails = check_indices(opt.rail_of_rank, n, "rail_of_rank");
+  if (opt.cpu_of_rank.empty()) {
+    for (Rank r = 0; r < nranks; ++r) cpu_of_rank.push_back(r);
+  } else {
+    cpu_of_rank = opt.cpu_of_rank;
+  }
+  cpu.resize(check_indices(cpu_of_rank, n, "cpu_of_rank"));
+
+  if (!(opt.payload_share > 0 && opt.payload_share <= 1)) {
+    throw Error(fmt::format("simulated fabric: payload_share = {}; must be above 0, at most 1",
+                            opt.payload_share));
+  }
+  if (opt.rail_scale.empty()) opt.rail_scale.assign(nrails, 1.0);
+  if (std::ssize(opt.rail_scale) < nrails) {
+    throw Error(fmt::format("simulated fabric: rail_scale has {} entries for {} rails",
+                            opt.rail_scale.size(), nrails));
+  }
+  if (opt.reorder && !(opt.delay_us_max > 0)) {
+    throw Error(
+        fmt::format("simulated fabric: reorder with delay_us_max = {}; messages overtake "
+                    "each other by their delays, so set delay_us_max above 0",
+                    opt.delay_us_max));
+  }
+  host_latency_ps = to_ps(opt.host.latency_us, "host.latency_us");
+  rail_latency_ps = to_ps(opt.rail.latency_us, "rail.latency_us");
+  spine_latency_ps = to_ps(opt.spine.latency_us, "spine.latency_us");
+  delay_ps_max = to_ps(opt.delay_us_max, "delay_us_max");
+  detect_ps = to_ps(opt.detect_us, "detect_us");
+  post_ps = to_ps(opt.post_us, "post_us");
+  complete_ps = to_ps(opt.complete_us, "complete_us");
+  to_ps(opt.send_us_per_byte, "send_us_per_byte");
+  to_ps(opt.copy_us_per_byte, "copy_us_per_byte");
+  to_ps(opt.reduce_us_per_byte, "reduce_us_per_byte");
+  send_ps_per_byte = opt.send_us_per_byte * kPsPerUs;
+  copy_ps_per_byte = opt.copy_us_per_byte * kPsPerUs;
+  reduce_ps_per_byte = opt.reduce_us_per_byte * kPsPerUs;
+  random = opt.seed;
+
+  SimPort local;
+  local.ps_per_byte = ps_per_byte(opt.host, "host");
+  local_tx.assign(n, local);
+  local_rx = local_tx;
+  const auto wire = [&](double per_byte) {
+    SimPort port;
+    port.ps_per_byte = per_byte / opt.payload_share;
+    port.header_ps = sim_ps(static_cast<double>(opt.header_bytes) * per_byte);
+    return port;
+  };
+  spine_model = wire(ps_per_byte(opt.spine, "spine"));
+  for (int nic_index = 0; nic_index < nhosts * nrails; ++nic_index) {
+    const double scale = opt.rail_scale[nic_index % nrails];
+    if (!(scale > 0)) {
+      throw Error(fmt::format("simulated fabric: rail_scale[{}] = {}; must be above 0",
+                              nic_index % nrails, scale));
+    }
+    nic_tx.push_back(wire(ps_per_byte(opt.rail, "rail") / scale));
+  }
+  nic_rx = nic_tx;
+  for (Rank r = 0; r < nranks; ++r) {
+    nic_of_rank.push_back(
+        static_cast<std::uint32_t>(opt.host_of_rank[r] * nrails + opt.rail_of_rank[r]));
+  }
+  down.resize(nic_tx.size());
+  down_known.resize(nic_tx.size());
+  rail_bytes.resize(nrails);
+  host_tx_bytes.resize(nhosts);
+  inbox.resize(n);
+  for (auto* flags : {&attached, &woken, &in_ready, &dead, &dead_known}) flags->resize(n);
+  died_ps.resize(n);
+  table.assign(1024, kNone);
+
+  for (const SimFailure& f : opt.failures) {
+    const std::int64_t at_ps = to_ps(f.at_us, "failures.at_us");
+    if (valid(f.rank)) {
+      schedule(SimEvent::Kind::kKill, at_ps, static_cast<std::uint32_t>(f.rank));
+    } else if (f.rank == kNoRank && f.host >= 0 && f.host < nhosts && f.rail >= 0 &&
+               f.rail < nrails) {
+      schedule(SimEvent::Kind::kCut, at_ps, static_cast<std::uint32_t>(f.host * nrails + f.rail));
+    } else {
+      throw Error(
+          fmt::format("simulated fabric: failure of rank {}, host {}, rail {}; there are "
+                      "{} ranks, {} hosts, {} rails",
+                      f.rank, f.host, f.rail, nranks, nhosts, nrails));
+    }
+  }
+}
+
+SimFabric::SimFabric(SimFabricOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+SimFabric::~SimFabric() = default;
+
+std::unique_ptr<Transport> SimFabric::endpoint(Rank rank) {
+  if (!state_->valid(rank)) {
+    throw Error(fmt::format("simulated fabric: no rank {} of {}", rank, state_->nranks));
+  }
+  if (state_->attached[rank]) {
+    throw Error(fmt::format("simulated fabric: rank {} has an endpoint already", rank));
+  }
+  state_->attached[rank] = true;
+  return std::make_unique<SimEndpoint>(*state_, rank);
+}
+
+int SimFabric::nranks() const { return state_->nranks; }
+std::int64_t SimFabric::now_ps() const { return state_->now_ps; }
+double SimFabric::now_us() const { return static_cast<double>(state_->now_ps) / kPsPerUs; }
+bool SimFabric::advance() { return state_->advance(); }
+bool SimFabric::alive(Rank rank) const { return !state_->dead.at(rank); }
+std::uint64_t SimFabric::activity() const { return state_->activity; }
+std::size_t SimFabric::views_lent() const { return state_->lent; }
+std::uint64_t SimFabric::trace() const { return state_->trace; }
+
+std::span<const Rank> SimFabric::runnable() {
+  State& s = *state_;
+  s.handed_out.clear();
+  std::size_t kept = 0;
+  for (const Rank r : s.ready) {
+    if (!s.dead[r] && (s.woken[r] || !s.inbox[r].empty())) {
+      s.woken[r] = false;
+      s.handed_out.push_back(r);
+      s.ready[kept++] = r;
+    } else {
+      s.in_ready[r] = false;
+    }
+  }
+  s.ready.resize(kept);
+  return s.handed_out;
+}
+
+void SimFabric::wake(Rank rank, double at_us) {
+  if (!state_->valid(rank)) {
+    throw Error(fmt::format("simulated fabric: no rank {} of {}", rank, state_->nranks));
+  }
+  const std::int64_t at_ps = std::max(state_->now_ps, to_ps(at_us, "time of wake()"));
+  state_->schedule(SimEvent::Kind::kWake, at_ps, static_cast<std::uint32_t>(rank));
+}
+
+void SimFabric::kill(Rank rank) {
+  if (!state_->valid(rank)) {
+    throw Error(fmt::format("simulated fabric: no rank {} of {}", rank, state_->nranks));
+  }
+  state_->kill(rank);
+}
+
+void SimFabric::cut(int host, int rail) {
+  if (host < 0 || host >= state_->nhosts || rail < 0 || rail >= state_->nrails) {
+    throw Error(fmt::format("simulated fabric: no host {}, rail {} of {} hosts, {} rails", host,
+                            rail, state_->nhosts, state_->nrails));
+  }
+  state_->cut(static_cast<std::uint32_t>(host * state_->nrails + rail));
+}
+
+void SimFabric::mend(int host, int rail) {
+  state_->mend(static_cast<std::uint32_t>(host * state_->nrails + rail));
+}
+bool SimFabric::link_up(int host, int rail) const {
+  return !state_->down.at(static_cast<std::size_t>(host * state_->nrails + rail));
+}
+void SimFabric::sever(Rank rank, Rank peer) { state_->sever(rank, peer); }
+
+SimStatistics SimFabric::statistics() const {
+  const State& s = *state_;
+  SimStatistics out{.messages = s.nmessages,
+                    .events = s.events_done,
+                    .host_bytes = s.host_bytes,
+                    .rail_bytes = s.rail_bytes,
+                    .cross_rail_bytes = s.cross_rail_bytes,
+                    .host_tx_bytes = s.host_tx_bytes,
+                    .ports = {}};
+  const auto add = [&](const SimPort& port, std::string name) {
+    if (port.bytes == 0 && port.busy_ps == 0) return;
+    out.ports.push_back(
+        {std::move(name), port.bytes, static_cast<double>(port.busy_ps) / kPsPerUs});
+  };
+  for (Rank r = 0; r < s.nranks; ++r) {
+    add(s.local_tx[r], fmt::format("rank {} local tx", r));
+    add(s.local_rx[r], fmt::format("rank {} local rx", r));
+  }
+  for (int i = 0; i < s.nhosts * s.nrails; ++i) {
+    add(s.nic_tx[i], fmt::format("host {} rail {} tx", i / s.nrails, i % s.nrails));
+    add(s.nic_rx[i], fmt::format("host {} rail {} rx", i / s.nrails, i % s.nrails));
+  }
+  for (const auto& [hosts, port] : s.spines) {
+    add(port, fmt::format("spine host {} -> host {}", hosts >> 32, hosts & 0xffffffff));
+  }
+  for (std::size_t c = 0; c < s.cpu.size(); ++c) add(s.cpu[c], fmt::format("cpu {}", c));
+  std::ranges::sort(out.ports, [](const SimPortUse& a, const SimPortUse& b) {
+    return a.busy_us != b.busy_us ? a.busy_us > b.busy_us : a.name < b.name;
+  });
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,233 @@
+// The inside of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
+// sim/events.cc lets time pass, sim/datapath.cc moves messages through it, sim/store.cc keeps them,
+// sim/failure.cc breaks what carries them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/sim/sim.h"
+
+namespace weft {
+
+inline constexpr double kPsPerUs = 1e6;
+// Virtual time ends here, after two weeks. Nothing is counted as longer than that, and no port as
+// taken for more than twice that, so that no sum of times overflows.
+inline constexpr std::int64_t kSimEndPs = std::int64_t{1} << 60;
+
+inline std::int64_t sim_ps(double ps) {
+  return static_cast<std::int64_t>(std::min(static_cast<double>(kSimEndPs), ps + 0.5));
+}
+
+inline std::uint64_t sim_mix(std::uint64_t x) {  // the finaliser of splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+inline std::uint64_t sim_key(Rank a, Rank b) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 |
+         static_cast<std::uint32_t>(b);
+}
+
+// A FIFO server: a tx or rx port, the spine between two hosts, or a core.
+struct SimPort {
+  double ps_per_byte = 0;
+  std::int64_t header_ps = 0;  // per message
+  std::int64_t free_ps = 0;    // when it has served all that came so far
+  std::int64_t busy_ps = 0;
+  std::uint64_t bytes = 0;
+
+  std::int64_t duration_ps(std::size_t n) const {
+    return header_ps + sim_ps(static_cast<double>(n) * ps_per_byte);
+  }
+  // Serves n bytes for `ps` after all that came before; returns when it starts.
+  std::int64_t serve(std::int64_t now_ps, std::int64_t ps, std::size_t n) {
+    const std::int64_t start = free_ps > now_ps ? free_ps : now_ps;
+    free_ps = std::min(start + ps, 2 * kSimEndPs);
+    busy_ps = std::min(busy_ps + ps, 2 * kSimEndPs);
+    bytes += n;
+    return start;
+  }
+};
+
+struct SimMessage {
+  enum Flag : std::uint16_t {
+    kSendPosted = 1,
+    kRecvPosted = 2,
+    kSendOpen = 4,  // posted, and neither completed nor cancelled
+    kRecvOpen = 8,
+    kWaiting = 16,   // in the match table: one side is missing
+    kIssued = 32,    // the sender's core is done with it
+    kDeparted = 64,  // has been given to the tx port
+    kSent = 128,     // its last byte has left
+    kLanded = 256,   // its last byte has arrived
+    kAsView = 512,   // the receiver wants a view ...
+    kLent = 1024,    // ... and has it
+    kLost = 2048,    // will not arrive any more
+  };
+  std::uint64_t tag = 0;
+  std::size_t bytes = 0;
+  std::uint64_t send_id = 0;
+  std::uint64_t recv_id = 0;
+  Head head;  // the sender's, or, while only the receive is posted, what that expects
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t tail_ps = 0;  // when the last byte is at the port last passed
+  Rank src = 0;
+  Rank dst = 0;
+  std::uint32_t next = 0;        // in its bucket of the match table, or the free list
+  std::uint32_t buffer = 0;      // holds the bytes between kSent and the end
+  std::uint32_t generation = 0;  // tells a stale token from a good one
+  std::uint16_t flags = 0;       // 0: on the free list
+  std::uint16_t events = 0;      // scheduled for it
+
+  bool has(unsigned f) const { return (flags & f) != 0; }
+  void set(unsigned f) { flags = static_cast<std::uint16_t>(flags | f); }
+  void clear(unsigned f) { flags = static_cast<std::uint16_t>(flags & ~f); }
+};
+
+struct SimEvent {
+  enum class Kind : std::uint8_t {
+    kIssue,  // of a message, in the order of its life
+    kTxEnd,
+    kAtSpine,
+    kAtRx,
+    kLanded,
+    kDeliver,
+    kDetectLoss,
+    kWake,  // of a rank
+    kKill,
+    kDetectKill,
+    kCut,  // of a NIC
+    kDetectCut,
+  };
+  std::int64_t at_ps;
+  std::uint64_t order;  // breaks ties: first scheduled, first served
+  std::uint32_t subject;
+  Kind kind;
+
+  bool operator>(const SimEvent& o) const {
+    return at_ps != o.at_ps ? at_ps > o.at_ps : order > o.order;
+  }
+};
+
+struct SimInbox {  // completions not yet polled, a FIFO
+  std::vector<Completion> items;
+  std::size_t head = 0;
+  bool empty() const { return head == items.size(); }
+};
+
+struct SimFabric::State {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  explicit State(SimFabricOptions o);
+
+  // --- the seam, rank by rank
+  void post(Rank rank, const Transfer& t);
+  std::size_t poll(Rank rank, std::span<Completion> out);
+  void release(Rank rank, std::uint64_t token);
+  void cancel(Rank rank, std::uint32_t id_high, bool everything);
+  Status cause(Rank rank, Rank peer) const;
+  Rank unclaimed(Rank rank, Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) const;
+
+  // --- events
+  void schedule(SimEvent::Kind kind, std::int64_t at_ps, std::uint32_t subject);
+  bool advance();
+  void handle(const SimEvent& event);
+
+  // --- a message's way
+  void try_depart(std::uint32_t m);
+  void depart(std::uint32_t m);
+  void at_spine(std::uint32_t m);
+  void at_rx(std::uint32_t m);
+  void tx_end(std::uint32_t m);
+  void arrived(std::uint32_t m);
+  void deliver(std::uint32_t m);
+  void close(std::uint32_t m, SimMessage::Flag side, Code code, bool report);
+  void fail(std::uint32_t m, Code code);  // both sides
+  void lose(std::uint32_t m);
+  void report(Rank rank, const Completion& completion);
+  void refuse(Rank rank, const Transfer& t, const std::string& why);
+  void mark_ready(Rank rank);
+
+  // --- matching by (source, destination, tag), in the order of posting
+  std::size_t bucket(Rank src, Rank dst, std::uint64_t tag) const;
+  std::uint32_t find(Rank src, Rank dst, std::uint64_t tag, SimMessage::Flag posted) const;
+  void insert(std::uint32_t m);
+  void remove(std::uint32_t m);
+  void grow();
+
+  // --- storage
+  std::uint32_t take_message();
+  void drop_if_over(std::uint32_t m);
+  void take_bytes(std::uint32_t m);
+
+  // --- failures
+  void kill(Rank rank);
+  void cut(std::uint32_t nic);
+  void mend(std::uint32_t nic);
+  void sever(Rank rank, Rank peer);
+  void detect_kill(Rank rank);
+  void detect_cut(std::uint32_t nic);
+  bool crosses(const SimMessage& m, std::uint32_t nic) const;
+  bool broken(Rank a, Rank b) const;  // in truth
+  Code known(Rank a, Rank b) const;   // so far as the ranks know
+
+  bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
+  std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
+  SimPort& spine(Rank src, Rank dst);
+  std::int64_t extra_delay();
+  bool valid(Rank r) const { return r >= 0 && r < nranks; }
+
+  SimFabricOptions opt;
+  int nranks = 0, nhosts = 0, nrails = 0;
+  std::vector<std::uint32_t> nic_of_rank;
+  std::vector<int> cpu_of_rank;
+  std::int64_t host_latency_ps, rail_latency_ps, spine_latency_ps;
+  std::int64_t delay_ps_max, detect_ps, post_ps, complete_ps;
+  double send_ps_per_byte, copy_ps_per_byte, reduce_ps_per_byte;
+  SimPort spine_model;
+
+  std::int64_t now_ps = 0;
+  std::uint64_t next_order = 0, trace = 0, random, activity = 0, events_done = 0;
+  std::priority_queue<SimEvent, std::vector<SimEvent>, std::greater<>> events;
+
+  std::vector<SimPort> local_tx, local_rx;  // by rank
+  std::vector<SimPort> nic_tx, nic_rx;      // by host * nrails + rail
+  std::vector<SimPort> cpu;
+  std::unordered_map<std::uint64_t, SimPort> spines;           // by source and destination host
+  std::unordered_map<std::uint64_t, std::int64_t> pair_tails;  // keep delayed messages in order
+
+  std::vector<SimMessage> messages;
+  std::uint32_t free_message = kNone;
+  std::vector<std::uint32_t> table;  // buckets, power of two
+  std::size_t waiting = 0;           // messages in the table
+  std::vector<std::vector<std::byte>> buffers;
+  std::vector<std::uint32_t> free_buffers;
+  std::size_t lent = 0;
+
+  std::vector<SimInbox> inbox;  // by rank
+  std::vector<bool> attached;   // has an endpoint
+  std::vector<bool> woken, in_ready;
+  std::vector<Rank> ready, handed_out;
+
+  bool any_failure = false;
+  std::vector<bool> dead, dead_known;               // by rank
+  std::vector<std::int64_t> died_ps;                // by rank
+  std::vector<bool> down, down_known;               // by NIC
+  std::vector<std::uint32_t> stalled;               // messages that wait for a link
+  std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
+  std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's
+
+  std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;
+  std::vector<std::uint64_t> rail_bytes, host_tx_bytes;
+};
+
+}  // namespace weft

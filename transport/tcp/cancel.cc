@@ -1,0 +1,79 @@
+// What the tcp transport does with what nobody wants any more. No connection is lost by it: what
+// was begun is ended with bytes of this rank's own, and what comes all the same is thrown away.
+#include <algorithm>
+
+#include "transport/tcp/transport.h"
+
+namespace weft {
+
+void TcpTransport::cancel(std::uint32_t id_high) noexcept {
+  done_.forget(id_high);
+  const auto given_up = [id_high](const Waiting& w) { return w.id >> 32 == id_high; };
+  for (Peer& peer : peers_) {
+    for (const Waiting& w : peer.sends)
+      if (given_up(w)) add_frame(peer, tcp::FrameKind::kWithdraw, w.tag, 0, nullptr);
+    std::erase_if(peer.sends, given_up);
+    for (const Waiting& w : peer.receives)
+      if (given_up(w) && w.bytes > tcp::kMostEager && w.here == 0)
+        add_frame(peer, tcp::FrameKind::kUnready, w.tag, 0, nullptr);
+    std::erase_if(peer.receives, given_up);
+    if (peer.to_receive && !find(peer.receives, peer.receiving)) {
+      peer.to_receive = false;
+      peer.into = nullptr;
+    }
+    for (Unexpected& u : peer.unexpected)
+      if (u.wanted && given_up(u.want)) u.wanted = false;
+    for (std::size_t i = peer.out.size(); i-- > 0;)
+      if (peer.out[i].tell && peer.out[i].id >> 32 == id_high) withdraw(peer, i);
+    if (!peer.out.empty() && !peer.full) flush(peer);
+  }
+}
+
+// Of a message that is to be sent: its memory is not looked at from here on.
+void TcpTransport::withdraw(Peer& peer, std::size_t i) {
+  Out& o = peer.out[i];
+  const bool pieces = o.bytes > 0;  // of a message for which the peer has a receive
+  const std::uint64_t tag = o.tag;
+  const bool unfinished = o.next < o.bytes || o.sent == 0;
+  if (o.sent == 0) {
+    peer.out.erase(i);
+  } else {
+    o.tell = false;
+    o.next = o.bytes = 0;
+    const std::size_t gone = o.sent > o.front_bytes ? o.sent - o.front_bytes : 0;
+    o.own.assign(o.piece + gone, o.piece + o.piece_bytes);
+    o.piece = o.own.data();
+    o.piece_bytes = o.own.size();
+    o.sent -= gone;
+  }
+  if (pieces && unfinished) add_frame(peer, tcp::FrameKind::kWithdraw, tag, 0, nullptr);
+}
+
+void TcpTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
+  const auto meant = [=](std::uint64_t t) { return (t & mask) == (tag & mask); };
+  for (Peer& peer : peers_) {
+    if (peer.to_unexpected && !peer.to_unexpected->wanted && meant(peer.to_unexpected->tag)) {
+      peer.to_unexpected = nullptr;
+      peer.into = nullptr;
+    }
+    erase_unexpected(peer, [&](const Unexpected& u) { return !u.wanted && meant(u.tag); });
+    std::erase_if(peer.ready, [&](const Ready& r) { return meant(r.tag); });
+  }
+}
+
+Rank TcpTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                             Head& theirs) noexcept {
+  if (unexpected_ == 0) return kNoRank;
+  for (const Peer& p : peers_) {
+    if (peer != kNoRank && p.rank != peer) continue;
+    for (const Unexpected& u : p.unexpected) {
+      if (u.wanted || !u.headed || !(u.here || u.announced) || (u.tag & mask) != (tag & mask))
+        continue;
+      theirs = u.head;
+      return p.rank;
+    }
+  }
+  return kNoRank;
+}
+
+}  // namespace weft

@@ -1,0 +1,269 @@
+// Connections of the tcp transport. Either rank may connect; where both do at once, that of the
+// lower rank is kept. So the lower rank may send as soon as the kernel has connected, and the
+// higher one waits for the answer to its hello.
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kStranger = std::uint64_t{1} << 32;  // with its descriptor
+constexpr std::size_t kMoreStrangers = 16;                   // than peers, at a time
+constexpr std::size_t kDirect = 2;                           // connections that every turn reads
+constexpr unsigned kAskEvery = 32;                           // turns, for what else there may be
+
+// Whether an attempt to connect failed by what the peer, or the way to it, has answered. Else it
+// never left this host: no route, no port that is free, an address of another kind.
+bool answered(int error) {
+  return error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT ||
+         error == EHOSTUNREACH;
+}
+
+std::string cannot_watch(int error) {
+  return fmt::format("epoll: {}{}", std::strerror(error),
+                     error == ENOSPC ? "; raise fs.epoll.max_user_watches (sysctl)" : "");
+}
+
+std::string no_connection(const std::string& from, const std::string& to, int error) {
+  return fmt::format("no connection from {} to {}: {}{}", from, to, std::strerror(error),
+                     error == ECONNREFUSED
+                         ? "; if that rank still runs, look at the firewalls: ranks "
+                           "connect to any TCP port of each other"
+                     : error == EAFNOSUPPORT
+                         ? "; give both an address of one kind, or choose the rails with WEFT_RAILS"
+                         : "");
+}
+
+}  // namespace
+
+// Receives connect too: the end of a peer is seen only by those who have a connection to it.
+bool TcpTransport::connect(Peer& peer) {
+  if (!peer.failure.ok()) return false;
+  if (peer.state != State::kNone) return true;
+  peer.fd = tcp::open_socket(device_, address_);
+  if (!peer.fd) {  // the peer may be well
+    const int error = errno;
+    fail(peer, Code::kTransport,
+         fmt::format("no socket for a connection to rank {}: {}{}", peer.rank, std::strerror(error),
+                     error == EMFILE ? "; raise the limit with `ulimit -n` or LimitNOFILE=" : ""),
+         true);
+    return false;
+  }
+  tcp::tune(peer.fd);
+  if (const int error = tcp::start(peer.fd, peer.address, peer.port)) {
+    const bool theirs = answered(error);
+    fail(peer, theirs ? Code::kPeerFailed : Code::kTransport,
+         no_connection(address_, peer.address, error), !theirs);
+    return false;
+  }
+  set_state(peer, State::kConnecting);
+  return true;
+}
+
+void TcpTransport::connected(Peer& peer) {
+  if (const int error = connect_error(peer.fd.get())) {
+    // It may have connected to this rank, said all that it had to say, and gone.
+    drop(peer);
+    accept_all();
+    strangers_.remove_if([this](Stranger& s) { return hear(s); });
+    if (peer.state == State::kNone)
+      fail(peer, Code::kPeerFailed, no_connection(address_, peer.address, error));
+    return;
+  }
+  const tcp::Hello hello{.rank = static_cast<std::uint32_t>(rank_), .key = peer.theirs};
+  if (send(peer.fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
+    fail(peer, Code::kPeerFailed, fmt::format("connection lost: {}", std::strerror(errno)));
+    return;
+  }
+  set_state(peer, State::kGreeting);
+  if (live(peer)) flush(peer);
+}
+
+// The answer to this rank's hello.
+void TcpTransport::greeted(Peer& peer) {
+  tcp::Answer answer;
+  const ssize_t n = recv(peer.fd.get(), &answer, 1, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n == 1 && answer == tcp::Answer::kWelcome) {
+    set_state(peer, State::kUp);
+    flush(peer);
+  } else if (n == 1 && answer == tcp::Answer::kCrossed && rank_ > peer.rank) {
+    drop(peer);
+    set_state(peer, State::kCrossed);
+  } else {
+    fail(peer, Code::kPeerFailed,
+         n < 0 ? fmt::format("connection lost: {}", std::strerror(errno)) : "connection refused");
+  }
+}
+
+void TcpTransport::accept_all() {
+  for (;;) {
+    int error = 0;
+    Fd fd = accept_from(listener_.get(), error);
+    if (!fd) return;
+    if (strangers_.size() >= peers_.size() + kMoreStrangers) {
+      hear(strangers_.front());  // a peer may have been there before all the others
+      strangers_.pop_front();
+    }
+    epoll_event event{.events = EPOLLIN,
+                      .data = {.u64 = kStranger | static_cast<unsigned>(fd.get())}};
+    if (epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) {
+      log().error("weft: rank {}: device {}: a connection to this rank is closed: {}", rank_,
+                  device_, cannot_watch(errno));
+      continue;
+    }
+    strangers_.emplace_back().fd = std::move(fd);
+  }
+}
+
+// True when it is no stranger any more: a peer, or gone.
+bool TcpTransport::hear(Stranger& s) {
+  const ssize_t n = recv(s.fd.get(), reinterpret_cast<std::byte*>(&s.hello) + s.have,
+                         sizeof s.hello - s.have, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) return true;
+  s.have += static_cast<std::size_t>(n);
+  if (s.have < sizeof s.hello) return false;
+  Peer* peer = s.hello.rank < peers_.size() ? &peers_[s.hello.rank] : nullptr;
+  if (s.hello.magic != tcp::Hello::kMagic || !peer || peer->rank == rank_ || !peer->open ||
+      s.hello.key != peer->mine) {
+    log().debug("tcp: rank {}: device {}: a connection that is no peer's is turned away", rank_,
+                device_);
+    return true;
+  }
+  const bool mine = peer->state == State::kConnecting || peer->state == State::kGreeting;
+  if (mine && rank_ < peer->rank) {
+    const auto crossed = tcp::Answer::kCrossed;
+    (void)!send(s.fd.get(), &crossed, 1, MSG_NOSIGNAL);
+  } else if (peer->state != State::kUp) {
+    adopt(*peer, std::move(s.fd));
+  }
+  return true;
+}
+
+void TcpTransport::adopt(Peer& peer, Fd fd) {
+  drop(peer);
+  epoll_ctl(events_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);  // it was a stranger's
+  peer.fd = std::move(fd);
+  tcp::tune(peer.fd);
+  const auto welcome = tcp::Answer::kWelcome;
+  if (send(peer.fd.get(), &welcome, 1, MSG_NOSIGNAL) != 1) {
+    fail(peer, Code::kPeerFailed, fmt::format("connection lost: {}", std::strerror(errno)));
+    return;
+  }
+  set_state(peer, State::kUp);
+  flush(peer);
+}
+
+// The connection; what was to go over it stays.
+void TcpTransport::drop(Peer& peer) {
+  if (peer.watched) epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.fd.get(), nullptr);
+  peer.watched = 0;
+  peer.unwatched = 0;
+  peer.fd.reset();
+  peer.full = false;
+  set_state(peer, State::kNone);
+  peer.front.clear();
+  peer.left = 0;
+  peer.into = nullptr;
+  peer.to_receive = false;
+  peer.to_unexpected = nullptr;
+  peer.to_copy = false;
+  peer.short_ones.forget_kept();
+}
+
+void TcpTransport::set_state(Peer& peer, State state) {
+  const auto unsettled = [](State s) { return s != State::kNone && s != State::kUp; };
+  unsettled_ += unsettled(state) - unsettled(peer.state);
+  peer.state = state;
+  std::erase(live_, &peer);
+  if (live(peer)) live_.push_back(&peer);
+  watch(peer);
+  if (const bool direct = live_.size() <= kDirect; direct != direct_) {
+    direct_ = direct;
+    for (Peer* p : live_) watch(*p);
+  }
+}
+
+// What epoll tells of the connection: that it is made, bytes, and room where the socket was full.
+// No bytes where every turn reads it: each packet to a socket that is watched takes longer.
+void TcpTransport::watch(Peer& peer) {
+  std::uint32_t events = peer.full ? EPOLLOUT : 0U;
+  if (peer.state == State::kConnecting)
+    events = EPOLLOUT;
+  else if (!direct_ || !live(peer))
+    events |= EPOLLIN;
+  if (!peer.fd || events == peer.watched) return;
+  const int change = !peer.watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+  epoll_event event{.events = events, .data = {.u64 = static_cast<std::uint64_t>(peer.rank)}};
+  // Callers go through peers: what ends one has to wait.
+  if (epoll_ctl(events_.get(), change, peer.fd.get(), &event) != 0) peer.unwatched = deaf_ = errno;
+  peer.watched = events;
+}
+
+// One turn over all that has happened. Few connections are read without asking epoll first.
+void TcpTransport::progress() noexcept {
+  if (std::exchange(deaf_, 0) != 0)
+    for (Peer& peer : peers_)
+      if (const int error = std::exchange(peer.unwatched, 0))
+        fail(peer, Code::kTransport, cannot_watch(error), true);
+  const bool look = ++turns_ % kAskEvery == 0;
+  if ((hears_ || look) && hear_datagrams() && !look) return;
+  if (look) tend_short_ones(Before::kTurns);
+  if (direct_) {
+    for (std::size_t i = live_.size(); i-- > 0;) {
+      if (i >= live_.size()) continue;  // more than one has gone
+      Peer& peer = *live_[i];
+      read(peer);
+      if (peer.fd && !peer.out.empty()) flush(peer);
+    }
+    if (unsettled_ == 0 && strangers_.empty() && !look) return;
+  }
+  epoll_event events[32];
+  const int n = epoll_wait(events_.get(), events, 32, 0);
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t who = events[i].data.u64;
+    if (who == UINT64_MAX) {
+      accept_all();
+    } else if (who & kStranger) {
+      const auto at = std::find_if(strangers_.begin(), strangers_.end(), [who](const Stranger& s) {
+        return s.fd.get() == static_cast<int>(who & (kStranger - 1));
+      });
+      if (at != strangers_.end() && hear(*at)) strangers_.erase(at);
+    } else {
+      Peer& peer = peers_[who];
+      if (peer.state == State::kConnecting) {
+        connected(peer);
+        continue;
+      }
+      if (peer.fd && (events[i].events & ~std::uint32_t{EPOLLOUT})) read(peer);
+      if (peer.fd && (events[i].events & EPOLLOUT)) flush(peer);
+    }
+  }
+}
+
+std::size_t TcpTransport::poll(std::span<Completion> out) noexcept {
+  if (done_.size() < out.size() || out.empty()) progress();
+  return done_.hand_out(out);
+}
+
+bool TcpTransport::arm(std::vector<int>& fds) noexcept {
+  if (!done_.empty()) return false;
+  tend_short_ones(Before::kSleep);
+  fds.push_back(events_.get());
+  if (datagrams_) fds.push_back(datagrams_.get());
+  if (direct_)
+    for (const Peer* peer : live_) fds.push_back(peer->fd.get());
+  return true;
+}
+
+}  // namespace weft

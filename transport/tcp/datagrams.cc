@@ -1,0 +1,211 @@
+// The shortest messages of the tcp transport as datagrams: without TCP's handling of each packet, a
+// fifth of the time that 8 bytes take between two hosts. Ranks ask each other first whether
+// datagrams pass. The sender keeps what the peer has not told of, and puts it into the connection
+// after a while, or when nobody may poll for long; the receiver drops what comes twice. So nothing
+// rests on a datagram but when a message comes. docs/decisions/0027
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/tcp/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr int kReadsOfDatagrams = 32;  // at a turn
+constexpr int kTellAt = 4;             // datagrams of a peer that came, at the latest
+constexpr unsigned kPatience = 32;     // looks, until what was not told of is repeated
+// Short messages until a peer is asked again: after the first time in vain, and after a loss. More
+// and more, as it goes on.
+constexpr std::uint32_t kAskAgain = 32, kQuiet = 1024;
+constexpr int kMostDoublings = 12;
+
+}  // namespace
+
+void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const {
+  ShortOnes& s = peer.short_ones;
+  header.key = peer.theirs;
+  header.from = static_cast<std::uint32_t>(rank_);
+  header.number = number;
+  header.all = s.heard.all();
+  header.more = s.heard.more();
+  s.owed = 0;
+  s.told = true;
+}
+
+// Lost where the way or a socket is full: then it is as if it had been lost under way.
+bool TcpTransport::send_datagram(const Peer& peer, const void* data, std::size_t bytes) {
+  const Address& to = peer.short_ones.to;
+  const ssize_t sent = sendto(datagrams_.get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL,
+                              reinterpret_cast<const sockaddr*>(&to.bytes), to.length);
+  moved_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
+  return sent == static_cast<ssize_t>(bytes);
+}
+
+void TcpTransport::tell(Peer& peer, tcp::Datagram::Asks asks) {
+  tcp::Datagram header;
+  fill(header, peer, 0);
+  header.asks = asks;
+  send_datagram(peer, &header, sizeof header);
+}
+
+// False: it goes by the connection.
+bool TcpTransport::send_short(const Transfer& t, Peer& peer) {
+  ShortOnes& s = peer.short_ones;
+  if (s.to.length == 0 || peer.state != State::kUp) return false;
+  if (!s.pass) {
+    if (s.quiet > 0) {
+      --s.quiet;
+    } else {
+      tell(peer, tcp::Datagram::Asks::kWhetherHeard);
+      s.asked = true;
+      s.quiet = kAskAgain << std::min(2 * s.asks++, kMostDoublings);
+    }
+    return false;
+  }
+  Kept& k = s.kept[(s.sent + 1) % s.kept.size()];
+  if (k.bytes > 0) return false;  // the peer is away
+  tcp::Datagram header;
+  fill(header, peer, s.sent + 1);
+  std::byte* const message = k.data + sizeof header;
+  std::memcpy(k.data, &header, sizeof header);
+  std::size_t bytes = tcp::write_front(message, tcp::eager_frame(t), t.head);
+  if (t.bytes) std::memcpy(message + bytes, t.data, t.bytes);
+  bytes += t.bytes;
+  if (!send_datagram(peer, k.data, sizeof header + bytes)) return false;
+  k.bytes = bytes;
+  k.number = ++s.sent;
+  k.old = false;
+  ++s.open;
+  complete(t.id, Code::kOk);
+  return true;
+}
+
+// True: one with a message has come.
+bool TcpTransport::hear_datagrams() {
+  if (!datagrams_) return false;
+  const std::size_t before = done_.size();
+  std::byte room[sizeof(tcp::Datagram) + tcp::kMostCopy + 1];
+  for (int i = 0; i < kReadsOfDatagrams; ++i) {
+    const ssize_t n = recv(datagrams_.get(), room, sizeof room, MSG_DONTWAIT);
+    if (n < 0) return false;
+    hear_datagram({room, static_cast<std::size_t>(n)});
+    if (done_.size() > before) return true;
+  }
+  return true;
+}
+
+// Anybody may have sent it.
+void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
+  tcp::Datagram header;
+  if (bytes.size() < sizeof header) return;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  Peer* const peer = header.from < peers_.size() ? &peers_[header.from] : nullptr;
+  if (!peer || peer->state != State::kUp || header.key != peer->mine) return;
+  moved_ += bytes.size();
+  ShortOnes& s = peer->short_ones;
+  for (std::size_t i = 0; s.open > 0 && i < s.kept.size(); ++i)
+    if (Kept& k = s.kept[i]; k.bytes > 0 && tcp::Heard::has(header.all, header.more, k.number))
+      drop_kept(s, k);
+  if (header.asks == tcp::Datagram::Asks::kWhetherHeard) {
+    hears_ = true;
+    tell(*peer, tcp::Datagram::Asks::kAnswers);
+  } else if (header.asks == tcp::Datagram::Asks::kAnswers && s.asked) {
+    s.asked = false;
+    s.pass = true;
+    s.kept.resize(ShortOnes::kMostKept);
+  }
+  if (header.number == 0) return;
+  ++s.owed;  // also where it came before: the peer may not know
+  if (s.heard.first(header.number)) arrived(*peer, bytes.subspan(sizeof header));
+  if (s.owed >= kTellAt && peer->state == State::kUp) tell(*peer, tcp::Datagram::Asks::kNothing);
+}
+
+// A message that came whole: by a datagram, or by the copy of one.
+void TcpTransport::arrived(Peer& peer, std::span<const std::byte> bytes) {
+  tcp::Front front;
+  if (!front.take(bytes) || tcp::malformed(front.frame()) ||
+      front.frame().kind != tcp::FrameKind::kEager || front.frame().length != bytes.size()) {
+    fail(peer, Code::kTransport,
+         "the peer sent a datagram that is no message; is it weft of this version?");
+    return;
+  }
+  const tcp::Frame f = front.frame();
+  Head room;
+  const Head* const head = front.head(room);
+  Waiting* const w = find(peer.receives, f.tag);
+  if (!w) {
+    if (Unexpected* u = keep(peer, f, head)) {
+      std::copy(bytes.begin(), bytes.end(), u->data.begin());
+      u->here = true;
+    }
+    return;
+  }
+  const bool good = w->here == 0 && alike(peer, f.bytes, head, *w);
+  if (good && f.bytes) std::memcpy(w->data, bytes.data(), bytes.size());
+  complete(w->id, good ? Code::kOk : Code::kMismatch);
+  erase(peer.receives, w);
+}
+
+// The copy of a datagram is here, in `peer.copy`.
+void TcpTransport::copied(Peer& peer) {
+  if (!peer.short_ones.heard.first(peer.copy_number)) return;
+  add_frame(peer, tcp::FrameKind::kLostOne, 0, 0, nullptr);
+  arrived(peer, peer.copy);
+}
+
+void TcpTransport::lost_one(Peer& peer) {
+  ShortOnes& s = peer.short_ones;
+  s.pass = s.asked = false;
+  s.asks = 0;
+  s.quiet = kQuiet << std::min(s.losses++, kMostDoublings);
+  repeat(peer, true);
+}
+
+void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
+  k.bytes = 0;
+  --s.open;
+}
+
+// Those that the peer does not tell of go by the connection; without `all`, those that were old the
+// last time.
+void TcpTransport::repeat(Peer& peer, bool all) {
+  ShortOnes& s = peer.short_ones;
+  for (std::uint32_t number = s.sent - static_cast<std::uint32_t>(s.kept.size()) + 1;
+       s.open > 0 && number != s.sent + 1; ++number) {
+    Kept& k = s.kept[number % s.kept.size()];
+    if (k.bytes == 0 || (!std::exchange(k.old, true) && !all)) continue;
+    const std::byte* const message = k.data + sizeof(tcp::Datagram);
+    Out& o = peer.out.add();
+    o.front_bytes = tcp::write_front(o.front,
+                                     {.kind = tcp::FrameKind::kCopy,
+                                      .length = static_cast<std::uint32_t>(k.bytes),
+                                      .tag = number,
+                                      .bytes = k.bytes},
+                                     nullptr);
+    o.own.assign(message, message + k.bytes);
+    o.piece = o.own.data();
+    o.piece_bytes = k.bytes;
+    drop_kept(s, k);
+  }
+}
+
+// What peers are to be told, and what they do not tell of.
+void TcpTransport::tend_short_ones(Before what) {
+  const bool turns = what == Before::kTurns;
+  const bool look = !turns || ++looks_ % kPatience == 0;
+  for (std::size_t i = live_.size(); i-- > 0;) {
+    if (i >= live_.size()) continue;  // more than one has gone
+    Peer& peer = *live_[i];
+    ShortOnes& s = peer.short_ones;
+    const bool told = std::exchange(s.told, false);
+    if (s.owed > 0 && !(turns && told)) tell(peer, tcp::Datagram::Asks::kNothing);
+    if (!look || s.open == 0) continue;
+    repeat(peer, what == Before::kLeave);
+    if (!peer.out.empty() && !peer.full) flush(peer);
+  }
+}
+
+void TcpTransport::leave() noexcept { tend_short_ones(Before::kLeave); }
+
+}  // namespace weft

@@ -1,0 +1,87 @@
+// Makes, connects and names the sockets of the tcp transport. Knows nothing of messages.
+#include "transport/tcp/socket.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "transport/control/address.h"
+
+namespace weft::tcp {
+namespace {
+
+template <typename Number>
+bool number(std::string_view text, Number& out, int base) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+Fd open_socket(const std::string& device, const std::string& address, bool datagrams) {
+  Address here;
+  if (!parse_address(address, 0, here)) {
+    errno = EADDRNOTAVAIL;
+    return {};
+  }
+  const int type = datagrams ? SOCK_DGRAM : SOCK_STREAM;
+  Fd fd = Fd::from(
+      [&] { return socket(here.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!fd) return {};
+  // A rail is its device: never by another way. (Not allowed everywhere; the address and the routes
+  // then decide.)
+  if (device != "lo")
+    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
+               static_cast<socklen_t>(device.size()));
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&here.bytes), here.length) != 0) return {};
+  return fd;
+}
+
+int start(const Fd& fd, const std::string& address, std::uint16_t port) {
+  Address there;
+  if (!parse_address(address, port, there)) return EADDRNOTAVAIL;
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&there.bytes), there.length) == 0)
+    return 0;
+  return errno == EINPROGRESS ? 0 : errno;
+}
+
+void tune(const Fd& fd) {
+  const auto set = [&](int level, int option, int value) {
+    setsockopt(fd.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  // A dead host sends no FIN. Idle connections are probed after 3 s, and given up after 3 more.
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+std::size_t unacknowledged(const Fd& fd) {
+  int bytes = 0;
+  return fd && ioctl(fd.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
+bool parse_contact(std::string_view text, Contact& out) {
+  const auto word = [&text] {
+    const std::size_t n = std::min(text.find(' '), text.size());
+    const std::string_view first = text.substr(0, n);
+    text.remove_prefix(std::min(n + 1, text.size()));
+    return first;
+  };
+  out = {.address = std::string(word())};
+  const std::string_view port = word(), key = word();
+  if (out.address.empty() || key.size() != 2 * out.key.size()) return false;
+  if (!number(port, out.port, 10) || out.port == 0) return false;
+  for (std::size_t i = 0; i < out.key.size(); ++i)
+    if (!number(key.substr(2 * i, 2), out.key[i], 16)) return false;
+  return text.empty() || number(text, out.datagrams, 10);
+}
+
+}  // namespace weft::tcp

@@ -1,0 +1,233 @@
+// Set-up and tear-down of the tcp transport: the listener, the exchange of addresses and keys.
+#include "transport/tcp/tcp.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "topo/base/yield.h"
+#include "transport/tcp/socket.h"
+#include "transport/tcp/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr std::chrono::milliseconds kLingering{1000};
+constexpr std::size_t kInbox = std::size_t{64} << 10;
+
+// First byte of what ranks exchange: a contact follows, or why there is none.
+constexpr char kHasContact = 'c';
+constexpr char kHasNone = 'e';
+
+tcp::Key new_key() {
+  tcp::Key key;
+  std::size_t have = 0;
+  while (have < key.size()) {
+    const ssize_t n = getrandom(key.data() + have, key.size() - have, 0);
+    if (n > 0) have += static_cast<std::size_t>(n);
+  }
+  return key;
+}
+
+// Not where ranks share cores: one more system call for each turn costs more than there is to gain.
+bool takes_datagrams(const Topology& topology, Rank me) {
+  if (const char* set = std::getenv("WEFT_TCP_DATAGRAMS")) return std::string_view(set) != "0";
+  long here = 0;
+  for (Rank r = 0; r < topology.nranks(); ++r) here += topology.same_kernel(r, me);
+  return here <= sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(Job& job, const Topology& topology, const Nic& rail) {
+  return std::make_unique<TcpTransport>(job, topology, rail);
+}
+
+TcpTransport::TcpTransport(Job& job, const Topology& topology, const Nic& rail)
+    : rank_(job.rank()),
+      device_(rail.netdev.empty() ? rail.name : rail.netdev),
+      address_(rail.address),
+      peers_(static_cast<std::size_t>(job.size())),
+      inbox_(kInbox) {
+  // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
+  // now and not by a timeout.
+  const tcp::Key key = new_key();
+  std::string mine;
+  try {
+    listen(rail);
+    // Does without where there is no socket for them.
+    if (takes_datagrams(topology, rank_)) datagrams_ = tcp::open_socket(device_, address_, true);
+    mine = kHasContact + contact(key);
+  } catch (const Error& error) {
+    mine = kHasNone + std::string(error.what());
+  }
+  const std::vector<std::string> all = job.all_gather(mine);
+  for (Rank r = 0; r < job.size(); ++r) {
+    const std::string& text = all.at(static_cast<std::size_t>(r));
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.rank = r;
+    peer.where = r < topology.nranks()
+                     ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
+                     : fmt::format("rank {}", r);
+    peer.mine = key;
+    if (text.empty() || text[0] != kHasContact || !parse_contact(text.substr(1), peer))
+      throw Error(fmt::format("{}: {}", peer.where,
+                              text.starts_with(kHasNone) ? text.substr(1) : "tcp: no address"));
+  }
+  log().debug("tcp: rank {} ready on device {}, {}", rank_, device_, address_);
+}
+
+void TcpTransport::listen(const Nic& rail) {
+  if (rail.address.empty())
+    throw Error(
+        fmt::format("tcp: device {} has no IP address; give it one, or choose the rails "
+                    "with WEFT_RAILS",
+                    device_));
+  events_ = Fd::from([] { return epoll_create1(EPOLL_CLOEXEC); });
+  listener_ = tcp::open_socket(device_, address_);
+  // A connection that nobody has accepted yet is a peer's, who waits.
+  if (!listener_ || ::listen(listener_.get(), SOMAXCONN) != 0)
+    throw Error(fmt::format("tcp: device {}: cannot listen on {}: {}", device_, address_,
+                            std::strerror(errno)));
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = UINT64_MAX}};
+  if (!events_ || epoll_ctl(events_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
+    throw Error(fmt::format("tcp: device {}: epoll: {}", device_, std::strerror(errno)));
+}
+
+std::string TcpTransport::contact(const tcp::Key& key) const {
+  std::string text =
+      fmt::format("{} {} {:02x}", address_, port_of(listener_.get()), fmt::join(key, ""));
+  return datagrams_ ? fmt::format("{} {}", text, port_of(datagrams_.get())) : text;
+}
+
+bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
+  tcp::Contact contact;
+  if (!tcp::parse_contact(text, contact)) return false;
+  peer.address = contact.address;
+  peer.port = contact.port;
+  peer.theirs = contact.key;
+  peer.short_ones.to = {};
+  if (datagrams_ && contact.datagrams != 0)
+    parse_address(contact.address, contact.datagrams, peer.short_ones.to);
+  return true;
+}
+
+// Waits until the peers' kernels have what was sent: where this end is closed with something
+// unread, the kernel throws away what it has not sent yet.
+TcpTransport::~TcpTransport() {
+  leave();
+  const auto deadline = std::chrono::steady_clock::now() + kLingering;
+  const auto under_way = [this](Peer& peer) {
+    return live(peer) && (!peer.out.empty() || tcp::unacknowledged(peer.fd) > 0);
+  };
+  const auto any = [&] { return std::any_of(peers_.begin(), peers_.end(), under_way); };
+  while (any() && std::chrono::steady_clock::now() < deadline) {
+    progress();
+    yield_core();
+  }
+}
+
+Caps TcpTransport::caps() const {
+  Caps caps;
+  caps.name = "tcp";
+  caps.recoverable = true;
+  return caps;
+}
+
+Status TcpTransport::cause(Rank peer) const {
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size())
+    return {Code::kInvalidArgument,
+            fmt::format("tcp: no rank {} in a job of {}", peer, peers_.size())};
+  return peers_[static_cast<std::size_t>(peer)].cause();
+}
+
+bool TcpTransport::disputed(Rank peer, Head& theirs) const noexcept {
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) return false;
+  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
+  return theirs.sign != 0;
+}
+
+void TcpTransport::fail(Peer& peer, Code code, const std::string& why, bool here) {
+  if (!peer.failure.ok()) return drop(peer);
+  peer.open = false;
+  const Peer& culprit = here ? peers_[static_cast<std::size_t>(rank_)] : peer;
+  peer.failure =
+      Status(code, fmt::format("{}: device {}: {}", culprit.where, device_, why), culprit.rank);
+  log().debug("tcp: rank {}: {}", rank_, peer.failure.to_string());
+  drop(peer);
+  end_all(peer, code);
+}
+
+// What lies in this host's kernel has not gone anywhere.
+std::optional<std::uint64_t> TcpTransport::moved_bytes() const noexcept {
+  std::uint64_t bytes = moved_;
+  for (const Peer* peer : live_) {
+    bytes -= tcp::unacknowledged(peer->fd);
+    for (const Kept& k : peer->short_ones.kept) bytes -= k.bytes;
+  }
+  return bytes;
+}
+
+// Ends every transfer with the peer. What came whole stays.
+void TcpTransport::end_all(Peer& peer, Code code) {
+  for (std::size_t i = 0; i < peer.out.size(); ++i)
+    if (peer.out[i].tell) complete(peer.out[i].id, code);
+  for (const auto* all : {&peer.sends, &peer.receives})
+    for (const Waiting& w : *all) complete(w.id, code);
+  for (const Unexpected& u : peer.unexpected)
+    if (u.wanted) complete(u.want.id, code);
+  peer.out.clear();
+  peer.sends.clear();
+  peer.receives.clear();
+  peer.ready.clear();
+  erase_unexpected(peer, [](const Unexpected& u) { return !u.here; });
+}
+
+// ---- severed and opened anew ---------------------------------------------------------------
+
+void TcpTransport::sever(Rank rank) noexcept {
+  Peer* peer = find(rank);
+  if (!peer) return;
+  peer->open = false;
+  peer->failure =
+      Status(Code::kAborted,
+             fmt::format("{}: device {}: the connection was ended", peer->where, device_), rank);
+  drop(*peer);
+  peer->out.clear();
+  peer->sends.clear();
+  peer->receives.clear();
+  peer->ready.clear();
+  erase_unexpected(*peer, [](const Unexpected&) { return true; });
+}
+
+std::string TcpTransport::reopen(Rank rank) noexcept {
+  Peer* peer = find(rank);
+  if (!peer || peer->open) return {};
+  peer->mine = new_key();
+  peer->short_ones.heard = {};
+  peer->open = true;  // it may be the first to know both sides
+  return contact(peer->mine);
+}
+
+bool TcpTransport::meet(Rank rank, std::string_view theirs) noexcept {
+  Peer* peer = find(rank);
+  if (!peer || !peer->open || !parse_contact(theirs, *peer)) return false;
+  peer->failure = {};
+  peer->note = {};
+  peer->short_ones.sent = 0;
+  peer->short_ones.asks = 0;
+  peer->short_ones.quiet = 0;
+  return true;
+}
+
+}  // namespace weft

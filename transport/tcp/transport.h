@@ -1,0 +1,303 @@
+// The class behind make_tcp_transport. Set-up is in tcp.cc, connections in tcp/connect.cc, the
+// datapath in tcp/send.cc, tcp/receive.cc and, for the shortest messages, tcp/datagrams.cc, what
+// gives up in tcp/cancel.cc.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/completions.h"
+#include "transport/control/address.h"
+#include "transport/control/socket.h"
+#include "transport/job/bootstrap.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+#include "transport/unclaimed.h"
+
+namespace weft {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(Job& job, const Topology& topology, const Nic& rail);
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  void post(std::span<const Transfer> transfers) noexcept override;
+  std::size_t poll(std::span<Completion> out) noexcept override;
+  void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
+  Caps caps() const override;
+  std::optional<std::uint64_t> moved_bytes() const noexcept override;
+  Status cause(Rank peer) const override;
+  bool arm(std::vector<int>& fds) noexcept override;
+  void leave() noexcept override;
+  void sever(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool meet(Rank rank, std::string_view theirs) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+
+ private:
+  // A message, or a piece of one, or a frame without bytes, on its way to the socket.
+  struct Out {
+    static constexpr std::size_t kCopied = 256;  // bytes that are copied behind the frame
+    bool tell = false;                           // a transfer of the caller's ends with it
+    std::uint64_t id = 0;
+    std::uint64_t tag = 0;
+    std::size_t bytes = 0;             // of the message
+    std::size_t next = 0;              // of them, the first that no piece has taken so far
+    const std::byte* data = nullptr;   // the message
+    const std::byte* piece = nullptr;  // what goes behind the front now
+    std::size_t piece_bytes = 0, front_bytes = 0;
+    std::size_t sent = 0;  // of front and piece together
+    std::byte front[tcp::kMostFront + kCopied];
+    std::vector<std::byte> own;  // the rest of a piece whose message was given up; a copy's message
+  };
+  // First in, first out; the room is kept.
+  class Queue {
+   public:
+    bool empty() const { return first_ == size_; }
+    std::size_t size() const { return size_ - first_; }
+    Out& operator[](std::size_t i) { return all_[first_ + i]; }
+    Out& add() {
+      if (first_ > kLoose && first_ > size_ / 2) erase_front();
+      if (size_ == all_.size()) all_.emplace_back();
+      Out& out = all_[size_++];
+      out.tell = false;
+      out.data = out.piece = nullptr;
+      out.id = out.tag = 0;
+      out.bytes = out.next = out.piece_bytes = out.front_bytes = out.sent = 0;
+      return out;
+    }
+    void pop() {
+      all_[first_++].own.clear();
+      if (empty()) first_ = size_ = 0;
+    }
+    void clear() {
+      all_.clear();
+      first_ = size_ = 0;
+    }
+    void erase(std::size_t i) {
+      all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(first_ + i));
+      --size_;
+    }
+
+   private:
+    static constexpr std::size_t kLoose = 64;
+    void erase_front() {
+      all_.erase(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(first_));
+      size_ -= first_;
+      first_ = 0;
+    }
+    std::vector<Out> all_;
+    std::size_t first_ = 0, size_ = 0;
+  };
+  // A long message whose receive is not known yet; or a receive.
+  struct Waiting {
+    std::uint64_t tag, id;
+    std::byte* data;
+    std::size_t bytes;
+    const Head* head;
+    std::size_t here = 0;  // of a receive
+  };
+  // What the peer has posted a receive for, and this rank has not sent so far.
+  struct Ready {
+    std::uint64_t tag;
+    std::size_t bytes;
+    bool headed;
+    Head head;
+  };
+  // A message that nobody has asked for.
+  struct Unexpected {
+    std::uint64_t tag = 0;
+    std::size_t bytes = 0;
+    bool announced = false;  // and not sent yet
+    bool headed = false;
+    Head head;
+    std::vector<std::byte> data;
+    bool here = false;
+    bool wanted = false;  // by `want`; the rest is coming
+    Waiting want{};
+    std::size_t cost() const { return sizeof *this + data.capacity(); }
+  };
+  // A datagram that was sent, until the peer tells that it has come.
+  struct Kept {
+    std::uint32_t number = 0;
+    bool old = false;
+    std::size_t bytes = 0;  // of the message; 0: there is none
+    std::byte data[sizeof(tcp::Datagram) + tcp::kMostCopy];
+  };
+  // Messages of a peer, and to it, that go as datagrams.
+  struct ShortOnes {
+    static constexpr std::size_t kMostKept = 8;
+    Address to{};             // of no length: it takes none
+    bool pass = false;        // it has answered one
+    bool asked = false;       // and did not answer so far
+    int asks = 0;             // in vain
+    std::uint32_t quiet = 0;  // short messages until it is asked
+    int losses = 0;
+    std::uint32_t sent = 0;  // number of the last
+    int open = 0;            // of kept
+    std::vector<Kept> kept;  // by number
+    tcp::Heard heard;
+    int owed = 0;       // that came and that the peer was not told of
+    bool told = false;  // it was told of some, since the last look
+    void forget_kept() {
+      pass = asked = false;
+      owed = open = 0;
+      for (Kept& k : kept) k.bytes = 0;
+    }
+  };
+  enum class State : std::uint8_t {
+    kNone,
+    kConnecting,  // the kernel is at it
+    kGreeting,    // the hello is sent; the lower rank may send frames already
+    kUp,
+    kCrossed,  // the peer's connection is to come
+  };
+  struct Peer : PeerRecord {
+    State state = State::kNone;
+    bool full = false;          // the socket was: epoll tells when it has room
+    std::uint32_t watched = 0;  // events that epoll tells of
+    int unwatched = 0;          // the error, where it could not be told which
+    Fd fd;
+    std::string address;  // "10.0.0.1"
+    std::uint16_t port = 0;
+    tcp::Key mine{}, theirs{};  // what it, and what this rank, must know to connect
+    bool open = true;           // it may connect
+    Queue out;
+    std::vector<Waiting> sends, receives;
+    std::vector<Ready> ready;
+    std::list<Unexpected> unexpected;
+    std::size_t unexpected_bytes = 0;  // of memory, see unclaimed_limit()
+    // What is coming: a front, then `left` bytes for `into` (nullptr: nobody wants them).
+    tcp::Front front;
+    std::size_t left = 0;
+    std::byte* into = nullptr;
+    std::uint64_t receiving = 0;  // tag of the posted receive that they belong to
+    bool to_receive = false;      // they do
+    Unexpected* to_unexpected = nullptr;
+    ShortOnes short_ones;
+    bool to_copy = false;  // they are the message of a datagram
+    std::uint32_t copy_number = 0;
+    std::vector<std::byte> copy;
+  };
+  struct Stranger {  // who has connected and not said who it is
+    Fd fd;
+    std::size_t have = 0;
+    tcp::Hello hello;
+  };
+
+  // tcp.cc
+  void listen(const Nic& rail);
+  std::string contact(const tcp::Key& key) const;
+  bool parse_contact(std::string_view text, Peer& peer) const;
+  Peer* find(Rank rank) {
+    return rank < 0 || static_cast<std::size_t>(rank) >= peers_.size()
+               ? nullptr
+               : &peers_[static_cast<std::size_t>(rank)];
+  }
+  void complete(std::uint64_t id, Code code) { done_.add(id, code); }
+  // here: this rank is to blame, not the peer.
+  void fail(Peer& peer, Code code, const std::string& why, bool here = false);
+  void end_all(Peer& peer, Code code);
+  bool live(const Peer& peer) const {
+    return peer.state == State::kUp || (peer.state == State::kGreeting && rank_ < peer.rank);
+  }
+
+  // tcp/connect.cc
+  bool connect(Peer& peer);
+  void connected(Peer& peer);
+  void greeted(Peer& peer);
+  void accept_all();
+  bool hear(Stranger& stranger);  // true: it is done with
+  void adopt(Peer& peer, Fd fd);
+  void drop(Peer& peer);
+  void set_state(Peer& peer, State state);
+  void watch(Peer& peer);
+  void progress() noexcept;
+
+  // tcp/send.cc
+  void post_send(const Transfer& t, Peer& peer);
+  void add_frame(Peer& peer, tcp::FrameKind kind, std::uint64_t tag, std::size_t bytes,
+                 const Head* head);
+  void add_long(Peer& peer, const Waiting& w);
+  void add_pieces(Peer& peer, const Waiting& w);
+  bool fits(Peer& peer, std::size_t bytes, const Head* head, const Waiting& send);
+  static void cut_piece(Out& out, const Head* head);
+  void flush(Peer& peer);
+  void advance(Peer& peer, std::size_t n);
+  void lost(Peer& peer, int error);
+  void ready(Peer& peer, const tcp::Frame& f, const Head* head);
+  static void unready(Peer& peer, std::uint64_t tag);
+  void refused(Peer& peer, const tcp::Frame& f, const Head* head);
+
+  // tcp/receive.cc
+  void post_receive(const Transfer& t, Peer& peer);
+  void read(Peer& peer);
+  void consume(Peer& peer, std::span<const std::byte> bytes);
+  void begin(Peer& peer);
+  void end(Peer& peer);
+  Unexpected* keep(Peer& peer, const tcp::Frame& f, const Head* head);
+  void announced(Peer& peer, const tcp::Frame& f, const Head* head);
+  void withdrawn(Peer& peer, std::uint64_t tag);
+  void hand_over(Peer& peer, Unexpected& u, const Waiting& w);
+  bool alike(Peer& peer, std::size_t bytes, const Head* head, const Waiting& receive);
+  static Waiting* find(std::vector<Waiting>& all, std::uint64_t tag);
+  static void erase(std::vector<Waiting>& all, Waiting* one) {
+    *one = all.back();
+    all.pop_back();
+  }
+  template <typename Which>
+  void erase_unexpected(Peer& peer, Which which) {
+    unexpected_ -= std::erase_if(peer.unexpected, [&](const Unexpected& u) {
+      if (!which(u)) return false;
+      peer.unexpected_bytes -= u.cost();
+      return true;
+    });
+  }
+  void erase(Peer& peer, Unexpected* one) {
+    erase_unexpected(peer, [one](const Unexpected& u) { return &u == one; });
+  }
+
+  // tcp/datagrams.cc
+  enum class Before : std::uint8_t { kTurns, kSleep, kLeave };
+  bool send_short(const Transfer& t, Peer& peer);
+  bool hear_datagrams();
+  void hear_datagram(std::span<const std::byte> bytes);
+  void arrived(Peer& peer, std::span<const std::byte> message);
+  void copied(Peer& peer);
+  void lost_one(Peer& peer);
+  void repeat(Peer& peer, bool all);
+  void tend_short_ones(Before what);
+  void fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const;
+  bool send_datagram(const Peer& peer, const void* data, std::size_t bytes);
+  void tell(Peer& peer, tcp::Datagram::Asks asks);
+  static void drop_kept(ShortOnes& s, Kept& k);
+
+  // tcp/cancel.cc
+  void withdraw(Peer& peer, std::size_t i);
+
+  Rank rank_;
+  std::string device_, address_;
+  Fd listener_, events_, datagrams_;
+  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::vector<Peer*> live_;  // those that have a connection that is up
+  std::list<Stranger> strangers_;
+  int unsettled_ = 0;                                      // connections that are being made
+  std::size_t unexpected_ = 0;                             // of all peers
+  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
+  bool direct_ = true;                                     // every turn reads all of `live_`
+  bool hears_ = false;                                     // peers send datagrams
+  unsigned turns_ = 0, looks_ = 0;
+  int deaf_ = 0;             // a peer is unwatched
+  std::uint64_t moved_ = 0;  // bytes that sockets took and gave
+  std::vector<std::byte> inbox_;
+  Completions done_;
+};
+
+}  // namespace weft

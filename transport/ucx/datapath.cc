@@ -1,0 +1,298 @@
+// The datapath of the ucx transport: tag-matched messages, their completions, failing peers.
+// Set-up is in ucx.cc. The order in which messages are posted or arrive means nothing here.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "transport/ucx/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr ucp_tag_t kWholeTag = ~ucp_tag_t{0};
+
+// One poll() looks again while UCX moves bytes but nothing has completed yet: as often as it takes
+// to handle one batch of TCP events and the answers to it.
+constexpr int kProgressPerPoll = 4;
+
+// Calls of progress after which a request that was cancelled, or whose connection was closed by
+// force, has come back if it ever will. (Closing by force is a matter of a few calls on TCP, of a
+// flushed queue pair on RDMA.)
+constexpr int kDrainPolls = 10000;
+
+// Calls of progress granted to a cancelled send that is nearly through.
+constexpr int kGracePolls = 64;
+
+// Errors after which the endpoint is of no use; the others concern one message.
+bool breaks_connection(ucs_status_t status) {
+  return UCS_IS_LINK_ERROR(status) || UCS_IS_ENDPOINT_ERROR(status) || status == UCS_ERR_CANCELED ||
+         status == UCS_ERR_UNREACHABLE || status == UCS_ERR_IO_ERROR ||
+         status == UCS_ERR_TIMED_OUT || status == UCS_ERR_REJECTED ||
+         status == UCS_ERR_NOT_CONNECTED || status == UCS_ERR_CONNECTION_RESET;
+}
+
+}  // namespace
+
+ucp_request_param_t UcxTransport::request_param(Slot* slot) {
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = slot;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
+  return param;
+}
+
+void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    if (t.peer < 0 || static_cast<std::size_t>(t.peer) >= peers_.size()) {
+      complete(t.id, Code::kInvalidArgument);
+      continue;
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(t.peer)];
+    if (t.tag >> tag_bits_ != 0 || t.kind == Transfer::Kind::kView) {
+      peer.note =
+          Status(Code::kInvalidArgument,
+                 t.kind == Transfer::Kind::kView
+                     ? std::string("ucx: no views here; post a kRecv")
+                     : fmt::format("ucx: tag {:#x} is wider than {} bits", t.tag, tag_bits_),
+                 t.peer);
+      complete(t.id, Code::kInvalidArgument);
+    } else if (!connected(peer)) {
+      complete(t.id, peer.failure.code());
+    } else if (t.kind == Transfer::Kind::kSend) {
+      post_send(t, peer);
+    } else {
+      post_recv(t, peer);
+    }
+  }
+}
+
+void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
+  Slot* slot = take_slot(t, false);
+  ucp_request_param_t param = request_param(slot);
+  param.cb.send = &UcxTransport::on_sent;
+  void* request = slot->headed
+                      ? send_with_head(t, peer, slot, param)
+                      : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    slot->request = request;
+  } else {
+    finish(slot, UCS_PTR_STATUS(request), t.bytes);
+  }
+}
+
+void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
+  if (!stash_.empty() && take_stashed(t, peer)) [[unlikely]]
+    return;
+  Slot* slot = take_slot(t, true);
+  ucp_request_param_t param = request_param(slot);
+  // Through the callback even when the message is there already: UCX 1.13 tells the length of
+  // what came only there.
+  param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.cb.recv = &UcxTransport::on_received;
+  void* request = slot->headed ? recv_with_head(t, peer, slot, param)
+                               : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
+                                                  ucx_tag(peer.rank, t.tag), kWholeTag, &param);
+  if (!UCS_PTR_IS_PTR(request)) {
+    finish(slot, UCS_PTR_STATUS(request), t.bytes);
+  } else if (slot->state == Slot::State::kActive) {  // the callback has not run yet
+    slot->request = request;
+  }
+}
+
+// Receives connect too: UCX reports a peer's end only to those who have an endpoint to it.
+bool UcxTransport::connect(Peer& peer) noexcept {
+  if (!peer.failure.ok()) return false;
+  if (peer.ep != nullptr) return true;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxTransport::on_error;
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer.ep);
+  if (status == UCS_OK) return true;
+  peer.ep = nullptr;
+  fail(peer, Code::kPeerFailed, fmt::format("no connection: {}", ucs_status_string(status)));
+  return false;
+}
+
+std::size_t UcxTransport::poll(std::span<Completion> out) noexcept {
+  for (int i = 0; i < kProgressPerPoll && worker_; ++i) {
+    if (done_.size() >= out.size()) break;
+    if (ucp_worker_progress(worker_.get()) == 0 || !done_.empty()) break;
+  }
+  if (unswept_) sweep();
+  return done_.hand_out(out);
+}
+
+bool UcxTransport::arm(std::vector<int>& fds) noexcept {
+  if (!done_.empty() || unswept_) return false;
+  if (!worker_) return true;                                  // nothing will ever come
+  if (ucp_worker_arm(worker_.get()) != UCS_OK) return false;  // UCS_ERR_BUSY: events are pending
+  fds.push_back(event_fd_);
+  return true;
+}
+
+Caps UcxTransport::caps() const {
+  Caps caps;
+  caps.name = "ucx";
+  caps.tag_bits = tag_bits_;
+  caps.recoverable = true;
+  return caps;
+}
+
+Status UcxTransport::cause(Rank peer) const {
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("ucx: no rank {} in a job of {}", peer, peers_.size()));
+  }
+  return peers_[static_cast<std::size_t>(peer)].cause();
+}
+
+void UcxTransport::cancel(std::uint32_t id_high) noexcept {
+  done_.forget(id_high);
+  for (const auto& s : stash_)
+    if (s->wanted && s->transfer.id >> 32 == id_high) s->wanted = false;
+  for (Slot& slot : slots_) {
+    if (slot.state != Slot::State::kActive || slot.id >> 32 != id_high) continue;
+    slot.state = Slot::State::kForgotten;
+    if (slot.recv) ucp_request_cancel(worker_.get(), slot.request);  // comes back at once, or never
+  }
+  const auto forgotten = [](const Slot& slot) { return slot.state == Slot::State::kForgotten; };
+  const auto any = [&] { return std::any_of(slots_.begin(), slots_.end(), forgotten); };
+  for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
+  if (!any()) return;
+  // What is left is half sent or half received, and UCX has no way to take it back: closing the
+  // endpoint by force, too, leaves a TCP connection receiving into `data`. Only the end of the
+  // worker is certain to let go.
+  abandon("the rail was closed to give up an operation half done");
+}
+
+// Ends every connection, every transfer and the worker.
+void UcxTransport::abandon(const char* why) noexcept {
+  for (Peer& peer : peers_) fail(peer, Code::kAborted, why);
+  unswept_ = true;
+  sweep();  // the worker must not go while UCX has messages under way
+  worker_.reset();
+}
+
+// Closes the endpoints of the peers that failed and ends every transfer with them.
+void UcxTransport::sweep() noexcept {
+  while (std::exchange(unswept_, false)) {
+    for (Peer& peer : peers_) {
+      if (peer.failure.ok() || peer.ep == nullptr) continue;
+      ucp_request_param_t param{};
+      param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      void* request = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
+      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    }
+    const auto pending = [this](const Slot& slot) {
+      return slot.state != Slot::State::kFree &&
+             !peers_[static_cast<std::size_t>(slot.peer)].failure.ok();
+    };
+    // A posted receive belongs to no endpoint: it would wait forever.
+    for (Slot& slot : slots_) {
+      if (pending(slot) && slot.recv) ucp_request_cancel(worker_.get(), slot.request);
+    }
+    for (int i = 0; i < kDrainPolls && std::any_of(slots_.begin(), slots_.end(), pending); ++i) {
+      ucp_worker_progress(worker_.get());
+    }
+    // UCX forgets a message of several fragments whose sender is gone: it ends here. No fragment
+    // can come any more, the connection is closed.
+    for (Slot& slot : slots_) {
+      if (!pending(slot)) continue;
+      ucp_request_free(std::exchange(slot.request, nullptr));  // without a call back
+      finish(&slot, UCS_ERR_CANCELED, 0);
+    }
+  }
+}
+
+void UcxTransport::fail(Peer& peer, Code code, const std::string& why) {
+  if (!peer.failure.ok()) return;
+  peer.failure =
+      Status(code, fmt::format("{}: device {}: {}", peer.where, device_, why), peer.rank);
+  unswept_ = true;
+  log().debug("ucx: rank {}: {}", rank_, peer.failure.to_string());
+}
+
+void UcxTransport::on_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept {
+  Peer& p = *static_cast<Peer*>(peer);
+  p.owner->fail(p, Code::kPeerFailed,
+                fmt::format("connection lost: {}", ucs_status_string(status)));
+}
+
+void UcxTransport::on_sent(void* request, ucs_status_t status, void* slot) noexcept {
+  Slot* s = static_cast<Slot*>(slot);
+  s->owner->finish(s, status, s->bytes);
+  ucp_request_free(request);
+}
+
+void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* slot) noexcept {
+  Slot* s = static_cast<Slot*>(slot);
+  s->owner->finish(s, status, info->length);
+  ucp_request_free(request);
+}
+
+void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept {
+  if (slot->stashed) [[unlikely]] {
+    stash_filled(*slot, status);
+  } else if (slot->state == Slot::State::kActive) {
+    const bool front = slot->headed && slot->recv;
+    const bool fine =
+        status == UCS_OK && (front ? took_with_head(*slot, length) : length == slot->bytes);
+    Peer& peer = peers_[static_cast<std::size_t>(slot->peer)];
+    complete(slot->id, fine ? Code::kOk : outcome(peer, *slot, status, length));
+  }
+  slot->state = Slot::State::kFree;
+  slot->next_free = std::exchange(free_slots_, slot);
+}
+
+// Of a transfer that is not as it should be.
+Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length) {
+  if (slot.headed && slot.recv && status == UCS_OK) return outcome_with_head(peer, slot, length);
+  if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
+    if (status == UCS_OK) head_of(slot.data, std::min(length, slot.bytes), peer.disputed);
+    peer.note = mismatch(peer, slot.bytes,
+                         status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
+    return Code::kMismatch;
+  }
+  if (breaks_connection(status)) {
+    fail(peer, Code::kPeerFailed, ucs_status_string(status));
+    return peer.failure.code();
+  }
+  peer.note =
+      Status(Code::kTransport,
+             fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                         slot.recv ? "receive" : "send", slot.bytes, ucs_status_string(status)),
+             peer.rank);
+  return Code::kTransport;
+}
+
+void UcxTransport::add_slot() {
+  free_slots_ = &slots_.emplace_back();
+  free_slots_->owner = this;
+}
+
+UcxTransport::Slot* UcxTransport::take_slot(const Transfer& t, bool recv) {
+  if (free_slots_ == nullptr) [[unlikely]]
+    add_slot();
+  Slot* slot = std::exchange(free_slots_, free_slots_->next_free);
+  slot->id = t.id;
+  slot->bytes = t.bytes;
+  slot->data = t.data;
+  slot->headed = headed(t);
+  slot->stashed = nullptr;
+  if (slot->headed && !slot->room) slot->room = std::make_unique<Room>();
+  slot->peer = t.peer;
+  slot->recv = recv;
+  slot->state = Slot::State::kActive;
+  return slot;
+}
+
+}  // namespace weft

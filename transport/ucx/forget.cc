@@ -1,0 +1,47 @@
+// Messages in the ucx transport that nobody will ask for: they are received into nowhere.
+#include <memory>
+#include <vector>
+
+#include "transport/ucx/transport.h"
+
+namespace weft {
+namespace {
+
+// Longer ones wait at their sender, so that they cost nothing here; and few at once, for a call is
+// to be short.
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr int kAtOnce = 64;
+
+using Sink = std::vector<std::byte>;
+
+void drop(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* sink) noexcept {
+  delete static_cast<Sink*>(sink);
+  ucp_request_free(request);
+}
+
+}  // namespace
+
+void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
+  if (!worker_) return;
+  std::erase_if(stash_, [&](const auto& s) {
+    return s->here && !s->wanted && (s->tag & mask) == (tag & mask);
+  });
+  for (int i = 0; i < kAtOnce; ++i) {
+    ucp_tag_recv_info_t info;
+    const ucp_tag_t wire = tag & tag_mask(), wire_mask = mask & tag_mask();  // of any source
+    if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) return;
+    if (info.length > kMostBytes) return;
+    ucp_tag_message_h message = ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 1, &info);
+    if (!message) return;
+    auto sink = std::make_unique<Sink>(info.length);
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    param.cb.recv = &drop;
+    param.user_data = sink.get();
+    void* request = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
+    if (UCS_PTR_IS_PTR(request)) (void)sink.release();  // the callback's now
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,167 @@
+// The class behind make_ucx_transport. Set-up is in ucx.cc, the datapath in ucx/datapath.cc.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/completions.h"
+#include "transport/job/bootstrap.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+struct UcpContextCleanup {
+  void operator()(ucp_context_h context) const noexcept { ucp_cleanup(context); }
+};
+struct UcpWorkerDestroy {
+  void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
+};
+
+// Messages up to this size take a head along.
+inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(Job& job, const Topology& topology, const Nic& rail);
+  ~UcxTransport() override;
+  UcxTransport(const UcxTransport&) = delete;
+  UcxTransport& operator=(const UcxTransport&) = delete;
+
+  void post(std::span<const Transfer> transfers) noexcept override;
+  std::size_t poll(std::span<Completion> out) noexcept override;
+  void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
+  Caps caps() const override;
+  Status cause(Rank peer) const override;
+  bool arm(std::vector<int>& fds) noexcept override;
+  void sever(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool meet(Rank rank, std::string_view theirs) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+
+ private:
+  struct Peer : PeerRecord {
+    UcxTransport* owner = nullptr;
+    std::string address;  // of its worker on this rail
+    ucp_ep_h ep = nullptr;
+  };
+
+  // A head on the wire, in front of the bytes.
+  struct WireHead {
+    std::uint64_t magic;
+    Head head;
+  };
+  // What a message with a head needs while it is under way. Short ones go from here in one piece.
+  struct Room {
+    static constexpr std::size_t kShort = 256;
+    WireHead head;
+    std::byte data[kShort];
+    ucp_dt_iov_t pieces[3];
+  };
+  // A message taken from UCX before anybody asked for it, to look at its head.
+  struct Stashed {
+    Rank peer;
+    std::uint64_t tag;
+    std::vector<std::byte> bytes;
+    std::size_t length = 0;
+    bool here = false;
+    bool wanted = false;  // by `transfer`
+    Transfer transfer;
+  };
+
+  // A transfer that UCX has under way.
+  struct Slot {
+    enum class State : std::uint8_t {
+      kFree,
+      kActive,
+      kForgotten,  // cancelled: it ends without a completion
+    };
+    UcxTransport* owner = nullptr;
+    void* request = nullptr;
+    Slot* next_free = nullptr;
+    std::uint64_t id = 0;
+    std::size_t bytes = 0;
+    void* data = nullptr;
+    Rank peer = kNoRank;
+    bool recv = false;
+    bool headed = false;         // goes with a head: in `room`
+    std::uint64_t expected = 0;  // recv: its sign
+    Stashed* stashed = nullptr;  // not a transfer of the caller's
+    std::unique_ptr<Room> room;  // once made, kept
+    State state = State::kFree;
+  };
+
+  // ucx.cc
+  void set_up(const Nic& rail, int nranks);
+  std::string worker_address() const;  // as it travels
+  static bool take_address(Peer& peer, std::string_view travelled);
+
+  // ucx/datapath.cc
+  ucp_tag_t tag_mask() const { return (ucp_tag_t{1} << tag_bits_) - 1; }
+  ucp_tag_t ucx_tag(Rank source, std::uint64_t tag) const {
+    return static_cast<ucp_tag_t>(source) << tag_bits_ | tag;
+  }
+  void post_send(const Transfer& t, Peer& peer) noexcept;
+  void post_recv(const Transfer& t, Peer& peer) noexcept;
+  bool connected(Peer& peer) noexcept {
+    return (peer.ep != nullptr && peer.failure.ok()) || connect(peer);
+  }
+  bool connect(Peer& peer) noexcept;
+  void complete(std::uint64_t id, Code code) { done_.add(id, code); }
+  void add_slot();
+  Slot* take_slot(const Transfer& t, bool recv);
+  void finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept;
+  Code outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length);
+  void fail(Peer& peer, Code code, const std::string& why);
+  void sweep() noexcept;
+  void abandon(const char* why) noexcept;
+
+  // ucx/reconnect.cc
+  bool drop_leftovers(Rank rank) noexcept;
+
+  // ucx/heads.cc
+  void* send_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                       ucp_request_param_t& param) noexcept;
+  void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot,
+                       ucp_request_param_t& param) noexcept;
+  static bool took_with_head(const Slot& slot, std::size_t length) noexcept;
+  Code outcome_with_head(Peer& peer, const Slot& slot, std::size_t length);
+  static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
+  bool headed(const Transfer& t) const { return t.head && t.bytes <= kMostWithHead; }
+  Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
+  void stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
+  bool take_stashed(const Transfer& t, Peer& peer) noexcept;
+  void hand_over(Stashed& s, Code code);
+  void stash_filled(Slot& slot, ucs_status_t status);
+  static ucp_request_param_t request_param(Slot* slot);
+
+  static void on_sent(void* request, ucs_status_t status, void* slot) noexcept;
+  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* slot) noexcept;
+  static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept;
+
+  Rank rank_;
+  int tag_bits_;  // of Transfer::tag; the source rank is above them
+  Nic rail_;
+  std::string device_;
+  std::unique_ptr<ucp_context, UcpContextCleanup> context_;
+  std::unique_ptr<ucp_worker, UcpWorkerDestroy>
+      worker_;               // gone before context_; null once given up
+  int event_fd_ = -1;        // the worker's
+  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::deque<Slot> slots_;   // all ever made; pointers stay valid
+  Slot* free_slots_ = nullptr;
+  std::deque<std::unique_ptr<Stashed>> stash_;
+  std::unique_ptr<std::byte[]> sink_;  // what is longer than expected ends here
+  Completions done_;
+  bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there
+};
+
+}  // namespace weft

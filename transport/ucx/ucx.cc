@@ -1,0 +1,160 @@
+// Set-up and tear-down of the ucx transport: context, worker, exchange of addresses.
+// The datapath is in ucx/datapath.cc.
+#include "transport/ucx/ucx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "topo/base/log.h"
+#include "topo/base/thread.h"
+#include "topo/base/yield.h"
+#include "transport/memory/crc32c.h"
+#include "transport/ucx/config.h"
+#include "transport/ucx/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMaxRanks = 1 << 16;  // the source rank has 16 bits of the UCP tag
+constexpr std::chrono::milliseconds kFlushTimeout{1000};
+
+// First byte of what ranks exchange: an address follows, or why there is none.
+constexpr char kAddress = 'a';
+constexpr char kError = 'e';
+
+void check(ucs_status_t status, const std::string& device, const char* what) {
+  if (status == UCS_OK) return;
+  throw Error(
+      fmt::format("ucx: device {}: {} failed: {}; is the device up? `ucx_info -d` lists "
+                  "what UCX can use",
+                  device, what, ucs_status_string(status)));
+}
+
+}  // namespace
+
+bool ucx_available() { return true; }
+
+std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail) {
+  return std::make_unique<UcxTransport>(job, topology, rail);
+}
+
+UcxTransport::UcxTransport(Job& job, const Topology& topology, const Nic& rail)
+    : rank_(job.rank()),
+      tag_bits_(64 - std::max<int>(1, std::bit_width(static_cast<unsigned>(job.size() - 1)))),
+      rail_(rail),
+      device_(ucx_device(rail)),
+      peers_(static_cast<std::size_t>(job.size())) {
+  // A rank whose set-up fails still takes part in the exchange, so that every rank learns of it
+  // now and not by a timeout.
+  std::string mine;
+  try {
+    if (job.size() > kMaxRanks) {
+      throw Error(
+          fmt::format("ucx: {} ranks in the job; at most {} are possible", job.size(), kMaxRanks));
+    }
+    set_up(rail, job.size());
+    mine = kAddress + worker_address();
+  } catch (const Error& error) {
+    mine = kError + std::string(error.what());
+  }
+  std::vector<std::string> all = job.all_gather(mine);
+  for (int r = 0; r < job.size(); ++r) {
+    std::string& text = all.at(static_cast<std::size_t>(r));
+    const std::string where =
+        r < topology.nranks()
+            ? fmt::format("rank {} on host {}", r, topology.host_name(topology.host(r)))
+            : fmt::format("rank {}", r);
+    if (text.empty() || text[0] != kAddress) {
+      throw Error(fmt::format("{}: {}", where, text.empty() ? "ucx: no address" : text.substr(1)));
+    }
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.owner = this;
+    peer.rank = r;
+    peer.where = where;
+    if (!take_address(peer, std::string_view(text).substr(1)))
+      throw Error(where + ": ucx: its address is not whole; run the same build of weft everywhere");
+  }
+  log().debug("ucx: rank {} ready on device {}", rank_, device_);
+}
+
+void UcxTransport::set_up(const Nic& rail, int nranks) {
+  if (device_.empty()) throw Error("ucx: the rail has no device name; set WEFT_RAILS");
+  const UcpConfig config = ucx_config(rail);
+
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = static_cast<std::size_t>(nranks);
+  const SignalsBlocked blocked;  // UCX makes a thread
+  ucp_context_h context = nullptr;
+  check(ucp_init(&params, config.get(), &context), device_, "ucp_init");
+  context_.reset(context);
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one at a time, not always the same
+  ucp_worker_h worker = nullptr;
+  check(ucp_worker_create(context, &worker_params, &worker), device_, "ucp_worker_create");
+  worker_.reset(worker);
+  check(ucp_worker_get_efd(worker, &event_fd_), device_, "ucp_worker_get_efd");
+}
+
+std::string UcxTransport::worker_address() const {
+  ucp_address_t* address = nullptr;
+  std::size_t length = 0;
+  check(ucp_worker_get_address(worker_.get(), &address, &length), device_,
+        "ucp_worker_get_address");
+  const std::string_view bytes(reinterpret_cast<const char*>(address), length);
+  const std::uint32_t sum = crc32c(bytes.data(), bytes.size());
+  std::string text(reinterpret_cast<const char*>(&sum), sizeof sum);
+  text += bytes;
+  ucp_worker_release_address(worker_.get(), address);
+  return text;
+}
+
+// UCX is not told how long an address is: of one that is cut short, it would read what follows.
+bool UcxTransport::take_address(Peer& peer, std::string_view travelled) {
+  std::uint32_t sum = 0;
+  if (travelled.size() <= sizeof sum) return false;
+  std::memcpy(&sum, travelled.data(), sizeof sum);
+  travelled.remove_prefix(sizeof sum);
+  if (crc32c(travelled.data(), travelled.size()) != sum) return false;
+  peer.address = travelled;
+  return true;
+}
+
+// Sends that were completed may still sit in UCX's buffers: they are flushed before the sockets
+// go. A peer that does not take them in time is left alone.
+UcxTransport::~UcxTransport() {
+  if (!worker_) return;
+  std::vector<void*> flushing;
+  for (Peer& peer : peers_) {
+    if (peer.ep == nullptr || !peer.failure.ok()) continue;
+    const ucp_request_param_t param{};
+    void* request = ucp_ep_flush_nbx(peer.ep, &param);
+    if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
+  while (!flushing.empty() && std::chrono::steady_clock::now() < deadline) {
+    ucp_worker_progress(worker_.get());
+    std::erase_if(flushing, [](void* request) {
+      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+      ucp_request_free(request);
+      return true;
+    });
+    yield_core();
+  }
+  if (!flushing.empty()) {
+    log().debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
+                flushing.size(), kFlushTimeout.count());
+  }
+  for (void* request : flushing) ucp_request_free(request);  // ends with its endpoint
+  abandon("the rail is closed");
+}
+
+}  // namespace weft

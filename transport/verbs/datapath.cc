@@ -1,0 +1,331 @@
+// The datapath of the verbs transport: slots, requests and their completions. Which message meets
+// which receive is in verbs/matching.cc; set-up is in verbs.cc.
+//
+// Everything that goes out is put on a chain of its lane first. A doorbell hands the chain to the
+// device, with its last request signalled: one completion stands for all of them.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/verbs/errors.h"
+#include "transport/verbs/transport.h"
+
+namespace weft {
+namespace {
+
+constexpr int kReapAtOnce = 32;
+constexpr int kReapsPerPoll = 4;
+constexpr int kReceivesAtOnce = 8;  // given back to the device together
+
+// What a completion says of itself: send or receive, the lane and its life, and of a send the
+// lower half of its number. A queue pair that is gone may have left completions behind.
+constexpr std::uint64_t kIsSend = std::uint64_t{1} << 63;
+constexpr int kLaneBits = 20, kLifeBits = 11;
+static_assert(1 + kLaneBits + kLifeBits == 32);
+
+constexpr std::uint64_t request_id(std::uint32_t lane, std::uint32_t life, std::uint32_t number) {
+  return std::uint64_t{life & ((1u << kLifeBits) - 1)} << (32 + kLaneBits) |
+         std::uint64_t{lane} << 32 | number;
+}
+
+// Codes that say: no answer from the other end. The others are a device's word about a request.
+bool peer_is_silent(ibv_wc_status status) {
+  return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ||
+         status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RESP_TIMEOUT_ERR;
+}
+
+}  // namespace
+
+VerbsTransport::Peer* VerbsTransport::peer_of(Rank rank) noexcept {
+  if (rank < 0 || rank >= size_ || rank == rank_) return nullptr;
+  return &peers_[static_cast<std::size_t>(rank)];
+}
+
+// All that is said about one tag goes one way, so that it stays in order.
+VerbsTransport::Lane& VerbsTransport::lane_of(Peer& peer, std::uint64_t tag) noexcept {
+  if (peer.lanes.size() == 1) return *peer.lanes[0];
+  const std::uint64_t mixed = (tag + 1) * 0x9e3779b97f4a7c15u >> 32;
+  return *peer.lanes[mixed % peer.lanes.size()];
+}
+
+void VerbsTransport::touch(Lane& lane) {
+  if (lane.touched) return;
+  lane.touched = true;
+  touched_.push_back(&lane);
+}
+
+void VerbsTransport::post(std::span<const Transfer> transfers) noexcept {
+  for (const Transfer& t : transfers) {
+    Peer* peer = peer_of(t.peer);
+    if (!peer) {
+      complete(t.id, Code::kInvalidArgument);
+    } else if (t.kind == Transfer::Kind::kView) {
+      peer->note = Status(Code::kInvalidArgument, "verbs: no views here; post a kRecv", t.peer);
+      complete(t.id, Code::kInvalidArgument);
+    } else if (t.kind == Transfer::Kind::kSend) {
+      start_send(t, *peer);
+    } else {
+      start_recv(t, *peer);
+    }
+  }
+  flush();
+}
+
+// ---- out -----------------------------------------------------------------------------------
+
+void VerbsTransport::push(Lane& lane, const Queued& message) {
+  lane.queue.push_back(message);
+  touch(lane);
+}
+
+bool VerbsTransport::room(const Lane& lane) const {
+  return lane.posted - lane.done < static_cast<std::uint64_t>(settings_.send_depth);
+}
+
+void VerbsTransport::pump(Lane& lane) {
+  // A slot's staging is free once the device is done with what was sent from it before.
+  const auto ready = [&] {
+    return lane.send_credits.available() && room(lane) &&
+           lane.slot_request[static_cast<std::size_t>(lane.send_credits.next())] <= lane.done;
+  };
+  // A full chain goes out between two messages: where the device refuses it, nothing is left of the
+  // queues.
+  const auto goes_on = [&] {
+    if (lane.chained == kChain) ring_doorbell(lane);
+    return lane.qp != nullptr;
+  };
+  while (goes_on() && !lane.queue.empty() && ready()) {
+    const Queued message = lane.queue.front();
+    lane.queue.pop_front();
+    fill(lane, message);
+  }
+  while (goes_on() && !lane.writing.empty() && room(lane)) write_on(lane);
+}
+
+void VerbsTransport::fill(Lane& lane, const Queued& message) {
+  const auto slot = static_cast<std::size_t>(lane.send_credits.next());
+  std::byte* const begin = lane.staging + slot * slot_bytes_;
+  std::byte* at = begin;
+  const auto add = [&at](const void* data, std::size_t bytes) {
+    if (bytes) std::memcpy(at, data, bytes);
+    at += bytes;
+  };
+  add(&message.front, sizeof message.front);
+  if (message.head) add(message.head, sizeof *message.head);
+  if (message.front.what == VerbsMessage::kData) add(message.data, message.front.bytes);
+  if (message.front.what == VerbsMessage::kGrant) add(&message.grant, sizeof message.grant);
+
+  const auto bytes = static_cast<std::size_t>(at - begin);
+  ibv_send_wr& request = chain(lane, begin, bytes, arena_memory_->lkey());
+  request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;
+  request.wr.rdma.rkey = lane.remote_key;
+  if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
+  announce_arrival(lane, request, VerbsImmediate::Kind::kMessage,
+                   static_cast<std::uint32_t>(lane.send_credits.take()));
+  lane.slot_request[slot] = lane.posted;
+  lane.payload = true;
+  if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
+}
+
+// The next piece of a long message, straight from where it is to where it belongs.
+void VerbsTransport::write_on(Lane& lane) {
+  Writing& w = lane.writing.front();
+  LongSend& send = long_sends_.at(w.number);
+  const std::size_t left = send.transfer.bytes - w.done;
+  const std::size_t bytes = std::min(left, device_->max_message());
+  ibv_send_wr& request = chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
+  request.wr.rdma.remote_addr = w.grant.address + w.done;
+  request.wr.rdma.rkey = w.grant.key;
+  w.done += bytes;
+  lane.payload = true;
+  if (bytes < left) return;
+  announce_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.grant.window);
+  lane.writes.emplace_back(lane.posted - 1, w.number);
+  lane.writing.pop_front();
+}
+
+// A write of these bytes, at the end of the lane's chain.
+ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t bytes,
+                                   std::uint32_t lkey) {
+  if (lane.chained == kChain) ring_doorbell(lane);
+  const auto i = static_cast<std::size_t>(lane.chained++);
+  lane.pieces[i] = {reinterpret_cast<std::uint64_t>(data), static_cast<std::uint32_t>(bytes), lkey};
+  ibv_send_wr& request = lane.chain[i];
+  request = {};
+  request.wr_id =
+      kIsSend | request_id(lane.index, lane.life, static_cast<std::uint32_t>(lane.posted));
+  request.sg_list = &lane.pieces[i];
+  request.num_sge = bytes ? 1 : 0;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  ++lane.posted;
+  touch(lane);
+  return request;
+}
+
+void VerbsTransport::announce_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
+                                      std::uint32_t index) {
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  const VerbsImmediate what{kind, index, lane.recv_credits.tell()};
+  request.imm_data = htonl(what.pack());
+}
+
+void VerbsTransport::ring_doorbell(Lane& lane) {
+  const int n = std::exchange(lane.chained, 0);
+  const bool payload = std::exchange(lane.payload, false);
+  if (n == 0 || !lane.qp) return;
+  give_receives_back(lane);  // before the peer is told of credits, or granted a window
+  if (!lane.qp) return;
+  for (int i = 0; i + 1 < n; ++i)
+    lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
+  // Nobody waits for the acknowledgement of empty messages, but their requests must come free.
+  if (payload ||
+      lane.posted - lane.signalled >= static_cast<std::uint64_t>(settings_.send_depth) / 4) {
+    lane.chain[static_cast<std::size_t>(n) - 1].send_flags |= IBV_SEND_SIGNALED;
+    lane.signalled = lane.posted;
+  }
+  ibv_send_wr* bad = nullptr;
+  const int error = lane.qp->post(lane.chain.data(), &bad);
+  if (error)
+    fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_send: {}", std::strerror(error)));
+}
+
+void VerbsTransport::give_receives_back(Lane& lane) {
+  while (lane.qp && lane.receives > 0) {
+    ibv_recv_wr requests[kReceivesAtOnce] = {};
+    const int n = std::min(lane.receives, kReceivesAtOnce);
+    for (int i = 0; i < n; ++i) {
+      requests[i].wr_id = request_id(lane.index, lane.life, 0);
+      requests[i].next = i + 1 < n ? &requests[i + 1] : nullptr;
+    }
+    lane.receives -= n;
+    ibv_recv_wr* bad = nullptr;
+    const int error = lane.qp->post(requests, &bad);
+    if (error)
+      fail(*lane.peer, Code::kTransport, fmt::format("ibv_post_recv: {}", std::strerror(error)));
+  }
+}
+
+void VerbsTransport::flush() noexcept {
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    Lane& lane = *touched_[i];
+    pump(lane);
+    if (lane.qp && lane.recv_credits.owes() && room(lane)) {
+      ibv_send_wr& request = chain(lane, nullptr, 0, 0);
+      announce_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
+    }
+    ring_doorbell(lane);
+    if (lane.receives >= kReceivesAtOnce) give_receives_back(lane);
+    lane.touched = false;
+  }
+  touched_.clear();
+}
+
+// ---- in ------------------------------------------------------------------------------------
+
+std::size_t VerbsTransport::reap() noexcept {
+  if (!cq_) return 0;
+  std::size_t all = 0;
+  for (int i = 0; i < kReapsPerPoll; ++i) {
+    ibv_wc completions[kReapAtOnce];
+    const int n = cq_->poll(completions);
+    if (n < 0) {
+      for (Peer& peer : peers_)
+        if (peer.rank != rank_) fail(peer, Code::kTransport, "ibv_poll_cq failed: look at dmesg");
+      break;
+    }
+    for (int k = 0; k < n; ++k) on_completion(completions[k]);
+    all += static_cast<std::size_t>(n);
+    if (n < kReapAtOnce) break;
+  }
+  if (!touched_.empty()) flush();
+  return all;
+}
+
+void VerbsTransport::on_completion(const ibv_wc& completion) {
+  Lane& lane = lanes_[completion.wr_id >> 32 & ((1u << kLaneBits) - 1)];
+  const std::uint64_t now = request_id(lane.index, lane.life, 0) | (completion.wr_id & kIsSend);
+  if (!lane.qp || completion.wr_id >> 32 != now >> 32) return;  // of a queue pair given up
+  if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+    const bool refused = completion.status == IBV_WC_WR_FLUSH_ERR && !(completion.wr_id & kIsSend);
+    fail(*lane.peer, peer_is_silent(completion.status) ? Code::kPeerFailed : Code::kTransport,
+         verbs_cause(completion.status, completion.vendor_err) +
+             (refused ? "; a receive was first, so the device here refused what the peer sent, and "
+                        "the peer's own completion says why"
+                      : ""));
+  } else if (completion.wr_id & kIsSend) {
+    on_sent(lane, static_cast<std::uint32_t>(completion.wr_id));
+  } else if (!(completion.wc_flags & IBV_WC_WITH_IMM)) {
+    refuse(*lane.peer, "a message without immediate data");
+  } else {
+    on_arrival(lane, ntohl(completion.imm_data));
+  }
+}
+
+// This request and all before it are over.
+void VerbsTransport::on_sent(Lane& lane, std::uint32_t request) {
+  lane.done += static_cast<std::uint32_t>(request - static_cast<std::uint32_t>(lane.done)) + 1u;
+  while (!lane.writes.empty() && lane.writes.front().first < lane.done) {
+    const auto send = long_sends_.find(lane.writes.front().second);
+    lane.writes.pop_front();
+    complete(send->second.transfer.id, Code::kOk);
+    long_sends_.erase(send);
+  }
+  if (!lane.queue.empty() || !lane.writing.empty() || lane.recv_credits.owes()) touch(lane);
+}
+
+void VerbsTransport::on_arrival(Lane& lane, std::uint32_t immediate) {
+  const VerbsImmediate what = VerbsImmediate::unpack(immediate);
+  Peer& peer = *lane.peer;
+  ++lane.receives;
+  touch(lane);
+  const bool in_order = what.kind != VerbsImmediate::Kind::kMessage ||
+                        static_cast<int>(what.index) == lane.recv_credits.next();
+  if (!lane.send_credits.heard(what.taken) || !in_order) {
+    refuse(peer, "slots out of order");
+  } else if (what.kind == VerbsImmediate::Kind::kMessage) {
+    on_message(lane, lane.ring + what.index * slot_bytes_);
+    lane.recv_credits.took();
+  } else if (what.kind == VerbsImmediate::Kind::kWindow) {
+    on_window(peer, what.index);
+  } else if (what.kind != VerbsImmediate::Kind::kEmpty) {
+    refuse(peer, "immediate data of no kind");
+  }
+}
+
+std::size_t VerbsTransport::poll(std::span<Completion> out) noexcept {
+  if (armed_) {
+    armed_ = false;
+    cq_->disarm();
+    quiet_polls_ = kQuietPolls;  // the device may have woken us to report
+  }
+  if (reap() > 0)
+    quiet_polls_ = 0;
+  else if (++quiet_polls_ > kQuietPolls)
+    hear_device();
+  return done_.hand_out(out);
+}
+
+bool VerbsTransport::arm(std::vector<int>& fds) noexcept {
+  if (!done_.empty()) return false;
+  if (!cq_->arm()) return false;
+  armed_ = true;
+  // What came before arming wakes nobody.
+  if (reap() > 0) return false;
+  fds.push_back(cq_->fd());
+  fds.push_back(device_->report_fd());
+  return true;
+}
+
+Caps VerbsTransport::caps() const {
+  Caps caps;
+  caps.name = "verbs";
+  caps.recoverable = true;
+  caps.cuda = true;
+  caps.inline_bytes = static_cast<std::size_t>(
+      std::max<std::ptrdiff_t>(0, inline_bytes_ - static_cast<std::ptrdiff_t>(kVerbsFrontBytes)));
+  return caps;
+}
+
+}  // namespace weft

@@ -1,0 +1,159 @@
+// Giving up in the verbs transport: peers that failed, operations that are cancelled.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "topo/base/log.h"
+#include "transport/verbs/errors.h"
+#include "transport/verbs/transport.h"
+
+namespace weft {
+
+// Ends the connections with a peer and every transfer with it. The queue pairs are destroyed, so
+// that no device reads from or writes to the transfers' memory from here on.
+void VerbsTransport::fail(Peer& peer, Code code, const std::string& why) noexcept {
+  if (!peer.failure.ok()) return;
+  peer.failure = Status(code, fmt::format("{}: {}: {}", peer.where, where_, why), peer.rank);
+  log().debug("verbs: rank {}: {}", rank_, peer.failure.to_string());
+  end_all(peer, code, true);
+}
+
+// What a peer of this build never says. Nothing more that it says is looked at.
+void VerbsTransport::refuse(Peer& peer, const char* what) noexcept {
+  fail(peer, Code::kTransport, fmt::format("{}: do all ranks run the same build of weft?", what));
+}
+
+// `told`: the transfers complete with the code; otherwise they are forgotten.
+void VerbsTransport::end_all(Peer& peer, Code code, bool told) noexcept {
+  const auto end = [&](std::uint64_t id) {
+    if (told) complete(id, code);
+  };
+  for (Lane* lane : peer.lanes) {
+    if (!lane->qp) continue;
+    lane->qp->stop();
+    lane->qp.reset();
+    for (const Queued& message : lane->queue)
+      if (message.front.what == VerbsMessage::kData) end(message.id);
+    lane->queue.clear();
+    lane->writing.clear();
+    lane->writes.clear();
+    lane->chained = 0;
+    lane->done = lane->signalled = lane->posted;
+  }
+  std::erase_if(long_sends_, [&](const auto& item) {
+    if (item.second.peer != peer.rank) return false;
+    end(item.second.transfer.id);
+    return true;
+  });
+  for (const auto& [tag, transfer] : peer.wanted) end(transfer.id);
+  peer.wanted.clear();
+  for (const Waiting& waiting : peer.waiting) end(waiting.transfer.id);
+  peer.waiting.clear();
+  for (Window& window : peer.windows) {
+    if (!window.used) continue;
+    end(window.transfer.id);
+    window = {};
+  }
+  peer.windows_used = 0;
+}
+
+void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
+  reap();  // what is over need not be broken off
+  const auto given_up = [=](std::uint64_t id) { return id >> 32 == id_high; };
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank_ || !peer.failure.ok()) continue;
+    std::erase_if(peer.wanted, [&](const auto& item) { return given_up(item.second.id); });
+    std::erase_if(peer.waiting, [&](const Waiting& w) { return given_up(w.transfer.id); });
+    for (Lane* lane : peer.lanes)
+      std::erase_if(lane->queue, [&](const Queued& message) {
+        return message.front.what == VerbsMessage::kData && given_up(message.id);
+      });
+    bool half_done = false;
+    for (Window& window : peer.windows) {
+      if (!window.used || !given_up(window.transfer.id)) continue;
+      // A grant that has not gone out yet is taken back.
+      const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
+      auto& queue = lane_of(peer, window.transfer.tag).queue;
+      const auto gone = std::erase_if(queue, [&](const Queued& message) {
+        return message.front.what == VerbsMessage::kGrant && message.grant.window == index;
+      });
+      if (gone)
+        free_window(peer, window);
+      else
+        half_done = true;
+    }
+    for (auto it = long_sends_.begin(); it != long_sends_.end();) {
+      const auto send = it++;
+      if (send->second.peer != peer.rank || !given_up(send->second.transfer.id)) continue;
+      if (take_back(peer, send->first))
+        long_sends_.erase(send);
+      else
+        half_done = true;
+    }
+    // What is left is half sent or half received, and only the end of its queue pairs makes the
+    // devices let go of it.
+    if (half_done)
+      fail(peer, Code::kAborted, "the connection was closed to give up an operation half done");
+  }
+  done_.forget(id_high);
+  flush();
+}
+
+// True when nothing of this long message has been handed to the device, and it will not be.
+bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
+  const LongSend& send = long_sends_.at(number);
+  if (send.state == LongSend::State::kWriting) {
+    for (Lane* lane : peer.lanes) {
+      const auto unstarted = [&](const Writing& w) { return w.number == number && w.done == 0; };
+      if (std::erase_if(lane->writing, unstarted) == 0) continue;
+      withdraw(peer, number, send.transfer.tag);
+      return true;
+    }
+    return false;
+  }
+  auto& queue = lane_of(peer, send.transfer.tag).queue;
+  const auto unsaid = std::erase_if(queue, [&](const Queued& message) {
+    return message.front.what == VerbsMessage::kAnnounce && message.front.number == number;
+  });
+  if (unsaid == 0) withdraw(peer, number, send.transfer.tag);
+  return true;
+}
+
+Status VerbsTransport::cause(Rank peer) const {
+  if (peer < 0 || peer >= size_)
+    return Status(Code::kInvalidArgument,
+                  fmt::format("verbs: no rank {} in a job of {}", peer, size_));
+  return peers_[static_cast<std::size_t>(peer)].cause();
+}
+
+bool VerbsTransport::disputed(Rank peer, Head& theirs) const noexcept {
+  if (peer < 0 || peer >= size_) return false;
+  theirs = peers_[static_cast<std::size_t>(peer)].disputed;
+  return theirs.sign != 0;
+}
+
+// What the device reports of its own accord, by which also who only receives notices.
+void VerbsTransport::hear_device() noexcept {
+  quiet_polls_ = 0;
+  for (VerbsReport report; device_->next_report(report);) {
+    const VerbsScope scope = scope_of(report.type);
+    const std::string why = verbs_cause(report.type);
+    log().debug("verbs: rank {}: {} reports {}", rank_, where_, ibv_event_type_str(report.type));
+    // A link that is back already does no harm. One that is not may be, before the retries are
+    // exhausted: only where another rail stands in is that not waited for.
+    if (scope == VerbsScope::kNobody) continue;
+    if (scope == VerbsScope::kPort &&
+        (report.port != device_->port_number() || !replaceable_ || device_->port_active()))
+      continue;
+    for (Peer& peer : peers_) {
+      const bool concerned =
+          scope != VerbsScope::kQueuePair ||
+          std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const Lane* lane) {
+            return lane->qp && lane->qp->handle() == report.pair;
+          });
+      if (peer.rank != rank_ && concerned) fail(peer, Code::kTransport, why);
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// Copies between GPU memory and pinned host memory for transfers that a card cannot reach. Knows
+// nothing of peers or queues.
+#include "transport/verbs/gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "topo/base/status.h"
+#include "transport/memory/memory.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kLeastStage = 64u << 10;
+
+}  // namespace
+
+VerbsGpu::~VerbsGpu() {
+  for (const auto& [data, bytes] : made_) {
+    device()->unpin(data);
+    weft::free(data);
+  }
+  for (const auto& [gpu, lane] : lanes_) {
+    device()->free_event(lane.event);
+    device()->free_stream(lane.stream);
+  }
+}
+
+void VerbsGpu::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  Device& gpus = *device();
+  const int gpu = std::max(gpus.residence(to).gpu, gpus.residence(from).gpu);
+  Lane& lane = lanes_[gpu];
+  if (lane.stream == nullptr) {
+    lane.stream = gpus.make_stream(gpu);
+    lane.event = gpus.make_event(gpu);
+  }
+  gpus.copy(to, from, bytes, gpu, lane.stream);
+  gpus.record(lane.event, lane.stream);
+  while (!gpus.reached(lane.event)) std::this_thread::yield();
+}
+
+VerbsGpu::Stage VerbsGpu::stage(std::size_t bytes) {
+  const auto fits = [&](std::byte* data) { return made_.at(data) >= bytes; };
+  const auto known = std::find_if(free_.begin(), free_.end(), fits);
+  if (known != free_.end()) {
+    std::byte* const data = *known;
+    free_.erase(known);
+    return {data, Give{this}};
+  }
+  const std::size_t whole = std::bit_ceil(std::max(bytes, kLeastStage));
+  auto* const data = static_cast<std::byte*>(weft::alloc(whole));
+  if (data == nullptr) throw Error(fmt::format("verbs: no {} bytes to stage GPU memory in", whole));
+  try {
+    device()->pin(data, whole);
+  } catch (...) {
+    weft::free(data);
+    throw;
+  }
+  made_.emplace(data, whole);
+  free_.reserve(made_.size());  // giving one back never allocates
+  return {data, Give{this}};
+}
+
+}  // namespace weft

@@ -1,0 +1,332 @@
+// Which message meets which receive in the verbs transport, and how long messages come to be
+// written: announced, granted, written.
+//
+//   sender                                receiver
+//   send of a long message   announce ->  waits for its receive, if that is not there yet
+//                            <- grant     address, key, window
+//   write, write, write with immediate -> the window is full: the receive is over
+//   acknowledged: the send is over
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "topo/base/log.h"
+#include "transport/memory/copy.h"
+#include "transport/unclaimed.h"
+#include "transport/verbs/transport.h"
+
+namespace weft {
+
+void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+    return;
+  }
+  Lane& lane = lane_of(peer, t.tag);
+  Queued message;
+  message.front.tag = t.tag;
+  message.front.bytes = t.bytes;
+  message.front.headed = t.head != nullptr;
+  message.head = t.head;
+  message.id = t.id;
+  // What the processor may not touch is not copied into a slot.
+  if (t.bytes == 0 || (t.bytes <= most_in_slot_ && !VerbsGpu::owns(t.data))) {
+    message.data = t.data;
+  } else {
+    while (next_number_ == 0 || long_sends_.contains(next_number_))
+      next_number_ = (next_number_ + 1) & 0x7fffffff;
+    message.front.what = VerbsMessage::kAnnounce;
+    message.front.number = next_number_ & 0x7fffffff;
+    LongSend& send = long_sends_[next_number_];
+    send.transfer = t;
+    send.peer = peer.rank;
+    next_number_ = (next_number_ + 1) & 0x7fffffff;
+  }
+  push(lane, message);
+}
+
+void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
+  const auto found = peer.unclaimed.find(t.tag);
+  if (found != peer.unclaimed.end()) {
+    // find() returns any of several of one tag; the first is wanted.
+    const auto first = peer.unclaimed.lower_bound(t.tag);
+    const Unclaimed message = std::move(first->second);
+    peer.unclaimed_bytes -= message.cost();
+    peer.unclaimed.erase(first);
+    if (!agrees(t, peer, message.front, message.head)) {
+      complete(t.id, Code::kMismatch);
+    } else if (message.front.what == VerbsMessage::kData) {
+      complete(t.id, place(peer, t, message.bytes.data()));
+    } else {
+      on_announced(peer, t, message.front.number);
+    }
+  } else if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+  } else {
+    peer.wanted.emplace(t.tag, t);
+  }
+}
+
+void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
+  Peer& peer = *lane.peer;
+  VerbsMessageFront front;
+  std::memcpy(&front, slot, sizeof front);
+  const std::byte* body = slot + sizeof front;
+  Head head;
+  if (front.headed) {
+    std::memcpy(&head, body, sizeof head);
+    body += sizeof head;
+  }
+  if (front.what == VerbsMessage::kGrant) {
+    VerbsGrant grant;
+    std::memcpy(&grant, body, sizeof grant);
+    on_grant(peer, front, grant);
+    return;
+  }
+  if (front.what == VerbsMessage::kWithdraw) {
+    on_withdrawn(peer, front);
+    return;
+  }
+  const bool data = front.what == VerbsMessage::kData;
+  if (data ? front.bytes > most_in_slot_ : front.what != VerbsMessage::kAnnounce) {
+    refuse(peer, "a slot's content makes no sense");
+    return;
+  }
+  const auto found = peer.wanted.lower_bound(front.tag);
+  if (found == peer.wanted.end() || found->first != front.tag) {
+    Unclaimed message{front, head, {}};
+    if (data) message.bytes.assign(body, body + front.bytes);
+    keep(peer, std::move(message));
+    return;
+  }
+  const Transfer t = found->second;
+  peer.wanted.erase(found);
+  if (!agrees(t, peer, front, head)) {
+    complete(t.id, Code::kMismatch);
+  } else if (data) {
+    complete(t.id, place(peer, t, body));
+  } else {
+    on_announced(peer, t, front.number);
+  }
+}
+
+void VerbsTransport::keep(Peer& peer, Unclaimed message) {
+  if (peer.unclaimed_bytes + message.cost() > settings_.unclaimed_bytes) {
+    fail(peer, Code::kTransport, too_far_ahead(settings_.unclaimed_bytes));
+    return;
+  }
+  peer.unclaimed_bytes += message.cost();
+  peer.unclaimed.emplace(message.front.tag, std::move(message));
+}
+
+// Drops what nobody has asked for, where that is so.
+template <class Which>
+void VerbsTransport::drop_unclaimed(Peer& peer, Which which) {
+  std::erase_if(peer.unclaimed, [&](const auto& item) {
+    if (!which(item.second)) return false;
+    peer.unclaimed_bytes -= item.second.cost();
+    return true;
+  });
+}
+
+bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front,
+                            const Head& head) {
+  const std::uint64_t expected = t.head ? t.head->sign : 0;
+  if (t.bytes == front.bytes && expected == head.sign) [[likely]]
+    return true;
+  if (front.headed) peer.disputed = head;
+  peer.note = {
+      Code::kMismatch,
+      fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_, front.bytes,
+                  t.bytes, t.bytes == front.bytes ? ", and they mean another operation" : ""),
+      peer.rank};
+  return false;
+}
+
+// The receive `t` is there and its message is announced.
+void VerbsTransport::on_announced(Peer& peer, const Transfer& t, std::uint32_t number) {
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+  } else if (peer.windows_used < settings_.windows) {
+    grant(peer, t, number);
+  } else {
+    peer.waiting.push_back({t, number});
+  }
+}
+
+void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) {
+  Reach memory = reach(peer, t, Cache::Use::kWrite);
+  if (!memory) {
+    complete(t.id, Code::kTransport);
+    return;
+  }
+  // The message may come over any queue pair, and takes a receive there; the doorbell of the grant
+  // sees to its own only.
+  Lane& way = lane_of(peer, t.tag);
+  for (Lane* lane : peer.lanes)
+    if (lane != &way) give_receives_back(*lane);
+  if (!peer.failure.ok()) {
+    complete(t.id, peer.failure.code());
+    return;
+  }
+  const auto free = std::find_if(peer.windows.begin(), peer.windows.end(),
+                                 [](const Window& window) { return !window.used; });
+  Queued message;
+  message.front.tag = t.tag;
+  message.front.bytes = t.bytes;
+  message.front.what = VerbsMessage::kGrant;
+  message.front.number = number & 0x7fffffff;
+  message.grant.address = reinterpret_cast<std::uint64_t>(memory.data);
+  message.grant.key = memory.memory().rkey();
+  message.grant.window = static_cast<std::uint32_t>(free - peer.windows.begin());
+  *free = {true, t, number, std::move(memory)};
+  ++peer.windows_used;
+  push(way, message);
+}
+
+// The bytes of a slot to where they belong.
+Code VerbsTransport::place(Peer& peer, const Transfer& t, const std::byte* from) {
+  if (t.bytes == 0) return Code::kOk;
+  if (!VerbsGpu::owns(t.data)) [[likely]] {
+    copy_bytes(t.data, from, t.bytes, t.streaming);
+    return Code::kOk;
+  }
+  try {
+    gpu_.copy(t.data, from, t.bytes);
+    return Code::kOk;
+  } catch (const Error& error) {
+    peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+    return Code::kTransport;
+  }
+}
+
+// A registration for this transfer; none where the kernel refuses, and the note says why.
+VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache::Use use) {
+  Reach reach;
+  try {
+    const bool gpu = VerbsGpu::owns(t.data);
+    if (!gpu || !gpu_.staging) {
+      try {
+        reach.lease = cache_->acquire(t.data, t.bytes, use);
+        reach.data = static_cast<std::byte*>(t.data);
+        return reach;
+      } catch (const Error& error) {
+        if (!gpu) throw;
+        gpu_.staging = true;
+        log().info("{}; GPU memory goes by way of host memory", error.what());
+      }
+    }
+    reach.stage = gpu_.stage(t.bytes);
+    if (use == Cache::Use::kRead) gpu_.copy(reach.stage.get(), t.data, t.bytes);
+    reach.lease = cache_->acquire(reach.stage.get(), t.bytes, use);
+    reach.data = reach.stage.get();
+    return reach;
+  } catch (const Error& error) {
+    peer.note = {Code::kTransport, fmt::format("{}: {}", peer.where, error.what()), peer.rank};
+    return {};
+  }
+}
+
+// What is registered here is kept, if it is a DeviceRegion.
+bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
+  if (gpu_.staging || !VerbsGpu::owns(data)) return false;
+  try {
+    return static_cast<bool>(cache_->acquire(data, bytes, Cache::Use::kWrite));
+  } catch (const std::exception& error) {
+    log().info("{}", error.what());
+    return false;
+  }
+}
+
+void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant) {
+  const auto found = long_sends_.find(front.number);
+  if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
+  LongSend& send = found->second;
+  if (send.peer != peer.rank || send.state != LongSend::State::kAnnounced ||
+      grant.window >= peer.windows.size()) {
+    refuse(peer, "it granted what was not announced to it");
+    return;
+  }
+  send.reach = reach(peer, send.transfer, Cache::Use::kRead);
+  if (!send.reach) {
+    complete(send.transfer.id, Code::kTransport);
+    withdraw(peer, found->first, send.transfer.tag);
+    long_sends_.erase(found);
+    return;
+  }
+  send.state = LongSend::State::kWriting;
+  Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
+  lane.writing.push_back({found->first, grant, 0});
+  touch(lane);
+}
+
+void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag) {
+  Queued message;
+  message.front.tag = tag;
+  message.front.what = VerbsMessage::kWithdraw;
+  message.front.number = number & 0x7fffffff;
+  push(lane_of(peer, tag), message);
+}
+
+// What the peer has announced will not come; the receive, if there is one, goes on waiting.
+void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
+  for (Window& window : peer.windows) {
+    if (!window.used || window.number != front.number) continue;
+    peer.wanted.emplace(window.transfer.tag, window.transfer);
+    free_window(peer, window);
+    return;
+  }
+  for (auto it = peer.waiting.begin(); it != peer.waiting.end(); ++it) {
+    if (it->number != front.number) continue;
+    peer.wanted.emplace(it->transfer.tag, it->transfer);
+    peer.waiting.erase(it);
+    return;
+  }
+  drop_unclaimed(peer, [&](const Unclaimed& message) {
+    return message.front.what == VerbsMessage::kAnnounce && message.front.number == front.number;
+  });
+}
+
+void VerbsTransport::on_window(Peer& peer, std::uint32_t index) {
+  if (index >= peer.windows.size() || !peer.windows[index].used) {
+    refuse(peer, "it filled a window that was not granted");
+    return;
+  }
+  Window& window = peer.windows[index];
+  const std::byte* const staged = window.reach.stage.get();
+  complete(window.transfer.id, staged ? place(peer, window.transfer, staged) : Code::kOk);
+  free_window(peer, window);
+}
+
+void VerbsTransport::free_window(Peer& peer, Window& window) {
+  window.used = false;
+  window.reach = {};
+  --peer.windows_used;
+  while (!peer.waiting.empty() && peer.windows_used < settings_.windows) {
+    const Waiting next = peer.waiting.front();
+    peer.waiting.pop_front();
+    grant(peer, next.transfer, next.number);
+  }
+}
+
+void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
+  for (Peer& peer : peers_)
+    drop_unclaimed(
+        peer, [&](const Unclaimed& message) { return (message.front.tag & mask) == (tag & mask); });
+}
+
+Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
+                               Head& theirs) noexcept {
+  for (const Peer& p : peers_) {
+    if (peer != kNoRank && p.rank != peer) continue;
+    for (const auto& [of, message] : p.unclaimed) {
+      if ((of & mask) != (tag & mask) || !message.front.headed) continue;
+      theirs = message.head;
+      return p.rank;
+    }
+  }
+  return kNoRank;
+}
+
+}  // namespace weft

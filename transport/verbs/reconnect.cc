@@ -1,0 +1,110 @@
+// The end of a connection of the verbs transport, and a new beginning: see Transport::sever().
+//
+// A connection is a peer's queue pairs. Once they are destroyed, no device reads from or writes to
+// any memory on their behalf, and what the peer has under way is dropped where it arrives. The
+// slots, their registration, the completion queue and the other peers' connections stay.
+#include <algorithm>
+#include <cstring>
+
+#include "topo/base/log.h"
+#include "transport/verbs/transport.h"
+
+namespace weft {
+namespace {
+
+// What the peer must know; its port and the names of the queue pairs follow.
+struct Invitation {
+  std::uint64_t rings = 0;  // where the slots begin that it fills
+  std::uint32_t key = 0;
+  std::uint32_t port_bytes = 0;
+};
+
+}  // namespace
+
+std::string VerbsTransport::invitation(const Peer& peer) const {
+  const std::string port = device_->port().encode();
+  Invitation mine;
+  mine.rings = reinterpret_cast<std::uint64_t>(peer.lanes.front()->ring);
+  mine.key = arena_memory_->rkey();
+  mine.port_bytes = static_cast<std::uint32_t>(port.size());
+  std::string text(reinterpret_cast<const char*>(&mine), sizeof mine);
+  text += port;
+  for (const Lane* lane : peer.lanes) {
+    const VerbsQpName name = lane->qp->name();
+    text.append(reinterpret_cast<const char*>(&name), sizeof name);
+  }
+  return text;
+}
+
+bool VerbsTransport::invites(const Peer& peer, std::string_view theirs) {
+  Invitation their;
+  if (theirs.size() < sizeof their) return false;
+  std::memcpy(&their, theirs.data(), sizeof their);
+  return theirs.size() == sizeof their + their.port_bytes + peer.lanes.size() * sizeof(VerbsQpName);
+}
+
+void VerbsTransport::accept(Peer& peer, std::string_view theirs) {
+  Invitation their;
+  std::memcpy(&their, theirs.data(), sizeof their);
+  const std::string_view names = theirs.substr(sizeof their + their.port_bytes);
+  const VerbsPath path =
+      verbs_path(device_->port(), VerbsPort::decode(theirs.substr(sizeof their, their.port_bytes)),
+                 device_->where());
+  for (std::size_t k = 0; k < peer.lanes.size(); ++k) {
+    Lane& lane = *peer.lanes[k];
+    VerbsQpName name;
+    std::memcpy(&name, names.data() + k * sizeof name, sizeof name);
+    lane.remote_ring = their.rings + k * static_cast<std::size_t>(settings_.slots) * slot_bytes_;
+    lane.remote_key = their.key;
+    lane.qp->connect(path, name);
+  }
+  log().debug("verbs: rank {} on {}: {} by {}", rank_, where_, peer.where, to_string(path));
+}
+
+void VerbsTransport::sever(Rank rank) noexcept {
+  Peer* peer = peer_of(rank);
+  if (!peer) return;
+  end_all(*peer, Code::kAborted, false);
+  peer->unclaimed.clear();
+  peer->unclaimed_bytes = 0;
+  if (peer->failure.ok())
+    peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
+}
+
+std::string VerbsTransport::reopen(Rank rank) noexcept {
+  Peer* peer = peer_of(rank);
+  if (!peer) return {};
+  try {
+    device_->refresh();
+    hear_device();  // what it reported before concerns the connection that has ended
+    end_all(*peer, Code::kAborted, false);  // an attempt before this one
+    // Room in the completion queue for the new queue pairs: what the old ones left is dropped.
+    for (int i = 0; i < cq_->depth() && reap() > 0; ++i) {
+    }
+    for (Lane* lane : peer->lanes) begin(*lane);
+    return invitation(*peer);
+  } catch (const std::exception& e) {
+    log().debug("verbs: rank {}: {} cannot be opened yet: {}", rank_, peer->where, e.what());
+    end_all(*peer, Code::kAborted, false);
+    return {};
+  }
+}
+
+bool VerbsTransport::meet(Rank rank, std::string_view theirs) noexcept {
+  Peer* peer = peer_of(rank);
+  if (!peer || peer->lanes.empty() || !invites(*peer, theirs)) return false;
+  if (!std::ranges::all_of(peer->lanes, [](const Lane* lane) { return lane->qp != nullptr; }))
+    return false;
+  try {
+    accept(*peer, theirs);
+  } catch (const std::exception& e) {
+    log().debug("verbs: rank {}: {} cannot be met: {}", rank_, peer->where, e.what());
+    end_all(*peer, Code::kAborted, false);
+    return false;
+  }
+  peer->failure = {};
+  peer->note = {};
+  return true;
+}
+
+}  // namespace weft

@@ -1,0 +1,226 @@
+// The class behind make_verbs_transport. Set-up is in verbs.cc, the datapath (queue pairs, slots,
+// completions) in verbs/datapath.cc, matching and long messages in verbs/matching.cc, giving up in
+// verbs/failure.cc, and beginning anew in verbs/reconnect.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "topo/topology.h"
+#include "transport/completions.h"
+#include "transport/job/bootstrap.h"
+#include "transport/transport.h"
+#include "transport/verbs/credits.h"
+#include "transport/verbs/gpu.h"
+#include "transport/verbs/messages.h"
+#include "transport/verbs/queue_pair.h"
+#include "transport/verbs/registration_cache.h"
+
+namespace weft {
+
+class VerbsTransport final : public Transport {
+ public:
+  VerbsTransport(Job& job, const Topology& topology, const Nic& rail, bool replaceable);
+  ~VerbsTransport() override;
+  VerbsTransport(const VerbsTransport&) = delete;
+  VerbsTransport& operator=(const VerbsTransport&) = delete;
+
+  void post(std::span<const Transfer> transfers) noexcept override;
+  std::size_t poll(std::span<Completion> out) noexcept override;
+  void cancel(std::uint32_t id_high) noexcept override;
+  void forget(std::uint64_t tag, std::uint64_t mask) noexcept override;
+  Caps caps() const override;
+  bool reaches_device(void* data, std::size_t bytes) noexcept override;
+  Status cause(Rank peer) const override;
+  bool arm(std::vector<int>& fds) noexcept override;
+  void sever(Rank peer) noexcept override;
+  std::string reopen(Rank peer) noexcept override;
+  bool meet(Rank peer, std::string_view theirs) noexcept override;
+  bool disputed(Rank peer, Head& theirs) const noexcept override;
+  Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
+
+ private:
+  using Cache = RegistrationCache<VerbsMemory>;
+  static constexpr int kChain = 16;  // requests handed to the device at once, at most
+  // Polls that found nothing until the device's own reports are read, which is a system call.
+  static constexpr int kQuietPolls = 1024;
+
+  // A message that is to go into a slot.
+  struct Queued {
+    VerbsMessageFront front;
+    const Head* head = nullptr;
+    const void* data = nullptr;  // kData
+    VerbsGrant grant;            // kGrant
+    std::uint64_t id = 0;        // kData: of the transfer, which is over once it is in the slot
+  };
+  // A long message whose receive is there: being written.
+  struct Writing {
+    std::uint32_t number = 0;  // of LongSend
+    VerbsGrant grant;
+    std::size_t done = 0;  // bytes handed to the device
+  };
+  struct Peer;
+  // One queue pair, and the slots at both of its ends.
+  struct Lane {
+    Peer* peer = nullptr;
+    std::uint32_t index = 0;      // in lanes_
+    std::uint32_t life = 0;       // which queue pair it has: rises when a lane begins anew
+    std::unique_ptr<VerbsQp> qp;  // null once given up
+    VerbsSendCredits send_credits;
+    VerbsRecvCredits recv_credits;
+    std::byte* staging = nullptr;     // what is written into the peer's slots, slot by slot
+    const std::byte* ring = nullptr;  // slots that the peer fills
+    std::uint64_t remote_ring = 0;
+    std::uint32_t remote_key = 0;
+    std::deque<Queued> queue;
+    std::deque<Writing> writing;
+    // Requests by number: [0, posted) are chained or at the device, [0, done) are over.
+    std::uint64_t posted = 0, done = 0, signalled = 0;
+    std::vector<std::uint64_t> slot_request;  // 1 + the request that sent the slot last
+    std::deque<std::pair<std::uint64_t, std::uint32_t>> writes;  // last request, LongSend
+    std::array<ibv_send_wr, kChain> chain;
+    std::array<ibv_sge, kChain> pieces;
+    int chained = 0;
+    bool payload = false;  // the chain has more than empty messages
+    int receives = 0;      // to give back to the device
+    bool touched = false;  // in touched_
+
+    explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
+  };
+
+  // A receive whose message is announced, and for which no window is free.
+  struct Waiting {
+    Transfer transfer;
+    std::uint32_t number = 0;  // of the message
+  };
+  // A message that nobody has asked for.
+  struct Unclaimed {
+    VerbsMessageFront front;
+    Head head;
+    std::vector<std::byte> bytes;  // kData
+    std::size_t cost() const { return sizeof(Unclaimed) + bytes.size(); }
+  };
+  // Memory that the device may reach: the transfer's own, or (of a GPU that the device does not
+  // reach) a stage in its place.
+  struct Reach {
+    std::byte* data = nullptr;
+    VerbsGpu::Stage stage;
+    Cache::Lease lease;
+    explicit operator bool() const { return data != nullptr; }
+    const VerbsMemory& memory() const { return lease.memory(); }
+  };
+  struct LongSend {
+    Transfer transfer;
+    Rank peer = kNoRank;
+    enum class State : std::uint8_t { kAnnounced, kWriting } state = State::kAnnounced;
+    Reach reach;
+  };
+  struct Window {
+    bool used = false;
+    Transfer transfer;
+    std::uint32_t number = 0;
+    Reach reach;
+  };
+  struct Peer : PeerRecord {
+    std::vector<Lane*> lanes;
+    std::size_t next_lane = 0;  // for long messages
+    // By tag. A tag is used by one message at a time; should it come twice, in order.
+    std::multimap<std::uint64_t, Transfer> wanted;
+    std::multimap<std::uint64_t, Unclaimed> unclaimed;
+    std::size_t unclaimed_bytes = 0;
+    std::vector<Window> windows;
+    int windows_used = 0;
+    std::deque<Waiting> waiting;
+  };
+
+  // verbs.cc
+  void set_up(const Nic& rail, int nranks);
+  void begin(Lane& lane);
+  std::string greeting(const Peer& peer) const;
+  void connect(Rank rank, std::string_view greeting);
+  // What a peer must know to connect its queue pairs with this rank's; whether `theirs` is one by
+  // its length; and connecting them by it. Throws Error.
+  std::string invitation(const Peer& peer) const;
+  static bool invites(const Peer& peer, std::string_view theirs);
+  void accept(Peer& peer, std::string_view theirs);
+  void release_all() noexcept;
+
+  // verbs/datapath.cc
+  Peer* peer_of(Rank rank) noexcept;
+  Lane& lane_of(Peer& peer, std::uint64_t tag) noexcept;
+  void touch(Lane& lane);
+  void push(Lane& lane, const Queued& message);
+  bool room(const Lane& lane) const;
+  void fill(Lane& lane, const Queued& message);
+  void pump(Lane& lane);
+  void write_on(Lane& lane);
+  ibv_send_wr& chain(Lane& lane, const void* data, std::size_t bytes, std::uint32_t lkey);
+  void announce_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
+                        std::uint32_t index);
+  void ring_doorbell(Lane& lane);
+  void give_receives_back(Lane& lane);
+  void flush() noexcept;
+  std::size_t reap() noexcept;
+  void on_completion(const ibv_wc& completion);
+  void on_sent(Lane& lane, std::uint32_t request);
+  void on_arrival(Lane& lane, std::uint32_t immediate);
+  void complete(std::uint64_t id, Code code) { done_.add(id, code); }
+
+  // verbs/matching.cc
+  void start_send(const Transfer& t, Peer& peer);
+  void start_recv(const Transfer& t, Peer& peer);
+  void on_message(Lane& lane, const std::byte* slot);
+  void keep(Peer& peer, Unclaimed message);
+  template <class Which>
+  void drop_unclaimed(Peer& peer, Which which);
+  bool agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front, const Head& head);
+  void on_announced(Peer& peer, const Transfer& t, std::uint32_t number);
+  void grant(Peer& peer, const Transfer& t, std::uint32_t number);
+  void on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant);
+  void on_withdrawn(Peer& peer, const VerbsMessageFront& front);
+  void on_window(Peer& peer, std::uint32_t index);
+  void free_window(Peer& peer, Window& window);
+  void withdraw(Peer& peer, std::uint32_t number, std::uint64_t tag);
+  Reach reach(Peer& peer, const Transfer& t, Cache::Use use);
+  Code place(Peer& peer, const Transfer& t, const std::byte* from);
+
+  // verbs/failure.cc
+  void fail(Peer& peer, Code code, const std::string& why) noexcept;
+  void refuse(Peer& peer, const char* what) noexcept;
+  void end_all(Peer& peer, Code code, bool told) noexcept;
+  bool take_back(Peer& peer, std::uint32_t number);
+  void hear_device() noexcept;
+
+  Rank rank_;
+  int size_;
+  bool replaceable_;
+  std::string where_;  // "device mlx5_0 port 1"
+  VerbsSettings settings_;
+  std::size_t slot_bytes_ = 0;
+  std::size_t most_in_slot_ = 0;  // bytes of a message
+  int inline_bytes_ = 0;
+  // In this order: what is later goes first.
+  std::unique_ptr<VerbsDevice> device_;
+  std::unique_ptr<VerbsCq> cq_;
+  std::unique_ptr<std::byte, void (*)(void*)> arena_{nullptr, nullptr};  // staging, then rings
+  std::unique_ptr<VerbsMemory> arena_memory_;
+  VerbsGpu gpu_;
+  std::unique_ptr<Cache> cache_;
+  std::deque<Lane> lanes_;   // peer by peer
+  std::vector<Peer> peers_;  // by world rank; never grows after set-up
+  std::map<std::uint32_t, LongSend> long_sends_;
+  std::uint32_t next_number_ = 1;
+  std::vector<Lane*> touched_;  // have something to hand to the device
+  Completions done_;
+  bool armed_ = false;
+  int quiet_polls_ = 0;
+};
+
+}  // namespace weft
