@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::testing {
 

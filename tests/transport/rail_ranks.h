@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "rank_processes.h"
-#include "shared_job.h"
+#include "transport/rank_processes.h"
+#include "transport/shared_job.h"
 #include "topo/topology.h"
 #include "transport/factory/transport_factory.h"
 #include "transport/ucx/ucx.h"

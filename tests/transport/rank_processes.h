@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "shared_job.h"
+#include "transport/shared_job.h"
 
 namespace weft::testing {
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <thread>
 
-#include "rank_processes.h"
+#include "transport/rank_processes.h"
 #include "transport/verbs/verbs.h"
-#include "verbs_devices.h"
+#include "transport/verbs_devices.h"
 
 namespace weft::testing {
 

@@ -16,6 +16,7 @@
 #include "support/no_threads.h"
 #include "support/ranks.h"
 #include "topo/base/log.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 // labels: multiproc
 #include <algorithm>
 
-#include "rail_ranks.h"
+#include "transport/rail_ranks.h"
 
 namespace weft::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "rail_ranks.h"
+#include "transport/rail_ranks.h"
 
 namespace weft::testing {
 namespace {

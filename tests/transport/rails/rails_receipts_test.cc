@@ -2,7 +2,7 @@
 // labels: sim
 #include <gtest/gtest.h>
 
-#include "rails_job.h"
+#include "transport/rails_job.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "rails_job.h"
+#include "transport/rails_job.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "rails_job.h"
+#include "transport/rails_job.h"
 
 namespace weft {
 namespace {

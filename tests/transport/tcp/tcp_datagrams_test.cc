@@ -10,9 +10,9 @@
 #include <random>
 #include <utility>
 
-#include "lost_datagrams.h"
-#include "rail_ranks.h"
-#include "tcp_raw.h"
+#include "transport/lost_datagrams.h"
+#include "transport/rail_ranks.h"
+#include "transport/tcp_raw.h"
 #include "transport/tcp/wire.h"
 
 namespace weft::testing {

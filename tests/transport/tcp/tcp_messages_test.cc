@@ -5,8 +5,8 @@
 #include <chrono>
 #include <thread>
 
-#include "rail_ranks.h"
-#include "tcp_raw.h"
+#include "transport/rail_ranks.h"
+#include "transport/tcp_raw.h"
 #include "transport/tcp/wire.h"
 
 namespace weft::testing {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "rail_ranks.h"
-#include "tcp_raw.h"
+#include "transport/rail_ranks.h"
+#include "transport/tcp_raw.h"
 #include "transport/tcp/wire.h"
 
 namespace weft::testing {

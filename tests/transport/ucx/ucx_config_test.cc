@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "rail_ranks.h"
+#include "transport/rail_ranks.h"
 #include "support/signals.h"
 #include "transport/ucx/config.h"
 

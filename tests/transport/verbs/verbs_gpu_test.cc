@@ -11,7 +11,7 @@
 #include "support/fake_device.h"
 #include "transport/conformance.h"
 #include "transport/verbs/verbs.h"
-#include "verbs_devices.h"
+#include "transport/verbs_devices.h"
 
 namespace weft::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include "transport/conformance.h"
 #include "transport/gpu/device_region.h"
 #include "transport/verbs/verbs.h"
-#include "verbs_devices.h"
+#include "transport/verbs_devices.h"
 
 namespace weft::testing {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "support/shell.h"
 #include "transport/verbs/errors.h"
-#include "verbs_net.h"
+#include "transport/verbs_net.h"
 
 namespace weft::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "verbs_net.h"
+#include "transport/verbs_net.h"
 
 namespace weft::testing {
 namespace {

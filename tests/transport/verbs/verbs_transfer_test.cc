@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "transport/verbs/queue_pair.h"
-#include "verbs_net.h"
-#include "verbs_processes.h"
+#include "transport/verbs_net.h"
+#include "transport/verbs_processes.h"
 
 namespace weft::testing {
 namespace {

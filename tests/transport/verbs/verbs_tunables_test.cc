@@ -13,7 +13,7 @@
 #include "topo/base/status.h"
 #include "transport/verbs/flow_label.h"
 #include "transport/verbs/queue_pair.h"
-#include "verbs_net.h"
+#include "transport/verbs_net.h"
 
 namespace weft::testing {
 namespace {
