@@ -8,27 +8,31 @@
 #include <mutex>
 #include <vector>
 
+#include "topo/base/mutex.h"
+
 namespace weft {
 
 struct Core;
 
 // A mutex whose holder can see that others want it: who polls for long lets them in.
-class FairMutex {
+class WEFT_CAPABILITY("mutex") FairMutex {
  public:
-  void lock() {
+  void lock() WEFT_ACQUIRE() {
     if (mutex_.try_lock()) return;
     wanted_.fetch_add(1, std::memory_order_relaxed);
     mutex_.lock();
     wanted_.fetch_sub(1, std::memory_order_relaxed);
   }
-  bool try_lock() { return mutex_.try_lock(); }
-  void unlock() { mutex_.unlock(); }
+  bool try_lock() WEFT_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  void unlock() WEFT_RELEASE() { mutex_.unlock(); }
   bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
 
  private:
   std::mutex mutex_;
   std::atomic<int> wanted_{0};
 };
+
+using CoreLock = BasicMutexLock<FairMutex>;
 
 // How long an operation has stood still. It is too long when neither it nor anything else of this
 // process has moved for the timeout; or when it alone has not for kStandstill timeouts, while
@@ -67,8 +71,8 @@ class Polling {
  public:
   explicit Polling(Core& core);
   // Makes progress once. Where nothing moves it spins, then yields the core, then sleeps until
-  // there is news or for a moment; the lock is let go meanwhile. kLookAtClock: the caller is to look
-  // at the job and at the clock before the next turn.
+  // there is news or for a moment; the lock is let go meanwhile. kLookAtClock: the caller is to
+  // look at the job and at the clock before the next turn.
   enum class Turn : bool { kPollOn, kLookAtClock };
   Turn turn(std::unique_lock<FairMutex>& lock);
 

@@ -43,6 +43,8 @@ template <class M>
 class WEFT_SCOPED_CAPABILITY BasicMutexLock {
  public:
   explicit BasicMutexLock(M& mutex) WEFT_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  // Of a mutex that is held already.
+  BasicMutexLock(M& mutex, std::adopt_lock_t) WEFT_REQUIRES(mutex) : mutex_(mutex) {}
   ~BasicMutexLock() WEFT_RELEASE() {
     if (held_) mutex_.unlock();
   }
