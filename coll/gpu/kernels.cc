@@ -1,11 +1,11 @@
 // Runs the reduction kernel on the processor, for the fake device.
 #include "coll/gpu/kernels.h"
 
-#include <mutex>
 #include <set>
 
 #include "coll/gpu/arithmetic.h"
 #include "topo/base/log.h"
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -47,11 +47,12 @@ DeviceWork device_work(const DeviceReduce& reduce) {
 }
 
 void load_device_kernels(Device& device, int gpu) {
-  static std::mutex mutex;
-  static auto& loaded = *new std::set<int>;  // outlives every static
-  const std::lock_guard lock(mutex);         // others wait until they are there
-  if (loaded.contains(gpu)) return;
-  loaded.insert(gpu);
+  static Mutex mutex;
+  // Outlives every static.
+  static auto* const loaded WEFT_PT_GUARDED_BY(mutex) = new std::set<int>;
+  const MutexLock lock(mutex);  // others wait until they are there
+  if (loaded->contains(gpu)) return;
+  loaded->insert(gpu);
   const DeviceReduce any{};
   try {
     device.load(device_work(any), gpu);

@@ -15,24 +15,24 @@ Counters::Counters(Rank me, int ranks, std::vector<std::string> names, int link_
       traffic_(links.size() * static_cast<std::size_t>(ranks)) {}
 
 Counters::BoardTraffic& Counters::board(const std::vector<Rank>& ranks) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return boards_[ranks];
 }
 
 void Counters::rail_out(int rail, Rank peer, const std::string& cause) {
   rails_taken_out.add();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   outages_[{rail, peer}] = {rail, peer, cause};
 }
 
 void Counters::rail_back(int rail, Rank peer) {
   rails_taken_back.add();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = outages_.find({rail, peer}); it != outages_.end()) it->second.back = true;
 }
 
 void Counters::unheard(Rank peer, bool is) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (is)
     unheard_.insert(peer);
   else
@@ -41,7 +41,7 @@ void Counters::unheard(Rank peer, bool is) {
 
 void Counters::picked(Collective c, int size_class, int ranks,
                       const std::vector<Candidate>& candidates) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto us = [](const Candidate& of) {
     return of.measured_us > 0 ? of.measured_us : of.prediction.time_us;
   };
@@ -54,7 +54,7 @@ void Counters::picked(Collective c, int size_class, int ranks,
 
 void Counters::measured(Collective c, int size_class, int ranks, std::string_view algorithm,
                         double us) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Metrics::Pick& p = picks_[{c, size_class, ranks, algorithm}];
   p.min_us = p.measured ? std::min(p.min_us, us) : us;
   ++p.measured;
@@ -76,7 +76,7 @@ Metrics Counters::read() const {
     all[i] = {static_cast<Rank>(i % n), links[i / n],          t.bytes_sent.get(),
               t.bytes_received.get(),   t.messages_sent.get(), t.messages_received.get()};
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [ranks, board] : boards_)
     for (const Rank peer : ranks) {
       if (peer == rank || board_link < 0) continue;

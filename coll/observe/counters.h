@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -15,6 +14,7 @@
 
 #include "coll/api/metrics.h"
 #include "coll/select/choice.h"
+#include "topo/base/mutex.h"
 
 namespace weft {
 
@@ -70,11 +70,13 @@ struct Counters {
 
  private:
   std::vector<Traffic> traffic_;
-  mutable std::mutex mutex_;
-  std::map<std::vector<Rank>, BoardTraffic> boards_;
-  std::map<std::pair<int, Rank>, Metrics::Outage> outages_;  // by rail and peer
-  std::set<Rank> unheard_;
-  std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_;
+  mutable Mutex mutex_;
+  std::map<std::vector<Rank>, BoardTraffic> boards_ WEFT_GUARDED_BY(mutex_);
+  // By rail and peer.
+  std::map<std::pair<int, Rank>, Metrics::Outage> outages_ WEFT_GUARDED_BY(mutex_);
+  std::set<Rank> unheard_ WEFT_GUARDED_BY(mutex_);
+  std::map<std::tuple<Collective, int, int, std::string_view>, Metrics::Pick> picks_
+      WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft

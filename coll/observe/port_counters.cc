@@ -43,14 +43,14 @@ std::vector<CounterSnapshot> PortCounters::read() const {
 void PortCounters::mark() {
   std::vector<CounterSnapshot> now;
   for (const Nic& rail : rails_) now.push_back(read_rail(rail));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mark_ = std::move(now);
 }
 
 std::string PortCounters::trouble(int rail) const {
   const auto r = static_cast<std::size_t>(rail);
   CounterSnapshot now = read_rail(rails_[r]);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // What a connection counted goes with it; the host's own count is what remains.
   if (!rails_[r].rdma && mark_[r].contains(kOfHost)) {
     const CounterSnapshot& then = mark_[r];

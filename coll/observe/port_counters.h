@@ -2,11 +2,11 @@
 // errors, slow operations, verdicts and reports.
 #pragma once
 
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "topo/counters.h"
+#include "topo/base/mutex.h"
 #include "topo/topology.h"
 
 namespace weft {
@@ -32,8 +32,8 @@ class PortCounters {
  private:
   std::vector<Nic> rails_;
   std::string host_;
-  mutable std::mutex mutex_;
-  std::vector<CounterSnapshot> mark_;
+  mutable Mutex mutex_;
+  std::vector<CounterSnapshot> mark_ WEFT_GUARDED_BY(mutex_);
 };
 
 // Reads the counters of a port. For a plain interface, which TCP uses, reads the retransmissions of

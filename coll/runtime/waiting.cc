@@ -230,7 +230,7 @@ void Core::set_out() {
 
 void Core::away() noexcept {
   if (!mutex.try_lock()) return;
-  const std::lock_guard lock(mutex, std::adopt_lock);
+  const CoreLock lock(mutex, std::adopt_lock);
   if (!usable || ending || first_rail_link < 0) return;
   for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l) links[l]->leave();
 }

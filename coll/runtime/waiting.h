@@ -8,27 +8,31 @@
 #include <mutex>
 #include <vector>
 
+#include "topo/base/mutex.h"
+
 namespace weft {
 
 struct Core;
 
 // A mutex whose holder sees that other threads want it: a thread that polls for long lets them in.
-class FairMutex {
+class WEFT_CAPABILITY("mutex") FairMutex {
  public:
-  void lock() {
+  void lock() WEFT_ACQUIRE() {
     if (mutex_.try_lock()) return;
     wanted_.fetch_add(1, std::memory_order_relaxed);
     mutex_.lock();
     wanted_.fetch_sub(1, std::memory_order_relaxed);
   }
-  bool try_lock() { return mutex_.try_lock(); }
-  void unlock() { mutex_.unlock(); }
+  bool try_lock() WEFT_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  void unlock() WEFT_RELEASE() { mutex_.unlock(); }
   bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
 
  private:
   std::mutex mutex_;
   std::atomic<int> wanted_{0};
 };
+
+using CoreLock = BasicMutexLock<FairMutex>;
 
 // Measures how long a task has stood still. That is too long when nothing of this process has moved
 // for the timeout, or when the task alone has not moved for kStandstill timeouts: other tasks that

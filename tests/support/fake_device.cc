@@ -23,7 +23,7 @@ struct FakeDevice::FakeStream {
       : gpu(g), thread(start_thread("a stream of the fake device", [this] { serve(); })) {}
   ~FakeStream() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       stop = true;
     }
     changed.notify_all();
@@ -31,7 +31,7 @@ struct FakeDevice::FakeStream {
   }
   void put(Work work) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (captured) {
         captured->push_back(std::move(work));
         return;
@@ -42,9 +42,9 @@ struct FakeDevice::FakeStream {
   }
   void serve() {
     std::uint32_t dice = 12345u + static_cast<std::uint32_t>(gpu);
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return stop || !queue.empty(); });
+      changed.wait(lock, [&]() WEFT_REQUIRES(mutex) { return stop || !queue.empty(); });
       if (queue.empty()) return;
       Work work = std::move(queue.front());
       lock.unlock();
@@ -59,11 +59,11 @@ struct FakeDevice::FakeStream {
   }
 
   const int gpu;
-  std::mutex mutex;
-  std::condition_variable changed, idle;
-  std::deque<Work> queue;
-  std::optional<Graph> captured;
-  bool stop = false;
+  Mutex mutex;
+  std::condition_variable_any changed, idle;
+  std::deque<Work> queue WEFT_GUARDED_BY(mutex);
+  std::optional<Graph> captured WEFT_GUARDED_BY(mutex);
+  bool stop WEFT_GUARDED_BY(mutex) = false;
   std::thread thread;
 };
 
@@ -74,12 +74,12 @@ std::string FakeDevice::identity(int gpu) const { return fmt::format("fake-{}", 
 bool FakeDevice::reaches(int gpu, int other) const { return gpu == other || !separate_; }
 
 void FakeDevice::fail_next(const char* call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   failing_ = call;
 }
 
 void FakeDevice::check_injected(const char* call) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failing_ != call) return;
   failing_.clear();
   throw Error(fmt::format("{} on fake GPU 0: injected failure", call));
@@ -88,12 +88,12 @@ void FakeDevice::check_injected(const char* call) {
 // ---- streams -------------------------------------------------------------------------------
 
 std::size_t FakeDevice::streams() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return streams_.size();
 }
 
 FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = streams_.find(stream);
   if (found == streams_.end()) {
     if (stream) throw Error(fmt::format("stream on fake GPU {}: {} is not a stream", gpu, stream));
@@ -104,7 +104,7 @@ FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
 
 Device::Stream FakeDevice::make_stream(int gpu) {
   auto made = std::make_shared<FakeStream>(gpu);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Stream stream = made.get();
   streams_[stream] = std::move(made);
   return stream;
@@ -112,7 +112,7 @@ Device::Stream FakeDevice::make_stream(int gpu) {
 
 void FakeDevice::free_stream(Stream stream) noexcept {
   std::shared_ptr<FakeStream> last;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
   last = std::move(found->second);
@@ -123,8 +123,8 @@ void FakeDevice::put(Stream stream, Work work) { stream_of(stream).put(std::move
 
 void FakeDevice::synchronize(Stream stream) {
   FakeStream& s = stream_of(stream);
-  std::unique_lock lock(s.mutex);
-  s.idle.wait(lock, [&] { return s.queue.empty(); });
+  MutexLock lock(s.mutex);
+  s.idle.wait(lock, [&]() WEFT_REQUIRES(s.mutex) { return s.queue.empty(); });
 }
 
 // An event may be freed while a stream has yet to pass it.
@@ -163,7 +163,7 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
   check_injected("copy");
   if (bytes == 0) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     pageable_copies_ += pageable(to, bytes) || pageable(from, bytes);
     host_copies_ += !find(to) || !find(from);
   }
@@ -177,7 +177,7 @@ void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, St
   });
 }
 
-// Host memory that is not pinned. With the mutex held.
+// Host memory that is not pinned.
 bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
   if (!p || find(p)) return false;
   const auto at = reinterpret_cast<std::uintptr_t>(p);
@@ -188,24 +188,24 @@ bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
 // What a kernel reads or writes: not to be found at all on a GPU where it is pageable.
 void* FakeDevice::operand(const void* pointer) {
   void* const found = local(pointer);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pageable_operands_ += found == pointer && pageable(pointer, 1);
   return found;
 }
 
 void FakeDevice::pin(void* memory, std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pinned_[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
 }
 
 void FakeDevice::unpin(void* memory) noexcept {
   note_return();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
 }
 
 void FakeDevice::load(const DeviceWork& work, int gpu) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loaded_.emplace(work.title, gpu).second)
     late_loads_ += streams_waiting_.at(static_cast<std::size_t>(gpu)) > 0;
 }
@@ -223,7 +223,7 @@ void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
 }
 
 std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   words_.push_back({std::make_unique<std::atomic<std::uint32_t>[]>(count), count, false});
   return words_.back().memory.get();
 }
@@ -232,7 +232,7 @@ std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
 // write that comes late shows.
 void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
   note_return();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Words& w : words_) {
     if (w.memory.get() != words) continue;
     for (std::size_t i = 0; i < w.count; ++i) w.memory[i].store(1);
@@ -241,21 +241,21 @@ void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
 }
 
 std::size_t FakeDevice::pageable_operands() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pageable_operands_;
 }
 
 std::size_t FakeDevice::host_copies() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return host_copies_;
 }
 std::size_t FakeDevice::pageable_copies() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pageable_copies_;
 }
 
 std::size_t FakeDevice::late_writes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::size_t late = 0;
   for (const Words& w : words_)
     for (std::size_t i = 0; w.freed && i < w.count; ++i) late += w.memory[i].load() != 1;
@@ -281,19 +281,19 @@ int FakeDevice::gpu_of(Stream stream) { return stream_of(stream).gpu; }
 
 bool FakeDevice::capturing(Stream stream) {
   FakeStream& s = stream_of(stream);
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   return s.captured.has_value();
 }
 
 void FakeDevice::begin_capture(Stream stream) {
   FakeStream& s = stream_of(stream);
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   s.captured.emplace();
 }
 
 FakeDevice::Graph FakeDevice::end_capture(Stream stream) {
   FakeStream& s = stream_of(stream);
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   Graph graph = std::move(*s.captured);
   s.captured.reset();
   return graph;

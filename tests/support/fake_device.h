@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 
 namespace weft {
@@ -112,27 +112,31 @@ class FakeDevice final : public Device {
   struct FakeEvent;
   void* add(int gpu, std::size_t bytes, MemoryKind kind, bool exportable, int pid, int fd);
   void remove(void* base, const char* call);
-  const Block* find(const void* pointer) const;  // mutex_ held
-  bool pageable(const void* p, std::size_t bytes) const;
+  const Block* find(const void* pointer) const WEFT_REQUIRES(mutex_);
+  bool pageable(const void* p, std::size_t bytes) const WEFT_REQUIRES(mutex_);
   void* operand(const void* pointer);
   void check_injected(const char* call);
   FakeStream& stream_of(Stream stream, int gpu = 0);
   void note_return() noexcept;
 
-  mutable std::mutex mutex_;
-  std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_;  // by the address users see
-  std::deque<std::shared_ptr<Block>> freed_;  // the last ones: work that is late may still look
-  std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_;
+  mutable Mutex mutex_;
+  // By the address users see.
+  std::map<std::uintptr_t, std::shared_ptr<Block>> blocks_ WEFT_GUARDED_BY(mutex_);
+  // The last ones: work that is late may still look.
+  std::deque<std::shared_ptr<Block>> freed_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<Stream, std::shared_ptr<FakeStream>> streams_ WEFT_GUARDED_BY(mutex_);
   struct Words {
     std::unique_ptr<std::atomic<std::uint32_t>[]> memory;
     std::size_t count = 0;
     bool freed = false;
   };
-  std::vector<Words> words_;                      // all that there ever were
-  std::map<std::uintptr_t, std::size_t> pinned_;  // bytes, by address
-  std::size_t pageable_copies_ = 0, host_copies_ = 0, pageable_operands_ = 0;
-  std::uint64_t next_id_ = 1;
-  std::string failing_;
+  std::vector<Words> words_ WEFT_GUARDED_BY(mutex_);  // all that there ever were
+  std::map<std::uintptr_t, std::size_t> pinned_ WEFT_GUARDED_BY(mutex_);  // bytes, by address
+  std::size_t pageable_copies_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t host_copies_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::size_t pageable_operands_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t next_id_ WEFT_GUARDED_BY(mutex_) = 1;
+  std::string failing_ WEFT_GUARDED_BY(mutex_);
   std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
   std::atomic<int> events_{0};
   std::atomic<bool> separate_{false};
@@ -142,9 +146,9 @@ class FakeDevice final : public Device {
     void* to;
     std::vector<std::byte> bytes;
   };
-  std::vector<RemoteWrite> remote_writes_;                 // not flushed
-  std::array<std::atomic<int>, kGpus> streams_waiting_{};  // for words
-  std::set<std::pair<std::string, int>> loaded_;           // kernels, on GPUs
+  std::vector<RemoteWrite> remote_writes_ WEFT_GUARDED_BY(mutex_);        // not flushed
+  std::array<std::atomic<int>, kGpus> streams_waiting_{};                 // for words
+  std::set<std::pair<std::string, int>> loaded_ WEFT_GUARDED_BY(mutex_);  // kernels, on GPUs
   std::atomic<std::size_t> late_loads_{0}, late_returns_{0};
 };
 

@@ -59,7 +59,7 @@ const FakeDevice::Block* FakeDevice::find(const void* pointer) const {
 }
 
 Residence FakeDevice::residence(const void* pointer) const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Block* b = find(pointer);
   if (!b) return {};
   Residence r{b->kind, b->gpu};
@@ -94,7 +94,7 @@ void* FakeDevice::add(int gpu, std::size_t bytes, MemoryKind kind, bool exportab
   };
   b->shadow = map(PROT_READ | PROT_WRITE);
   b->window = kind == MemoryKind::kDevice ? map(PROT_NONE) : b->shadow;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   b->id = next_id_++;
   blocks_[reinterpret_cast<std::uintptr_t>(b->window)] = b;
   return b->window;
@@ -104,7 +104,7 @@ void FakeDevice::remove(void* base, const char* call) {
   if (!base) return;
   // A peer's kernel that is given up may still be at work here. A GPU waits for it in cudaFree.
   constexpr std::size_t kFreedKept = 64;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(base));
   if (found == blocks_.end())
     fail(call, -1, fmt::format("{} is not where an allocation begins", base));
@@ -132,7 +132,7 @@ void FakeDevice::note_return() noexcept {
 }
 
 void* FakeDevice::local(const void* pointer) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Block* b = find(pointer);
   const auto* at = static_cast<const std::byte*>(pointer);
   for (const auto& old : freed_)
@@ -143,7 +143,7 @@ void* FakeDevice::local(const void* pointer) const {
 
 void* FakeDevice::alias(const void* data) const noexcept {
   if (!nics_) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Block* b = find(data);
   if (!b || b->gpu == hidden_) return nullptr;
   return b->shadow + (static_cast<const std::byte*>(data) - b->window);
@@ -154,14 +154,14 @@ NicMemory FakeDevice::nic_memory(const void* data, std::size_t) {
 }
 
 void FakeDevice::write_remotely(void* to, std::vector<std::byte> bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   remote_writes_.push_back({to, std::move(bytes)});
 }
 
 void FakeDevice::flush_remote_writes(int gpu) {
   check_injected("flush");
-  const std::lock_guard lock(mutex_);
-  std::erase_if(remote_writes_, [&](const RemoteWrite& w) {
+  const MutexLock lock(mutex_);
+  std::erase_if(remote_writes_, [&](const RemoteWrite& w) WEFT_REQUIRES(mutex_) {
     const Block* b = find(w.to);
     if (b && b->gpu != gpu) return false;
     if (b)  // not freed meanwhile
@@ -172,13 +172,13 @@ void FakeDevice::flush_remote_writes(int gpu) {
 }
 
 std::size_t FakeDevice::allocations() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return blocks_.size();
 }
 
 ExportedMemory FakeDevice::export_memory(const void* inside) {
   check_injected("export");
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Block* b = find(inside);
   if (!b || !b->exportable || b->opened)
     fail("export", b ? b->gpu : -1, fmt::format("{} cannot be shared between processes", inside));
@@ -200,7 +200,7 @@ void* FakeDevice::open(const ExportedMemory& exported, int pid, int gpu) {
 
 void FakeDevice::close(void* opened) noexcept {
   note_return();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   blocks_.erase(reinterpret_cast<std::uintptr_t>(opened));
 }
 

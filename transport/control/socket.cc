@@ -19,16 +19,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <utility>
+
+#include "topo/base/mutex.h"
 
 namespace weft {
 namespace {
 
 // Never destroyed: a fork may come while static objects are going away.
 struct ForkGuard {
-  std::mutex mutex;
-  std::vector<bool> ours;  // by descriptor
+  Mutex mutex;
+  std::vector<bool> ours WEFT_GUARDED_BY(mutex);  // by descriptor
   std::atomic<int> generation{0};
 
   ForkGuard() { pthread_atfork(before, in_parent, in_child); }
@@ -36,9 +37,10 @@ struct ForkGuard {
     static ForkGuard* const guard = new ForkGuard;
     return *guard;
   }
-  static void before() { get().mutex.lock(); }
-  static void in_parent() { get().mutex.unlock(); }
-  static void in_child() {
+  // The fork is between them: no function sees both the lock and its release.
+  static void before() WEFT_NO_THREAD_SAFETY_ANALYSIS { get().mutex.lock(); }
+  static void in_parent() WEFT_NO_THREAD_SAFETY_ANALYSIS { get().mutex.unlock(); }
+  static void in_child() WEFT_NO_THREAD_SAFETY_ANALYSIS {
     ForkGuard& guard = get();
     for (std::size_t fd = 0; fd < guard.ours.size(); ++fd) {
       if (guard.ours[fd]) ::close(static_cast<int>(fd));
@@ -116,7 +118,8 @@ int fork_generation() noexcept {
 Fd::Lock::Lock() { ForkGuard::get().mutex.lock(); }
 Fd::Lock::~Lock() { ForkGuard::get().mutex.unlock(); }
 
-void Fd::adopt(int fd) {
+// Under a Lock, whose mutex the header cannot name.
+void Fd::adopt(int fd) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   fd_ = fd;
   if (fd < 0) return;
   ForkGuard& guard = ForkGuard::get();
@@ -140,7 +143,7 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 void Fd::reset() noexcept {
   if (fd_ < 0) return;
   ForkGuard& guard = ForkGuard::get();
-  const std::lock_guard lock(guard.mutex);
+  const MutexLock lock(guard.mutex);
   // In a forked child the descriptor is closed already, and its number may be another's.
   if (generation_ == guard.generation.load(std::memory_order_relaxed)) {
     guard.ours[static_cast<std::size_t>(fd_)] = false;

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
 
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
 namespace weft::cuda {
@@ -71,14 +71,15 @@ int current_gpu() noexcept {
 // The context that the runtime uses too: a GPU's number is the same for both. Retained once, for as
 // long as the process lives.
 CUcontext context_of(int gpu) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<int, CUcontext>;  // outlives every static
-  const std::lock_guard lock(mutex);
-  const auto found = known.find(gpu);
-  if (found != known.end()) return found->second;
+  static Mutex mutex;
+  // Outlives every static.
+  static auto* const known WEFT_PT_GUARDED_BY(mutex) = new std::map<int, CUcontext>;
+  const MutexLock lock(mutex);
+  const auto found = known->find(gpu);
+  if (found != known->end()) return found->second;
   CUcontext context = nullptr;
   if (!contexts().retain || contexts().retain(&context, gpu) != CUDA_SUCCESS) return nullptr;
-  return known[gpu] = context;
+  return (*known)[gpu] = context;
 }
 
 }  // namespace

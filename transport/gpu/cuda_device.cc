@@ -6,11 +6,11 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "topo/base/log.h"
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 #include "transport/gpu/cuda_call.h"
 #include "transport/gpu/cuda_dmabuf.h"
@@ -68,7 +68,7 @@ class CudaDevice final : public Device {
       cudaGetLastError();
       return false;
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto&& done = enabled_[static_cast<std::size_t>(gpu * count_ + other)];
     if (done) return true;
     const OnGpu on(gpu);
@@ -252,14 +252,14 @@ class CudaDevice final : public Device {
     if (const cudaError_t e = cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess);
         e != cudaSuccess)
       fail("cudaIpcOpenMemHandle", gpu, e);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     opened_[opened] = gpu;
     return opened;
   }
   void close(void* opened) noexcept override {
     int gpu = -1;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (const auto found = opened_.find(opened); found != opened_.end()) {
         gpu = found->second;
         opened_.erase(found);
@@ -315,9 +315,10 @@ class CudaDevice final : public Device {
 
   int count_;
   std::vector<std::string> names_, uuids_, addresses_;
-  mutable std::mutex mutex_;
-  mutable std::vector<bool> enabled_;  // peer access, [gpu][other]
-  std::map<void*, int> opened_;        // memory of other processes: the GPU that it is mapped for
+  mutable Mutex mutex_;
+  mutable std::vector<bool> enabled_ WEFT_GUARDED_BY(mutex_);  // peer access, [gpu][other]
+  // Memory of other processes: the GPU that it is mapped for.
+  std::map<void*, int> opened_ WEFT_GUARDED_BY(mutex_);
   cuda::CudaWords words_;
   CUresult (*attributes_)(unsigned, CUpointer_attribute*, void**, CUdeviceptr) = nullptr;
   CUresult (*stream_context_)(CUstream, CUcontext*) = nullptr;

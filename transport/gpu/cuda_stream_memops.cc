@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <set>
 #include <string_view>
 
 #include "topo/base/log.h"
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
 namespace weft::cuda {
@@ -17,14 +17,15 @@ namespace {
 
 // Before the first stream of a GPU waits: what is loaded later may wait for that stream.
 void load_once(int gpu) {
-  static std::mutex mutex;
-  static auto& loaded = *new std::set<int>;  // outlives every static
-  const std::lock_guard lock(mutex);
-  if (loaded.contains(gpu)) return;
+  static Mutex mutex;
+  // Outlives every static.
+  static auto* const loaded WEFT_PT_GUARDED_BY(mutex) = new std::set<int>;
+  const MutexLock lock(mutex);
+  if (loaded->contains(gpu)) return;
   const Relaxed relaxed;
   if (const cudaError_t e = load_words(); e != cudaSuccess)
     fail("loading of the kernels that wait for words", gpu, e);
-  loaded.insert(gpu);
+  loaded->insert(gpu);
 }
 
 }  // namespace

@@ -4,17 +4,17 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <string_view>
 
 #include "topo/base/log.h"
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
 namespace weft {
 namespace {
 
-std::mutex look_mutex;
-std::string why_none;
+Mutex look_mutex;
+std::string why_none WEFT_GUARDED_BY(look_mutex);
 constinit std::atomic<DeviceFactory> test_devices{nullptr};
 
 }  // namespace
@@ -25,7 +25,7 @@ std::atomic<Device*> active_device{nullptr};
 std::atomic<bool> device_looked_for{false};
 
 Device* look_for_device() {
-  const std::lock_guard lock(look_mutex);
+  const MutexLock lock(look_mutex);
   if (device_looked_for.load()) return active_device.load();
   const char* text = std::getenv("WEFT_DEVICE");
   const std::string_view wanted = text ? text : "auto";
@@ -56,7 +56,7 @@ void set_device_factory(DeviceFactory factory) noexcept { test_devices.store(fac
 
 std::string missing_device() {
   (void)device();
-  const std::lock_guard lock(look_mutex);
+  const MutexLock lock(look_mutex);
   return fmt::format("a CUDA device ({})", why_none);
 }
 

@@ -16,10 +16,10 @@ namespace {
 
 // pids come again in other containers of the same machine. A forked child is another process.
 std::uint64_t process_number() {
-  static std::mutex mutex;
-  static std::uint64_t number = 0;
-  static pid_t of = 0;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::uint64_t number WEFT_GUARDED_BY(mutex) = 0;
+  static pid_t of WEFT_GUARDED_BY(mutex) = 0;
+  const MutexLock lock(mutex);
   if (of != getpid()) {
     std::random_device dice;
     number = static_cast<std::uint64_t>(dice()) << 32 | dice();
@@ -43,11 +43,12 @@ DeviceAddress device_address(Device& device, const void* data, std::size_t bytes
   // A range of several allocations side by side is not one that can be exported.
   if (a.at < a.base || a.at + bytes > a.base + r.bytes) return a;
   // An allocation's number never comes again, so what was exported once stays right.
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::uint64_t, ExportedMemory>;  // outlives every static
-  const std::lock_guard lock(mutex);
-  if (known.size() > DevicePeers::kKept) known.clear();
-  const auto [entry, missing] = known.try_emplace(r.id);
+  static Mutex mutex;
+  // Outlives every static.
+  static auto* const known WEFT_PT_GUARDED_BY(mutex) = new std::map<std::uint64_t, ExportedMemory>;
+  const MutexLock lock(mutex);
+  if (known->size() > DevicePeers::kKept) known->clear();
+  const auto [entry, missing] = known->try_emplace(r.id);
   if (missing) try {
       entry->second = device.export_memory(data);
     } catch (const Error& e) {
@@ -69,7 +70,7 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
         fmt::format("memory of process {} has no handle (cudaMallocAsync, cuMemCreate, or "
                     "several allocations side by side)",
                     address.pid));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Mapping& m = mappings_[{address.process, address.id, gpu}];
   if (!m.opened) {
     m.base = address.base;
@@ -94,13 +95,13 @@ void* DevicePeers::acquire(Device& device, const DeviceAddress& address, int gpu
 
 void DevicePeers::release(const DeviceAddress& address, int gpu) noexcept {
   if (address.process == process_number()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = mappings_.find({address.process, address.id, gpu});
   if (found != mappings_.end()) --found->second.users;
 }
 
 void DevicePeers::trim(Device& device) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!any_stale_ && mappings_.size() <= kKept) return;
   any_stale_ = false;
   for (auto at = mappings_.begin(); at != mappings_.end();) {
@@ -126,7 +127,7 @@ void DevicePeers::trim(Device& device) noexcept {
 }
 
 std::size_t DevicePeers::size() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return mappings_.size();
 }
 

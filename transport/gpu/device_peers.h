@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <tuple>
 
+#include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 
 namespace weft {
@@ -49,10 +49,10 @@ class DevicePeers {
     bool stale = false;
   };
   using Key = std::tuple<std::uint64_t, std::uint64_t, int>;  // process, id, gpu here
-  mutable std::mutex mutex_;
-  std::map<Key, Mapping> mappings_;
-  std::uint64_t clock_ = 0;
-  bool any_stale_ = false;
+  mutable Mutex mutex_;
+  std::map<Key, Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
+  std::uint64_t clock_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool any_stale_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 DevicePeers& device_peers();

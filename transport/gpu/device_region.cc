@@ -3,9 +3,9 @@
 
 #include <iterator>
 #include <map>
-#include <mutex>
 
 #include "topo/base/log.h"
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 
 namespace weft {
@@ -16,9 +16,9 @@ struct Region {
   std::uint64_t serial;
 };
 struct Regions {
-  std::mutex mutex;
-  std::map<std::uintptr_t, Region> by_address;
-  std::uint64_t next = kFirstDeviceRegion;
+  Mutex mutex;
+  std::map<std::uintptr_t, Region> by_address WEFT_GUARDED_BY(mutex);
+  std::uint64_t next WEFT_GUARDED_BY(mutex) = kFirstDeviceRegion;
 };
 
 Regions& regions() {
@@ -31,14 +31,14 @@ Regions& regions() {
 DeviceRegion::DeviceRegion(Device& device, int gpu, std::size_t bytes)
     : device_(device), data_(static_cast<std::byte*>(device.alloc(gpu, bytes))), bytes_(bytes) {
   Regions& all = regions();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.by_address[reinterpret_cast<std::uintptr_t>(data_)] = {bytes, all.next++};
 }
 
 DeviceRegion::~DeviceRegion() {
   {
     Regions& all = regions();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     all.by_address.erase(reinterpret_cast<std::uintptr_t>(data_));
   }
   try {
@@ -51,7 +51,7 @@ DeviceRegion::~DeviceRegion() {
 RegionRef find_device_region(const void* data, std::size_t bytes) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(data);
   Regions& all = regions();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   auto next = all.by_address.upper_bound(at);
   if (next == all.by_address.begin()) return {};
   const auto& [begin, region] = *std::prev(next);
@@ -64,7 +64,7 @@ RegionRef find_device_region(const void* data, std::size_t bytes) noexcept {
 
 std::size_t device_region_bytes(const RegionRef& ref) noexcept {
   Regions& all = regions();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   for (const auto& [begin, region] : all.by_address)
     if (region.serial == ref.serial) return region.bytes;
   return 0;

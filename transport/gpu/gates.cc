@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "coll/runtime/core.h"
+#include "topo/base/mutex.h"
 #include "topo/base/yield.h"
 
 namespace weft {
@@ -16,9 +16,10 @@ constexpr std::size_t kWordsOfPage = 1024;
 
 // Of the process; never destroyed, as the device.
 struct Gates {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<std::size_t> closed{0};  // streams that wait, or may; grows with the mutex held
-  std::vector<std::atomic<std::uint32_t>*> spare;  // pages that could not be given back
+  // Pages that could not be given back.
+  std::vector<std::atomic<std::uint32_t>*> spare WEFT_GUARDED_BY(mutex);
 };
 Gates& gates() {
   static Gates* const all = new Gates;
@@ -29,7 +30,7 @@ Gates& gates() {
 
 bool unless_streams_wait(const std::function<void()>& give_back) {
   Gates& all = gates();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   if (all.closed > 0) return false;
   give_back();
   return true;
@@ -47,7 +48,7 @@ StreamFences::~StreamFences() {
     return;
   for (auto* page : pages_)
     for (std::size_t i = 0; i < kWordsOfPage; ++i) page[i].store(0);
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   all.spare.insert(all.spare.end(), pages_.begin(), pages_.end());
 }
 
@@ -78,7 +79,7 @@ StreamFence StreamFences::take() {
 std::atomic<std::uint32_t>* StreamFences::page() {
   {
     Gates& all = gates();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     if (!all.spare.empty()) {
       auto* const spare = all.spare.back();
       all.spare.pop_back();
@@ -91,7 +92,7 @@ std::atomic<std::uint32_t>* StreamFences::page() {
 void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool captured) {
   Gates& all = gates();
   {
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     ++all.closed;
   }
   try {

@@ -1,10 +1,10 @@
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "topo/base/mutex.h"
 #include "transport/gpu/device_region.h"
 #include "transport/memory/memory.h"
 
@@ -41,8 +41,8 @@ struct PooledMemory::Block {
 };
 
 struct PooledMemory::Pool {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Block>> kept, abandoned;
+  Mutex mutex;
+  std::vector<std::unique_ptr<Block>> kept WEFT_GUARDED_BY(mutex), abandoned WEFT_GUARDED_BY(mutex);
 };
 
 // Never destroyed: at the end of the process the device may be gone before.
@@ -64,7 +64,7 @@ PooledMemory::PooledMemory(Device& device, int gpu, std::size_t bytes) {
   bytes = (std::max<std::size_t>(bytes, 1) + kGrain - 1) / kGrain * kGrain;
   {
     Pool& p = pool();
-    const std::lock_guard lock(p.mutex);
+    const MutexLock lock(p.mutex);
     auto best = p.kept.end();
     for (auto it = p.kept.begin(); it != p.kept.end(); ++it)
       if ((*it)->gpu == gpu && (*it)->bytes >= bytes && (*it)->bytes / 2 <= bytes &&
@@ -84,20 +84,22 @@ std::size_t PooledMemory::size() const { return block_ ? block_->bytes : 0; }
 
 void PooledMemory::give_back() noexcept {
   if (!block_) return;
-  const std::lock_guard lock(pool().mutex);
-  pool().kept.push_back(std::move(block_));
+  Pool& p = pool();
+  const MutexLock lock(p.mutex);
+  p.kept.push_back(std::move(block_));
 }
 
 void PooledMemory::abandon() noexcept {
   if (!block_) return;
-  const std::lock_guard lock(pool().mutex);
-  pool().abandoned.push_back(std::move(block_));
+  Pool& p = pool();
+  const MutexLock lock(p.mutex);
+  p.abandoned.push_back(std::move(block_));
 }
 
 void PooledMemory::trim() noexcept {
   std::vector<std::unique_ptr<Block>> gone;
   Pool& p = pool();
-  const std::lock_guard lock(p.mutex);
+  const MutexLock lock(p.mutex);
   std::size_t pinned = 0;
   for (auto& block : p.kept)
     if (block->gpu != kPinned || (pinned += block->bytes) > kKept) gone.push_back(std::move(block));

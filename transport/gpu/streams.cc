@@ -1,18 +1,19 @@
 #include "transport/gpu/streams.h"
 
 #include <map>
-#include <mutex>
 #include <tuple>
+
+#include "topo/base/mutex.h"
 
 namespace weft {
 
 Device::Stream own_stream(Device& device, int gpu, int which) {
   struct Own {
-    std::mutex mutex;
-    std::map<std::tuple<Device*, int, int>, Device::Stream> streams;
+    Mutex mutex;
+    std::map<std::tuple<Device*, int, int>, Device::Stream> streams WEFT_GUARDED_BY(mutex);
   };
   static Own* const own = new Own;  // never destroyed, as the device
-  const std::lock_guard lock(own->mutex);
+  const MutexLock lock(own->mutex);
   const auto [at, missing] = own->streams.try_emplace({&device, gpu, which});
   if (missing) try {
       at->second = device.make_stream(gpu);

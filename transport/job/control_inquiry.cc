@@ -53,7 +53,7 @@ std::vector<std::string> Plane::inquire(std::chrono::milliseconds limit) {
   inquiry_until_ = std::max(inquiry_until_, until);
   if (!inquiring_) begin_inquiry();
   const std::uint32_t mine = inquiry_;
-  changed_.wait_until(lock, until, [&] {
+  changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
     return !inquiring_ || inquiry_ != mine || stopping_ || (failed() && !failed_before);
   });
   return snapshots_;

@@ -53,7 +53,8 @@ class Leaf : public Plane {
       root_.send(wire::Type::kShrink, open_door(next_door));
       wake();
       // Rank 0 waits for the others no longer than the timeout, from when it comes itself.
-      changed_.wait_until(lock, std::chrono::steady_clock::now() + 2 * timeout_ + kGrace, [&] {
+      const auto until = std::chrono::steady_clock::now() + 2 * timeout_ + kGrace;
+      changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
         return !mask_.empty() || !root_.open() || stopping_ || goodbye_ || taken_for_dead(0) ||
                taken_for_dead(rank_);
       });
@@ -80,13 +81,13 @@ class Leaf : public Plane {
     // Until rank 0 has read this, closing the connection would look like a death.
     const auto enough = std::chrono::steady_clock::now() +
                         std::min<std::chrono::milliseconds>(timeout_, kGoodbyeTime);
-    changed_.wait_until(lock, enough, [&] {
+    changed_.wait_until(lock, enough, [&]() WEFT_REQUIRES(mutex_) {
       return goodbye_ || !root_.open() || stopping_ || blamed(0);  // nobody there to read it
     });
   }
 
  protected:
-  void contribute(std::string_view mine, bool for_each) override {
+  void contribute(std::string_view mine, bool for_each) override WEFT_REQUIRES(mutex_) {
     gather_at_ = Clock::now();
     incoming_.clear();
     if (goodbye_) return fail_gather("rank 0 has left the job");
@@ -96,21 +97,24 @@ class Leaf : public Plane {
   }
 
   // Rank 0 decides which failure is the job's; until it has, this one counts here.
-  void tell(const Status& failure) override {
+  void tell(const Status& failure) override WEFT_REQUIRES(mutex_) {
     set_failure(failure);
     root_.send(wire::Type::kFailure, wire::encode_failure(failure));
   }
 
-  void await_verdict(Lock& lock) override {
-    changed_.wait_until(lock, std::chrono::steady_clock::now() + kVerdictTime,
-                        [&] { return verdict_ || !root_.open() || stopping_; });
+  void await_verdict(Lock& lock) override WEFT_REQUIRES(mutex_) {
+    const auto until = std::chrono::steady_clock::now() + kVerdictTime;
+    changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
+      return verdict_ || !root_.open() || stopping_;
+    });
   }
 
-  void ask(std::uint32_t number) override {
+  void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
     root_.send(wire::Type::kInquire, wire::encode(wire::Numbered{number, {}}));
   }
 
-  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
     if (stopping_ && stop_at_ == Clock::time_point::max()) stop_at_ = now + kLastWords;
     if (root_.open()) {
       const bool writing = root_.queued() > 0;
@@ -120,7 +124,8 @@ class Leaf : public Plane {
     return inquiry_due(std::min(next_beat_, stop_at_));
   }
 
-  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
     // What came together with the end of the job before is in the channel already.
     if (std::exchange(fresh_, false) || (polled.size() > 1 && polled[1].revents != 0))
       serve_root(now);
@@ -149,7 +154,7 @@ class Leaf : public Plane {
   static constexpr auto kGrace = 2000ms;        // for rank 0's verdict to get here
   static constexpr std::size_t kDoorsAtOnce = 64;
 
-  void serve_root(Clock::time_point now) {
+  void serve_root(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     root_.flush();
     wire::Frame frame;
     Channel::Got got = Channel::Got::kFrame;
@@ -175,7 +180,7 @@ class Leaf : public Plane {
     }
   }
 
-  bool handle(const wire::Frame& frame, Clock::time_point now) {
+  bool handle(const wire::Frame& frame, Clock::time_point now) WEFT_REQUIRES(mutex_) {
     switch (frame.type) {
       case wire::Type::kHeartbeat: {
         auto silence = wire::decode_heartbeat(frame.payload);
@@ -249,7 +254,7 @@ class Leaf : public Plane {
   }
 
   // Opens a place where the others find this rank when rank 0 is gone. "address port", or nothing.
-  std::string open_door(Fd& door) const {
+  std::string open_door(Fd& door) const WEFT_REQUIRES(mutex_) {
     const std::string here = local_address(root_.fd());
     if (here.empty()) return {};
     try {
@@ -264,7 +269,7 @@ class Leaf : public Plane {
   }
 
   // Rank 0 is gone: the lowest rank that is left takes its place.
-  Shrunk take_over(Lock& lock) {
+  Shrunk take_over(Lock& lock) WEFT_REQUIRES(mutex_) {
     if (doors_.empty())
       throw Error(
           fmt::format("{}; nobody can take over from rank 0, which was the first to go: "
@@ -327,22 +332,25 @@ class Leaf : public Plane {
     return spec;
   }
 
-  Channel root_;
-  std::string root_who_;
-  Fd door_;
-  std::vector<std::string> doors_;  // of all ranks, empty until rank 0 knows them
-  std::string mask_;                // who goes on
-  bool fresh_ = true;               // the thread has not read yet
-  Clock::time_point heard_;
-  std::vector<wire::Silence> silence_;  // as rank 0 said at silence_at_
-  Clock::time_point silence_at_{};
-  bool goodbye_ = false;  // rank 0 has understood our leave(), or leaves itself
-  bool verdict_ = false;  // the failure is the job's, by rank 0
-  bool gathering_ = false;
-  Clock::time_point gather_at_{};  // when the all_gather began or last went on
-  std::string incoming_;
-  Clock::time_point next_beat_{};
-  Clock::time_point stop_at_ = Clock::time_point::max();
+  Channel root_ WEFT_GUARDED_BY(mutex_);
+  const std::string root_who_;
+  Fd door_ WEFT_GUARDED_BY(mutex_);
+  // Of all ranks, empty until rank 0 knows them.
+  std::vector<std::string> doors_ WEFT_GUARDED_BY(mutex_);
+  std::string mask_ WEFT_GUARDED_BY(mutex_);   // who goes on
+  bool fresh_ WEFT_GUARDED_BY(mutex_) = true;  // the thread has not read yet
+  Clock::time_point heard_ WEFT_GUARDED_BY(mutex_);
+  std::vector<wire::Silence> silence_ WEFT_GUARDED_BY(mutex_);  // as rank 0 said at silence_at_
+  Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
+  // Rank 0 has understood our leave(), or leaves itself.
+  bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
+  bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // the failure is the job's, by rank 0
+  bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
+  // When the all_gather began or last went on.
+  Clock::time_point gather_at_ WEFT_GUARDED_BY(mutex_){};
+  std::string incoming_ WEFT_GUARDED_BY(mutex_);
+  Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
+  Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
 };
 
 }  // namespace

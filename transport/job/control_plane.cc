@@ -109,7 +109,7 @@ void Plane::finish_gather(std::vector<std::string> parts) {
 }
 
 std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each) {
-  const std::lock_guard one(one_gather_);
+  const MutexLock one(one_gather_);
   Lock lock(mutex_);
   if (left_) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
   if (!gather_error_.empty()) throw GatherFailed(gather_error_);
@@ -119,7 +119,9 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each)
   contribute(mine, for_each);
   ring(wake_);  // what the socket did not take at once is for the thread
   // The thread has the deadline, and ends this wait by one of these.
-  changed_.wait(lock, [&] { return gathered_ || !gather_error_.empty() || failed() || stopping_; });
+  changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
+    return gathered_ || !gather_error_.empty() || failed() || stopping_;
+  });
   if (gathered_) return std::exchange(parts_, {});
   if (!gather_error_.empty()) throw GatherFailed(gather_error_);
   if (failed()) throw Error(failure_.to_string());
@@ -147,7 +149,7 @@ void Plane::abort(const char* reason) noexcept {
 
 void Plane::await_abort() noexcept {
   Lock lock(mutex_);
-  changed_.wait(lock, [&] {
+  changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
     return aborted_ == 0 || aborted_ == 3 || handed_over_ || stopping_;  // no thread tells it
   });
 }
@@ -164,9 +166,9 @@ void Plane::retire(Lock& lock) {
   left_ = true;
   changed_.notify_all();
   ring(wake_);
-  lock.unlock();
-  if (thread_.joinable()) thread_.join();
-  lock.lock();
+  lock.without([&] {
+    if (thread_.joinable()) thread_.join();
+  });
 }
 
 JobSpec Plane::shrunk_spec(std::string_view mask, std::vector<Rank>& survivors) const {

@@ -41,10 +41,12 @@ class Root : public Plane {
   Shrunk shrink() override {
     Lock lock(mutex_);
     check_shrink();
-    changed_.wait_until(lock, std::chrono::steady_clock::now() + timeout_, [&] {
+    const auto until = std::chrono::steady_clock::now() + timeout_;
+    changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
       return stopping_ || taken_for_dead(0) ||
              std::none_of(peers_.begin() + 1, peers_.end(),
-                          [&](const Peer& p) { return may_come(p) && !p.shrinks; });
+                          [&](const Peer& p)
+                              WEFT_REQUIRES(mutex_) { return may_come(p) && !p.shrinks; });
     });
     check_shrink();
     std::string mask = "1";
@@ -76,9 +78,12 @@ class Root : public Plane {
     }
     auto next = std::make_unique<Root>(spec, std::move(members));
     // Who could open none then (too many files) may say it later: the others do not say it again.
-    for (std::size_t i = 1; i < survivors.size(); ++i) {
-      next->peers_[i].door = std::move(peer(survivors[i]).next_door);
-      next->doors_ += !next->peers_[i].door.empty();
+    {
+      const Lock of_next(next->mutex_);  // which nobody else knows yet
+      for (std::size_t i = 1; i < survivors.size(); ++i) {
+        next->peers_[i].door = std::move(peer(survivors[i]).next_door);
+        next->doors_ += !next->peers_[i].door.empty();
+      }
     }
     return {std::move(next), std::move(survivors)};
   }
@@ -93,15 +98,18 @@ class Root : public Plane {
   }
 
  protected:
-  void contribute(std::string_view mine, bool for_each) override {
+  void contribute(std::string_view mine, bool for_each) override WEFT_REQUIRES(mutex_) {
     receive_part(0, mine, false, for_each);
   }
 
-  void tell(const Status& failure) override { declare(failure); }
+  void tell(const Status& failure) override WEFT_REQUIRES(mutex_) { declare(failure); }
 
-  void ask(std::uint32_t number) override { inquiries_.push_back(inquiry_id(0, number)); }
+  void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
+    inquiries_.push_back(inquiry_id(0, number));
+  }
 
-  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override {
+  Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
     if (stopping_ && stop_at_ == Clock::time_point::max()) {
       stop_at_ = now + (left_ ? timeout_ : std::chrono::milliseconds(kLastWords));
     }
@@ -116,7 +124,8 @@ class Root : public Plane {
     return inquiry_due(inquiries_.empty() ? next : std::min(next, next_inquiry_));
   }
 
-  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override {
+  bool serve(const std::vector<pollfd>& polled, Clock::time_point now) override
+      WEFT_REQUIRES(mutex_) {
     // All that there is to read first: two ends found in one round are told apart by nothing else
     // than what their owners said before.
     for (std::size_t i = 0; i < order_.size(); ++i) {
@@ -146,15 +155,17 @@ class Root : public Plane {
     std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
   };
 
-  Peer& peer(Rank r) { return peers_[static_cast<std::size_t>(r)]; }
-  const Peer& peer(Rank r) const { return peers_[static_cast<std::size_t>(r)]; }
+  Peer& peer(Rank r) WEFT_REQUIRES(mutex_) { return peers_[static_cast<std::size_t>(r)]; }
+  const Peer& peer(Rank r) const WEFT_REQUIRES(mutex_) {
+    return peers_[static_cast<std::size_t>(r)];
+  }
 
-  bool may_come(const Peer& p) const {
+  bool may_come(const Peer& p) const WEFT_REQUIRES(mutex_) {
     return p.member.channel.open() && !p.left &&
            !taken_for_dead(static_cast<Rank>(&p - peers_.data()));
   }
 
-  void serve_peer(Rank r, Clock::time_point now) {
+  void serve_peer(Rank r, Clock::time_point now) WEFT_REQUIRES(mutex_) {
     Peer& p = peer(r);
     Channel& c = p.member.channel;
     c.flush();
@@ -179,7 +190,7 @@ class Root : public Plane {
     declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r));
   }
 
-  bool handle(Rank r, const wire::Frame& frame) {
+  bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_) {
     Peer& p = peer(r);
     switch (frame.type) {
       case wire::Type::kHeartbeat:
@@ -242,7 +253,8 @@ class Root : public Plane {
   }
 
   // Of these ranks, rank 0 first; nothing where one has none: a dead rank 0 is then the end.
-  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const {
+  std::string doors_of(const std::vector<Rank>& ranks, std::string Peer::*door) const
+      WEFT_REQUIRES(mutex_) {
     // Who came over the loopback device is on this host, which the others know by another address.
     std::string here;
     for (const Peer& p : peers_)
@@ -260,7 +272,7 @@ class Root : public Plane {
     return payload.size() <= wire::kMaxFrameBytes ? payload : std::string();
   }
 
-  void tell_doors() {
+  void tell_doors() WEFT_REQUIRES(mutex_) {
     std::vector<Rank> all(peers_.size());
     std::iota(all.begin(), all.end(), 0);
     const std::string doors = doors_of(all, &Peer::door);
@@ -269,7 +281,7 @@ class Root : public Plane {
   }
 
   // The first failure is the job's. Everybody hears of it, also who reported it.
-  void declare(const Status& failure) {
+  void declare(const Status& failure) WEFT_REQUIRES(mutex_) {
     if (failed()) return;
     set_failure(failure);
     inquiries_.clear();
@@ -279,7 +291,7 @@ class Root : public Plane {
 
   // Many ranks ask at the same moment, when one deadline passes on all of them. The first one's
   // verdict is the job's, so the others wait their turn, and mostly need it no more.
-  void pass_on(Clock::time_point now) {
+  void pass_on(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     const std::uint64_t id = inquiries_.front();
     inquiries_.pop_front();
     next_inquiry_ = now + kInquiryTurn;
@@ -291,13 +303,14 @@ class Root : public Plane {
         peer(r).member.channel.send(wire::Type::kInquire, payload);
   }
 
-  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes) {
+  void hand_over(Rank to, Rank from, std::uint32_t number, std::string_view bytes)
+      WEFT_REQUIRES(mutex_) {
     if (to == 0) return take_snapshot(from, number, bytes);
     peer(to).member.channel.send(wire::Type::kTestimony,
                                  wire::encode(wire::Numbered{inquiry_id(from, number), bytes}));
   }
 
-  void beat(Clock::time_point now) {
+  void beat(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     std::vector<wire::Silence> silent;
     for (Rank r = 1; r < size_; ++r) {
       const Peer& p = peer(r);
@@ -314,7 +327,8 @@ class Root : public Plane {
     }
   }
 
-  void receive_part(Rank r, std::string_view bytes, bool more, bool for_each) {
+  void receive_part(Rank r, std::string_view bytes, bool more, bool for_each)
+      WEFT_REQUIRES(mutex_) {
     last_part_ = Clock::now();
     if (!gathering_) {
       gathering_ = true;
@@ -339,7 +353,7 @@ class Root : public Plane {
     }
   }
 
-  void hand_out() {
+  void hand_out() WEFT_REQUIRES(mutex_) {
     const auto for_each = std::ranges::count_if(peers_, &Peer::for_each);
     if (for_each != 0 && for_each != size_)
       return give_up_gather(fmt::format(
@@ -357,7 +371,7 @@ class Root : public Plane {
     finish_gather(std::move(parts));
   }
 
-  void hand_out_each(std::vector<std::string>& parts) {
+  void hand_out_each(std::vector<std::string>& parts) WEFT_REQUIRES(mutex_) {
     auto of = wire::transpose(parts);
     if (!of)
       return give_up_gather(
@@ -370,7 +384,7 @@ class Root : public Plane {
   }
 
   // A rank must begin within the timeout; one that has begun must go on.
-  void check_gather(Clock::time_point now) {
+  void check_gather(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     const bool begin_late = now >= begun_at_ + timeout_, go_on_late = now >= last_part_ + timeout_;
     std::vector<Rank> late;
     for (Rank r = 0; r < size_; ++r) {
@@ -382,7 +396,7 @@ class Root : public Plane {
                                name_ranks(late), current_, timeout_.count()));
   }
 
-  void give_up_gather(const std::string& why) {
+  void give_up_gather(const std::string& why) WEFT_REQUIRES(mutex_) {
     gathering_ = false;
     fail_gather(why);
     const std::string payload = wire::encode(wire::Numbered{current_, why});
@@ -394,7 +408,7 @@ class Root : public Plane {
 
   // Out of order: what is queued is still sent. In order: until the others have left, or died, or
   // the timeout has passed; then they are told that rank 0 ends in good order.
-  bool finished(Clock::time_point now) {
+  bool finished(Clock::time_point now) WEFT_REQUIRES(mutex_) {
     if (!stopping_) return false;
     bool idle = true;
     for (const Peer& p : peers_) {
@@ -413,16 +427,17 @@ class Root : public Plane {
   }
 
   static constexpr auto kInquiryTurn = 300ms;
-  std::deque<std::uint64_t> inquiries_;  // that wait for their turn
-  Clock::time_point next_inquiry_{};
-  int doors_ = 0;            // known
-  std::vector<Peer> peers_;  // by rank; [0] stands for this rank and has no channel
-  std::vector<Rank> order_;  // of the polled connections
-  Clock::time_point next_beat_{};
-  Clock::time_point stop_at_ = Clock::time_point::max();
-  bool gathering_ = false;
-  std::uint64_t current_ = 0;  // the all_gather under way or done last
-  Clock::time_point begun_at_{}, last_part_{};
+  std::deque<std::uint64_t> inquiries_ WEFT_GUARDED_BY(mutex_);  // that wait for their turn
+  Clock::time_point next_inquiry_ WEFT_GUARDED_BY(mutex_){};
+  int doors_ WEFT_GUARDED_BY(mutex_) = 0;  // known
+  // By rank; [0] stands for this rank and has no channel.
+  std::vector<Peer> peers_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Rank> order_ WEFT_GUARDED_BY(mutex_);  // of the polled connections
+  Clock::time_point next_beat_ WEFT_GUARDED_BY(mutex_){};
+  Clock::time_point stop_at_ WEFT_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
+  std::uint64_t current_ WEFT_GUARDED_BY(mutex_) = 0;  // the all_gather under way or done last
+  Clock::time_point begun_at_ WEFT_GUARDED_BY(mutex_){}, last_part_ WEFT_GUARDED_BY(mutex_){};
 };
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <utility>
 
+#include "topo/base/mutex.h"
 #include "transport/control/socket.h"
 #include "transport/job/bootstrap.h"
 
@@ -26,43 +26,43 @@ struct Meeting {
 
   const int size;
   const std::chrono::milliseconds timeout = JobSpec{}.timeout;
-  std::mutex mutex;
-  std::condition_variable changed;
+  Mutex mutex;
+  std::condition_variable_any changed;
   std::atomic<bool> failed{false};
-  Status failure;
+  Status failure WEFT_GUARDED_BY(mutex);
   // The all_gather under way, and the result of the one done last.
-  std::vector<std::string> part;
-  std::vector<bool> present;
-  int arrived = 0;
-  std::uint64_t done = 0;
-  std::shared_ptr<const std::vector<std::string>> result;
-  std::string gather_error;
-  std::vector<bool> left;
+  std::vector<std::string> part WEFT_GUARDED_BY(mutex);
+  std::vector<bool> present WEFT_GUARDED_BY(mutex);
+  int arrived WEFT_GUARDED_BY(mutex) = 0;
+  std::uint64_t done WEFT_GUARDED_BY(mutex) = 0;
+  std::shared_ptr<const std::vector<std::string>> result WEFT_GUARDED_BY(mutex);
+  std::string gather_error WEFT_GUARDED_BY(mutex);
+  std::vector<bool> left WEFT_GUARDED_BY(mutex);
   // abort(): 0, 1 while the reason is written, 2; becomes the failure when somebody looks.
   std::atomic<int> aborted{0};
   Rank aborter = kNoRank;
   char reason[Job::kMostReason + 1] = {};
   // shrink(): who has called, and what came of it.
-  std::vector<bool> shrinks;
-  std::shared_ptr<Meeting> next;
-  std::vector<Rank> survivors;
+  std::vector<bool> shrinks WEFT_GUARDED_BY(mutex);
+  std::shared_ptr<Meeting> next WEFT_GUARDED_BY(mutex);
+  std::vector<Rank> survivors WEFT_GUARDED_BY(mutex);
 
-  void take_abort() {
+  void take_abort() WEFT_REQUIRES(mutex) {
     if (aborted.load(std::memory_order_acquire) == 2)
       fail(Status(Code::kAborted, fmt::format("rank {} aborted: {}", aborter, reason), aborter));
   }
-  bool gone(std::size_t r) const {
+  bool gone(std::size_t r) const WEFT_REQUIRES(mutex) {
     return left[r] ||
            (failure.code() == Code::kPeerFailed && failure.rank() == static_cast<Rank>(r));
   }
 
-  void fail(const Status& status) {
+  void fail(const Status& status) WEFT_REQUIRES(mutex) {
     if (failed.load(std::memory_order_relaxed)) return;
     failure = status;
     failed.store(true, std::memory_order_relaxed);
     changed.notify_all();
   }
-  void fail_gather(const std::string& why) {
+  void fail_gather(const std::string& why) WEFT_REQUIRES(mutex) {
     if (gather_error.empty() && !failed) gather_error = why;
     changed.notify_all();
   }
@@ -73,7 +73,7 @@ class LocalJob : public Job {
   LocalJob(std::shared_ptr<Meeting> meeting, Rank rank)
       : meeting_(std::move(meeting)), rank_(rank) {}
   ~LocalJob() override {
-    const std::lock_guard lock(meeting_->mutex);
+    const MutexLock lock(meeting_->mutex);
     if (meeting_->left[me()]) return;
     const std::string who =
         describe_rank(rank_, host_label(), static_cast<std::uint64_t>(getpid()));
@@ -84,9 +84,9 @@ class LocalJob : public Job {
   int size() const override { return meeting_->size; }
 
   std::vector<std::string> all_gather(std::string_view mine) override {
-    const std::lock_guard one(one_gather_);
+    const MutexLock one(one_gather_);
     Meeting& m = *meeting_;
-    std::unique_lock lock(m.mutex);
+    MutexLock lock(m.mutex);
     if (m.left[me()]) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
     if (!m.gather_error.empty()) throw Error(m.gather_error);
     m.take_abort();
@@ -107,8 +107,9 @@ class LocalJob : public Job {
       m.changed.notify_all();
     }
     // Nobody can be two further on before this rank comes again, so the result stays.
-    const bool in_time = m.changed.wait_for(
-        lock, m.timeout, [&] { return m.done >= number || m.failed || !m.gather_error.empty(); });
+    const bool in_time = m.changed.wait_for(lock, m.timeout, [&]() WEFT_REQUIRES(m.mutex) {
+      return m.done >= number || m.failed || !m.gather_error.empty();
+    });
     if (m.done >= number) return *m.result;
     if (!in_time) {
       std::vector<Rank> late;
@@ -126,7 +127,7 @@ class LocalJob : public Job {
            meeting_->aborted.load(std::memory_order_relaxed) == 2;
   }
   Status failure() const override {
-    const std::lock_guard lock(meeting_->mutex);
+    const MutexLock lock(meeting_->mutex);
     meeting_->take_abort();
     return meeting_->failure;
   }
@@ -140,18 +141,19 @@ class LocalJob : public Job {
   std::vector<Rank> former_ranks() const override { return former_; }
   std::unique_ptr<Job> shrink() override {
     Meeting& m = *meeting_;
-    std::unique_lock lock(m.mutex);
+    MutexLock lock(m.mutex);
     m.take_abort();
     if (!m.failed) throw Error("shrink: nothing has failed");
     if (m.gone(me())) throw Error(fmt::format("shrink: rank {} is not among those left", rank_));
     m.shrinks[me()] = true;
     m.changed.notify_all();
-    const auto complete = [&] {
+    const auto complete = [&]() WEFT_REQUIRES(m.mutex) {
       for (std::size_t r = 0; r < m.left.size(); ++r)
         if (!m.shrinks[r] && !m.gone(r)) return false;
       return true;
     };
-    m.changed.wait_for(lock, m.timeout, [&] { return m.next || complete(); });
+    m.changed.wait_for(lock, m.timeout,
+                       [&]() WEFT_REQUIRES(m.mutex) { return m.next || complete(); });
     if (!m.next) {
       for (std::size_t r = 0; r < m.left.size(); ++r)
         if (m.shrinks[r]) m.survivors.push_back(static_cast<Rank>(r));
@@ -167,13 +169,13 @@ class LocalJob : public Job {
     return job;
   }
   void report(const Status& failure) noexcept override {
-    const std::lock_guard lock(meeting_->mutex);
+    const MutexLock lock(meeting_->mutex);
     if (!failure.ok() && !meeting_->left[me()]) meeting_->fail(failure);
   }
   // Threads of one process do not stop alone.
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {
-    const std::lock_guard lock(meeting_->mutex);
+    const MutexLock lock(meeting_->mutex);
     meeting_->left[me()] = true;
     meeting_->changed.notify_all();
     if (meeting_->arrived > 0)
@@ -185,7 +187,7 @@ class LocalJob : public Job {
 
   std::shared_ptr<Meeting> meeting_;
   const Rank rank_;
-  std::mutex one_gather_;
+  Mutex one_gather_;
   std::vector<Rank> former_;
 };
 

@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
+#include "topo/base/mutex.h"
 #include "topo/base/thread.h"
 #include "transport/control/hmac.h"
 #include "transport/control/socket.h"
@@ -113,10 +113,10 @@ std::string my_addresses() {
 // PMIx_Fence with our own deadline: servers differ in whether they keep PMIX_TIMEOUT.
 void fence(const Client& client, std::chrono::milliseconds timeout) {
   struct Wait {
-    std::mutex mutex;
-    std::condition_variable done;
-    bool over = false;
-    pmix_status_t status = PMIX_SUCCESS;
+    Mutex mutex;
+    std::condition_variable_any done;
+    bool over WEFT_GUARDED_BY(mutex) = false;
+    pmix_status_t status WEFT_GUARDED_BY(mutex) = PMIX_SUCCESS;
     pmix_proc_t job;  // these two are PMIx's until then
     pmix_info_t info;
   };
@@ -125,7 +125,7 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
   auto theirs = std::make_unique<std::shared_ptr<Wait>>(wait);
   const auto callback = [](pmix_status_t status, void* data) {
     const std::unique_ptr<std::shared_ptr<Wait>> w(static_cast<std::shared_ptr<Wait>*>(data));
-    const std::lock_guard lock((*w)->mutex);
+    const MutexLock lock((*w)->mutex);
     (*w)->status = status;
     (*w)->over = true;
     (*w)->done.notify_all();
@@ -138,8 +138,9 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
   if (posted == PMIX_OPERATION_SUCCEEDED) return;
   check(posted, "PMIx_Fence");
   (void)theirs.release();  // the callback's now
-  std::unique_lock lock(wait->mutex);
-  if (!wait->done.wait_for(lock, timeout, [&] { return wait->over; })) {
+  MutexLock lock(wait->mutex);
+  if (!wait->done.wait_for(lock, timeout,
+                           [&]() WEFT_REQUIRES(wait->mutex) { return wait->over; })) {
     throw Error(
         fmt::format("PMIx: the fence of {} did not end within {} ms: some ranks did not start "
                     "weft (is it the same program everywhere?)",

@@ -15,8 +15,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <utility>
 
+#include "topo/base/mutex.h"
 #include "topo/base/status.h"
 #include "transport/memory/memory.h"
 
@@ -47,12 +49,12 @@ std::uint64_t first_generation = 1;
 
 // All weft::alloc memory of this process.
 struct Registry {
-  std::mutex mutex;
+  Mutex mutex;
   SharedRegion directory = SharedRegion::create(kDirectoryBytes, "weft-directory");
-  std::map<const std::byte*, Allocation> by_address;
-  std::vector<std::uint32_t> free_entries;
-  std::uint32_t used_entries = 0;
-  std::uint64_t next_serial = 1;
+  std::map<const std::byte*, Allocation> by_address WEFT_GUARDED_BY(mutex);
+  std::vector<std::uint32_t> free_entries WEFT_GUARDED_BY(mutex);
+  std::uint32_t used_entries WEFT_GUARDED_BY(mutex) = 0;
+  std::uint64_t next_serial WEFT_GUARDED_BY(mutex) = 1;
   std::atomic<std::uint64_t> generation{first_generation};  // changes with every alloc and free
 
   DirectoryEntry* entry(std::uint32_t index) {
@@ -150,7 +152,7 @@ void SharedRegion::swap(SharedRegion& other) noexcept {
 void* alloc(std::size_t bytes) {
   SharedRegion region = SharedRegion::create(bytes, "weft-alloc");
   Registry& reg = registry();
-  const std::lock_guard lock(reg.mutex);
+  const MutexLock lock(reg.mutex);
   std::uint32_t index;
   if (!reg.free_entries.empty()) {
     index = reg.free_entries.back();
@@ -177,7 +179,7 @@ void* alloc(std::size_t bytes) {
 void free(void* memory) noexcept {
   if (!memory) return;
   Registry& reg = registry();
-  const std::lock_guard lock(reg.mutex);
+  const MutexLock lock(reg.mutex);
   const auto it = reg.by_address.find(static_cast<std::byte*>(memory));
   if (it == reg.by_address.end()) {
     std::fprintf(stderr, "weft::free(%p): not memory of weft::alloc, or freed before\n", memory);
@@ -203,7 +205,7 @@ RegionRef find_region(const void* data, std::size_t bytes) noexcept {
   for (const Last& l : last)
     if (l.generation == generation && p >= l.begin && p + bytes <= l.end)
       return {l.index, l.serial, static_cast<std::uint64_t>(p - l.begin)};
-  const std::lock_guard lock(reg.mutex);
+  const MutexLock lock(reg.mutex);
   Last found{nullptr, reinterpret_cast<const std::byte*>(~std::uintptr_t{0}), 0, 0, generation};
   auto next = reg.by_address.upper_bound(p);
   if (next != reg.by_address.end()) found.end = next->first;
@@ -225,7 +227,7 @@ RegionRef find_region(const void* data, std::size_t bytes) noexcept {
 std::size_t region_bytes(const RegionRef& ref) noexcept {
   if (ref.serial == 0) return 0;
   Registry& reg = registry();
-  const std::lock_guard lock(reg.mutex);
+  const MutexLock lock(reg.mutex);
   const DirectoryEntry* entry = reg.entry(ref.index);
   return entry->serial.load(std::memory_order_acquire) == ref.serial ? entry->bytes : 0;
 }
