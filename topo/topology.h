@@ -28,8 +28,8 @@ struct Nic {
 // A rank's description of itself, sent to the other ranks during the bootstrap.
 struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
-  std::string machine;     // "kernel:pid namespace": ranks with equal `machine` can map each
-                           // other's memory, whatever their `host` says
+  std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
+                           // each other's memory, also when their `host` differs
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
   int numa_node = -1;      // the node of the cores this process may run on
 };
