@@ -1,5 +1,6 @@
 // A Witness tells the state of a rank while the rank's program is busy: the control plane asks the
-// witness, on its own thread, when a rank or an observer outside the job wants all ranks' snapshots.
+// witness, on its own thread, when a rank or an observer outside the job wants all ranks'
+// snapshots.
 #pragma once
 
 #include <string>

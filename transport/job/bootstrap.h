@@ -91,9 +91,9 @@ class Job {
 
   // After a failure, makes the job of the ranks that go on, numbered anew in the same order. Every
   // such rank calls shrink(), which waits for the others, at most for the timeout. A rank that has
-  // died, that a kPeerFailed names, that left, or that calls too late is not in the new job; it gets
-  // an Error if it still calls. When rank 0 is gone, the lowest remaining rank takes its place. This
-  // job ends and keeps its failure().
+  // died, that a kPeerFailed names, that left, or that calls too late is not in the new job; it
+  // gets an Error if it still calls. When rank 0 is gone, the lowest remaining rank takes its
+  // place. This job ends and keeps its failure().
   virtual std::unique_ptr<Job> shrink() = 0;
   // Returns the former ranks of this job's ranks, if shrink() made it; empty otherwise.
   virtual std::vector<Rank> former_ranks() const { return {}; }

@@ -140,8 +140,8 @@ std::unique_ptr<Plane> make_root_plane(const JobSpec& spec, std::vector<Member> 
 // Changes "rank 5 (host b, pid 12)" to "rank 4 (host b, pid 12)".
 std::string renumber(const std::string& who, Rank rank);
 
-// Wraps a Plane as a Job for the process that made it. A forked child has neither the thread nor the
-// sockets of the plane: there every call throws, fails or does nothing.
+// Wraps a Plane as a Job for the process that made it. A forked child has neither the thread nor
+// the sockets of the plane: there every call throws, fails or does nothing.
 std::unique_ptr<Job> make_job(std::unique_ptr<Plane> plane, std::vector<Rank> former = {});
 
 }  // namespace weft

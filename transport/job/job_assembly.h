@@ -44,8 +44,8 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
 // Joins the rank that waits at `door` ("address port"). Throws Error at once when none listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
 // Returns how long to wait for a host's kernel to answer a connection. A kernel answers at once
-// where its listener's queue holds every rank twice (mute_doors() connects, too). The function takes
-// the queues of other hosts to be as long as this host's.
+// where its listener's queue holds every rank twice (mute_doors() connects, too). The function
+// takes the queues of other hosts to be as long as this host's.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // Parses a port's number; 0: `text` is no port.
 std::uint16_t port_in(std::string_view text);
