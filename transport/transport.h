@@ -72,7 +72,7 @@ struct Caps {
   int tag_bits = 64;                // bits of Transfer::tag that travel
   bool cuda = false;                // takes device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
-  bool recoverable = false;  // sever(), reopen() and meet() work: see rails/rails.h
+  bool recoverable = false;         // sever(), reopen(), meet() work: see rails/rails.h
 };
 
 // Shared memory for small messages among ranks of a machine: each member publishes one message per

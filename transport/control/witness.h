@@ -1,6 +1,5 @@
-// A Witness tells the state of a rank while the rank's program is busy: the control plane asks the
-// witness, on its own thread, when a rank or an observer outside the job wants all ranks'
-// snapshots.
+// A Witness tells a rank's state while the rank's program is busy: the control plane's thread asks
+// the witness when a rank or an observer outside the job wants snapshots of all ranks.
 #pragma once
 
 #include <string>

@@ -40,9 +40,8 @@ struct ExportedMemory {
   std::uint64_t bytes = 0;
 };
 
-// How an RDMA NIC reaches device memory: by a dma-buf, a file by which the kernel gives another
-// device access to the memory; or at an address of the CPU, which a NIC without GPU support can
-// register.
+// How an RDMA NIC reaches device memory: by a dma-buf, a file that gives the NIC access to the
+// memory; or at a CPU address, which a NIC without GPU support can register.
 struct CardMemory {
   int fd = -1;               // the dma-buf, which the caller closes; -1: none
   std::uint64_t offset = 0;  // the memory's place in the dma-buf
@@ -106,9 +105,8 @@ class Device {
   // Copies between any kinds of memory; bytes may be 0. `gpu` is the GPU of the stream.
   virtual void copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) = 0;
   virtual void launch(const DeviceWork& work, int gpu, Stream stream) = 0;
-  // Loads the work's code before its launch. A launch that loads code may wait for all streams of
-  // the GPU ("lazy loading"), also for a stream in wait_word(), so callers load before the first of
-  // those.
+  // Loads the work's code before its launch. A launch that loads code ("lazy loading") may wait for
+  // all streams of the GPU, so callers load before the first wait_word().
   virtual void load(const DeviceWork& work, int gpu) = 0;
 
   // Allocates words of pinned memory, zero at first, that order a user's stream against the host. A

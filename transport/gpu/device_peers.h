@@ -22,8 +22,7 @@ struct DeviceAddress {
   ExportedMemory exported;                 // bytes 0: it cannot be exported
 };
 
-// Describes this process's buffer [data, data + bytes). An allocation that cannot be shared has
-// exported.bytes 0.
+// Describes this process's buffer [data, data + bytes). exported.bytes is 0 if it is unshareable.
 DeviceAddress device_address(Device& device, const void* data, std::size_t bytes,
                              const Residence& residence) noexcept;
 

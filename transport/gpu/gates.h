@@ -16,9 +16,8 @@ namespace weft {
 // How long the destructor of a communicator or World waits for a GPU that does not answer.
 inline constexpr std::chrono::seconds kLeave{2};
 
-// Two words: the stream writes `arrived` and waits for `done`. The thread that sees `arrived` and
-// the stream that sees `done` reset the word to 0, so that a captured graph can run the fence
-// repeatedly.
+// Two words: the stream writes `arrived` and waits for `done`. Whoever waits for a word resets it
+// to 0, so that a captured graph can run the fence repeatedly.
 struct StreamFence {
   std::atomic<std::uint32_t>* arrived = nullptr;
   std::atomic<std::uint32_t>* done = nullptr;
@@ -54,7 +53,7 @@ class StreamFences {
 
   Device& device_;
   std::vector<std::atomic<std::uint32_t>*> pages_;  // the words
-  std::vector<StreamFence> all_, used_;  // used_: free once the stream has reset `done`
+  std::vector<StreamFence> all_, used_;             // used_: free once the stream has reset `done`
   std::atomic<std::size_t> captured_{0};
 };
 

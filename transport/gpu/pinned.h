@@ -4,8 +4,8 @@
 //
 // A device that takes memory back may wait for all work of the GPU, also for a stream that waits
 // for this process. So give_back() returns memory only to the pool; trim(), called where no stream
-// waits (gpu/gates.h), returns it to the device. Threads may use different objects at the same
-// time.
+// waits (gpu/gates.h), returns it to the device. One thread uses an object
+// at a time.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,7 @@ class PooledMemory {
   std::size_t size() const;
   explicit operator bool() const { return block_ != nullptr; }
   void give_back() noexcept;
-  // Keeps the memory out of use for ever: the GPU may still access it, and no thread waits for
-  // that.
+  // Keeps the memory out of use for ever, as the GPU may still access it.
   void abandon() noexcept;
 
   // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes.

@@ -117,7 +117,7 @@ class CheckedTransport final : public Transport {
     std::uint64_t notes_sent = 0, notes_posted = 0;
     std::uint32_t again = 0;
     std::array<Note, kWindow> in;
-    std::unordered_map<std::uint64_t, std::uint32_t> crcs;  // by tag: sums before messages
+    std::unordered_map<std::uint64_t, std::uint32_t> crcs;          // by tag: sums before messages
     std::unordered_map<std::uint64_t, std::uint64_t> sends, recvs;  // id by tag
     std::string corrupt;
   };

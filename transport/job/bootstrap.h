@@ -83,10 +83,10 @@ class Job {
   // Ends this rank in good order: the end of its process is no failure from now on.
   virtual void leave() noexcept = 0;
 
+  static constexpr std::size_t kMostReason = 200;
   // Gives the job up: within milliseconds failure() of every rank becomes kAborted with this rank
   // and the first kMostReason characters of the reason. Returns at once. Async-signal-safe. A
   // second call, or a call after another failure, has no effect.
-  static constexpr std::size_t kMostReason = 200;
   virtual void abort(const char* reason) noexcept = 0;
 
   // After a failure, makes the job of the ranks that go on, numbered anew in the same order. Every

@@ -43,9 +43,8 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask);
 // Joins the rank that waits at `door` ("address port"). Throws Error at once when none listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
-// Returns how long to wait for a host's kernel to answer a connection. A kernel answers at once
-// where its listener's queue holds every rank twice (mute_doors() connects, too). The function
-// takes the queues of other hosts to be as long as this host's.
+// Returns how long to wait for a kernel's answer to a connection: short where this host's listeners
+// queue every rank twice (mute_doors() connects, too); other hosts are taken to queue as many.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // Parses a port's number; 0: `text` is no port.
 std::uint16_t port_in(std::string_view text);
@@ -62,8 +61,9 @@ std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> d
 // True when connect() has used this listen_fd: a second job of the process must not use it again.
 bool listen_fd_taken(int fd) noexcept;
 
-// Start the control plane over the connections.
+// Starts rank 0's control plane over the connections to `members`.
 std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members);
+// Starts another rank's control plane over the connection to rank 0.
 std::unique_ptr<Job> make_leaf_job(const JobSpec& spec, RootLink link);
 
 }  // namespace weft

@@ -6,8 +6,7 @@
 namespace weft {
 
 // Binds this process to the rank's share of the cores that the process may use: a block of cores
-// where there are more cores than ranks, else one core, in turn. A refusal by the kernel is no
-// error.
+// where there are more cores than ranks, else one core, in turn. Ignores a refusal by the kernel.
 void bind_to_share(Rank rank, int ranks);
 
 }  // namespace weft

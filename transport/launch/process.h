@@ -15,8 +15,7 @@ std::string how_it_ended(int status);
 // Returns the exit code that a shell gives for a status of wait().
 int code_of(int status);
 
-// Returns whether the process is exiting: its sockets may be closed, so that peers see its death,
-// before wait() returns it.
+// Returns whether the process is exiting: peers may see its sockets close before wait() returns.
 bool dying(pid_t pid);
 
 }  // namespace weft
