@@ -4,8 +4,8 @@
 // The sender computes a crc32c over the bytes it posts and sends the sum in a note, a short message
 // of this layer. The receiver computes the crc32c over the bytes it is about to deliver. If both
 // sums are equal the receiver acknowledges, and only then the send completes: the sender keeps the
-// bytes until then, to send them again. A message that arrives changed kIntegrityTries times ends in
-// kCorrupt. A note carries its content twice, each with a checksum.
+// bytes until then, to send them again. A message that arrives changed kIntegrityTries times ends
+// in kCorrupt. A note carries its content twice, each with a checksum.
 //
 // The sums cost no pass of their own: the sender's copy to shared memory computes its sum, the
 // receiver's copy to the destination its own, and the caller sums a view `by_reader` as it reads.

@@ -43,8 +43,9 @@ std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask);
 // Joins the rank that waits at `door` ("address port"). Throws Error at once when none listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
-// Returns how long to wait for a kernel's answer to a connection: short where this host's listeners
-// queue every rank twice (mute_doors() connects, too); other hosts are taken to queue as many.
+// Returns how long to wait for a kernel's answer to a connection: half the timeout, but at most 5 s
+// where a listener of this host queues every rank twice (mute_doors() connects, too). The function
+// assumes that other hosts queue as many.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
 // Parses a port's number; 0: `text` is no port.
 std::uint16_t port_in(std::string_view text);
