@@ -1,3 +1,5 @@
+// Reads the counters of ports, interfaces and TCP connections, and compares snapshots of them.
+// Does not know which operation they are evidence for.
 #include "topo/counters.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
 //   evidence(1, "h2", signs_of_trouble(difference(before, read_counters(rail))));
 //   // "rail 1 host h2: out_of_seq_request +299, rnr_nak_retry_err +2"
 //
-// Reads files and compares numbers; knows nothing of operations.
+// This file reads counters and compares them; it knows nothing of operations.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@
 
 namespace weft {
 
-// By name. A port's own counters go by the kernel's name ("out_of_seq_request",
-// "port_xmit_wait"), those of the network interface behind it begin with "net." ("net.rx_dropped"),
-// those of the host's TCP with "tcp." ("tcp.retransmits").
+// Counter values by name. A port's counters have the kernel's names ("out_of_seq_request",
+// "port_xmit_wait"); the names of the interface's counters begin with "net." ("net.rx_dropped"),
+// the names of TCP counters with "tcp." ("tcp.retransmits").
 using CounterSnapshot = std::map<std::string, std::int64_t>;
 
-// Of an RDMA port: `counters` and `hw_counters` of port `port` (0: the first that is active, else
-// the first), of the port and, where a driver keeps them there, of the device. Of every rail: the
-// statistics of its interface. Of a plain interface: also the TCP retransmissions of this network
-// namespace, from `proc_root`. What cannot be read is left out.
+// Reads the counters of a rail. An RDMA rail gives `counters` and `hw_counters` of port `port` (0:
+// the first active port, else the first) and `hw_counters` of the device; a plain interface gives
+// the TCP retransmissions of this network namespace, from `proc_root`; every rail gives the
+// statistics of its interface. A counter that cannot be read is left out.
 CounterSnapshot read_counters(const Nic& rail, int port = 0, const std::string& sysfs_root = "/sys",
                               const std::string& proc_root = "/proc");
 
-// Of one TCP connection, from TCP_INFO: tcp.retransmits, tcp.lost, tcp.reordering, tcp.rtt_us.
+// Reads tcp.retransmits, tcp.lost, tcp.reordering and tcp.rtt_us of one connection from TCP_INFO;
+// returns an empty map when `socket` is no TCP connection.
 CounterSnapshot read_tcp_counters(int socket);
-// Of all TCP connections of this process from that address of its own, whoever opened them:
-// tcp.retransmits; and how many they are: tcp.connections. What a connection has counted goes with
-// it.
+// Sums tcp.retransmits over this process's open TCP connections whose own address is `address`,
+// and counts the connections in tcp.connections. A connection that closes takes its count away.
 CounterSnapshot read_connections(const std::string& address);
 
 struct CounterDelta {
@@ -41,17 +41,17 @@ struct CounterDelta {
   std::int64_t change = 0;
 };
 
-// What changed, by name. A counter that is in one snapshot only is left out, and one that fell was
-// set back meanwhile: then what it has now counts.
+// Returns the counters that changed, by name. A counter that is in one snapshot only is left out; a
+// counter that fell was reset in between, and its change is its value in `after`.
 std::vector<CounterDelta> difference(const CounterSnapshot& before, const CounterSnapshot& after);
 
-// Those that do not move while all is well: errors, retries, drops, packets out of order, marks of
-// congestion. A counter that this version does not know counts by the words in its name.
+// Returns the deltas of counters that stand still while all is well: errors, retries, drops,
+// reordered packets, congestion marks. The words in a name decide, so new counters work too.
 std::vector<CounterDelta> signs_of_trouble(const std::vector<CounterDelta>& deltas);
 
-// "out_of_seq_request +299, rnr_nak_retry_err +2"; empty for none.
+// "out_of_seq_request +299, rnr_nak_retry_err +2"; empty for no deltas.
 std::string to_string(const std::vector<CounterDelta>& deltas);
-// "rail 1 host h2: out_of_seq_request +299"; empty for none.
+// "rail 1 host h2: out_of_seq_request +299"; empty for no deltas.
 std::string evidence(int rail, const std::string& host, const std::vector<CounterDelta>& deltas);
 
 }  // namespace weft

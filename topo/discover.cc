@@ -1,4 +1,4 @@
-// Discovery of this host: sysfs for the devices, hwloc for the processors and what joins the GPUs.
+// Discovers this host: devices by sysfs, processors and the links between GPUs by hwloc.
 #include "topo/discover.h"
 
 #include <hwloc.h>

@@ -24,29 +24,29 @@ struct NumaNode {
 struct HostDescription {
   std::string hostname;
   std::string cpu_model;
-  int cores = 0;  // that this process may use
+  int cores = 0;  // the cores this process may use
   std::vector<NumaNode> numa;
   std::vector<Nic> nics;  // RDMA devices and plain interfaces, in PCI order
   std::vector<Gpu> gpus;
 };
 
-// Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: what cannot
-// be read is left at its "unknown" value. A root other than /sys is a recorded tree: only the tree
-// is read then, so hostname, CPU model and addresses stay empty.
+// Reads hwloc and the sysfs tree below `sysfs_root`. Never throws for a missing part: a field that
+// cannot be read keeps its "unknown" value. A root other than /sys is a recorded tree: the function
+// then reads only that tree, so hostname, CPU model and addresses stay empty.
 HostDescription discover_host(const std::string& sysfs_root = "/sys");
 
-// Rails of this host: WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where set, in that order;
-// otherwise the RDMA devices that are up, else the interfaces that are up and not loopback, else
-// loopback; in PCI order, so that the same slot is the same rail on every host. Of the interfaces,
-// those with an address go before those without, and the bridges of container engines (docker0,
-// virbr0, ...), which carry the same address on every host, and tunnels (vxlan, wireguard, tun,
-// ipip, gre), which use the port of another one, come only when nothing else is left.
-// A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for links whose rate the
-// kernel does not know (shaped or virtual ones). Throws Error, naming the value and listing the
-// devices present, when WEFT_RAILS names one that does not exist, or has a bad rate.
+// Returns the rails of this host: the devices of WEFT_RAILS ("mlx5_0,mlx5_1" or "eth0,eth1") where
+// set, in that order; otherwise the RDMA devices that are up, else the interfaces that are up and
+// not loopback, else loopback; in PCI order, so that a slot is the same rail on every host.
+// Interfaces with an address come before interfaces without one. Bridges of container engines
+// (docker0, virbr0, ...; every host gives them the same address) and tunnels (vxlan, wireguard,
+// tun, ipip, gre; they use another interface's port) serve only when no other interface is left.
+// A name in WEFT_RAILS may carry a rate in Gb/s, "rail0:0.4,rail1:0.4", for shaped or virtual links
+// whose rate the kernel does not know. Throws Error, naming the value and listing the devices
+// present, when WEFT_RAILS names a device that does not exist or gives a bad rate.
 std::vector<Nic> choose_rails(const HostDescription& host);
 
-// The Place of this process: WEFT_HOST_ID where set, otherwise hostname plus boot id.
+// Describes this process. Its host identity is WEFT_HOST_ID where set, else hostname and boot id.
 Place discover_place();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// GPUs of this host by their PCI class, without any driver's library.
+// Finds the GPUs of this host by their PCI class, without any driver's library.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// NICs and RDMA devices of this host, from sysfs and from this process's network namespace.
+// Finds NICs and RDMA devices of this host, by sysfs and this process's network namespace.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-// The text form of a Place, for the rendezvous.
+// Converts a Place to JSON and back, for the bootstrap. Does not know who sends the text.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What this process says of itself: the rails of its host, and its place.
+// Chooses the rails of this host (WEFT_RAILS or its devices) and describes this process (Place).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>

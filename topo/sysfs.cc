@@ -1,4 +1,4 @@
-// Readers for sysfs and procfs.
+// Reads sysfs and procfs. Knows the form of their files, not what they mean for a job.
 #include "topo/sysfs.h"
 
 #include <string.h>  // strverscmp

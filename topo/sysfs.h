@@ -1,7 +1,7 @@
 // Readers for sysfs and procfs, and the parts of discovery that use them. Internal to topo.
 //
-// Nothing here throws: a file that is missing, unreadable (many sysfs files fail with EINVAL while
-// a link is down) or odd gives the "unknown" value its function names.
+// No function here throws: for a file that is missing, malformed or unreadable (many sysfs files
+// fail with EINVAL while a link is down) a function returns the "unknown" value that it names.
 #pragma once
 
 #include <cstdint>
@@ -12,46 +12,46 @@
 
 namespace weft::sysfs {
 
-// The first line without surrounding blanks; empty where it cannot be read.
+// Returns the first line without surrounding blanks; empty where the file cannot be read.
 std::string read_line(const std::string& path);
 
-// The rest of the first line that starts with `key`, without blanks; empty where there is none.
+// Returns the rest of the first line that starts with `key`, trimmed; empty without such a line.
 std::string read_field(const std::string& path, const std::string& key);
 
-// The integer that read_line() holds, "0x10de" included; `unknown` where it is none.
+// Returns the first line as an integer, decimal or "0x10de"; `unknown` where it is no integer.
 std::int64_t read_integer(const std::string& path, std::int64_t unknown);
 
-// Names in a directory, in natural order (rail2 before rail10), without . and ..; may be empty.
+// Returns the names in a directory in natural order (rail2 before rail10); maybe none.
 std::vector<std::string> list(const std::string& directory);
 
-// "0-3,8" as 0 1 2 3 8; what does not parse is left out.
+// Parses "0-3,8" as 0 1 2 3 8; leaves out the parts that do not parse.
 std::vector<int> parse_cpulist(const std::string& text);
 
-// "0000:3b:00.0"
+// True for text such as "0000:3b:00.0".
 bool is_pci_address(const std::string& text);
 
-// The PCI function that a device directory or link belongs to, through virtio and the like;
-// empty for a virtual device.
+// Returns the PCI function that a device directory or link belongs to, also through virtio; empty
+// for a virtual device.
 std::string pci_address(const std::string& device);
 
-// NUMA node of a PCI function below `root`, -1 where unknown.
+// Returns the NUMA node of a PCI function below `root`, -1 where unknown.
 int pci_numa_node(const std::string& root, const std::string& pci);
 
-// True for the order of rails: by PCI address, virtual ones last, then by name.
+// Orders rails: by PCI address, virtual devices last, then by name.
 bool before(const Nic& a, const Nic& b);
 
 // --- parts of discover_host() ---
 
-// With `live`, interfaces, state and addresses are those of this process's network namespace
-// (the tree may be mounted from another one); otherwise those of the tree.
+// With `live`, interfaces, state and addresses come from this process's network namespace (the
+// mount of the tree may belong to another namespace); otherwise they come from the tree.
 std::vector<Nic> discover_nics(const std::string& root, bool live);
 
-// `proc_root` is where the NVIDIA driver says which GPUs this process may see; empty: nowhere.
+// The NVIDIA driver lists the GPUs that this process may see below `proc_root`; empty: no list.
 std::vector<Gpu> discover_gpus(const std::string& root, const std::string& proc_root);
 
 std::vector<NumaNode> discover_numa(const std::string& root);
 
-// The NUMA node that holds every CPU of `cpus` ("0-3"), -1 where they span several.
+// Returns the NUMA node that holds all CPUs of `cpus` ("0-3"), -1 where they span several nodes.
 int numa_node_of(const std::vector<NumaNode>& nodes, const std::string& cpus);
 
 }  // namespace weft::sysfs

@@ -1,5 +1,5 @@
-// Arranges the ranks of a job into hosts and rails. Every rank computes the same from the same
-// places.
+// Arranges the ranks of a job into hosts and rails: equal places give every rank the same result.
+// Reads nothing of this host.
 #include "topo/topology.h"
 
 #include <fmt/format.h>

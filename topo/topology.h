@@ -1,7 +1,7 @@
 // Where the ranks of a job live: hosts, high-speed domains, rails.
 //
-// Knows nothing about how bytes move. A Topology is the same on every rank of a job: each rank
-// describes itself (Place), rendezvous gathers the descriptions, Topology arranges them.
+// A Topology does not know how bytes move. It is the same on every rank of a job: each rank
+// describes itself (Place), the bootstrap gathers the places, Topology arranges them.
 #pragma once
 
 #include <string>
@@ -15,37 +15,36 @@ namespace weft {
 struct Nic {
   std::string name;      // "eth0", "mlx5_0"
   bool rdma = false;     // a verbs device
-  std::string netdev;    // the network interface behind it (equal to name for a plain one)
-  std::string pci;       // "0000:3b:00.0", empty for a virtual one
+  std::string netdev;    // the device's network interface (a plain interface: its own name)
+  std::string pci;       // "0000:3b:00.0", empty for a virtual device
   int numa_node = -1;    // -1 where unknown
   double rate_gbps = 0;  // link rate in Gb/s, 0 where unknown
   std::string address;   // an IPv4/IPv6 address of netdev, empty where it has none
-  std::string ipv6;      // the IPv6 one beside an IPv4 `address`, for jobs with hosts without
+  std::string ipv6;      // an IPv6 address beside an IPv4 `address`, for hosts without IPv4
   bool up = false;
-  bool tunnel = false;  // it sends by another interface; known of this host's own only
+  bool tunnel = false;  // its packets leave by another interface; set for this host only
 };
 
-// What a rank says of itself before the ranks are put together.
+// A rank's description of itself, sent to the other ranks during the bootstrap.
 struct Place {
   std::string host;        // host identity; equal strings mean the same (possibly emulated) host
-  std::string machine;     // identity of the running kernel and its process ids: ranks with equal
-                           // `machine` can map each other's memory, whatever `host` says. What
-                           // stands before the first ':' is the kernel
+  std::string machine;     // "kernel:process ids:user"; two ranks with equal `machine` can map
+                           // each other's memory, also when their `host` differs
   std::vector<Nic> rails;  // rail r of this host is rails[r]; the same order on every host
-  int numa_node = -1;      // of the cores this process may run on
+  int numa_node = -1;      // the node of the cores this process may run on
 };
 
-// Text form for the rendezvous (JSON).
+// Returns the JSON text of a place, for the bootstrap.
 std::string encode(const Place& place);
 Place decode_place(const std::string& text);  // throws Error on malformed text
 
 class Topology {
  public:
   // places[r] describes rank r. Rank r of a host with L local ranks and R rails uses rail
-  // `local index * R / L` unless the NUMA distance says otherwise (closest NIC first); hosts of
-  // equal size always agree, so ranks of equal local index share a rail. place(r).rails comes back
-  // in the order of host 0's PCI slots, with addresses of a family that all hosts share: use it,
-  // not the place that r sent. Throws Error when there are no ranks, or ranks of one host list
+  // `local index * R / L` unless NUMA distances give it a closer NIC; hosts of equal size choose
+  // alike, so ranks of equal local index share a rail. place(r).rails is sorted in the order of
+  // host 0's PCI slots, with addresses of a family that all hosts share: callers use place(r), not
+  // the place that r sent. Throws Error when there are no ranks, or when ranks of one host list
   // different rails.
   explicit Topology(std::vector<Place> places);
 
@@ -59,7 +58,7 @@ class Topology {
   const std::string& host_name(int host) const { return places_[hosts_[host][0]].host; }
   const Place& place(Rank r) const { return places_[r]; }
   bool same_host(Rank a, Rank b) const { return host_[a] == host_[b]; }
-  // True when one kernel runs both, and so shares out its cores, also to containers.
+  // True when one kernel runs both ranks, also in two containers: they compete for its cores.
   bool same_kernel(Rank a, Rank b) const;
   // True when every host has the same number of ranks.
   bool uniform() const;

@@ -1,5 +1,5 @@
-// What the transports between hosts (tcp, ucx, verbs) keep alike: completions until they are
-// polled, and what is known of a peer.
+// What the transports between hosts (tcp, ucx, verbs) share: a queue of completions until the user
+// polls them, and the record of a peer's failures.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@
 
 namespace weft {
 
-// In the order in which they came.
+// A queue of completions, first in, first out.
 class Completions {
  public:
   void add(std::uint64_t id, Code code) { all_.push_back({.id = id, .code = code}); }
   std::size_t size() const { return all_.size() - handed_; }
   bool empty() const { return all_.empty(); }
-  // Fills `out` and returns how many.
+  // Moves the oldest completions to `out` and returns their number.
   std::size_t hand_out(std::span<Completion> out) {
     if (empty()) return 0;
     const std::size_t n = std::min(out.size(), size());
@@ -29,7 +29,7 @@ class Completions {
     forget_handed();
     return n;
   }
-  // Those whose id has these upper 32 bits: see Transport::cancel().
+  // Drops completions whose id has these upper 32 bits: see Transport::cancel().
   void forget(std::uint32_t id_high) {
     all_.erase(std::remove_if(begin(), all_.end(),
                               [=](const Completion& c) { return c.id >> 32 == id_high; }),
@@ -46,16 +46,16 @@ class Completions {
   std::vector<Completion>::iterator begin() {
     return all_.begin() + static_cast<std::ptrdiff_t>(handed_);
   }
-  std::vector<Completion> all_;  // waiting: [handed_, size), at least one unless it is empty
+  std::vector<Completion> all_;  // [handed_, size) wait for poll(); either empty or one waits
   std::size_t handed_ = 0;
 };
 
 struct PeerRecord {
   Rank rank = kNoRank;
   std::string where;  // "rank 3 on host b"
-  Status failure;     // why nothing works with this peer any more
-  Status note;        // why one transfer failed while the others are fine
-  Head disputed;      // what it sent where something else was expected
+  Status failure;     // why every transfer with the peer fails
+  Status note;        // why one transfer failed while others still work
+  Head disputed;      // the head of the peer's message that did not match the receive
 
   const Status& cause() const { return failure.ok() ? note : failure; }
 };

@@ -1,8 +1,8 @@
-// Datagrams between ranks along a rail, beside its transport: how Rails (rails.h) asks whether a
-// rail is alive, and how the two ends of a pair agree on what to do when it is not.
+// Datagrams between ranks along a rail, beside its transport. With them Rails (rails/rails.h) asks
+// whether a rail is alive, and the two ends of a pair agree on what to do when the rail is dead.
 //
-// A datagram may be lost, come late, twice or out of order; one that comes is as it was sent, and
-// from whom it says. No call waits. Used by one thread at a time.
+// A datagram may be lost, late, repeated or out of order, but its bytes and its sender are genuine.
+// No call waits. One thread uses the channel at a time.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ class DatagramChannel {
   static constexpr std::size_t kMostBytes = 60000;
 
   virtual ~DatagramChannel() = default;
-  virtual std::int64_t now_us() noexcept = 0;  // of a clock that never goes back
+  virtual std::int64_t now_us() noexcept = 0;  // a clock that never goes back
   virtual void send(Rank to, int rail, std::string_view bytes) noexcept = 0;
-  virtual bool receive(Datagram& datagram) noexcept = 0;  // false: there is none
-  // Whether this host's own device of the rail has a link; true where that is unknown.
+  virtual bool receive(Datagram& datagram) noexcept = 0;  // false: no datagram waits
+  // True when this host's device of the rail has a link, or when that is unknown.
   virtual bool link_up(int rail) noexcept = 0;
-  // A wish: to be polled again by then. Real jobs poll anyway.
+  // Asks a simulated clock to poll again within `us`. Real jobs poll anyway and ignore the call.
   virtual void wake_in(std::int64_t us) noexcept { (void)us; }
-  // Adds what becomes readable when a datagram comes.
+  // Adds the file descriptors that become readable when a datagram arrives.
   virtual void arm(std::vector<int>& fds) noexcept { (void)fds; }
 };
 

@@ -1,5 +1,5 @@
-// A transport around another one, which does all the work: for those that look on, or interfere.
-// Override what is to be seen.
+// A transport that passes every call to an inner transport. A class that watches or changes some
+// calls derives from Decorator and overrides these calls.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Reads the text of WEFT_FAULT, and does the damage between a transport and its user. Knows nothing
-// of what transfers are for.
+// Parses WEFT_FAULT and injects the fault between a transport and its user. Knows nothing of what
+// transfers are for.
 #include "transport/fault.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// How far a peer may run ahead: what it sends before anybody asks for it is kept in memory. Not
-// installed.
+// How many bytes of unexpected messages (arrived before their receive was posted) a transport keeps
+// in memory for a peer.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,15 +12,15 @@
 
 namespace weft {
 
-// WEFT_UNCLAIMED_BYTES: what is kept of a peer's messages, their book-keeping included. Throws
-// Error on what is no such number.
+// Returns WEFT_UNCLAIMED_BYTES, the most memory for a peer's unexpected messages, book-keeping
+// included; 1 GiB where unset. Throws Error when the value is no number or out of range.
 inline std::size_t unclaimed_limit() {
   constexpr const char* kName = "WEFT_UNCLAIMED_BYTES";
   if (!is_set(kName)) return std::size_t{1} << 30;
   return static_cast<std::size_t>(required_number(kName, 1 << 12, std::int64_t{1} << 50));
 }
 
-// Why the connection with a peer ends that goes beyond it.
+// Returns the error text for a peer whose unexpected messages go beyond the limit.
 inline std::string too_far_ahead(std::size_t limit) {
   return fmt::format(
       "messages of it that no receive has asked for yet take more than {} bytes; "

@@ -5,10 +5,11 @@
 
 namespace weft {
 
-// Since some moment in the past, the same for all threads of a host. Thread-safe.
+// Seconds since a moment in the past that all threads of a host share. Thread-safe.
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+// The same clock in microseconds. Thread-safe.
 inline double now_us() { return now_s() * 1e6; }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Environment variables as text and as numbers.
+// Reads environment variables as text and as numbers; the errors name the variable.
 #include "topo/base/environment.h"
 
 #include <fmt/format.h>

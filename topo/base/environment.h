@@ -1,4 +1,4 @@
-// Reads environment variables. Knows none of them by name.
+// Reads environment variables. This file knows no variable by name.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,14 @@
 
 namespace weft {
 
-// Empty when the variable is not set.
+// Returns the value of the variable; empty when it is not set.
 std::string environment(const char* variable);
 bool is_set(const char* variable);
 
-// A whole number in [least, most]; throws Error naming the variable, its value and the range.
+// Parses a whole number in [least, most]; otherwise throws Error with variable, value and range.
 std::int64_t parse_number(const char* variable, const std::string& value, std::int64_t least,
                           std::int64_t most);
+// Reads and parses a variable in the same way; an unset variable is an error too.
 std::int64_t required_number(const char* variable, std::int64_t least, std::int64_t most);
 
 }  // namespace weft

@@ -1,9 +1,9 @@
-// What the commands of `weft` end with.
+// The exit codes of the commands of `weft`.
 #pragma once
 
 namespace weft {
 
-// Exit codes of every command: those of Nagios plus 4 for the tester's own errors.
+// Codes 0 to 3 are the exit codes of Nagios plugins; 4 is an error of the command itself.
 enum Exit : int { kExitOk = 0, kExitWarn = 1, kExitCritical = 2, kExitUnknown = 3, kExitError = 4 };
 
 }  // namespace weft

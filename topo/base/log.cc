@@ -1,3 +1,4 @@
+// Makes the logger of weft, with the level of WEFT_LOG. Knows nothing of what is logged.
 #include "topo/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>

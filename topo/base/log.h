@@ -1,6 +1,6 @@
-// What weft says about its decisions while it runs, one line each, on stderr. Off unless WEFT_LOG
-// is set to error, warn, info (failures, and who is to blame) or debug (which algorithm, transport
-// and device, and why).
+// The log of weft: one line per decision, on stderr. WEFT_LOG sets the level: off, error (default),
+// warn, info (failures, and the rank to blame) or debug (the algorithm, transport and device that
+// weft chose, and why).
 #pragma once
 
 #include <spdlog/logger.h>

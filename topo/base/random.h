@@ -1,11 +1,11 @@
-// Numbers that look random and are the same on every machine.
+// Pseudo-random numbers that are equal on every machine.
 #pragma once
 
 #include <cstdint>
 
 namespace weft {
 
-// A 64-bit mixer: neighbours become strangers. S. Vigna, "splitmix64", 2015.
+// Mixes 64 bits: near inputs give unrelated outputs. S. Vigna, "splitmix64", 2015.
 inline std::uint64_t splitmix64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

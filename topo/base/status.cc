@@ -1,3 +1,4 @@
+// Names of codes and texts of statuses. Knows nothing of what failed.
 #include "topo/base/status.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
-// The two ways weft reports that something went wrong.
+// The two ways in which weft reports errors.
 //
-// Building things (configuration, devices, communicators) throws weft::Error. Running things
-// (collectives, transfers) returns weft::Status, which is cheap when nothing is wrong.
+// Functions that set up (configuration, devices, communicators) throw weft::Error. Functions that
+// run (collectives, transfers) return weft::Status, which is cheap when all is well.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace weft {
 
-// A member of a job or of a communicator, counted from 0. kNoRank means "no rank in particular".
+// The number of a process in a job or a communicator, from 0. kNoRank names no rank.
 using Rank = std::int32_t;
 inline constexpr Rank kNoRank = -1;
 
-// Thrown while building. The message names the value that was wrong and what to do about it.
+// Thrown during set-up. The message names the wrong value and the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -36,7 +36,7 @@ enum class Code : std::uint8_t {
 
 const char* name(Code code) noexcept;
 
-// The outcome of running something. `rank` is the culprit (a world rank), if one is known.
+// The outcome of an operation. `rank` is the culprit (a world rank), if one is known.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // ok
@@ -51,7 +51,7 @@ class [[nodiscard]] Status {
   const std::string& message() const noexcept;
   // "peer failed: rank 3 on host b: connection closed"
   std::string to_string() const;
-  // Throws StatusError unless ok.
+  // Throws StatusError unless ok().
   void check() const;
 
  private:
@@ -60,7 +60,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> message_;  // null: empty
 };
 
-// What was run failed, where that is told by throwing: Status::to_string().
+// A failed Status as an exception; what() is Status::to_string().
 class StatusError : public Error {
  public:
   explicit StatusError(Status status) : Error(status.to_string()), status_(std::move(status)) {}

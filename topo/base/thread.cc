@@ -1,3 +1,4 @@
+// Starts threads with all signals blocked. Knows nothing of what the threads do.
 #include "topo/base/thread.h"
 
 #include <fmt/format.h>

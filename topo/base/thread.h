@@ -1,4 +1,4 @@
-// Threads of the library inside somebody else's program.
+// Threads that the library starts inside the user's program.
 #pragma once
 
 #include <signal.h>
@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// As long as it lives, no signal comes to this thread, nor ever to those that it makes meanwhile:
-// signals are for the program's own threads. A handler of its does not run in these, and no signal
-// interrupts what they call.
+// Blocks all signals of the calling thread while the object lives. Threads that the calling thread
+// starts meanwhile keep all signals blocked for ever: the program's handlers run in the program's
+// own threads, and no signal interrupts a system call of the library's threads.
 class SignalsBlocked {
  public:
   SignalsBlocked();
@@ -22,8 +22,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// A thread that no signal comes to. `what` names it, as in "the thread of the control plane".
-// Throws Error where the system has no more threads to give.
+// Starts a thread with all signals blocked. `what` names the thread in errors, as in "the thread of
+// the control plane". Throws Error when the system refuses another thread.
 std::thread start_thread(const char* what, std::function<void()> body);
 
 }  // namespace weft

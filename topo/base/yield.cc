@@ -1,3 +1,4 @@
+// Yields the core, by system calls of Linux. Knows nothing of what the thread waits for.
 #include "topo/base/yield.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-// Addresses between their text and what sockets take. Resolves no names.
+// Converts numeric addresses from text to the form that sockets take. Resolves no names.
 #include "transport/control/address.h"
 
 #include <netdb.h>

@@ -1,4 +1,4 @@
-// A numeric IP address and a port, as sockets take them.
+// A numeric IP address and a port, in the form that sockets take.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,7 @@ struct Address {
   socklen_t length = 0;
 };
 
-// A number, as topology knows it; without a look-up of names. False: it is none.
+// Parses a numeric address, without name lookup. Returns false when `text` is no such address.
 bool parse_address(const std::string& text, std::uint16_t port, Address& out);
 
 }  // namespace weft

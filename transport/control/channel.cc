@@ -1,4 +1,4 @@
-// A connection: queues of frames over a non-blocking socket.
+// Queues frames over a non-blocking socket. Knows nothing of what frames say.
 #include "transport/control/channel.h"
 
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// One connection of the control plane: frames out, frames in, never blocking. Used under the lock
-// of its owner.
+// One connection of the control plane, which sends and receives frames and never blocks. The owner
+// locks: a Channel is not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +27,31 @@ class Channel {
 
   // Queues a frame and writes what the socket takes. Does nothing on a closed channel.
   void send(wire::Type type, std::string_view payload);
-  // The same for bytes of any size that several channels may share, in as many frames as it takes.
+  // Queues a kGather of any size, cut into frames; several channels may share `bytes`.
   void send_gather(std::uint64_t sequence, const std::shared_ptr<const std::string>& bytes);
-  // Writes what the socket takes; then queued() tells whether to wait for POLLOUT.
+  // Writes what the socket takes. The owner waits for POLLOUT while queued() is not 0.
   void flush();
   std::size_t queued() const noexcept { return queued_; }
 
-  // The next frame, reading at most once from the socket. kEnd: why() says how the connection
-  // ended; frames that came before are returned first.
+  // Returns the next frame and reads from the socket at most once. kEnd follows the last frame that
+  // arrived before the connection ended; why() says how it ended.
   Got receive(wire::Frame& frame);
-  bool heard();                                        // whether bytes came since the last call
-  bool partial() const { return decoder_.partial(); }  // a frame is coming
+  bool heard();                                        // bytes arrived since the last call
+  bool partial() const { return decoder_.partial(); }  // part of a frame is here
   const std::string& why() const noexcept { return why_; }
 
  private:
   struct Piece {
     std::string head;
     std::shared_ptr<const std::string> body;
-    std::size_t from = 0, bytes = 0;  // of the body
+    std::size_t from = 0, bytes = 0;  // the range of the body
     std::size_t size() const { return head.size() + bytes; }
   };
 
   Fd fd_;
   wire::Decoder decoder_{0};
   std::deque<Piece> out_;
-  std::size_t sent_ = 0;  // of the first piece
+  std::size_t sent_ = 0;  // bytes of the first piece
   std::size_t queued_ = 0;
   bool heard_ = false;
   std::string why_;

@@ -1,4 +1,4 @@
-// The wire format: encoding, and decoding that trusts nothing.
+// Encodes frames, and decodes them without trust in any byte. Knows no socket.
 #include "transport/control/frames.h"
 
 #include <concepts>

@@ -1,5 +1,5 @@
-// The bytes of the rendezvous and the control plane. Pure: no sockets, no clock, no threads, so
-// that unit tests and the fuzzer reach all of it.
+// The wire format of the bootstrap and the control plane. The code uses no socket, clock or thread,
+// so unit tests and the fuzzer reach all of it.
 //
 // A frame is 8 bytes of header (magic, type, flags, 0, length of the payload as u32) and the
 // payload. All integers are little endian. The handshake of a connection:
@@ -8,8 +8,8 @@
 //       | -- kChallenge: version, nonce A ----> |
 //       | <- kHello: rank, size, nonce B, MAC - |   MAC over A and the rest of the hello
 //       | -- kReply: verdict, text, MAC ------> |   MAC over A, B, rank, size and the rest
-//       | <- kConfirm ------------------------- |   of several connections r keeps this one
-//       | -- kStart or kFailure --------------> |   everyone is here, or who is not
+//       | <- kConfirm ------------------------- |   r keeps this one of its connections
+//       | -- kStart or kFailure --------------> |   all ranks are here, or the missing ranks
 //
 // Before kConfirm a frame carries at most kMaxHandshakeBytes, so a stranger costs little.
 #pragma once
@@ -30,26 +30,27 @@ inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
 inline constexpr std::size_t kMaxHandshakeBytes = 1024;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxTextBytes = 700;  // of a message for people, in any frame
+inline constexpr std::size_t kMaxTextBytes = 700;  // an error text in any frame
 
 enum class Type : std::uint8_t {
   kChallenge = 1,
   kHello,
   kReply,
   kConfirm,
-  kStart,         // period of the heartbeats, ms
-  kHeartbeat,     // from rank 0: the ranks that it has not heard of for a while
+  kStart,         // the period of the heartbeats, ms
+  kHeartbeat,     // from rank 0: the ranks that have been silent for a while
   kGather,        // sequence number and bytes; the only type that comes in several frames
-  kGatherFailed,  // sequence number and why
-  kFailure,       // a Status: to rank 0 a report, from rank 0 the verdict
-  kLeave,         // to rank 0: my going away is no failure
-  kGoodbye,       // from rank 0: understood; or: mine is none either
-  kInquire,       // a number: what do you know? A leaf's goes to rank 0, which asks the others
-  kTestimony,     // a number and bytes: the answer, by way of rank 0
-  kShrink,        // to rank 0: something failed, and this rank goes on; its door in the new job
-  kShrunk,        // who goes on, one character per rank: '1' or '0'; then kDoors of the new job
-  kDoor,          // to rank 0: where this rank listens in case that rank 0 dies: "address port"
-  kDoors,         // from rank 0: those of all
+  kGatherFailed,  // sequence number and error text
+  kFailure,       // a Status: a report to rank 0, or rank 0's verdict
+  kLeave,         // to rank 0: the end of this rank is no failure
+  kGoodbye,       // from rank 0: kLeave has arrived, or rank 0 leaves too
+  kInquire,       // an inquiry's number; rank 0 passes a leaf's inquiry on to all ranks
+  kTestimony,     // an inquiry's number and a rank's snapshot, through rank 0
+  // A door is the port on which a rank listens so that ranks find it if rank 0 dies.
+  kShrink,  // to rank 0: this rank goes on after a failure; its door in the new job
+  kShrunk,  // the ranks that go on, '1' or '0' per rank; then kDoors of the new job
+  kDoor,    // to rank 0: this rank's door, "address port"
+  kDoors,   // from rank 0: the doors of all ranks
   kLast = kDoors,
 };
 
@@ -61,10 +62,10 @@ struct Frame {
 
 // `payload` is at most kMaxFrameBytes.
 std::string encode_frame(Type type, std::string_view payload, bool more = false);
-// The header alone, for a payload sent from elsewhere.
+// Returns the header alone; the caller sends the payload from its own memory.
 std::string encode_header(Type type, std::size_t payload_bytes, bool more = false);
 
-// Cuts a stream of bytes into frames. After kMalformed the stream is lost.
+// Cuts a stream of bytes into frames. After kMalformed every next() returns kMalformed.
 class Decoder {
  public:
   enum class Result { kFrame, kNeedMore, kMalformed };
@@ -74,16 +75,16 @@ class Decoder {
 
   void feed(std::string_view bytes);
   Result next(Frame& frame);
-  bool partial() const { return begin_ < buffer_.size(); }  // of a frame, some bytes are here
+  bool partial() const { return begin_ < buffer_.size(); }  // part of a frame is here
 
  private:
   std::string buffer_;
-  std::size_t begin_ = 0;  // of what has not been returned yet
+  std::size_t begin_ = 0;  // of the bytes that next() has not returned
   std::size_t max_payload_;
   bool malformed_ = false;
 };
 
-// The decoders below return nothing when the payload is malformed or its MAC is wrong.
+// The decoders below return nullopt when the payload is malformed or its MAC is wrong.
 
 struct Challenge {
   std::uint32_t version = kVersion;
@@ -96,7 +97,7 @@ struct Hello {
   Rank rank = 0;
   int size = 1;
   std::string nonce;     // kNonceBytes
-  std::string instance;  // kInstanceBytes, random: tells two processes from one that tries twice
+  std::string instance;  // kInstanceBytes, random: one process that tries twice keeps it
   std::uint64_t pid = 0;
   std::string host;
 };
@@ -106,8 +107,8 @@ std::optional<Hello> decode_hello(std::string_view payload, std::string_view sec
 
 struct Reply {
   bool accepted = false;
-  std::uint32_t remaining_ms = 0;  // that rank 0 will go on waiting for the others
-  std::string text;                // accepted: who rank 0 is; otherwise why not
+  std::uint32_t remaining_ms = 0;  // time that rank 0 still waits for missing ranks
+  std::string text;                // accepted: rank 0's description; otherwise the reason
 };
 std::string encode(const Reply& reply, std::string_view secret, std::string_view root_nonce,
                    const Hello& hello);
@@ -127,11 +128,11 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure);
 std::optional<Status> decode_failure(std::string_view payload);
 
-// In the number of a kGather to rank 0: the bytes are encode_parts() of what each rank is to get.
+// A flag in the number of a kGather to rank 0: the bytes are encode_parts() of one part per rank.
 inline constexpr std::uint64_t kForEach = std::uint64_t{1} << 63;
 
-// The payload of kGather, kGatherFailed, kInquire and kTestimony. An inquiry's number has a rank in
-// its upper half: who asked (between rank 0 and those it asks), who answers (to who asked).
+// The payload of kGather, kGatherFailed, kInquire and kTestimony. The upper half of an inquiry's
+// number is the asking rank between rank 0 and the asked ranks, the answering rank otherwise.
 struct Numbered {
   std::uint64_t sequence = 0;
   std::string_view bytes;
@@ -139,10 +140,10 @@ struct Numbered {
 std::string encode(const Numbered& numbered);
 std::optional<Numbered> decode_numbered(std::string_view payload);
 
-// What all ranks contributed, as one string.
+// Joins the contributions of all ranks into one string.
 std::string encode_parts(const std::vector<std::string>& parts);
 std::optional<std::vector<std::string>> decode_parts(std::string_view bytes, int count);
-// From encode_parts() of what each rank has for all, encode_parts() of what all have for each.
+// Takes encode_parts() of each sender's parts; returns encode_parts() of each receiver's parts.
 std::optional<std::vector<std::string>> transpose(const std::vector<std::string>& by_sender);
 
 }  // namespace weft::wire

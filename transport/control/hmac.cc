@@ -1,4 +1,4 @@
-// Keyed hashes and random bytes, by OpenSSL and the kernel.
+// Computes keyed hashes by OpenSSL and takes random bytes from the kernel.
 #include "transport/control/hmac.h"
 
 #include <openssl/crypto.h>

@@ -1,4 +1,4 @@
-// Sockets: the system calls, and what a fork does to them.
+// System calls on sockets, and the closing of sockets in forked children. Knows no frames.
 #include "transport/control/socket.h"
 
 #include <fcntl.h>

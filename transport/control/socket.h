@@ -1,5 +1,5 @@
-// Sockets of the control plane: owned, non-blocking, closed on exec and in forked children (a
-// child that kept a copy would hide its parent's death from the other ranks).
+// Sockets of the control plane: non-blocking, closed on exec and in forked children (a child that
+// kept a copy would hide its parent's death from the other ranks).
 #pragma once
 
 #include <sys/socket.h>
@@ -16,14 +16,14 @@ namespace weft {
 
 using Clock = std::chrono::steady_clock;
 
-// Counts the forks between the first process of this library and this one.
+// Returns the number of forks between the first process that loaded the library and this one.
 int fork_generation() noexcept;
 
-// A file descriptor that a forked child does not keep. Movable.
+// Owns a file descriptor that a forked child does not keep. Movable.
 class Fd {
  public:
   Fd() = default;
-  // `make()` returns a descriptor or -1 with errno; no fork can come between it and the ownership.
+  // `make()` returns a descriptor or -1 with errno; no fork comes between make() and ownership.
   template <typename Make>
   static Fd from(Make&& make) {
     const Lock lock;
@@ -49,52 +49,53 @@ class Fd {
   int generation_ = 0;
 };
 
-// One place where rank 0 may be reached.
+// One address and port at which rank 0 may listen.
 struct Endpoint {
   sockaddr_storage address{};
   socklen_t bytes = 0;
   std::string text;  // "10.0.0.1:4711"
 };
 
-// Looks up each of the comma-separated addresses with each of the ports. Leaves out what cannot be
-// looked up, and says why in `problem`. May block as long as the resolver does.
+// Resolves each of the comma-separated addresses with each of the ports. Leaves out an address that
+// does not resolve and stores the reason in `problem`. May block as long as the resolver does.
 std::vector<Endpoint> resolve(const std::string& addresses, std::span<const std::uint16_t> ports,
                               std::string& problem);
 
-// Listens on the first port that is free: on the loopback device when all addresses are its own,
+// Listens on the first free port: on the loopback device when all addresses are loopback addresses,
 // on every device otherwise. Throws Error naming the ports.
 Fd listen_on(const std::string& addresses, std::span<const std::uint16_t> ports);
+// Returns the port on which a socket listens.
 std::uint16_t port_of(int fd);
-// How many connections that nobody has accepted yet a listener keeps on this host. Who comes then
-// hears nothing, as from a host that is gone.
+// Returns the most connections that a listener of this host queues before accept(). A further
+// connection gets no answer, as from a dead host.
 int listen_queue() noexcept;
 
-// The numeric address of this end of a connection; empty when there is none.
+// Returns the numeric address of this end of a connection; empty when it has none.
 std::string local_address(int fd);
-// False when nobody listens there: a connection is refused at once. May wait a moment.
+// Returns false when no process listens at the endpoint. May wait a moment.
 bool somebody_listens(const Endpoint& at) noexcept;
 
-// Starts a connection; POLLOUT tells of its end. Without a descriptor, `error` says why not.
+// Starts to connect; POLLOUT reports the outcome. On failure the Fd is empty, `error` has errno.
 Fd start_connect(const Endpoint& to, int& error);
-// The error of a connection attempt that has ended, 0 when it is connected.
+// Returns the errno of a connection attempt that is over, 0 when it connected.
 int connect_error(int fd) noexcept;
 
-// A connection waiting at `listener`; none with errno in `error`.
+// Accepts a connection that waits at `listener`. On failure the Fd is empty, `error` has errno.
 Fd accept_from(int listener, int& error);
 
 Fd make_wake_fd();
 void ring(const Fd& wake) noexcept;
 void drain(const Fd& wake) noexcept;
 
-// Lets this process open `more` further files, as far as it may. True: all of them.
+// Raises the limit of open files for `more` files, as far as allowed. True: it covers them all.
 bool allow_files(int more) noexcept;
-// Makes sure that it may. Throws Error with the limit.
+// Raises the limit of open files for `more` files. Throws Error with the limit where it cannot.
 void need_files(int more);
 
-// Milliseconds until `when` for poll(): rounded up, 0 when it has passed, at most one minute.
+// Returns the milliseconds from `now` to `when` for poll(): rounded up, from 0 to one minute.
 int poll_ms(Clock::time_point when, Clock::time_point now) noexcept;
 
-// WEFT_HOST_ID, or the host's name.
+// Returns WEFT_HOST_ID, or the hostname where unset.
 std::string host_label();
 // "rank 3 (host b, pid 1234)"
 std::string describe_rank(Rank rank, const std::string& host, std::uint64_t pid);

@@ -1,5 +1,5 @@
-// Who speaks for a rank while its program does something else: the control plane asks it, on its
-// own thread, whenever a rank of the job, or somebody outside, wants to know what all ranks do.
+// A Witness tells a rank's state while the rank's program is busy: the control plane's thread asks
+// the witness when a rank or an observer outside the job wants snapshots of all ranks.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace weft {
 
-// Calls are quick, come one at a time, and do not call the Job back.
+// Every call is quick and must not call the Job. The control plane makes one call at a time.
 class Witness {
  public:
   virtual ~Witness() = default;
-  // What is known here, of this rank and of neighbours that cannot speak for themselves. At most
-  // kMaxTestimonyBytes; longer ones are not passed on.
+  // Returns a snapshot of this rank and of neighbours that do not answer themselves, at most
+  // kMaxTestimonyBytes; the control plane drops a longer snapshot.
   virtual std::string snapshot() = 0;
-  // Whether somebody outside the job wants to know. Asked with every heartbeat.
+  // Returns whether an observer outside the job asks for snapshots. Called at every heartbeat.
   virtual bool asked() = 0;
-  // To them: snapshots by rank, empty where a rank did not answer.
+  // Gives the observer the snapshots by rank; that of a rank which did not answer is empty.
   virtual void answer(const std::vector<std::string>& snapshots) = 0;
-  // With every heartbeat.
+  // Called at every heartbeat.
   virtual void beat() {}
 };
 

@@ -1,4 +1,4 @@
-// Which transport the rails have, and one end of it.
+// Chooses the transport of the rails and makes one end of it.
 #pragma once
 
 #include <memory>
@@ -10,22 +10,22 @@
 
 namespace weft {
 
-// What `auto` takes between hosts, from the topology alone, so that all ranks decide alike: "verbs"
-// where every rail of every rank is an RDMA device that is up, "ucx" where they are RDMA devices
-// that verbs cannot have, else "tcp".
+// Returns the transport that `auto` takes between hosts. The topology alone decides, so all ranks
+// decide alike: "verbs" where every rail of every rank is an RDMA device that is up and verbs can
+// use, "ucx" where the rails are other RDMA devices, else "tcp".
 std::string transport_between_hosts(const Topology& topology);
 
-// Collective over the job, once for each rail. `name` is "verbs", "ucx" or "tcp"; `replaceable`:
-// another rail stands in for this one. Throws as the transports do.
+// Makes this rank's end of a rail's transport. All ranks of the job call it, once for each rail.
+// `name` is "verbs", "ucx" or "tcp"; `replaceable`: other rails take over when this rail fails.
+// Throws Error.
 std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job,
                                                const Topology& topology, const Nic& rail,
                                                bool replaceable = false);
 
-// What tests put around every rail, such as a NIC that reaches the memory of a fake device;
-// nullptr, as it is at first: nothing. `name` is the rail's transport. Set before a job makes its
-// rails.
+// Wraps the rail's transport called `name`; tests make one that reaches a fake device's memory.
 using RailDecorator = std::unique_ptr<Transport> (*)(const std::string& name,
                                                      std::unique_ptr<Transport> rail);
+// Sets the decorator of every rail made later; nullptr, the default: none.
 void set_rail_decorator(RailDecorator decorator) noexcept;
 std::unique_ptr<Transport> decorate_rail(const std::string& name, std::unique_ptr<Transport> rail);
 

@@ -1,4 +1,4 @@
-// What calls of the CUDA runtime and driver have in common.
+// Errors, current GPU and entry points of calls to the CUDA runtime and driver.
 #pragma once
 
 #include <cuda.h>
@@ -9,9 +9,9 @@ namespace weft::cuda {
 // Throws an Error that names the call, the GPU and a remedy.
 [[noreturn]] void fail(const char* call, int gpu, cudaError_t error);
 
-// Makes a GPU current for a while; what was current comes back at the end. The context is pushed:
-// to go back by cudaSetDevice() would make one on GPU 0 in every process that never used it, and
-// calls of the driver find none in a thread that has made no call of the runtime.
+// Makes a GPU current while the object lives, by a push of its context. cudaSetDevice() would not
+// do: the way back would make a context on GPU 0 in every process that never used GPU 0, and driver
+// calls find no context in a thread that has not called the runtime.
 class OnGpu {
  public:
   explicit OnGpu(int gpu);
@@ -23,11 +23,11 @@ class OnGpu {
   bool pushed_ = false;
 };
 
-// The current GPU if it is in use, else one that is. -1: this process has used none.
+// Returns the current GPU if the process uses it, else another GPU in use; -1: none is in use.
 int gpu_in_use() noexcept;
 
-// For calls that do on any GPU, or know theirs by what they are given. The runtime makes a context
-// for them in a thread that has none, on GPU 0: here one that is in use is current meanwhile.
+// Makes a GPU in use current while the object lives, for calls that work on any GPU or find theirs
+// by an argument. In a thread without a context the runtime would make one on GPU 0 for such calls.
 class OnAnyGpu {
  public:
   OnAnyGpu() noexcept;
@@ -39,7 +39,7 @@ class OnAnyGpu {
   bool pushed_ = false;
 };
 
-// Calls that would end a capture of the user's are fine here: they touch nothing of it.
+// Lets this thread make calls that would otherwise invalidate a stream capture of the user.
 class Relaxed {
  public:
   Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -51,10 +51,10 @@ class Relaxed {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// A function of the driver, asked for at run time: nothing of it is linked, so the same program
-// runs where there is no driver. Null where it has none of that name. version: as CUDART_VERSION
-// counts.
+// Looks up a driver function at run time, so that the program also runs on hosts without a driver.
+// Returns null where the driver has no function `name` of that CUDART_VERSION.
 void* driver_entry(const char* name, unsigned version);
+// Returns driver_entry() as a function pointer.
 template <class Fn>
 Fn driver_function(const char* name, unsigned version) {
   return reinterpret_cast<Fn>(driver_entry(name, version));

@@ -1,5 +1,5 @@
-// The device seam on the CUDA runtime; streams are ordered against the host in
-// gpu/cuda_stream_memops.cc.
+// The device seam on the CUDA runtime; gpu/cuda_stream_memops.cc orders streams against the host.
+// Knows nothing of ranks.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Exports GPU memory by cuMemGetHandleForAddressRange.
+// Exports GPU memory by cuMemGetHandleForAddressRange. Knows nothing of NICs.
 #include "transport/gpu/cuda_dmabuf.h"
 
 #include <cuda.h>

@@ -1,6 +1,6 @@
-// Words by kernels of one thread. Host functions would not do: "must not perform any synchronization
-// that may depend on outstanding CUDA work not mandated to run earlier", and those of all streams may
-// be run by one thread (cudaLaunchHostFunc).
+// Kernels of one thread that write words and wait for them. Host functions (cudaLaunchHostFunc)
+// will not do: they "must not perform any synchronization that may depend on outstanding CUDA work
+// not mandated to run earlier", and one thread may run the host functions of all streams.
 #include <cuda_runtime.h>
 
 #include "transport/gpu/cuda_stream_memops.h"

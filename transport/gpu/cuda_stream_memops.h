@@ -1,5 +1,5 @@
-// Words of pinned memory that a stream writes and waits for: by stream memory operations of the
-// driver, or by kernels where it has none (or WEFT_CUDA_MEMOPS=off).
+// Makes streams write words of pinned memory and wait for them: by the driver's stream memory
+// operations, or by kernels where the driver has none (or WEFT_CUDA_MEMOPS=off).
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class CudaWords {
   CUresult (*wait_)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
 };
 
-// gpu/cuda_stream_memops.cu; on the current GPU.
+// Kernels on the current GPU, in gpu/cuda_stream_memops.cu.
 cudaError_t launch_write(cudaStream_t stream, void* word, std::uint32_t value);
 cudaError_t launch_wait(cudaStream_t stream, void* word, std::uint32_t value);
 cudaError_t load_words();

@@ -1,4 +1,4 @@
-// Which device this process has.
+// Finds the device of this process. Knows nothing of what runs on it.
 #include "transport/gpu/device.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // Device memory of other processes of this machine, mapped here once and kept.
 //
-// Opening memory is dear and can be done once per process only, so this belongs to the process, not
-// to a communicator. Memory of this very process is used as it is.
+// A process can open an allocation only once, and slowly, so the mappings belong to the process,
+// not to a communicator. Memory of this process itself needs no mapping.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,30 @@
 
 namespace weft {
 
-// What a rank tells the others of a buffer, so that they can reach it. Plain bytes.
+// The address of a buffer that a rank sends to other ranks, as plain bytes.
 struct DeviceAddress {
   std::uint64_t process = 0;               // a number that no other process has
-  std::int32_t pid = 0, gpu = -1;          // gpu: as the owner counts them; -1: not device memory
+  std::int32_t pid = 0, gpu = -1;          // gpu: the owner's number; -1: not device memory
   std::uint64_t id = 0, base = 0, at = 0;  // the allocation, where it begins, the buffer itself
   ExportedMemory exported;                 // bytes 0: it cannot be exported
 };
 
-// Of a buffer of this process, [data, data + bytes). Never throws: what cannot be shared says so.
+// Describes this process's buffer [data, data + bytes). exported.bytes is 0 if it is unshareable.
 DeviceAddress device_address(Device& device, const void* data, std::size_t bytes,
                              const Residence& residence) noexcept;
 
 // Mapped memory of peers. Thread-safe.
 class DevicePeers {
  public:
-  // Mappings kept though nobody uses them.
+  // The most unused mappings that trim() keeps.
   static constexpr std::size_t kKept = 256;
 
-  // The buffer as GPU `gpu` of this process reaches it, until release() of the same. Throws Error
-  // when it does not.
+  // Returns where GPU `gpu` of this process finds the buffer, valid until release() with the same
+  // arguments. Throws Error when the GPU cannot reach it.
   void* acquire(Device& device, const DeviceAddress& address, int gpu);
   void release(const DeviceAddress& address, int gpu) noexcept;
-  // Closes mappings of memory that its owner has replaced, and the oldest of more than kKept. A GPU
-  // may wait for all its work to end when memory is closed: not while other work waits for weft.
+  // Closes mappings of memory that its owner has replaced, and the oldest unused mappings beyond
+  // kKept. Closing may wait for all work of a GPU: no work on it may wait for weft meanwhile.
   void trim(Device& device) noexcept;
   std::size_t size() const;
 

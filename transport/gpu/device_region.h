@@ -1,5 +1,5 @@
-// Memory of a GPU that belongs to weft, so that it is known when it goes: RDMA NICs may register
-// it once and keep that. Knows nothing of NICs.
+// GPU memory that weft owns. Since weft knows when it frees the memory, RDMA NICs can register it
+// once and keep the registration. This file knows nothing of NICs.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class DeviceRegion {
   std::size_t bytes_;
 };
 
-// Serials of these, unlike those of weft::alloc.
+// The first serial of a DeviceRegion; the serials of weft::alloc are below.
 inline constexpr std::uint64_t kFirstDeviceRegion = std::uint64_t{1} << 63;
 
-// As find_region() and region_bytes() for memory of weft::alloc: the region that holds
-// [data, data + bytes), serial 0 where none does; how long it is, 0 once it is gone. Thread-safe.
+// Finds the DeviceRegion that holds [data, data + bytes); serial 0 where none does. Thread-safe.
 RegionRef find_device_region(const void* data, std::size_t bytes) noexcept;
+// Returns the length of the DeviceRegion; 0 once it is gone. Thread-safe.
 std::size_t device_region_bytes(const RegionRef& ref) noexcept;
 
 }  // namespace weft

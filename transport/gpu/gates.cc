@@ -1,3 +1,5 @@
+// Puts fences on streams and opens them, and knows when no stream of the process waits at one.
+// Knows nothing of the operations between.
 #include "transport/gpu/gates.h"
 
 #include <atomic>

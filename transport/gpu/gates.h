@@ -1,5 +1,5 @@
-// Where a user's stream and a thread of weft's meet, and how such a thread waits for a GPU.
-// Not installed.
+// Stream fences, by which a user's stream and a thread of weft order their work, and the backoff of
+// a thread that waits for a GPU.
 #pragma once
 
 #include <atomic>
@@ -13,38 +13,38 @@
 
 namespace weft {
 
-// How long the end of a communicator or a World waits for a GPU that does not answer.
+// How long the destructor of a communicator or World waits for a GPU that does not answer.
 inline constexpr std::chrono::seconds kLeave{2};
 
-// The stream writes `arrived` and waits until `done`; both take the word back to 0 themselves, so
-// that a captured graph can come this way again and again.
+// Two words: the stream writes `arrived` and waits for `done`. Whoever waits for a word resets it
+// to 0, so that a captured graph can run the fence repeatedly.
 struct StreamFence {
   std::atomic<std::uint32_t>* arrived = nullptr;
   std::atomic<std::uint32_t>* done = nullptr;
 };
 
-// Calls of CUDA that give memory back (cudaFree, cudaFreeHost, cudaHostUnregister,
-// cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU, and until then let no
-// other thread put work there: while a stream waits at a gate for such work, all of it stands still
-// for ever. So they are made here: calls give_back() unless a stream waits, and lets none come to
-// wait meanwhile. False: it was not called.
+// Calls give_back() unless a stream waits at a fence, and lets no stream start to wait meanwhile.
+// Returns false when it did not call. CUDA calls that give memory back (cudaFree, cudaFreeHost,
+// cudaHostUnregister, cudaIpcCloseMemHandle) may wait for all streams of the process on a GPU and
+// block launches of other threads meanwhile: with a stream at a fence that would be a deadlock.
 bool unless_streams_wait(const std::function<void()>& give_back);
 
-// The gates of one thread, used again and again. The caller locks; put() needs no lock.
+// A pool of the fences of one thread. The caller locks; put() needs no lock.
 class StreamFences {
  public:
   explicit StreamFences(Device& device) : device_(device) {}
-  // The streams of gates that were given back have passed, or, where one does not come, as it waits
-  // for something else, what it will write to is kept for as long as the process lives.
+  // Waits up to kLeave until streams have passed the opened fences. If a stream has not, the
+  // process keeps the words that the stream will write.
   ~StreamFences();
   StreamFences(const StreamFences&) = delete;
   StreamFences& operator=(const StreamFences&) = delete;
 
-  // Throws Error when the device refuses.
+  // Takes a free fence. Throws Error when the device refuses memory.
   StreamFence take();
-  // What is on the stream later waits for open(). A captured gate is part of a graph: its streams
-  // come again and again, unseen, and count as waiting for as long as this lives.
+  // Makes later work on the stream wait for open(). A captured fence is part of a graph, whose
+  // streams come repeatedly and unseen: they count as waiting while this object lives.
   void put(const StreamFence& gate, Device::Stream stream, bool captured);
+  // Lets the stream pass, and takes the fence back unless it is captured.
   void open(const StreamFence& gate, bool captured);
 
  private:
@@ -52,12 +52,12 @@ class StreamFences {
   std::atomic<std::uint32_t>* page();
 
   Device& device_;
-  std::vector<std::atomic<std::uint32_t>*> pages_;  // of words
-  std::vector<StreamFence> all_, used_;  // used: free once the stream has taken `done` back
+  std::vector<std::atomic<std::uint32_t>*> pages_;  // the words
+  std::vector<StreamFence> all_, used_;             // used_: free once the stream has reset `done`
   std::atomic<std::size_t> captured_{0};
 };
 
-// Polls, then gives way, then sleeps a little: a GPU is waited for longer than a neighbour.
+// Spins, then yields, then sleeps a little: a wait for a GPU is longer than a wait for a rank.
 class Backoff {
  public:
   void pause();

@@ -1,3 +1,4 @@
+// The staging pool: keeps, lends and gives back memory. Knows nothing of what is staged.
 #include "transport/gpu/pinned.h"
 
 #include <algorithm>

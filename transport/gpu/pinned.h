@@ -1,10 +1,11 @@
-// Memory of weft's own that travels between a GPU and other ranks: taken for one operation, kept
-// for the next one. Pinned host memory is of weft::alloc, so that ranks of the host read it where
-// it lies; RDMA NICs send from memory of a GPU and receive into it.
+// The staging pool: weft's bounce buffers between a GPU and other ranks, taken for one operation
+// and kept for the next. Pinned host memory comes from weft::alloc, so that ranks of the host read
+// it in place; RDMA NICs send from GPU memory and receive into it.
 //
-// Giving memory back to the device may wait for all work of the GPU, also for a stream that waits
-// for this process. So give_back() never does it; trim() does, called where no stream waits
-// (gpu/gates.h). Not installed. Thread-safe, but for one object.
+// A device that takes memory back may wait for all work of the GPU, also for a stream that waits
+// for this process. So give_back() returns memory only to the pool; trim(), called where no stream
+// waits (gpu/gates.h), returns it to the device. One thread uses an object
+// at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,15 @@
 
 namespace weft {
 
-// What is copied between a GPU and host memory at a time, while the slice before it is on its way
-// through a transport: long enough for the bus, short enough to overlap.
+// The bytes of one copy between GPU and host memory, while a transport moves the slice before it:
+// long enough for the bus, short enough to overlap.
 inline constexpr std::size_t kStagedSlice = std::size_t{2} << 20;
 
 class PooledMemory {
  public:
   static constexpr int kPinned = -1;  // in place of a GPU: pinned host memory
   PooledMemory() noexcept;
-  // At least so many bytes. Throws Error when there is no memory, or the device refuses.
+  // Takes at least `bytes`. Throws Error when memory runs out or the device refuses.
   PooledMemory(Device& device, int gpu, std::size_t bytes);
   ~PooledMemory();
   PooledMemory(PooledMemory&& other) noexcept;
@@ -31,10 +32,10 @@ class PooledMemory {
   std::size_t size() const;
   explicit operator bool() const { return block_ != nullptr; }
   void give_back() noexcept;
-  // The GPU may still be at it, and nobody waits for that any more: it is never used again.
+  // Keeps the memory out of use for ever, as the GPU may still access it.
   void abandon() noexcept;
 
-  // Gives back what is kept: all memory of GPUs, and pinned memory beyond kKept bytes.
+  // Returns pooled memory to the device: all GPU memory, and pinned memory beyond kKept bytes.
   static constexpr std::size_t kKept = std::size_t{64} << 20;
   static void trim() noexcept;
 

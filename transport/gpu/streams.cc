@@ -1,3 +1,4 @@
+// Makes weft's own streams when first asked for. Knows nothing of their work.
 #include "transport/gpu/streams.h"
 
 #include <map>

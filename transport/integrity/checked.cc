@@ -1,5 +1,5 @@
-// The way of a message that is checked: its sum, the comparison, the repair. What the ends tell
-// each other is in integrity/notes.cc. Knows no transport by name.
+// Sums sent messages, compares received ones, and repairs. integrity/notes.cc has the notes between
+// both ends. Knows no transport by name.
 #include "transport/integrity/checked.h"
 
 #include <algorithm>

@@ -1,17 +1,16 @@
-// Integrity: a transport over which every message is checked end to end and, where it arrived
-// changed, sent again.
+// Integrity: a transport that checks every message end to end and sends a message that arrived
+// changed again.
 //
-// The sender computes a crc32c over the bytes as it hands them down and tells the receiver in a
-// short note of its own; the receiver computes it over what it is about to hand up, wherever that
-// lies. If they are equal it acknowledges, and only then the send completes: until then the bytes
-// stay where they are, to be sent again. A message that arrives changed kIntegrityTries times ends
-// in kCorrupt. Notes carry their content twice, each with a checksum.
+// The sender computes a crc32c over the bytes it posts and sends the sum in a note, a short message
+// of this layer. The receiver computes the crc32c over the bytes it is about to deliver. If both
+// sums are equal the receiver acknowledges, and only then the send completes: the sender keeps the
+// bytes until then, to send them again. A message that arrives changed kIntegrityTries times ends
+// in kCorrupt. A note carries its content twice, each with a checksum.
 //
-// The sums are made where the bytes pass anyway: with the sender's copy to the memory that is
-// shared, with the receiver's copy to where it wants them, and, of a view `by_reader`, by the
-// caller as it reads.
+// The sums cost no pass of their own: the sender's copy to shared memory computes its sum, the
+// receiver's copy to the destination its own, and the caller sums a view `by_reader` as it reads.
 //
-// Both ends must be checked. There are no boards.
+// Both ends must use this transport. It has no boards.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +23,12 @@ namespace weft {
 
 inline constexpr int kIntegrityTries = 5;
 
-// Upper halves of ids from here on are those of its own messages: no transfer of the caller's has
-// one.
+// Ids whose upper half is this or more belong to the layer's own messages: no transfer of the
+// caller may have one.
 inline constexpr std::uint32_t kCheckedIds = 0xffff0000;
 
-// rail: what to call it in errors, where messages do not say themselves which one they came over.
-// retried: called, in poll(), for every message that is asked for again.
+// Wraps `inner`. Errors name `rail` for messages whose completion names no rail. poll() calls
+// `retried` for every message that it requests again.
 std::unique_ptr<Transport> make_checked_transport(
     std::unique_ptr<Transport> inner, Rank me, int nranks, std::function<void()> retried = [] {},
     int rail = -1);

@@ -1,4 +1,4 @@
-// Notes: the sums of messages, their acknowledgements, and requests to send them again.
+// Notes of integrity: sums, acknowledgements, requests to send again. Knows no transport by name.
 #include <fmt/format.h>
 
 #include <cstddef>

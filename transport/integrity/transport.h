@@ -1,5 +1,5 @@
-// The class behind make_checked_transport (checked.h). Messages are in checked.cc; the notes about
-// them, and messages that are sent again, in integrity/notes.cc.
+// The class behind make_checked_transport (checked.h). checked.cc handles messages; notes.cc has
+// notes and repeated messages.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class CheckedTransport final : public Transport {
     caps_.tag_bits -= 1;
     caps_.checks = true;
   }
-  // What is below ends before the memory that it receives notes into.
+  // The inner transport ends before the memory into which it receives notes.
   ~CheckedTransport() override { inner_.reset(); }
 
   void post(std::span<const Transfer> transfers) noexcept override;
@@ -78,9 +78,9 @@ class CheckedTransport final : public Transport {
   }
 
  private:
-  // Upper halves of ids: of notes, and of messages sent again (one each).
+  // Upper halves of the ids of notes and of repeated messages; each repetition has one of its own.
   static constexpr std::uint32_t kNoteHigh = 0xfffffffe, kAgainHigh = kCheckedIds;
-  static constexpr std::uint32_t kWindow = 16;  // receives of notes posted per peer
+  static constexpr std::uint32_t kWindow = 16;  // receives posted for a peer's notes
 
   enum class Say : std::uint32_t { kCrc, kAck, kAgain };
 
@@ -88,28 +88,28 @@ class CheckedTransport final : public Transport {
   struct Half {
     std::uint32_t tag_low, tag_high;
     std::uint32_t what;   // Say, 2 bits; number of the repetition above
-    std::uint32_t crc;    // kCrc: of the message
-    std::uint32_t check;  // crc32c of the fields before
+    std::uint32_t crc;    // kCrc: the sum of the message
+    std::uint32_t check;  // crc32c of the fields above
     std::uint32_t sum() const;
   };
   struct Note {
     Half half[2];
   };
-  static_assert(sizeof(Note) == 40);  // goes inside a cell of shared memory
+  static_assert(sizeof(Note) == 40);  // fits into a cell of shared memory
 
   struct Send {
     Transfer transfer;
-    int under_way = 1;  // of the transports below
+    int under_way = 1;  // sends of this message in the inner transport
     bool acknowledged = false;
   };
   struct Recv {
     Transfer transfer;
-    bool by_view = false;  // a kRecv that goes through a view
+    bool by_view = false;  // a kRecv done by a kView of the inner transport
     bool landed = false;
     Completion where;
     std::uint32_t told = 0;  // by_reader: the sender's sum
-    bool lent = false;       // by_reader: the caller has it
-    bool right = false;      // by_reader: verify() found it so
+    bool lent = false;       // by_reader: the caller has the view
+    bool right = false;      // by_reader: verify() accepted the sum
     int tries = 0;
   };
   struct Peer {
@@ -117,7 +117,7 @@ class CheckedTransport final : public Transport {
     std::uint64_t notes_sent = 0, notes_posted = 0;
     std::uint32_t again = 0;
     std::array<Note, kWindow> in;
-    std::unordered_map<std::uint64_t, std::uint32_t> crcs;  // by tag: told, the message is not here
+    std::unordered_map<std::uint64_t, std::uint32_t> crcs;          // by tag: sums before messages
     std::unordered_map<std::uint64_t, std::uint64_t> sends, recvs;  // id by tag
     std::string corrupt;
   };
@@ -134,13 +134,13 @@ class CheckedTransport final : public Transport {
   void sent(std::uint64_t id, Code code);
   void end_send_if_over(std::uint64_t id);
 
-  // ---- integrity/notes.cc: what the ends tell each other, and what is sent again for it
+  // ---- notes.cc: notes, and messages that are sent again
   void start(Rank rank);
   void post_note_receive(Rank rank, std::uint32_t place);
   void note_ended(const Completion& c);
   void say(Rank rank, Say what, std::uint64_t tag, std::uint32_t crc, std::uint32_t number = 0);
   void heard(Rank rank, const Note& note, int rail);
-  std::string over(int rail) const;  // "ucx, rail 1", as far as known
+  std::string over(int rail) const;  // "ucx, rail 1", or less where the rail is unknown
   void ask_again(std::uint64_t id, std::uint32_t crc, std::uint32_t found);
   void send_again(Rank rank, std::uint64_t tag, std::uint32_t number);
   void post_again(Transfer t, std::uint64_t id, std::uint32_t number);
@@ -182,14 +182,14 @@ class CheckedTransport final : public Transport {
   std::vector<Peer> peers_;
   std::unordered_map<std::uint64_t, Send> sends_;  // by the caller's id
   std::unordered_map<std::uint64_t, Recv> recvs_;
-  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // the caller's id, by ours
+  std::unordered_map<std::uint64_t, std::uint64_t> again_ids_;  // caller's id by repetition's
   std::uint64_t next_again_id_ = 0;
   std::unordered_map<void*, Staged> staged_;
   std::unordered_map<std::uint64_t, std::uint64_t> read_;  // ids of views by_reader, by token
-  // The last message of this batch: the same bytes often go to several peers.
+  // The last send of this batch: callers often send the same bytes to several peers.
   Transfer last_;
-  void* copy_ = nullptr;  // where it was staged
-  std::deque<Note> out_;  // notes under way; places are used again
+  void* copy_ = nullptr;  // the staged copy of last_
+  std::deque<Note> out_;  // notes under way; free_out_ lists places to reuse
   std::vector<std::uint32_t> free_out_;
   std::vector<Transfer> batch_;
   std::vector<Completion> done_;

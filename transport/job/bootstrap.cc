@@ -1,4 +1,4 @@
-// connect(): checks the spec, assembles the job, starts its control plane.
+// connect() checks the spec, assembles the job and starts its control plane.
 #include "transport/job/bootstrap.h"
 
 #include <fmt/format.h>

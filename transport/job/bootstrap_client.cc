@@ -1,5 +1,5 @@
-// The other ranks' side of the rendezvous: tries every place where rank 0 may be, all at once and
-// again and again, until one of them proves to know the secret.
+// The bootstrap on ranks other than 0: tries all endpoints of rank 0 at once, repeatedly, until the
+// process behind one of them proves that it knows the secret.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>

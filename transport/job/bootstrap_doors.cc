@@ -1,4 +1,4 @@
-// The doors at which the survivors of rank 0 find each other: where each is, and who answers there.
+// Doors, the ports on which survivors listen after rank 0's end: resolves and probes them.
 #include <poll.h>
 
 #include <algorithm>

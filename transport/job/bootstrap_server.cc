@@ -1,8 +1,7 @@
-// Rank 0's side of the rendezvous: accepts whoever comes, believes only who knows the secret.
+// The bootstrap on rank 0: accepts every connection and trusts only peers that know the secret.
 //
-// One thread and one poll() serve every connection, so nobody who is slow, silent or malformed
-// keeps the others waiting. Connections that have not proved anything yet are bounded in number,
-// size and time.
+// One thread and one poll() serve all connections, so a peer that is slow, silent or malformed does
+// not delay other peers. Connections before authentication are bounded in number, size and time.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>

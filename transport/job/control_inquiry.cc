@@ -1,5 +1,5 @@
-// Asking all ranks what they do, over the control plane: its threads answer, so it works while the
-// programs are stuck anywhere.
+// Asks all ranks for snapshots over the control plane. The control plane's threads answer, so an
+// inquiry works while the programs are stuck.
 #include <algorithm>
 #include <utility>
 

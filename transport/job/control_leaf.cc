@@ -1,4 +1,4 @@
-// The control plane on every rank but 0: one connection, to rank 0.
+// The control plane on every rank but 0, which has one connection, to rank 0.
 #include <fmt/format.h>
 #include <poll.h>
 

@@ -1,4 +1,4 @@
-// The parts of the control plane that are the same on every rank.
+// The parts of the control plane that are equal on all ranks. Knows no shape of the connections.
 #include "transport/job/control_plane.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The control plane on rank 0: the middle of the star. Gathers and hands out, hears everyone's
-// heartbeat, notices who is gone, and decides which failure was the first.
+// The control plane on rank 0, the middle of the star: serves gathers, receives all heartbeats,
+// detects dead ranks, and decides which failure was the first.
 #include <fmt/format.h>
 #include <poll.h>
 

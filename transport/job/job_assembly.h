@@ -1,4 +1,4 @@
-// Assembling a job: from a JobSpec to authenticated connections, on rank 0 and on the others.
+// Assembles a job: makes authenticated connections from a JobSpec, on rank 0 and on the others.
 #pragma once
 
 #include <memory>
@@ -12,57 +12,59 @@
 
 namespace weft {
 
-// What rank 0 has of another rank.
+// Rank 0's connection to another rank.
 struct Member {
   Channel channel;
   std::string who;  // "rank 3 (host b, pid 1234)"
 };
 
-// What another rank has of rank 0.
+// Another rank's connection to rank 0.
 struct RootLink {
   Channel channel;
   std::string who;
-  std::chrono::milliseconds period{250};  // of the heartbeats
+  std::chrono::milliseconds period{250};  // between heartbeats
 };
 
-// How often each rank is heard of: often enough to tell a stopped rank well before the deadline.
+// Returns the period of heartbeats, short enough to detect a stopped rank before the timeout.
 std::chrono::milliseconds heartbeat_period(std::chrono::milliseconds timeout);
 
-// Waits for all ranks and returns them by rank ([0] is unused). Throws Error, after telling the
-// ranks that are there, when some do not arrive, or two claim one rank, or a size is different.
+// Waits for all ranks and returns them by rank ([0] is unused). When ranks are missing, two claim
+// one rank or sizes differ, it tells the ranks that have come and throws Error.
 std::vector<Member> assemble_root(const JobSpec& spec);
 
-// Finds rank 0 and waits until it says that all are here. Throws Error otherwise.
+// Finds rank 0 and waits until rank 0 reports that all ranks have come. Throws Error otherwise.
 RootLink assemble_leaf(const JobSpec& spec);
 
-// After rank 0's end: the ranks above this one that come to `door`, by rank; and who goes on, in
-// `mask` ('1' or '0' for each rank of the job). Waits for all but `dead` and those whose door is
-// shut, at most for spec.timeout.
+// A door is the port on which a rank listens, so that survivors find it after rank 0's end.
+// Waits at `door` for the ranks above this one and returns them by rank; `mask` gets '1' or '0' for
+// each rank of the job: whether it goes on. The wait lasts at most for spec.timeout and leaves out
+// `dead` and the ranks at whose door no process listens.
 std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
                                        const std::vector<std::string>& doors, std::string& mask);
-// The other side: `door` is "address port". Throws Error at once when nobody is there.
+// Joins the rank that waits at `door` ("address port"). Throws Error at once when none listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);
-// A kernel answers, whatever its programs do: at once, where its queue has room for all ranks,
-// twice each: mute_doors() may have knocked before. That of other hosts is as long as this one's,
-// as they are of one cluster.
+// Returns how long to wait for a kernel's answer to a connection: half the timeout, but at most 5 s
+// where a listener of this host queues every rank twice (mute_doors() connects, too). The function
+// assumes that other hosts queue as many.
 std::chrono::milliseconds answer_time(const JobSpec& spec);
-// The port's number; 0: it is none.
+// Parses a port's number; 0: `text` is no port.
 std::uint16_t port_in(std::string_view text);
-// Of a numeric address: it means another host on each host.
+// True for a numeric loopback address, which on each host means that host.
 bool on_loopback(std::string_view address) noexcept;
-// "address port"; nothing when it cannot be used.
+// Resolves a door, "address port"; returns no endpoint when the text is unusable.
 std::vector<Endpoint> door_endpoints(const std::string& door);
-// Tries all at once. Of each: 0 where somebody listens, else why not, EINPROGRESS where nothing has
-// answered within the limit. nullptr is a place where nobody listens.
+// Tries to connect to all doors at once. Returns for each door 0 where a process listens, else an
+// errno: EINPROGRESS where no answer came within the limit. A nullptr is a door with no listener.
 std::vector<int> knock(const std::vector<const Endpoint*>& doors, std::chrono::milliseconds limit);
-// Of these doors, where there is no host any more that would answer.
+// Returns for each door whether its host is gone, so that no kernel answers.
 std::vector<bool> mute_doors(const JobSpec& spec, std::span<const std::string> doors);
 
-// What connect() did with spec.listen_fd, so that a second job of this process does not reuse it.
+// True when connect() has used this listen_fd: a second job of the process must not use it again.
 bool listen_fd_taken(int fd) noexcept;
 
-// The control plane over the connections.
+// Starts rank 0's control plane over the connections to `members`.
 std::unique_ptr<Job> make_root_job(const JobSpec& spec, std::vector<Member> members);
+// Starts another rank's control plane over the connection to rank 0.
 std::unique_ptr<Job> make_leaf_job(const JobSpec& spec, RootLink link);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// job_from_environment(): what the launcher said, checked.
+// job_from_environment() reads and checks the launcher's variables.
 #include "transport/job/job_environment.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A job whose ranks are objects of one process, without sockets: for tests. A Job destroyed
-// without leave() has died, as a process would have.
+// A job for tests whose ranks are objects of one process, without sockets. A Job destroyed without
+// leave() counts as dead, as a process that ended does.
 #include <fmt/format.h>
 #include <unistd.h>
 

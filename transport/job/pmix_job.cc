@@ -1,5 +1,5 @@
-// PMIx (mpirun, srun --mpi=pmix): rank and size, and a way for rank 0 to tell the others where it
-// listens. PMIx carries these few bytes and nothing else.
+// Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and tells the other ranks through PMIx
+// where rank 0 listens. PMIx carries no other bytes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Binds a rank to its share of the cores by sched_setaffinity. Knows nothing of NUMA.
 #include "transport/launch/bind_cores.h"
 
 #include <sched.h>

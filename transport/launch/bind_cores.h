@@ -1,12 +1,12 @@
-// Which cores a rank of a local job keeps to.
+// Binds a rank of a local job to cores.
 #pragma once
 
 #include "topo/base/status.h"
 
 namespace weft {
 
-// Binds this process to rank's share of the cores that it may use: with more cores than ranks a
-// block of its own, otherwise one core, in turn. A wish: where it is refused, nothing changes.
+// Binds this process to the rank's share of the cores that the process may use: a block of cores
+// where there are more cores than ranks, else one core, in turn. Ignores a refusal by the kernel.
 void bind_to_share(Rank rank, int ranks);
 
 }  // namespace weft

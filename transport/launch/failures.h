@@ -1,5 +1,4 @@
-// How the steps of a job end that cannot go on: what the user asked for cannot be, or the job
-// failed.
+// The exceptions that end a program on the ranks of a job: a usage error or a failure of the job.
 #pragma once
 
 #include <utility>
@@ -8,7 +7,7 @@
 
 namespace weft {
 
-// Something the user asked for cannot be. Every rank finds out by itself; rank 0 says so.
+// The user asked for something impossible. Every rank throws it by itself; rank 0 prints it.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -19,11 +18,12 @@ class JobFailed : public StatusError {
  public:
   using StatusError::StatusError;
 };
+// Throws JobFailed unless the status is ok.
 inline void require(Status status) {
   if (!status.ok()) throw JobFailed(std::move(status));
 }
 
-// Which rank speaks when `culprit` (or nobody in particular) failed: 0, or 1 when 0 is the one.
+// Returns the rank that reports the failure of `culprit` (maybe kNoRank): 0, but 1 for culprit 0.
 inline Rank speaker(Rank culprit) { return culprit == 0 ? 1 : 0; }
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// The guard process: reads process groups from a socket, kills them when its parent ends.
 #include "transport/launch/job_guard.h"
 
 #include <signal.h>

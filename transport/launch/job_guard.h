@@ -1,4 +1,4 @@
-// A process that outlives the launcher of a local job by a moment, to kill what it left behind.
+// A process that outlives a local job's launcher by a moment, to kill the processes left behind.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,13 @@ class Guard {
   Guard& operator=(const Guard&) = delete;
   ~Guard() { end(); }
 
-  // Forks it. Call while the process has one thread. Throws Error when that is refused.
+  // Forks the guard. The process must have one thread. Throws Error when the fork is refused.
   void start();
-  // Process groups to kill when this process ends without having called end(), and when it has.
+  // Adds a process group to those that the guard kills after end() or this process's death.
   void add(pid_t group) { tell(group); }
+  // Removes a process group from them.
   void forget(pid_t group) { tell(-group); }
-  // Lets the guard do its work, and waits for it.
+  // Makes the guard kill its groups, and waits until it has.
   void end();
 
  private:

@@ -1,3 +1,4 @@
+// Pipes, and the copying of whole lines. Knows nothing of ranks but the tag before a line.
 #include "transport/launch/job_streams.h"
 
 #include <fcntl.h>

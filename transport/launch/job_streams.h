@@ -1,4 +1,4 @@
-// The pipes of a local job's processes, and what the ranks write, passed on line by line.
+// The pipes of a local job's processes, and the copying of ranks' output line by line.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// A file descriptor. Unlike Fd (transport/control/socket.h), a forked child keeps it.
+// Owns a file descriptor. Unlike Fd (transport/control/socket.h), a forked child keeps it.
 class File {
  public:
   explicit File(int fd = -1) : fd_(fd) {}
@@ -28,24 +28,24 @@ struct Pipe {
   File read, write;
 };
 
-// Closed on exec. Throws Error.
+// Makes a pipe whose ends close on exec. Throws Error.
 Pipe make_pipe();
 
-// One of a rank's two streams, cut into lines.
+// A rank's stdout or stderr, cut into lines.
 struct Stream {
   File from;
   int to = -1;
-  std::string tag, line;  // put before each line; one that has not ended yet
-  int error = 0;          // of a write: lines were lost
+  std::string tag, line;  // the prefix of lines; the unfinished line
+  int error = 0;          // errno of a failed write: lines were lost
 };
 
-// Passes on what has arrived; false at the end of the stream.
+// Copies the lines that have arrived; false at the end of the stream.
 bool pass_lines(Stream& stream);
 
-// 0, or what errno says where it cannot be written.
+// Writes all of `text`; returns 0 or errno.
 int write_all(int fd, std::string_view text);
 
-// Throws Error with what errno says, and the limit to raise.
+// Throws Error with the text of errno and the limit to raise.
 [[noreturn]] void fail_by_errno(const char* what);
 
 }  // namespace weft

@@ -1,8 +1,7 @@
-// Processes of a local job: starting them, watching them, and leaving none behind.
+// Starts the processes of a local job, watches them, and leaves none behind.
 //
-// Every rank is the leader of a process group, so that what a rank starts ends with it. A rank
-// dies with its launcher by PR_SET_PDEATHSIG; for ranks that are wrapped in a shell there is the
-// guard.
+// Every rank leads a process group, so that the rank's children end with it. PR_SET_PDEATHSIG kills
+// a rank when its launcher dies; the guard kills ranks that are wrapped in a shell.
 #include "transport/launch/local_job.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Starting the ranks of a job on this host: as processes of a given program, of this program
-// again, or as forked calls of a function. Knows nothing of what the ranks do.
+// Starts the ranks of a job on this host: as processes of a given program, of this program again,
+// or as forked calls of a function. This file knows nothing of what the ranks do.
 #pragma once
 
 #include <chrono>
@@ -13,41 +13,41 @@ namespace weft {
 
 struct LaunchOptions {
   int ranks = 1;
-  std::vector<std::string> host_ids;  // WEFT_HOST_ID of each rank; empty: see hosts
+  std::vector<std::string> host_ids;  // WEFT_HOST_ID of each rank; empty: from `hosts`
   int hosts = 1;                      // > 1: emulated hosts "host0", "host1" .. in blocks of ranks
   int rails = 1;                      // emulated rails per host (WEFT_EMULATE_RAILS)
   std::chrono::milliseconds timeout{0};   // WEFT_TIMEOUT_MS where > 0
-  std::chrono::milliseconds grace{5000};  // for the other ranks to end after the first failure
-  // Each rank keeps to its share of the cores (ranks > cores: to one core, in turn): a rank that
-  // shares a core with the one it waits for doubles every latency.
+  std::chrono::milliseconds grace{5000};  // time for other ranks to end after a failure
+  // Binds each rank to its share of the cores (ranks > cores: to one core, in turn): a rank that
+  // shares a core with a rank it waits for doubles every latency.
   bool bind = true;
   bool tag = false;            // put "[rank] " before each line of output
-  bool ranks_say_why = false;  // of an exit code: only ranks that were killed are named
-  // Of a job of which a rank was killed, or left with a code that reads so; 0: 128 + signal.
+  bool ranks_say_why = false;  // ranks explain exit codes; name killed ranks only
+  // The exit code of a job with a killed rank, or a rank whose code says so; 0: 128 + signal.
   int killed_code = 0;
-  std::string name = "weft";  // in front of our own messages
+  std::string name = "weft";  // the prefix of the launcher's messages
 };
 
-// Exit code of a job whose program could not be started, as shells have it.
+// Exit codes of a job whose program could not be started; shells use the same codes.
 inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitNotExecutable = 126;
 
 // Runs `argv` once per rank with WEFT_RANK, WEFT_SIZE, WEFT_LOCAL_RANK, WEFT_ROOT, WEFT_SECRET
-// (and WEFT_ROOT_FD on rank 0) set, and waits for all of them. Output passes through; input goes
-// to rank 0. Returns 0, or what the first failing rank returned (killed_code if it was killed),
-// after saying on stderr which rank that was (but see ranks_say_why); or 130 and the like after
-// Ctrl-C. The other ranks then have options.grace to end by themselves before SIGTERM, and 2 s more
-// before SIGKILL. Nothing stays behind, even when this process is killed. Throws Error for options
-// that cannot work. Call it while the process has one thread.
+// (and WEFT_ROOT_FD on rank 0) set, and waits for all ranks. It copies their output; rank 0 has the
+// input. Returns 0, or the code of the first failing rank (killed_code if it was killed) after it
+// named that rank on stderr (but see ranks_say_why); 128 + signal after Ctrl-C or the like. After a
+// failure the other ranks have options.grace to end before SIGTERM, and 2 s more before SIGKILL. No
+// process stays behind, even when this process is killed. Throws Error for impossible options. The
+// calling process must have one thread.
 int run_local_job(const std::vector<std::string>& argv, const LaunchOptions& options);
 
-// The same with a function that returns the exit code, called in a forked child.
+// Runs `body` once per rank in a forked child, whose exit code it returns; otherwise as above.
 int run_local_job(const std::function<int(Rank)>& body, const LaunchOptions& options);
 
-// Whether a launcher has started this process: weft launch, PMIx, torchrun.
+// Returns whether a launcher (weft launch, PMIx, torchrun) has started this process.
 bool launched();
 
-// run_local_job of this very program with its own arguments.
+// Calls run_local_job() with this very program and its arguments.
 int relaunch_self(const LaunchOptions& options);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Finds programs in PATH, and reads what /proc and wait() tell of processes.
 #include "transport/launch/process.h"
 
 #include <fmt/format.h>

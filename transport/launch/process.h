@@ -1,4 +1,4 @@
-// Programs and processes as the system has them.
+// Finds programs, and reads the state and the exit status of processes.
 #pragma once
 
 #include <sys/types.h>
@@ -7,15 +7,15 @@
 
 namespace weft {
 
-// Where execvp would find the program; empty when nowhere, with the errno.
+// Returns the path that execvp would run; empty where it would fail, with errno in `error`.
 std::string find_program(const std::string& name, int& error);
 
-// Of the status that wait() gave: "was killed by signal 9 (Killed)", and the code that a shell has.
+// Describes a status of wait(): "was killed by signal 9 (Killed)".
 std::string how_it_ended(int status);
+// Returns the exit code that a shell gives for a status of wait().
 int code_of(int status);
 
-// It ends: its sockets may be closed, so that others know of its death, while it cannot be waited
-// for yet.
+// Returns whether the process is exiting: peers may see its sockets close before wait() returns.
 bool dying(pid_t pid);
 
 }  // namespace weft

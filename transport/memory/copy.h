@@ -1,12 +1,12 @@
-// Copies that know whether the destination will be read again soon.
+// Copies that know whether the destination is read again soon.
 #pragma once
 
 #include <cstddef>
 
 namespace weft {
 
-// memcpy; with `streaming`, non-temporal stores where the processor has them, which saves reading
-// the destination and keeps the cache for others.
+// Copies as memcpy does. With `streaming` it uses non-temporal stores where the processor has them:
+// they do not read the destination and leave the cache to other data.
 void copy_bytes(void* dst, const void* src, std::size_t bytes, bool streaming) noexcept;
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), as in iSCSI. Where bytes are copied anyway the sum costs next to nothing if
-// it is made in the same pass: a copy waits for memory, and the processor has nothing else to do.
+// CRC-32C (Castagnoli), as in iSCSI. A sum in the same pass as a copy costs next to nothing: the
+// copy waits for memory, and the processor is idle meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace weft {
 
-// Of the bytes; `before`: the sum of what came before them.
+// Returns the crc32c of the bytes, continuing `before`, the sum of the bytes before them.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before = 0) noexcept;
 
-// The same, and copies the bytes. They must not overlap. streaming: dst will not be read soon.
+// Copies `src` to `dst` and returns its crc32c. The two must not overlap. streaming: see copy.h.
 std::uint32_t copy_crc32c(void* dst, const void* src, std::size_t bytes, bool streaming) noexcept;
 
 }  // namespace weft

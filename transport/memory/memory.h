@@ -1,5 +1,5 @@
-// Memory that every rank of the machine can read: collectives on it need no copy before the
-// reduction. Usable like any other memory.
+// Ordinary memory that every rank of the machine can also read: collectives on such memory need no
+// copy before the reduction.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// Page-aligned, zeroed, shared. bytes may be 0. Throws Error when the kernel refuses, with the
-// size asked for. Thread-safe. Nothing of it stays behind when the process dies.
+// Returns `bytes` of page-aligned, zeroed, shared memory; bytes may be 0. Throws Error naming the
+// size when the kernel refuses. Thread-safe. The memory goes when the process dies.
 void* alloc(std::size_t bytes);
-void free(void* memory) noexcept;  // nullptr is fine; anything not from alloc() aborts
+void free(void* memory) noexcept;  // takes nullptr; aborts on a pointer not from alloc()
 
 struct Free {
   void operator()(void* p) const noexcept { weft::free(p); }

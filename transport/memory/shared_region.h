@@ -1,7 +1,7 @@
-// Memory of this process that other processes of the machine can map, and the mapping of theirs.
+// Memory of this process that other processes of the machine map, and mappings of their memory.
 //
-// Everything is a memfd, opened by others through /proc/<pid>/fd: there is no name in /dev/shm that
-// could outlive a crash. Knows nothing of ranks.
+// Each region is a memfd, which other processes open through /proc/<pid>/fd: no name in /dev/shm
+// can outlive a crash. This file knows nothing of ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// A mapping owned by this object, or none. Throws Error when the kernel refuses.
+// Owns one mapping, or none. create() and open() throw Error when the kernel refuses.
 class SharedRegion {
  public:
   SharedRegion() = default;
@@ -42,25 +42,25 @@ class SharedRegion {
 // Where a byte of weft::alloc memory lies, as other processes see it.
 struct RegionRef {
   std::uint32_t index = 0;   // entry of the owner's directory
-  std::uint64_t serial = 0;  // of the allocation; never used twice; 0: not weft::alloc memory
-  std::uint64_t offset = 0;
+  std::uint64_t serial = 0;  // names the allocation for ever; 0: not weft::alloc memory
+  std::uint64_t offset = 0;  // of the byte in the region
 };
 
-// Of this process: finds the region that holds [data, data + bytes). Thread-safe; the last answer
-// is remembered per thread.
+// Finds this process's region that holds [data, data + bytes); serial 0 where none does.
+// Thread-safe; each thread remembers its last answer.
 RegionRef find_region(const void* data, std::size_t bytes) noexcept;
 
-// How long the whole region is; 0 once it has been freed. Thread-safe.
+// Returns the length of the whole region; 0 after the region was freed. Thread-safe.
 std::size_t region_bytes(const RegionRef& ref) noexcept;
 
-// The file descriptor of this process's directory of regions, which others map to follow.
+// Returns the file descriptor of this process's directory of regions, which other processes map.
 int region_directory_fd();
 
-// The regions of another process, mapped when first asked for. Not thread-safe.
+// The regions of another process; resolve() maps a region on first use. Not thread-safe.
 class PeerRegions {
  public:
   PeerRegions(pid_t pid, int directory_fd);
-  // The address here of the peer's byte; nullptr when the peer has freed that memory.
+  // Returns where this process finds the peer's byte; nullptr when the peer freed the memory.
   const std::byte* resolve(const RegionRef& ref) noexcept;
 
  private:
