@@ -39,7 +39,7 @@ GidKind kind_of(GidType type, const GidBytes& bytes) noexcept;
 // Writes "10.0.0.1", or the eight groups of IPv6.
 std::string to_string(const GidBytes& gid);
 
-// Returns the GIDs that are sent to the peer: kMostGids at most, the best kinds, by index.
+// Returns the GIDs that are sent to the peer: kMostGids at most, by kind (best first), then index.
 inline constexpr std::size_t kMostGids = 8;
 std::vector<Gid> candidates(std::vector<Gid> table);
 
