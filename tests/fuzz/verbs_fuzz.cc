@@ -27,7 +27,7 @@ using weft::Completion;
 using weft::Head;
 using weft::Rank;
 using weft::Transfer;
-using weft::VerbsGrant;
+using weft::VerbsCts;
 using weft::VerbsImmediate;
 using weft::VerbsMessage;
 using weft::VerbsMessageFront;
@@ -64,7 +64,7 @@ class Play {
         message(peer, k, body);
         break;
       case 4:
-        grant(peer, k, body);
+        send_cts(peer, k, body);
         break;
       case 5:
         net_.arrive(peer, k, VerbsImmediate::Kind::kWindow, byte_of(body, 0));
@@ -154,15 +154,15 @@ class Play {
     net_.message(peer, k, text);
   }
 
-  void grant(Rank peer, int k, std::string_view body) {
+  void send_cts(Rank peer, int k, std::string_view body) {
     VerbsMessageFront front;
-    front.what = VerbsMessage::kGrant;
+    front.what = VerbsMessage::kCts;
     front.number = byte_of(body, 0) & 7;
-    VerbsGrant grant;
-    grant.address = 0x1000;
-    grant.key = 0x7fff'ffff;
-    grant.window = byte_of(body, 1) == 0xff ? 0xffff'ffff : byte_of(body, 1);
-    net_.message(peer, k, front, grant);
+    VerbsCts cts;
+    cts.address = 0x1000;
+    cts.key = 0x7fff'ffff;
+    cts.window = byte_of(body, 1) == 0xff ? 0xffff'ffff : byte_of(body, 1);
+    net_.message(peer, k, front, cts);
   }
 
   // What has been sent to this peer comes there.

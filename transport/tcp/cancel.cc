@@ -1,5 +1,5 @@
-// What the tcp transport does with what nobody wants any more. No connection is lost by it: what
-// was begun is ended with bytes of this rank's own, and what comes all the same is thrown away.
+// Cancels transfers and forgets messages of the tcp transport. No connection is lost: a piece that
+// was begun ends with bytes of this rank's own copy, and bytes that still arrive are dropped.
 #include <algorithm>
 
 #include "transport/tcp/transport.h"

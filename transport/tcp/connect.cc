@@ -1,6 +1,6 @@
-// Connections of the tcp transport. Either rank may connect; where both do at once, that of the
-// lower rank is kept. So the lower rank may send as soon as the kernel has connected, and the
-// higher one waits for the answer to its hello.
+// Makes and accepts the connections of the tcp transport. Either rank may connect; if both connect
+// at once, the lower rank's connection is kept. So the lower rank may send as soon as the kernel
+// has connected, and the higher rank waits for the answer to its hello.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 

@@ -1,8 +1,8 @@
-// The shortest messages of the tcp transport as datagrams: without TCP's handling of each packet, a
-// fifth of the time that 8 bytes take between two hosts. Ranks ask each other first whether
-// datagrams pass. The sender keeps what the peer has not told of, and puts it into the connection
-// after a while, or when nobody may poll for long; the receiver drops what comes twice. So nothing
-// rests on a datagram but when a message comes. docs/decisions/0027
+// Sends the shortest messages of the tcp transport as datagrams: that avoids TCP's work per packet,
+// a fifth of the time that 8 bytes take between two hosts. Ranks first ask each other whether
+// datagrams pass. The sender keeps each datagram until the peer acknowledges it, and repeats it in
+// the connection after a while, or before the caller may stop polling; the receiver drops the
+// second copy. So a lost datagram only delays its message. docs/decisions/0027
 #include <algorithm>
 #include <cstring>
 #include <utility>

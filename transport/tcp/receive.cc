@@ -1,5 +1,5 @@
-// What the tcp transport receives: bytes of a stream go straight to the receive that they belong
-// to, or wait for it.
+// The receiving half of the tcp transport: the bytes of a stream go straight to the memory of their
+// receive, or are kept as an unexpected message.
 #include <fmt/format.h>
 #include <sys/uio.h>
 

@@ -1,5 +1,5 @@
-// What the tcp transport sends: each peer has a queue, whose front goes to the socket as far as it
-// has room, without a copy of ours but for the shortest messages.
+// The sending half of the tcp transport: each peer has a queue, whose first message goes to the
+// socket as far as the socket has room. weft copies only the shortest messages.
 #include <fmt/format.h>
 #include <sys/uio.h>
 

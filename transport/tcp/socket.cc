@@ -1,4 +1,4 @@
-// Makes, connects and names the sockets of the tcp transport. Knows nothing of messages.
+// Makes, connects and names the sockets of the tcp transport. Does not know messages.
 #include "transport/tcp/socket.h"
 
 #include <linux/sockios.h>

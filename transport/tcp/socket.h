@@ -1,4 +1,4 @@
-// Sockets of the tcp transport, and how its ends name each other.
+// The sockets of the tcp transport and the contacts that ranks exchange. Does not know messages.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,18 @@
 
 namespace weft::tcp {
 
-// Bound to the device and its address, any port; without a descriptor errno says why not.
+// Opens a socket bound to the device and its address, on any port. On failure the Fd is empty and
+// errno has the reason.
 Fd open_socket(const std::string& device, const std::string& address, bool datagrams = false);
-// Starts to connect. 0: it is under way, or done; else errno.
+// Starts to connect. Returns 0 if the connection is under way or made, else an errno.
 int start(const Fd& fd, const std::string& address, std::uint16_t port);
-// Short messages at once, and an end that is noticed.
+// Makes the socket send short messages at once and notice the end of the connection.
 void tune(const Fd& fd);
-// Bytes that it was given and that the other end has not acknowledged.
+// Returns the number of bytes that the socket took and the peer has not acknowledged.
 std::size_t unacknowledged(const Fd& fd);
 
-// "10.0.0.1 4711 00112233445566778899aabbccddeeff 4712": the last is the port for datagrams, and
-// not there where there are none.
+// How a peer reaches a rank. As text: "10.0.0.1 4711 00112233445566778899aabbccddeeff 4712"; the
+// last number is the port for datagrams, and is missing if the rank takes none.
 struct Contact {
   std::string address;
   std::uint16_t port = 0, datagrams = 0;

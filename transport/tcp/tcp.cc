@@ -1,4 +1,5 @@
-// Set-up and tear-down of the tcp transport: the listener, the exchange of addresses and keys.
+// Sets up and tears down the tcp transport: the listener, the exchange of addresses and keys.
+// Connections are in tcp/connect.cc.
 #include "transport/tcp/tcp.h"
 
 #include <arpa/inet.h>

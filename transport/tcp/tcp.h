@@ -1,4 +1,4 @@
-// Messages between hosts over TCP sockets of weft's own: where a rail is a plain NIC.
+// Messages between hosts over weft's own TCP sockets, for rails that are plain NICs.
 // One transport is one rail: a listener and at most one connection to each peer, on its device.
 #pragma once
 
@@ -10,27 +10,28 @@
 
 namespace weft {
 
-// Collective over the job: every rank calls it for the same rail at the same time (one
-// job.all_gather). `rail` is this host's device; the peers may call theirs by another name.
-// Throws Error naming the rank, the device and why; it does so on every rank, also when set-up
-// fails on one of them only.
+// Collective over the job: all ranks call this function for the same rail at the same time (one
+// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
+// fails on one rank, every rank throws an Error that names the rank, the device and the reason.
 //
 // The contract of Transport, and on top of it:
-// - A send is over when the kernel has all of its bytes: nothing of it waits for a later call, but
-//   for a datagram that was lost, which leave() and the next calls repeat.
-// - Messages of up to 512 bytes go as UDP datagrams where both ends have heard each other's, and
-//   where ranks have a core each (WEFT_TCP_DATAGRAMS=0 and 1). tcp/datagrams.cc tells how.
-// - Messages of up to 64 KiB go at once, and wait at the receiver where nobody asked for them so
-//   far. Longer ones go when their receive is posted, straight into its memory.
-// - A peer is connected to by the first post of either direction. From then on its death completes
-//   the transfers with it, receives included, with kPeerFailed (kTransport where this host has no
-//   socket to reach it); what had come whole before can still be received. A peer that is stopped
-//   or cut off without a word is noticed by the job's control plane, not here.
-// - Strangers on the port are turned away: who connects must know a key that ranks exchange at
+// - A send is over when the kernel has all of its bytes: no later call is needed to send them,
+//   except for a lost datagram, which leave() and the next calls repeat.
+// - Messages of up to 512 bytes travel as UDP datagrams if both ends have received one of the
+//   other, and if each rank has a core of its own (WEFT_TCP_DATAGRAMS: 0 never, 1 on shared cores
+//   too).
+// - The sender sends messages of up to 64 KiB at once (eager); the receiver keeps unexpected ones.
+//   Longer messages are sent when their receive is posted, straight into the receive's memory.
+// - The first post of either direction connects to the peer. From then on the peer's death
+// completes
+//   the transfers with that peer, receives too, with kPeerFailed (kTransport if this host has no
+//   socket to reach the peer); messages that had arrived whole can still be received. The job's
+//   control plane, not this transport, notices a peer that is stopped or cut off silently.
+// - The listener turns strangers away: a peer that connects must know a key that ranks exchange at
 //   set-up. Bytes are not encrypted.
-// - Destruction waits until the peers' kernels have what was sent, for a second at most; it never
+// - Destruction waits until the peers' kernels have the sent bytes, for a second at most; it never
 //   waits for a dead peer.
-// Memory of the host only.
+// - `data` is memory of the host only.
 std::unique_ptr<Transport> make_tcp_transport(Job& job, const Topology& topology, const Nic& rail);
 
 }  // namespace weft

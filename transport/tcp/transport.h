@@ -1,6 +1,5 @@
-// The class behind make_tcp_transport. Set-up is in tcp.cc, connections in tcp/connect.cc, the
-// datapath in tcp/send.cc, tcp/receive.cc and, for the shortest messages, tcp/datagrams.cc, what
-// gives up in tcp/cancel.cc.
+// The class behind make_tcp_transport. tcp.cc sets up, connect.cc connects, send.cc, receive.cc and
+// (for the shortest messages) datagrams.cc are the datapath, and cancel.cc cancels and forgets.
 #pragma once
 
 #include <list>
@@ -42,22 +41,22 @@ class TcpTransport final : public Transport {
   Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept override;
 
  private:
-  // A message, or a piece of one, or a frame without bytes, on its way to the socket.
+  // A message, a piece of a message, or a frame without bytes, on its way to the socket.
   struct Out {
     static constexpr std::size_t kCopied = 256;  // bytes that are copied behind the frame
-    bool tell = false;                           // a transfer of the caller's ends with it
+    bool tell = false;  // a transfer of the caller completes with the last byte
     std::uint64_t id = 0;
     std::uint64_t tag = 0;
     std::size_t bytes = 0;             // of the message
-    std::size_t next = 0;              // of them, the first that no piece has taken so far
+    std::size_t next = 0;              // offset of the first byte that no piece has taken
     const std::byte* data = nullptr;   // the message
-    const std::byte* piece = nullptr;  // what goes behind the front now
+    const std::byte* piece = nullptr;  // the bytes behind `front`
     std::size_t piece_bytes = 0, front_bytes = 0;
     std::size_t sent = 0;  // of front and piece together
     std::byte front[tcp::kMostFront + kCopied];
-    std::vector<std::byte> own;  // the rest of a piece whose message was given up; a copy's message
+    std::vector<std::byte> own;  // the rest of a cancelled message's piece; a kCopy's message
   };
-  // First in, first out; the room is kept.
+  // A queue, first in, first out, that keeps its memory.
   class Queue {
    public:
     bool empty() const { return first_ == size_; }
@@ -96,56 +95,56 @@ class TcpTransport final : public Transport {
     std::vector<Out> all_;
     std::size_t first_ = 0, size_ = 0;
   };
-  // A long message whose receive is not known yet; or a receive.
+  // A long send without its kReady, or a posted receive.
   struct Waiting {
     std::uint64_t tag, id;
     std::byte* data;
     std::size_t bytes;
     const Head* head;
-    std::size_t here = 0;  // of a receive
+    std::size_t here = 0;  // of a receive: bytes arrived
   };
-  // What the peer has posted a receive for, and this rank has not sent so far.
+  // A receive of the peer (its kReady) that this rank has not sent the message for.
   struct Ready {
     std::uint64_t tag;
     std::size_t bytes;
     bool headed;
     Head head;
   };
-  // A message that nobody has asked for.
+  // An unexpected message: its receive is not posted.
   struct Unexpected {
     std::uint64_t tag = 0;
     std::size_t bytes = 0;
-    bool announced = false;  // and not sent yet
+    bool announced = false;  // only its kAnnounce has arrived
     bool headed = false;
     Head head;
     std::vector<std::byte> data;
     bool here = false;
-    bool wanted = false;  // by `want`; the rest is coming
+    bool wanted = false;  // its receive is posted: `want`; the rest is arriving
     Waiting want{};
     std::size_t cost() const { return sizeof *this + data.capacity(); }
   };
-  // A datagram that was sent, until the peer tells that it has come.
+  // A datagram that was sent and that the peer has not acknowledged.
   struct Kept {
     std::uint32_t number = 0;
     bool old = false;
-    std::size_t bytes = 0;  // of the message; 0: there is none
+    std::size_t bytes = 0;  // of the message; 0: the entry is free
     std::byte data[sizeof(tcp::Datagram) + tcp::kMostCopy];
   };
-  // Messages of a peer, and to it, that go as datagrams.
+  // The datagrams exchanged with a peer.
   struct ShortOnes {
     static constexpr std::size_t kMostKept = 8;
-    Address to{};             // of no length: it takes none
-    bool pass = false;        // it has answered one
-    bool asked = false;       // and did not answer so far
-    int asks = 0;             // in vain
-    std::uint32_t quiet = 0;  // short messages until it is asked
+    Address to{};             // of length 0: the peer takes no datagrams
+    bool pass = false;        // the peer has answered a datagram
+    bool asked = false;       // a question waits for its answer
+    int asks = 0;             // questions without an answer
+    std::uint32_t quiet = 0;  // short messages until the next question
     int losses = 0;
-    std::uint32_t sent = 0;  // number of the last
-    int open = 0;            // of kept
+    std::uint32_t sent = 0;  // number of the last datagram
+    int open = 0;            // entries of `kept` in use
     std::vector<Kept> kept;  // by number
     tcp::Heard heard;
-    int owed = 0;       // that came and that the peer was not told of
-    bool told = false;  // it was told of some, since the last look
+    int owed = 0;       // datagrams that arrived and are not acknowledged
+    bool told = false;  // this rank has acknowledged some since the last look
     void forget_kept() {
       pass = asked = false;
       owed = open = 0;
@@ -154,39 +153,40 @@ class TcpTransport final : public Transport {
   };
   enum class State : std::uint8_t {
     kNone,
-    kConnecting,  // the kernel is at it
+    kConnecting,  // the kernel is connecting
     kGreeting,    // the hello is sent; the lower rank may send frames already
     kUp,
-    kCrossed,  // the peer's connection is to come
+    kCrossed,  // the peer's own connection will replace this rank's
   };
   struct Peer : PeerRecord {
     State state = State::kNone;
-    bool full = false;          // the socket was: epoll tells when it has room
-    std::uint32_t watched = 0;  // events that epoll tells of
-    int unwatched = 0;          // the error, where it could not be told which
+    bool full = false;          // the socket was full: epoll tells when it has room
+    std::uint32_t watched = 0;  // events that epoll watches
+    int unwatched = 0;          // the errno of a failed epoll_ctl
     Fd fd;
     std::string address;  // "10.0.0.1"
     std::uint16_t port = 0;
-    tcp::Key mine{}, theirs{};  // what it, and what this rank, must know to connect
-    bool open = true;           // it may connect
+    tcp::Key mine{}, theirs{};  // the keys that the peer, and this rank, must know to connect
+    bool open = true;           // the peer may connect
     Queue out;
     std::vector<Waiting> sends, receives;
     std::vector<Ready> ready;
     std::list<Unexpected> unexpected;
-    std::size_t unexpected_bytes = 0;  // of memory, see unclaimed_limit()
-    // What is coming: a front, then `left` bytes for `into` (nullptr: nobody wants them).
+    std::size_t unexpected_bytes = 0;  // memory of `unexpected`, see unclaimed_limit()
+    // The frame that is arriving: a front, then `left` bytes for `into` (nullptr: they are
+    // dropped).
     tcp::Front front;
     std::size_t left = 0;
     std::byte* into = nullptr;
-    std::uint64_t receiving = 0;  // tag of the posted receive that they belong to
-    bool to_receive = false;      // they do
+    std::uint64_t receiving = 0;  // tag of the posted receive that the bytes belong to
+    bool to_receive = false;      // the bytes belong to a posted receive
     Unexpected* to_unexpected = nullptr;
     ShortOnes short_ones;
-    bool to_copy = false;  // they are the message of a datagram
+    bool to_copy = false;  // the bytes are the message of a kCopy
     std::uint32_t copy_number = 0;
     std::vector<std::byte> copy;
   };
-  struct Stranger {  // who has connected and not said who it is
+  struct Stranger {  // a connection whose Hello has not arrived
     Fd fd;
     std::size_t have = 0;
     tcp::Hello hello;
@@ -202,7 +202,7 @@ class TcpTransport final : public Transport {
                : &peers_[static_cast<std::size_t>(rank)];
   }
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
-  // here: this rank is to blame, not the peer.
+  // Ends the connection and its transfers. here: this rank is to blame, not the peer.
   void fail(Peer& peer, Code code, const std::string& why, bool here = false);
   void end_all(Peer& peer, Code code);
   bool live(const Peer& peer) const {
@@ -214,7 +214,7 @@ class TcpTransport final : public Transport {
   void connected(Peer& peer);
   void greeted(Peer& peer);
   void accept_all();
-  bool hear(Stranger& stranger);  // true: it is done with
+  bool hear(Stranger& stranger);  // true: the stranger can be erased
   void adopt(Peer& peer, Fd fd);
   void drop(Peer& peer);
   void set_state(Peer& peer, State state);
@@ -286,15 +286,15 @@ class TcpTransport final : public Transport {
   std::string device_, address_;
   Fd listener_, events_, datagrams_;
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
-  std::vector<Peer*> live_;  // those that have a connection that is up
+  std::vector<Peer*> live_;  // peers whose connection is up
   std::list<Stranger> strangers_;
-  int unsettled_ = 0;                                      // connections that are being made
-  std::size_t unexpected_ = 0;                             // of all peers
-  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes of a peer
+  int unsettled_ = 0;                                      // connections under way
+  std::size_t unexpected_ = 0;                             // unexpected messages of all peers
+  const std::size_t unexpected_most_ = unclaimed_limit();  // bytes per peer
   bool direct_ = true;                                     // every turn reads all of `live_`
-  bool hears_ = false;                                     // peers send datagrams
+  bool hears_ = false;                                     // this rank reads datagrams
   unsigned turns_ = 0, looks_ = 0;
-  int deaf_ = 0;             // a peer is unwatched
+  int deaf_ = 0;             // errno of the last failed epoll_ctl; 0: none
   std::uint64_t moved_ = 0;  // bytes that sockets took and gave
   std::vector<std::byte> inbox_;
   Completions done_;

@@ -1,16 +1,16 @@
-// The bytes of the tcp transport. Pure: no sockets, so that tests and the fuzzer reach all of it.
+// The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer reach all.
 //
-// A connection begins with a Hello of the rank that connects; the other answers with one byte. Then
-// frames go both ways, each with a Head where `headed`:
+// A connection begins with a Hello of the rank that connects; the peer answers with one byte. Then
+// frames travel both ways, each with a Head if `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
-//     a long message:    sender  -- kAnnounce ------> receiver   where its receive is not known yet
-//                        sender  <- kReady ---------- receiver   as soon as the receive is posted
-//                        sender  -- kPiece, bytes --> receiver   as many as it takes
+//     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
+//                        sender  <- kReady ---------- receiver   CTS, as soon as the receive is
+//                        posted sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
-// The shortest messages go as datagrams beside the connection, between ranks that have heard each
-// other's: numbered, and each tells which ones have come. What the peer does not tell of comes once
-// more in the stream, as kCopy.
+// The shortest messages travel as datagrams beside the connection, between ranks that have received
+// each other's. Datagrams are numbered, and each acknowledges the datagrams received so far. The
+// sender repeats a message that is not acknowledged in the stream, as kCopy.
 #pragma once
 
 #include <algorithm>
@@ -33,15 +33,15 @@ using Key = std::array<std::uint8_t, 16>;
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x3170'6374'7466'6577;  // "wefttcp1"
   std::uint64_t magic = kMagic;
-  std::uint32_t rank = 0;  // who connects
+  std::uint32_t rank = 0;  // of the rank that connects
   std::uint32_t zero = 0;
-  Key key{};  // the peer's, for this rank
+  Key key{};  // the listener's key for this rank
 };
 static_assert(sizeof(Hello) == 32);
 
 enum class Answer : std::uint8_t {
   kWelcome = 'w',
-  kCrossed = 'x',  // both connect at once, and the other's connection is kept
+  kCrossed = 'x',  // both ranks connected at once, and the lower rank's connection is kept
 };
 
 enum class FrameKind : std::uint8_t {
@@ -49,11 +49,11 @@ enum class FrameKind : std::uint8_t {
   kPiece,
   kAnnounce,
   kReady,
-  kRefuse,    // of what was announced: the receive means another message
-  kWithdraw,  // of what was announced or begun: its sender gave it up
-  kUnready,   // of what was ready: the receive was given up
-  kCopy,      // the bytes are the message of a datagram, whose number is the tag
-  kLostOne,   // the datagram of a copy had not come
+  kRefuse,    // answers kAnnounce: the receive expects another message
+  kWithdraw,  // the sender cancelled a message that was announced or begun
+  kUnready,   // the receiver cancelled a receive after kReady
+  kCopy,      // repeats the message of the datagram whose number is `tag`
+  kLostOne,   // answers kCopy: its datagram had not arrived
   kLast = kLostOne,
 };
 
@@ -61,34 +61,34 @@ struct Frame {
   static constexpr std::uint16_t kMagic = 0x7766;  // "fw"
   std::uint16_t magic = kMagic;
   FrameKind kind = FrameKind::kEager;
-  std::uint8_t headed = 0;   // a Head comes between this and the bytes
-  std::uint32_t length = 0;  // of bytes that follow
+  std::uint8_t headed = 0;   // 1: a Head follows the frame
+  std::uint32_t length = 0;  // of the bytes that follow
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;  // of the whole message
 };
 static_assert(sizeof(Frame) == 24);
 
 inline constexpr std::size_t kMostFront = sizeof(Frame) + sizeof(Head);
-inline constexpr std::size_t kMostShort = 512;  // bytes of a message that goes as a datagram
+inline constexpr std::size_t kMostShort = 512;  // bytes of the longest message sent as a datagram
 inline constexpr std::size_t kMostCopy = kMostFront + kMostShort;
 
-// In front of a datagram's message: a frame kEager, its head where it has one, its bytes.
+// The header of a datagram. A kEager frame follows, its Head if `headed`, and its bytes.
 struct Datagram {
   enum class Asks : std::uint32_t { kNothing, kWhetherHeard, kAnswers };
-  Key key{};                 // the receiver's, for the sender
-  std::uint32_t from = 0;    // rank
-  std::uint32_t number = 0;  // from 1 on, rising by 1; 0: there is no message
-  std::uint32_t all = 0;     // see Heard, of what came from the receiver
+  Key key{};                 // the receiver's key for the sender
+  std::uint32_t from = 0;    // the sender's rank
+  std::uint32_t number = 0;  // counts from 1; 0: the datagram has no message
+  std::uint32_t all = 0;     // Heard::all() and more() of the sender: an acknowledgement
   std::uint32_t more = 0;
   Asks asks = Asks::kNothing;
   std::uint32_t zero = 0;
 };
 static_assert(sizeof(Datagram) == 40);
 
-// Which numbers have come.
+// The set of datagram numbers that have arrived.
 class Heard {
  public:
-  // False: it has come before, or is too far ahead to be told of.
+  // Adds a number. False: the number is there already, or too far ahead to acknowledge.
   bool first(std::uint32_t number) {
     const std::uint32_t ahead = number - all_ - 1;  // numbers may wrap round
     if (ahead >= kWindow || more_ >> ahead & 1) return false;
@@ -96,8 +96,9 @@ class Heard {
     for (; more_ & 1; more_ >>= 1) ++all_;
     return true;
   }
-  std::uint32_t all() const { return all_; }    // every number up to this
-  std::uint32_t more() const { return more_; }  // bit i: all() + 1 + i
+  std::uint32_t all() const { return all_; }    // every number up to this has arrived
+  std::uint32_t more() const { return more_; }  // bit i: number all() + 1 + i has
+  // True if the acknowledgement (all, more) contains the number.
   static bool has(std::uint32_t all, std::uint32_t more, std::uint32_t number) {
     const std::uint32_t ahead = number - all - 1;
     return ahead < kWindow ? more >> ahead & 1 : static_cast<std::int32_t>(ahead) < 0;
@@ -108,7 +109,7 @@ class Heard {
   std::uint32_t all_ = 0, more_ = 0;
 };
 
-// Why this cannot be the frame of a rank; nullptr where it can.
+// Returns why no rank can have sent this frame; nullptr if the frame is valid.
 inline const char* malformed(const Frame& f) {
   if (f.magic != Frame::kMagic) return "no frame";
   if (f.kind < FrameKind::kEager || f.kind > FrameKind::kLast) return "an unknown kind of frame";
@@ -128,7 +129,7 @@ inline const char* malformed(const Frame& f) {
   }
 }
 
-// The frame, and the head behind it. Returns how many bytes, kMostFront at most.
+// Writes the frame and its head, if any. Returns the bytes written, kMostFront at most.
 inline std::size_t write_front(std::byte* to, const Frame& frame, const Head* head) {
   std::memcpy(to, &frame, sizeof frame);
   if (!head) return sizeof frame;
@@ -144,10 +145,10 @@ inline Frame eager_frame(const Transfer& t) {
           .bytes = t.bytes};
 }
 
-// Collects what a frame has in front of its bytes, from pieces of a stream of any size.
+// Collects a frame and its head from pieces of a stream of any size.
 class Front {
  public:
-  // Takes what it needs from the front of `bytes`. True: frame() and head() are whole, or
+  // Takes the missing bytes from the beginning of `bytes`. True: frame() and head() are whole, or
   // malformed(frame()) says what is wrong.
   bool take(std::span<const std::byte>& bytes) {
     for (;;) {
@@ -167,7 +168,7 @@ class Front {
     std::memcpy(&f, bytes_, sizeof f);
     return f;
   }
-  // nullptr where the frame has none.
+  // Copies the head to `room` and returns `room`; nullptr if the frame has no head.
   const Head* head(Head& room) const {
     if (have_ < kMostFront) return nullptr;
     std::memcpy(&room, bytes_ + sizeof(Frame), sizeof room);

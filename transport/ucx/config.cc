@@ -1,4 +1,4 @@
-// weft's settings of UCX, each with its reason.
+// Sets weft's defaults of UCX, each with its reason. Does not know ranks or messages.
 #include "transport/ucx/config.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// How UCX is configured for one rail. Knows nothing about ranks or messages.
+// Configures UCX for one rail. Does not know ranks or messages.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -14,11 +14,11 @@ struct UcpConfigRelease {
 };
 using UcpConfig = std::unique_ptr<ucp_config_t, UcpConfigRelease>;
 
-// The device as UCX calls it: "eth0", "mlx5_0:1"; what UCX_NET_DEVICES says where it is set.
+// Returns UCX's name of the rail's device ("eth0", "mlx5_0:1"), or UCX_NET_DEVICES if that is set.
 std::string ucx_device(const Nic& rail);
 
-// weft's defaults for this rail, each overridden by its UCX_* environment variable when that is
-// set. Throws Error when UCX refuses a setting.
+// Returns weft's settings for this rail; a UCX_* environment variable overrides its setting. Throws
+// Error when UCX refuses a setting.
 UcpConfig ucx_config(const Nic& rail);
 
 }  // namespace weft

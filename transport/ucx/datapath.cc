@@ -1,5 +1,5 @@
-// The datapath of the ucx transport: tag-matched messages, their completions, failing peers.
-// Set-up is in ucx.cc. The order in which messages are posted or arrive means nothing here.
+// The datapath of the ucx transport: posts messages, which UCX matches by tag, completes them, and
+// ends the requests of failed peers. Set-up is in ucx.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,11 +35,11 @@ bool breaks_connection(ucs_status_t status) {
 
 }  // namespace
 
-ucp_request_param_t UcxTransport::request_param(Slot* slot) {
+ucp_request_param_t UcxTransport::request_param(Request* request) {
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.user_data = slot;
+  param.user_data = request;
   param.memory_type = UCS_MEMORY_TYPE_HOST;  // saves the look-up of each pointer
   return param;
 }
@@ -70,35 +70,35 @@ void UcxTransport::post(std::span<const Transfer> transfers) noexcept {
 }
 
 void UcxTransport::post_send(const Transfer& t, Peer& peer) noexcept {
-  Slot* slot = take_slot(t, false);
-  ucp_request_param_t param = request_param(slot);
+  Request* request = take_request(t, false);
+  ucp_request_param_t param = request_param(request);
   param.cb.send = &UcxTransport::on_sent;
-  void* request = slot->headed
-                      ? send_with_head(t, peer, slot, param)
-                      : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
-  if (UCS_PTR_IS_PTR(request)) {
-    slot->request = request;
+  void* handle = request->headed
+                     ? send_with_head(t, peer, request, param)
+                     : ucp_tag_send_nbx(peer.ep, t.data, t.bytes, ucx_tag(rank_, t.tag), &param);
+  if (UCS_PTR_IS_PTR(handle)) {
+    request->handle = handle;
   } else {
-    finish(slot, UCS_PTR_STATUS(request), t.bytes);
+    finish(request, UCS_PTR_STATUS(handle), t.bytes);
   }
 }
 
 void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
-  if (!stash_.empty() && take_stashed(t, peer)) [[unlikely]]
+  if (!unexpected_.empty() && take_unexpected(t, peer)) [[unlikely]]
     return;
-  Slot* slot = take_slot(t, true);
-  ucp_request_param_t param = request_param(slot);
+  Request* request = take_request(t, true);
+  ucp_request_param_t param = request_param(request);
   // Through the callback even when the message is there already: UCX 1.13 tells the length of
   // what came only there.
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
-  void* request = slot->headed ? recv_with_head(t, peer, slot, param)
-                               : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
-                                                  ucx_tag(peer.rank, t.tag), kWholeTag, &param);
-  if (!UCS_PTR_IS_PTR(request)) {
-    finish(slot, UCS_PTR_STATUS(request), t.bytes);
-  } else if (slot->state == Slot::State::kActive) {  // the callback has not run yet
-    slot->request = request;
+  void* handle = request->headed ? recv_with_head(t, peer, request, param)
+                                 : ucp_tag_recv_nbx(worker_.get(), t.data, t.bytes,
+                                                    ucx_tag(peer.rank, t.tag), kWholeTag, &param);
+  if (!UCS_PTR_IS_PTR(handle)) {
+    finish(request, UCS_PTR_STATUS(handle), t.bytes);
+  } else if (request->state == Request::State::kActive) {  // the callback has not run yet
+    request->handle = handle;
   }
 }
 
@@ -155,15 +155,18 @@ Status UcxTransport::cause(Rank peer) const {
 
 void UcxTransport::cancel(std::uint32_t id_high) noexcept {
   done_.forget(id_high);
-  for (const auto& s : stash_)
+  for (const auto& s : unexpected_)
     if (s->wanted && s->transfer.id >> 32 == id_high) s->wanted = false;
-  for (Slot& slot : slots_) {
-    if (slot.state != Slot::State::kActive || slot.id >> 32 != id_high) continue;
-    slot.state = Slot::State::kForgotten;
-    if (slot.recv) ucp_request_cancel(worker_.get(), slot.request);  // comes back at once, or never
+  for (Request& request : requests_) {
+    if (request.state != Request::State::kActive || request.id >> 32 != id_high) continue;
+    request.state = Request::State::kForgotten;
+    if (request.recv)
+      ucp_request_cancel(worker_.get(), request.handle);  // comes back at once, or never
   }
-  const auto forgotten = [](const Slot& slot) { return slot.state == Slot::State::kForgotten; };
-  const auto any = [&] { return std::any_of(slots_.begin(), slots_.end(), forgotten); };
+  const auto forgotten = [](const Request& request) {
+    return request.state == Request::State::kForgotten;
+  };
+  const auto any = [&] { return std::any_of(requests_.begin(), requests_.end(), forgotten); };
   for (int i = 0; i < kGracePolls && any(); ++i) ucp_worker_progress(worker_.get());
   if (!any()) return;
   // What is left is half sent or half received, and UCX has no way to take it back: closing the
@@ -188,26 +191,27 @@ void UcxTransport::sweep() noexcept {
       ucp_request_param_t param{};
       param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
       param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-      void* request = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
-      if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+      void* handle = ucp_ep_close_nbx(std::exchange(peer.ep, nullptr), &param);
+      if (UCS_PTR_IS_PTR(handle)) ucp_request_free(handle);
     }
-    const auto pending = [this](const Slot& slot) {
-      return slot.state != Slot::State::kFree &&
-             !peers_[static_cast<std::size_t>(slot.peer)].failure.ok();
+    const auto pending = [this](const Request& request) {
+      return request.state != Request::State::kFree &&
+             !peers_[static_cast<std::size_t>(request.peer)].failure.ok();
     };
     // A posted receive belongs to no endpoint: it would wait forever.
-    for (Slot& slot : slots_) {
-      if (pending(slot) && slot.recv) ucp_request_cancel(worker_.get(), slot.request);
+    for (Request& request : requests_) {
+      if (pending(request) && request.recv) ucp_request_cancel(worker_.get(), request.handle);
     }
-    for (int i = 0; i < kDrainPolls && std::any_of(slots_.begin(), slots_.end(), pending); ++i) {
+    for (int i = 0; i < kDrainPolls && std::any_of(requests_.begin(), requests_.end(), pending);
+         ++i) {
       ucp_worker_progress(worker_.get());
     }
     // UCX forgets a message of several fragments whose sender is gone: it ends here. No fragment
     // can come any more, the connection is closed.
-    for (Slot& slot : slots_) {
-      if (!pending(slot)) continue;
-      ucp_request_free(std::exchange(slot.request, nullptr));  // without a call back
-      finish(&slot, UCS_ERR_CANCELED, 0);
+    for (Request& request : requests_) {
+      if (!pending(request)) continue;
+      ucp_request_free(std::exchange(request.handle, nullptr));  // without a call back
+      finish(&request, UCS_ERR_CANCELED, 0);
     }
   }
 }
@@ -226,39 +230,40 @@ void UcxTransport::on_error(void* peer, ucp_ep_h, ucs_status_t status) noexcept 
                 fmt::format("connection lost: {}", ucs_status_string(status)));
 }
 
-void UcxTransport::on_sent(void* request, ucs_status_t status, void* slot) noexcept {
-  Slot* s = static_cast<Slot*>(slot);
+void UcxTransport::on_sent(void* handle, ucs_status_t status, void* request) noexcept {
+  Request* s = static_cast<Request*>(request);
   s->owner->finish(s, status, s->bytes);
-  ucp_request_free(request);
+  ucp_request_free(handle);
 }
 
-void UcxTransport::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                               void* slot) noexcept {
-  Slot* s = static_cast<Slot*>(slot);
+void UcxTransport::on_received(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                               void* request) noexcept {
+  Request* s = static_cast<Request*>(request);
   s->owner->finish(s, status, info->length);
-  ucp_request_free(request);
+  ucp_request_free(handle);
 }
 
-void UcxTransport::finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept {
-  if (slot->stashed) [[unlikely]] {
-    stash_filled(*slot, status);
-  } else if (slot->state == Slot::State::kActive) {
-    const bool front = slot->headed && slot->recv;
+void UcxTransport::finish(Request* request, ucs_status_t status, std::size_t length) noexcept {
+  if (request->unexpected) [[unlikely]] {
+    unexpected_filled(*request, status);
+  } else if (request->state == Request::State::kActive) {
+    const bool front = request->headed && request->recv;
     const bool fine =
-        status == UCS_OK && (front ? took_with_head(*slot, length) : length == slot->bytes);
-    Peer& peer = peers_[static_cast<std::size_t>(slot->peer)];
-    complete(slot->id, fine ? Code::kOk : outcome(peer, *slot, status, length));
+        status == UCS_OK && (front ? took_with_head(*request, length) : length == request->bytes);
+    Peer& peer = peers_[static_cast<std::size_t>(request->peer)];
+    complete(request->id, fine ? Code::kOk : outcome(peer, *request, status, length));
   }
-  slot->state = Slot::State::kFree;
-  slot->next_free = std::exchange(free_slots_, slot);
+  request->state = Request::State::kFree;
+  request->next_free = std::exchange(free_requests_, request);
 }
 
 // Of a transfer that is not as it should be.
-Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length) {
-  if (slot.headed && slot.recv && status == UCS_OK) return outcome_with_head(peer, slot, length);
+Code UcxTransport::outcome(Peer& peer, Request& request, ucs_status_t status, std::size_t length) {
+  if (request.headed && request.recv && status == UCS_OK)
+    return outcome_with_head(peer, request, length);
   if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
-    if (status == UCS_OK) head_of(slot.data, std::min(length, slot.bytes), peer.disputed);
-    peer.note = mismatch(peer, slot.bytes,
+    if (status == UCS_OK) head_of(request.data, std::min(length, request.bytes), peer.disputed);
+    peer.note = mismatch(peer, request.bytes,
                          status == UCS_OK ? fmt::format("{} bytes", length) : "more bytes");
     return Code::kMismatch;
   }
@@ -266,33 +271,33 @@ Code UcxTransport::outcome(Peer& peer, Slot& slot, ucs_status_t status, std::siz
     fail(peer, Code::kPeerFailed, ucs_status_string(status));
     return peer.failure.code();
   }
-  peer.note =
-      Status(Code::kTransport,
-             fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
-                         slot.recv ? "receive" : "send", slot.bytes, ucs_status_string(status)),
-             peer.rank);
+  peer.note = Status(
+      Code::kTransport,
+      fmt::format("{}: device {}: a {} of {} bytes: {}", peer.where, device_,
+                  request.recv ? "receive" : "send", request.bytes, ucs_status_string(status)),
+      peer.rank);
   return Code::kTransport;
 }
 
-void UcxTransport::add_slot() {
-  free_slots_ = &slots_.emplace_back();
-  free_slots_->owner = this;
+void UcxTransport::add_request() {
+  free_requests_ = &requests_.emplace_back();
+  free_requests_->owner = this;
 }
 
-UcxTransport::Slot* UcxTransport::take_slot(const Transfer& t, bool recv) {
-  if (free_slots_ == nullptr) [[unlikely]]
-    add_slot();
-  Slot* slot = std::exchange(free_slots_, free_slots_->next_free);
-  slot->id = t.id;
-  slot->bytes = t.bytes;
-  slot->data = t.data;
-  slot->headed = headed(t);
-  slot->stashed = nullptr;
-  if (slot->headed && !slot->room) slot->room = std::make_unique<Room>();
-  slot->peer = t.peer;
-  slot->recv = recv;
-  slot->state = Slot::State::kActive;
-  return slot;
+UcxTransport::Request* UcxTransport::take_request(const Transfer& t, bool recv) {
+  if (free_requests_ == nullptr) [[unlikely]]
+    add_request();
+  Request* request = std::exchange(free_requests_, free_requests_->next_free);
+  request->id = t.id;
+  request->bytes = t.bytes;
+  request->data = t.data;
+  request->headed = headed(t);
+  request->unexpected = nullptr;
+  if (request->headed && !request->bounce) request->bounce = std::make_unique<BounceBuffer>();
+  request->peer = t.peer;
+  request->recv = recv;
+  request->state = Request::State::kActive;
+  return request;
 }
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Messages in the ucx transport that nobody will ask for: they are received into nowhere.
+// Drops unexpected messages of the ucx transport that no receive will match, by receiving them into
+// a buffer that is thrown away. Does not know why the caller forgets them.
 #include <memory>
 #include <vector>
 
@@ -7,23 +8,23 @@
 namespace weft {
 namespace {
 
-// Longer ones wait at their sender, so that they cost nothing here; and few at once, for a call is
-// to be short.
+// Longer messages wait at their sender, so they cost no memory here. One call drops few messages,
+// so that the call stays short.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr int kAtOnce = 64;
 
 using Sink = std::vector<std::byte>;
 
-void drop(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* sink) noexcept {
+void drop(void* handle, ucs_status_t, const ucp_tag_recv_info_t*, void* sink) noexcept {
   delete static_cast<Sink*>(sink);
-  ucp_request_free(request);
+  ucp_request_free(handle);
 }
 
 }  // namespace
 
 void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   if (!worker_) return;
-  std::erase_if(stash_, [&](const auto& s) {
+  std::erase_if(unexpected_, [&](const auto& s) {
     return s->here && !s->wanted && (s->tag & mask) == (tag & mask);
   });
   for (int i = 0; i < kAtOnce; ++i) {
@@ -39,8 +40,8 @@ void UcxTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     param.cb.recv = &drop;
     param.user_data = sink.get();
-    void* request = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
-    if (UCS_PTR_IS_PTR(request)) (void)sink.release();  // the callback's now
+    void* handle = ucp_tag_msg_recv_nbx(worker_.get(), sink->data(), info.length, message, &param);
+    if (UCS_PTR_IS_PTR(handle)) (void)sink.release();  // the callback's now
   }
 }
 

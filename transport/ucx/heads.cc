@@ -1,7 +1,7 @@
-// Heads in the ucx transport: they go in front of the bytes, in one message.
+// Sends and receives heads in the ucx transport: a head precedes the bytes, in one message.
 //
-// Short messages are copied together; longer ones are sent and received as two pieces. Messages
-// above kMostWithHead go without: a rendezvous of pieces is slow.
+// Head and bytes of a short message are copied together; longer messages are sent and received as
+// two pieces. Messages above kMostWithHead carry no head, for UCX's rendezvous of pieces is slow.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,63 +14,64 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x7765'6674'4865'6164;
 constexpr std::size_t kSink = std::size_t{1} << 20;
-constexpr int kStashAtOnce = 8;
-constexpr std::size_t kMostStashed = 256;
+constexpr int kUnexpectedAtOnce = 8;
+constexpr std::size_t kMostUnexpected = 256;
 
 }  // namespace
 
-void* UcxTransport::send_with_head(const Transfer& t, Peer& peer, Slot* slot,
+void* UcxTransport::send_with_head(const Transfer& t, Peer& peer, Request* request,
                                    ucp_request_param_t& param) noexcept {
-  Room& room = *slot->room;
-  room.head = {kMagic, *t.head};
+  BounceBuffer& bounce = *request->bounce;
+  bounce.head = {kMagic, *t.head};
   const ucp_tag_t tag = ucx_tag(rank_, t.tag);
-  if (t.bytes <= Room::kShort) {
-    static_assert(offsetof(Room, data) == sizeof(WireHead));
-    if (t.bytes) std::memcpy(room.data, t.data, t.bytes);
-    return ucp_tag_send_nbx(peer.ep, &room, sizeof(WireHead) + t.bytes, tag, &param);
+  if (t.bytes <= BounceBuffer::kShort) {
+    static_assert(offsetof(BounceBuffer, data) == sizeof(WireHead));
+    if (t.bytes) std::memcpy(bounce.data, t.data, t.bytes);
+    return ucp_tag_send_nbx(peer.ep, &bounce, sizeof(WireHead) + t.bytes, tag, &param);
   }
-  room.pieces[0] = {&room.head, sizeof room.head};
-  room.pieces[1] = {t.data, t.bytes};
+  bounce.pieces[0] = {&bounce.head, sizeof bounce.head};
+  bounce.pieces[1] = {t.data, t.bytes};
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
   param.datatype = ucp_dt_make_iov();
-  return ucp_tag_send_nbx(peer.ep, room.pieces, 2, tag, &param);
+  return ucp_tag_send_nbx(peer.ep, bounce.pieces, 2, tag, &param);
 }
 
-void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Slot* slot,
+void* UcxTransport::recv_with_head(const Transfer& t, Peer& peer, Request* request,
                                    ucp_request_param_t& param) noexcept {
-  Room& room = *slot->room;
-  slot->expected = t.head->sign;
+  BounceBuffer& bounce = *request->bounce;
+  request->expected = t.head->sign;
   const ucp_tag_t tag = ucx_tag(peer.rank, t.tag);
   if (!sink_) sink_ = std::make_unique_for_overwrite<std::byte[]>(kSink);
   std::size_t n = 0;
-  if (t.bytes <= Room::kShort) {
-    room.pieces[n++] = {&room, sizeof(WireHead) + sizeof room.data};
+  if (t.bytes <= BounceBuffer::kShort) {
+    bounce.pieces[n++] = {&bounce, sizeof(WireHead) + sizeof bounce.data};
   } else {
-    room.pieces[n++] = {&room.head, sizeof room.head};
-    room.pieces[n++] = {t.data, t.bytes};
+    bounce.pieces[n++] = {&bounce.head, sizeof bounce.head};
+    bounce.pieces[n++] = {t.data, t.bytes};
   }
   // So the head is seen also where the message is longer than expected.
-  room.pieces[n++] = {sink_.get(), kSink};
+  bounce.pieces[n++] = {sink_.get(), kSink};
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
   param.datatype = ucp_dt_make_iov();
-  return ucp_tag_recv_nbx(worker_.get(), room.pieces, n, tag, ~ucp_tag_t{0}, &param);
+  return ucp_tag_recv_nbx(worker_.get(), bounce.pieces, n, tag, ~ucp_tag_t{0}, &param);
 }
 
 // Whether a receive that UCX is content with got what it expected; then it is where it belongs.
-bool UcxTransport::took_with_head(const Slot& slot, std::size_t length) noexcept {
-  const Room& room = *slot.room;
-  if (length != sizeof(WireHead) + slot.bytes || room.head.magic != kMagic ||
-      room.head.head.sign != slot.expected)
+bool UcxTransport::took_with_head(const Request& request, std::size_t length) noexcept {
+  const BounceBuffer& bounce = *request.bounce;
+  if (length != sizeof(WireHead) + request.bytes || bounce.head.magic != kMagic ||
+      bounce.head.head.sign != request.expected)
     return false;
-  if (slot.bytes && slot.bytes <= Room::kShort) std::memcpy(slot.data, room.data, slot.bytes);
+  if (request.bytes && request.bytes <= BounceBuffer::kShort)
+    std::memcpy(request.data, bounce.data, request.bytes);
   return true;
 }
 
-Code UcxTransport::outcome_with_head(Peer& peer, const Slot& slot, std::size_t length) {
-  const Room& room = *slot.room;
-  const bool known = head_of(&room.head, std::min(length, sizeof room.head), peer.disputed);
-  peer.note =
-      mismatch(peer, slot.bytes, fmt::format("{} bytes", length - (known ? sizeof room.head : 0)));
+Code UcxTransport::outcome_with_head(Peer& peer, const Request& request, std::size_t length) {
+  const BounceBuffer& bounce = *request.bounce;
+  const bool known = head_of(&bounce.head, std::min(length, sizeof bounce.head), peer.disputed);
+  peer.note = mismatch(peer, request.bytes,
+                       fmt::format("{} bytes", length - (known ? sizeof bounce.head : 0)));
   return Code::kMismatch;
 }
 
@@ -107,29 +108,29 @@ Rank UcxTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
   if (!worker_ || peer >= static_cast<Rank>(peers_.size())) return kNoRank;
   const ucp_tag_t wire = ucx_tag(std::max(peer, 0), tag & tag_mask());
   const ucp_tag_t wire_mask = (peer < 0 ? 0 : ~tag_mask()) | (mask & tag_mask());
-  for (int i = 0; i < kStashAtOnce && stash_.size() < kMostStashed; ++i) {
+  for (int i = 0; i < kUnexpectedAtOnce && unexpected_.size() < kMostUnexpected; ++i) {
     ucp_tag_recv_info_t info;
     if (!ucp_tag_probe_nb(worker_.get(), wire, wire_mask, 0, &info)) break;
     const auto source = static_cast<std::size_t>(info.sender_tag >> tag_bits_);
     if (source >= peers_.size()) break;  // no rank of this job
     Peer& from = peers_[source];
     if (info.length > kMostWithHead + sizeof(WireHead) || !from.failure.ok()) break;
-    stash(from, info.sender_tag & tag_mask(), info.length);
+    keep_unexpected(from, info.sender_tag & tag_mask(), info.length);
   }
-  for (const auto& s : stash_) {
+  for (const auto& s : unexpected_) {
     if ((peer >= 0 && s->peer != peer) || !s->here || (s->tag & mask) != (tag & mask)) continue;
     if (head_of(s->bytes.data(), s->length, theirs)) return s->peer;
   }
   return kNoRank;
 }
 
-void UcxTransport::stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept {
+void UcxTransport::keep_unexpected(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept {
   ucp_tag_recv_info_t info;
   ucp_tag_message_h message =
       ucp_tag_probe_nb(worker_.get(), ucx_tag(peer.rank, tag), ~ucp_tag_t{0}, 1, &info);
   if (!message) return;
-  stash_.push_back(std::make_unique<Stashed>());
-  Stashed& s = *stash_.back();
+  unexpected_.push_back(std::make_unique<Unexpected>());
+  Unexpected& s = *unexpected_.back();
   s.peer = peer.rank;
   s.tag = tag;
   s.length = bytes;
@@ -138,35 +139,35 @@ void UcxTransport::stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexc
   t.peer = peer.rank;
   t.data = s.bytes.data();
   t.bytes = bytes;
-  Slot* slot = take_slot(t, true);
-  slot->stashed = &s;
-  ucp_request_param_t param = request_param(slot);
+  Request* request = take_request(t, true);
+  request->unexpected = &s;
+  ucp_request_param_t param = request_param(request);
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = &UcxTransport::on_received;
-  void* request = ucp_tag_msg_recv_nbx(worker_.get(), t.data, bytes, message, &param);
-  if (!UCS_PTR_IS_PTR(request)) {
-    finish(slot, UCS_PTR_STATUS(request), bytes);
-  } else if (slot->state == Slot::State::kActive) {  // as in post_recv()
-    slot->request = request;
+  void* handle = ucp_tag_msg_recv_nbx(worker_.get(), t.data, bytes, message, &param);
+  if (!UCS_PTR_IS_PTR(handle)) {
+    finish(request, UCS_PTR_STATUS(handle), bytes);
+  } else if (request->state == Request::State::kActive) {  // as in post_recv()
+    request->handle = handle;
   }
 }
 
-void UcxTransport::stash_filled(Slot& slot, ucs_status_t status) {
-  Stashed& s = *slot.stashed;
+void UcxTransport::unexpected_filled(Request& request, ucs_status_t status) {
+  Unexpected& s = *request.unexpected;
   s.here = true;
   if (status == UCS_OK) {
     if (s.wanted) hand_over(s, Code::kOk);
     return;
   }
-  Slot none;
+  Request none;
   none.recv = true;
   none.bytes = s.length;
   hand_over(s, outcome(peers_[static_cast<std::size_t>(s.peer)], none, status, 0));
 }
 
-// True when the message of this receive is in the stash.
-bool UcxTransport::take_stashed(const Transfer& t, Peer& peer) noexcept {
-  for (const auto& s : stash_) {
+// True when the message of this receive is among the unexpected ones.
+bool UcxTransport::take_unexpected(const Transfer& t, Peer& peer) noexcept {
+  for (const auto& s : unexpected_) {
     if (s->peer != peer.rank || s->tag != t.tag || s->wanted) continue;
     s->wanted = true;
     s->transfer = t;
@@ -177,7 +178,7 @@ bool UcxTransport::take_stashed(const Transfer& t, Peer& peer) noexcept {
 }
 
 // Ends the receive that wants the message, if there is one, and forgets the message.
-void UcxTransport::hand_over(Stashed& s, Code code) {
+void UcxTransport::hand_over(Unexpected& s, Code code) {
   Peer& peer = peers_[static_cast<std::size_t>(s.peer)];
   const Transfer& t = s.transfer;
   if (s.wanted) {
@@ -193,7 +194,7 @@ void UcxTransport::hand_over(Stashed& s, Code code) {
     if (code == Code::kOk && t.bytes) std::memcpy(t.data, s.bytes.data() + front, t.bytes);
     complete(t.id, code);
   }
-  std::erase_if(stash_, [&](const auto& other) { return other.get() == &s; });
+  std::erase_if(unexpected_, [&](const auto& other) { return other.get() == &s; });
 }
 
 }  // namespace weft

@@ -1,19 +1,19 @@
-// The end of a connection of the ucx transport, and a new beginning: see Transport::sever().
+// Ends a connection of the ucx transport and makes a new one: see Transport::sever().
 #include "topo/base/log.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
 
 namespace weft {
 
-// A connection that UCX has reported as lost brings nothing any more. Of any other, only the end of
-// the worker makes that certain: not even closing its endpoint by force ends what the peer has
-// sent. So the whole rail ends, and the other peers hear of it as a connection that is lost.
+// A connection that UCX has reported as lost delivers no more messages. Any other connection stops
+// for certain only when the worker ends: even closing its endpoint by force does not stop messages
+// that the peer has sent. So the whole rail ends, and the other peers see a lost connection.
 void UcxTransport::sever(Rank rank) noexcept {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers_.size() || !worker_) return;
-  for (Slot& slot : slots_)
-    if (slot.state == Slot::State::kActive && slot.peer == rank)
-      slot.state = Slot::State::kForgotten;
-  for (const auto& s : stash_)
+  for (Request& request : requests_)
+    if (request.state == Request::State::kActive && request.peer == rank)
+      request.state = Request::State::kForgotten;
+  for (const auto& s : unexpected_)
     if (s->peer == rank) s->wanted = false;
   if (unswept_) sweep();
   if (peers_[static_cast<std::size_t>(rank)].failure.ok()) abandon("the rail is opened anew");
@@ -52,7 +52,7 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
   constexpr int kPolls = 10000;
   for (int quiet = 0, i = 0; quiet < 8 && i < kPolls; ++i)
     quiet = ucp_worker_progress(worker_.get()) == 0 ? quiet + 1 : 0;
-  std::erase_if(stash_, [rank](const auto& s) { return s->peer == rank && s->here; });
+  std::erase_if(unexpected_, [rank](const auto& s) { return s->peer == rank && s->here; });
   std::vector<std::byte> sink;
   const ucp_tag_t from = ucx_tag(rank, 0);
   int most = kPolls;  // of a peer that sends on and on, no more
@@ -64,15 +64,14 @@ bool UcxTransport::drop_leftovers(Rank rank) noexcept {
     if (whole) {
       sink.resize(info.length);
       const ucp_request_param_t param{};
-      void* request =
-          ucp_tag_msg_recv_nbx(worker_.get(), sink.data(), sink.size(), message, &param);
-      for (int i = 0; i < kPolls && UCS_PTR_IS_PTR(request) &&
-                      ucp_request_check_status(request) == UCS_INPROGRESS;
+      void* handle = ucp_tag_msg_recv_nbx(worker_.get(), sink.data(), sink.size(), message, &param);
+      for (int i = 0; i < kPolls && UCS_PTR_IS_PTR(handle) &&
+                      ucp_request_check_status(handle) == UCS_INPROGRESS;
            ++i)
         ucp_worker_progress(worker_.get());
-      if (UCS_PTR_IS_PTR(request)) {
-        whole = ucp_request_check_status(request) != UCS_INPROGRESS;
-        ucp_request_free(request);
+      if (UCS_PTR_IS_PTR(handle)) {
+        whole = ucp_request_check_status(handle) != UCS_INPROGRESS;
+        ucp_request_free(handle);
       }
     }
     if (!whole) {

@@ -1,4 +1,4 @@
-// The class behind make_ucx_transport. Set-up is in ucx.cc, the datapath in ucx/datapath.cc.
+// The class behind make_ucx_transport. ucx.cc sets up, datapath.cc posts and completes messages.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -23,7 +23,7 @@ struct UcpWorkerDestroy {
   void operator()(ucp_worker_h worker) const noexcept { ucp_worker_destroy(worker); }
 };
 
-// Messages up to this size take a head along.
+// Messages up to this size carry their head.
 inline constexpr std::size_t kMostWithHead = std::size_t{1} << 20;
 
 class UcxTransport final : public Transport {
@@ -49,58 +49,59 @@ class UcxTransport final : public Transport {
  private:
   struct Peer : PeerRecord {
     UcxTransport* owner = nullptr;
-    std::string address;  // of its worker on this rail
+    std::string address;  // of the peer's worker on this rail
     ucp_ep_h ep = nullptr;
   };
 
-  // A head on the wire, in front of the bytes.
+  // A head on the wire: it precedes the bytes.
   struct WireHead {
     std::uint64_t magic;
     Head head;
   };
-  // What a message with a head needs while it is under way. Short ones go from here in one piece.
-  struct Room {
+  // The bounce buffer of a message with a head. A short message is sent from it in one piece; a
+  // longer one takes only its head from it.
+  struct BounceBuffer {
     static constexpr std::size_t kShort = 256;
     WireHead head;
     std::byte data[kShort];
     ucp_dt_iov_t pieces[3];
   };
-  // A message taken from UCX before anybody asked for it, to look at its head.
-  struct Stashed {
+  // An unexpected message, taken from UCX before its receive is posted, to read its head.
+  struct Unexpected {
     Rank peer;
     std::uint64_t tag;
     std::vector<std::byte> bytes;
     std::size_t length = 0;
     bool here = false;
-    bool wanted = false;  // by `transfer`
+    bool wanted = false;  // its receive is posted: `transfer`
     Transfer transfer;
   };
 
-  // A transfer that UCX has under way.
-  struct Slot {
+  // A request: a transfer that UCX has under way.
+  struct Request {
     enum class State : std::uint8_t {
       kFree,
       kActive,
-      kForgotten,  // cancelled: it ends without a completion
+      kForgotten,  // cancelled: the request ends without a completion
     };
     UcxTransport* owner = nullptr;
-    void* request = nullptr;
-    Slot* next_free = nullptr;
+    void* handle = nullptr;
+    Request* next_free = nullptr;
     std::uint64_t id = 0;
     std::size_t bytes = 0;
     void* data = nullptr;
     Rank peer = kNoRank;
     bool recv = false;
-    bool headed = false;         // goes with a head: in `room`
-    std::uint64_t expected = 0;  // recv: its sign
-    Stashed* stashed = nullptr;  // not a transfer of the caller's
-    std::unique_ptr<Room> room;  // once made, kept
+    bool headed = false;                   // the message carries a head, in `bounce`
+    std::uint64_t expected = 0;            // recv: the sign of its head
+    Unexpected* unexpected = nullptr;      // set: the request fills an unexpected message
+    std::unique_ptr<BounceBuffer> bounce;  // kept once made
     State state = State::kFree;
   };
 
   // ucx.cc
   void set_up(const Nic& rail, int nranks);
-  std::string worker_address() const;  // as it travels
+  std::string worker_address() const;  // as the bootstrap sends it
   static bool take_address(Peer& peer, std::string_view travelled);
 
   // ucx/datapath.cc
@@ -115,10 +116,10 @@ class UcxTransport final : public Transport {
   }
   bool connect(Peer& peer) noexcept;
   void complete(std::uint64_t id, Code code) { done_.add(id, code); }
-  void add_slot();
-  Slot* take_slot(const Transfer& t, bool recv);
-  void finish(Slot* slot, ucs_status_t status, std::size_t length) noexcept;
-  Code outcome(Peer& peer, Slot& slot, ucs_status_t status, std::size_t length);
+  void add_request();
+  Request* take_request(const Transfer& t, bool recv);
+  void finish(Request* request, ucs_status_t status, std::size_t length) noexcept;
+  Code outcome(Peer& peer, Request& request, ucs_status_t status, std::size_t length);
   void fail(Peer& peer, Code code, const std::string& why);
   void sweep() noexcept;
   void abandon(const char* why) noexcept;
@@ -127,41 +128,41 @@ class UcxTransport final : public Transport {
   bool drop_leftovers(Rank rank) noexcept;
 
   // ucx/heads.cc
-  void* send_with_head(const Transfer& t, Peer& peer, Slot* slot,
+  void* send_with_head(const Transfer& t, Peer& peer, Request* request,
                        ucp_request_param_t& param) noexcept;
-  void* recv_with_head(const Transfer& t, Peer& peer, Slot* slot,
+  void* recv_with_head(const Transfer& t, Peer& peer, Request* request,
                        ucp_request_param_t& param) noexcept;
-  static bool took_with_head(const Slot& slot, std::size_t length) noexcept;
-  Code outcome_with_head(Peer& peer, const Slot& slot, std::size_t length);
+  static bool took_with_head(const Request& request, std::size_t length) noexcept;
+  Code outcome_with_head(Peer& peer, const Request& request, std::size_t length);
   static bool head_of(const void* data, std::size_t bytes, Head& head) noexcept;
   bool headed(const Transfer& t) const { return t.head && t.bytes <= kMostWithHead; }
   Status mismatch(const Peer& peer, std::size_t expected, const std::string& sent) const;
-  void stash(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
-  bool take_stashed(const Transfer& t, Peer& peer) noexcept;
-  void hand_over(Stashed& s, Code code);
-  void stash_filled(Slot& slot, ucs_status_t status);
-  static ucp_request_param_t request_param(Slot* slot);
+  void keep_unexpected(Peer& peer, std::uint64_t tag, std::size_t bytes) noexcept;
+  bool take_unexpected(const Transfer& t, Peer& peer) noexcept;
+  void hand_over(Unexpected& s, Code code);
+  void unexpected_filled(Request& request, ucs_status_t status);
+  static ucp_request_param_t request_param(Request* request);
 
-  static void on_sent(void* request, ucs_status_t status, void* slot) noexcept;
-  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                          void* slot) noexcept;
+  static void on_sent(void* handle, ucs_status_t status, void* request) noexcept;
+  static void on_received(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* request) noexcept;
   static void on_error(void* peer, ucp_ep_h ep, ucs_status_t status) noexcept;
 
   Rank rank_;
-  int tag_bits_;  // of Transfer::tag; the source rank is above them
+  int tag_bits_;  // width of Transfer::tag; the source rank takes the bits above
   Nic rail_;
   std::string device_;
   std::unique_ptr<ucp_context, UcpContextCleanup> context_;
   std::unique_ptr<ucp_worker, UcpWorkerDestroy>
-      worker_;               // gone before context_; null once given up
-  int event_fd_ = -1;        // the worker's
-  std::vector<Peer> peers_;  // by world rank; never grows after set-up
-  std::deque<Slot> slots_;   // all ever made; pointers stay valid
-  Slot* free_slots_ = nullptr;
-  std::deque<std::unique_ptr<Stashed>> stash_;
-  std::unique_ptr<std::byte[]> sink_;  // what is longer than expected ends here
+      worker_;                    // destroyed before context_; null once the rail has ended
+  int event_fd_ = -1;             // the worker's
+  std::vector<Peer> peers_;       // by world rank; never grows after set-up
+  std::deque<Request> requests_;  // all requests ever made; pointers stay valid
+  Request* free_requests_ = nullptr;
+  std::deque<std::unique_ptr<Unexpected>> unexpected_;
+  std::unique_ptr<std::byte[]> sink_;  // takes the bytes beyond the expected length
   Completions done_;
-  bool unswept_ = false;  // a peer failed whose endpoint and transfers are still there
+  bool unswept_ = false;  // a failed peer still has its endpoint and requests
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Set-up and tear-down of the ucx transport: context, worker, exchange of addresses.
+// Sets up and tears down the ucx transport: context, worker, exchange of addresses.
 // The datapath is in ucx/datapath.cc.
 #include "transport/ucx/ucx.h"
 
@@ -136,15 +136,15 @@ UcxTransport::~UcxTransport() {
   for (Peer& peer : peers_) {
     if (peer.ep == nullptr || !peer.failure.ok()) continue;
     const ucp_request_param_t param{};
-    void* request = ucp_ep_flush_nbx(peer.ep, &param);
-    if (UCS_PTR_IS_PTR(request)) flushing.push_back(request);
+    void* handle = ucp_ep_flush_nbx(peer.ep, &param);
+    if (UCS_PTR_IS_PTR(handle)) flushing.push_back(handle);
   }
   const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
   while (!flushing.empty() && std::chrono::steady_clock::now() < deadline) {
     ucp_worker_progress(worker_.get());
-    std::erase_if(flushing, [](void* request) {
-      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-      ucp_request_free(request);
+    std::erase_if(flushing, [](void* handle) {
+      if (ucp_request_check_status(handle) == UCS_INPROGRESS) return false;
+      ucp_request_free(handle);
       return true;
     });
     yield_core();
@@ -153,7 +153,7 @@ UcxTransport::~UcxTransport() {
     log().debug("ucx: device {}: {} peers did not take the last bytes within {} ms", device_,
                 flushing.size(), kFlushTimeout.count());
   }
-  for (void* request : flushing) ucp_request_free(request);  // ends with its endpoint
+  for (void* handle : flushing) ucp_request_free(handle);  // ends with its endpoint
   abandon("the rail is closed");
 }
 

@@ -13,27 +13,27 @@ namespace weft {
 // True when weft was built with UCX.
 bool ucx_available();
 
-// Collective over the job: every rank calls it for the same rail at the same time (one
-// job.all_gather). `rail` is this host's device; the peers may call theirs by another name.
-// Throws Error naming the rank, the device and what UCX said; it does so on every rank, also
-// when set-up fails on one of them only.
+// Collective over the job: all ranks call this function for the same rail at the same time (one
+// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
+// fails on one rank, every rank throws an Error that names the rank, the device and UCX's error.
 //
 // The contract of Transport, and on top of it:
-// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one
-// 64-bit
-//   tag that all senders share, so the source rank takes its upper 16 bits. A wider tag completes
-//   with kInvalidArgument.
-// - `data` is handed to UCX as it is; nothing is copied on our side. (On TCP, UCX itself copies
-//   through its segments: ucx/config.cc says why.) Memory of the host only.
-// - A peer is connected to by the first post of either direction. From then on its death completes
-//   the transfers with it, receives included, with kPeerFailed. A peer that is stopped or cut off
-//   without a word is noticed by the job's control plane, not here.
-// - cancel() takes back receives that nothing has come for. Where it meets a message half sent or
-//   half received, it closes the whole rail, since only so UCX is certain to let go of `data`:
-//   every other transfer completes with kAborted, and the peers see this rank as failed.
-// - Destruction flushes what was sent, for a second at most; it never waits for a dead peer.
+// - Transfer::tag uses at most 48 bits, and a job has at most 65536 ranks: UCP matches by one tag
+// of
+//   64 bits, whose upper 16 bits hold the source rank. A wider tag completes with kInvalidArgument.
+// - weft hands `data` to UCX, and copies only short messages with a head and messages that
+//   unclaimed() has looked at. (On TCP, UCX copies through its segments: ucx/config.cc says why.)
+//   `data` is memory of the host only.
+// - The first post of either direction connects to the peer. From then on the peer's death
+// completes
+//   the transfers with that peer, receives too, with kPeerFailed. The job's control plane, not this
+//   transport, notices a peer that is stopped or cut off silently.
+// - cancel() withdraws receives that no message has arrived for. If a message is half sent or half
+//   received, cancel() closes the whole rail, the only way to make UCX let go of `data`: every
+//   other transfer completes with kAborted, and the peers see this rank as failed.
+// - Destruction flushes sent messages for a second at most, and never waits for a dead peer.
 //
-// UCX's environment wins over what weft sets (UCX_NET_DEVICES, UCX_TLS, UCX_TCP_..., and so on).
+// UCX's environment variables (UCX_NET_DEVICES, UCX_TLS, UCX_TCP_...) override weft's settings.
 std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail);
 
 #ifndef WEFT_HAVE_UCX

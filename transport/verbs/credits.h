@@ -1,15 +1,16 @@
-// Who may write into whose slots: the arithmetic of one queue pair, without verbs.
+// The credits of one queue pair: they say who may write into whose slots. The arithmetic does not
+// know verbs.
 //
-// A queue pair's receiver owns a ring of slots, which the sender fills in order; the receiver is
-// done with a slot as soon as it has looked at it (it copies what nobody has asked for yet), also
-// in order. So a credit is a count, and the state of the ring is two counts. The receiver tells how
-// many messages it has taken, ever, modulo 2^16, with every message of its own; when it owes half
-// of a ring and has nothing to say, in an empty message.
+// A queue pair's receiver owns a ring of slots (eager buffers), which the sender fills in order.
+// The receiver frees the slots in the same order, each as soon as it has read the message, for it
+// copies an unexpected one. So two counts describe the ring. Every message of the receiver carries
+// the number of messages that it has ever taken, modulo 2^16; a receiver that owes half a ring of
+// credits and has no message to send sends an empty one.
 //
-// Why no receive is ever missing (no RNR): whatever arrives takes one receive request. Before the
-// sender hears of new credits, at most `slots` messages, a write for each window granted, and
-// kEmptyMessages can come; recv_depth() is their sum. A receiver gives its receive requests back
-// before it tells of credits or grants a window.
+// Why no receive request is ever missing (no RNR): each arrival takes one. Before the sender learns
+// of new credits, at most `slots` messages, one last write per window and kEmptyMessages can
+// arrive; recv_depth() is their sum. A receiver reposts its receive requests before it sends
+// credits or a CTS.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,11 @@ class VerbsSendCredits {
  public:
   explicit VerbsSendCredits(int slots) : slots_(static_cast<std::uint64_t>(slots)) {}
   bool available() const { return sent_ - taken_ < slots_; }
-  int next() const { return static_cast<int>(sent_ % slots_); }  // the slot to fill next
-  int take() { return static_cast<int>(sent_++ % slots_); }      // the slot to fill
-  // What the peer told. False: it cannot be, the peer claims more than was sent.
+  int next() const {
+    return static_cast<int>(sent_ % slots_);
+  }                                                          // the slot that take() returns next
+  int take() { return static_cast<int>(sent_++ % slots_); }  // the slot to fill now
+  // Takes the peer's count of messages taken. False: the peer claims more than this rank sent.
   bool heard(std::uint16_t count) {
     const auto more = static_cast<std::uint16_t>(count - static_cast<std::uint16_t>(taken_));
     if (more > sent_ - taken_) return false;
@@ -37,13 +40,15 @@ class VerbsSendCredits {
 
 class VerbsRecvCredits {
  public:
-  // A burst of messages can bring at most two empty answers before the peer hears of them; one
-  // more may have been under way.
+  // A burst of messages causes at most two empty messages before the peer learns their credits;
+  // one more may already be under way.
   static constexpr int kEmptyMessages = 4;
   static int recv_depth(int slots, int windows) { return slots + windows + kEmptyMessages; }
 
   explicit VerbsRecvCredits(int slots) : slots_(static_cast<std::uint64_t>(slots)) {}
-  int next() const { return static_cast<int>(taken_ % slots_); }  // the slot that comes next
+  int next() const {
+    return static_cast<int>(taken_ % slots_);
+  }  // the slot that the peer fills next
   void took() { ++taken_; }
   bool owes() const { return taken_ - told_ >= (slots_ + 1) / 2; }
   std::uint16_t tell() {
@@ -56,12 +61,12 @@ class VerbsRecvCredits {
   std::uint64_t taken_ = 0, told_ = 0;
 };
 
-// What the 32 bits of immediate data say: what has come, and the sender's count of messages taken.
+// The 32 bits of immediate data: the kind of arrival, and the sender's count of messages taken.
 struct VerbsImmediate {
   enum class Kind : std::uint32_t {
     kMessage,  // in slot `index`
     kWindow,   // the memory of window `index` is filled
-    kEmpty,    // only the count
+    kEmpty,    // no message, only the count
   };
   static constexpr int kMostIndices = 1 << 14;
   Kind kind;

@@ -1,8 +1,8 @@
 // The datapath of the verbs transport: slots, requests and their completions. Which message meets
 // which receive is in verbs/matching.cc; set-up is in verbs.cc.
 //
-// Everything that goes out is put on a chain of its lane first. A doorbell hands the chain to the
-// device, with its last request signalled: one completion stands for all of them.
+// Each lane (queue pair) collects its work requests in a chain. A doorbell posts the chain with its
+// last request signalled, so one completion stands for the whole chain.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
@@ -115,15 +115,15 @@ void VerbsTransport::fill(Lane& lane, const Queued& message) {
   add(&message.front, sizeof message.front);
   if (message.head) add(message.head, sizeof *message.head);
   if (message.front.what == VerbsMessage::kData) add(message.data, message.front.bytes);
-  if (message.front.what == VerbsMessage::kGrant) add(&message.grant, sizeof message.grant);
+  if (message.front.what == VerbsMessage::kCts) add(&message.cts, sizeof message.cts);
 
   const auto bytes = static_cast<std::size_t>(at - begin);
   ibv_send_wr& request = chain(lane, begin, bytes, arena_memory_->lkey());
   request.wr.rdma.remote_addr = lane.remote_ring + slot * slot_bytes_;
   request.wr.rdma.rkey = lane.remote_key;
   if (bytes <= static_cast<std::size_t>(inline_bytes_)) request.send_flags |= IBV_SEND_INLINE;
-  announce_arrival(lane, request, VerbsImmediate::Kind::kMessage,
-                   static_cast<std::uint32_t>(lane.send_credits.take()));
+  tell_arrival(lane, request, VerbsImmediate::Kind::kMessage,
+               static_cast<std::uint32_t>(lane.send_credits.take()));
   lane.slot_request[slot] = lane.posted;
   lane.payload = true;
   if (message.front.what == VerbsMessage::kData) complete(message.id, Code::kOk);
@@ -136,12 +136,12 @@ void VerbsTransport::write_on(Lane& lane) {
   const std::size_t left = send.transfer.bytes - w.done;
   const std::size_t bytes = std::min(left, device_->max_message());
   ibv_send_wr& request = chain(lane, send.reach.data + w.done, bytes, send.reach.memory().lkey());
-  request.wr.rdma.remote_addr = w.grant.address + w.done;
-  request.wr.rdma.rkey = w.grant.key;
+  request.wr.rdma.remote_addr = w.cts.address + w.done;
+  request.wr.rdma.rkey = w.cts.key;
   w.done += bytes;
   lane.payload = true;
   if (bytes < left) return;
-  announce_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.grant.window);
+  tell_arrival(lane, request, VerbsImmediate::Kind::kWindow, w.cts.window);
   lane.writes.emplace_back(lane.posted - 1, w.number);
   lane.writing.pop_front();
 }
@@ -164,8 +164,8 @@ ibv_send_wr& VerbsTransport::chain(Lane& lane, const void* data, std::size_t byt
   return request;
 }
 
-void VerbsTransport::announce_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
-                                      std::uint32_t index) {
+void VerbsTransport::tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
+                                  std::uint32_t index) {
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   const VerbsImmediate what{kind, index, lane.recv_credits.tell()};
   request.imm_data = htonl(what.pack());
@@ -175,7 +175,7 @@ void VerbsTransport::ring_doorbell(Lane& lane) {
   const int n = std::exchange(lane.chained, 0);
   const bool payload = std::exchange(lane.payload, false);
   if (n == 0 || !lane.qp) return;
-  give_receives_back(lane);  // before the peer is told of credits, or granted a window
+  give_receives_back(lane);  // before the peer is told of credits, or is sent a CTS
   if (!lane.qp) return;
   for (int i = 0; i + 1 < n; ++i)
     lane.chain[static_cast<std::size_t>(i)].next = &lane.chain[static_cast<std::size_t>(i) + 1];
@@ -213,7 +213,7 @@ void VerbsTransport::flush() noexcept {
     pump(lane);
     if (lane.qp && lane.recv_credits.owes() && room(lane)) {
       ibv_send_wr& request = chain(lane, nullptr, 0, 0);
-      announce_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
+      tell_arrival(lane, request, VerbsImmediate::Kind::kEmpty, 0);
     }
     ring_doorbell(lane);
     if (lane.receives >= kReceivesAtOnce) give_receives_back(lane);

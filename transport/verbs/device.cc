@@ -1,4 +1,4 @@
-// Opening RDMA devices, registering memory, completion queues.
+// Opens RDMA devices, registers memory and makes completion queues. Does not know queue pairs.
 #include "transport/verbs/device.h"
 
 #include <endian.h>

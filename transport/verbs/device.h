@@ -1,7 +1,7 @@
-// RDMA devices: a thin, owning layer over libibverbs. Knows nothing of ranks or messages.
+// RDMA devices: a thin, owning layer over libibverbs. The layer does not know ranks or messages.
 //
-// Everything here throws Error while it is built, naming the device, what the kernel said and a
-// remedy. Objects must be destroyed before the device that they were made from.
+// Every constructor here throws an Error that names the device, the kernel's error and a remedy.
+// Objects must be destroyed before the device that they were made from.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,30 +20,31 @@
 
 namespace weft {
 
-// The names of the verbs devices of this host, as the kernel lists them; empty where there is none.
+// Returns the names of this host's verbs devices in the kernel's order; empty if it has none.
 std::vector<std::string> verbs_devices();
 
-// What one end of a connection tells the other of its port.
+// The description of a port that one end of a connection sends to the other.
 struct VerbsPort {
   std::uint16_t lid = 0;
-  int mtu = 0;  // bytes: the port's, or less where the settings say so
+  int mtu = 0;  // bytes: the port's, or the settings' smaller value
   bool ethernet = true;
   std::uint16_t pkey = kEveryPartition;  // of the partition that queue pairs are in
-  std::vector<Gid> gids;                 // candidates(), or the one that the settings name
+  std::vector<Gid> gids;                 // candidates(), or the one GID that the settings name
 
   std::string encode() const;
   static VerbsPort decode(std::string_view text);  // throws Error
 };
 
+// An asynchronous event of the device.
 struct VerbsReport {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
-  int port = 0;            // of reports about a port
-  ibv_qp* pair = nullptr;  // of reports about a queue pair; may be gone already
+  int port = 0;            // the port that the event concerns
+  ibv_qp* pair = nullptr;  // the queue pair that the event concerns; may be gone already
 };
 
 class VerbsDevice {
  public:
-  // `name` as in `ibv_devices`. Opens the device, its port, and a protection domain.
+  // Opens the device `name` (as in `ibv_devices`), its port, and a protection domain.
   explicit VerbsDevice(const std::string& name, const VerbsSettings& settings = verbs_settings());
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
@@ -56,26 +57,26 @@ class VerbsDevice {
   int port_number() const { return port_number_; }
   int pkey_index() const { return pkey_index_; }
   const VerbsPort& port() const { return port_; }
-  // Looks at the port again: a link that was down may have come back with other addresses. Throws
-  // Error where it is down.
+  // Reads the port again: a link that was down may have come back with other addresses. Throws
+  // Error if the port is down.
   void refresh() { open_port(); }
   const ibv_device_attr& limits() const { return limits_; }
   std::size_t max_message() const { return max_message_; }
-  double rate_gbps() const { return rate_gbps_; }  // of the port, as its driver says; 0: unknown
-  // RDMA writes of peers may be placed in any order where the settings want it, and the device can.
+  double rate_gbps() const { return rate_gbps_; }  // the port's rate by its driver; 0: unknown
+  // Returns the access flag that lets the device place peers' RDMA writes in any order, or 0.
   int relaxed() const { return settings_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0; }
-  // "device mlx5_0 port 1".
+  // Names the port: "device mlx5_0 port 1".
   std::string where() const;
 
-  // What the device reports of its own accord: failed ports and queue pairs, mainly. False when
-  // there is nothing (more). Never waits.
+  // Takes the device's next asynchronous event, mostly of a failed port or queue pair. False: there
+  // is none. Never waits.
   bool next_report(VerbsReport& report) noexcept;
-  int report_fd() const { return context_->async_fd; }  // readable when there is one
-  bool port_active() const noexcept;                    // as it is now
+  int report_fd() const { return context_->async_fd; }  // readable when an event waits
+  bool port_active() const noexcept;                    // the port's state now
 
  private:
   void open_port();
-  void join_partition(int entries);  // of the port's table
+  void join_partition(int entries);  // entries of the port's table
   void close() noexcept;
   std::string name_;
   VerbsSettings settings_;
@@ -89,11 +90,11 @@ class VerbsDevice {
   double rate_gbps_ = 0;
 };
 
-// Registered memory. What it covers must stay mapped while it lives. Memory of a GPU is registered
-// as a dma-buf, and where there is none by its address, which needs the module nvidia_peermem.
+// A memory registration. The memory must stay mapped while the registration lives. GPU memory is
+// registered as a dma-buf, or else by its address, which needs the module nvidia_peermem.
 class VerbsMemory {
  public:
-  // access: of ibv_access_flags; 0 is enough to send from it, also from read-only memory.
+  // access: ibv_access_flags; 0 is enough to send from the memory, and allows read-only memory.
   VerbsMemory(const VerbsDevice& device, void* data, std::size_t bytes, int access);
   VerbsMemory(VerbsMemory&& other) noexcept : region_(std::exchange(other.region_, nullptr)) {}
   VerbsMemory& operator=(VerbsMemory&& other) noexcept {
@@ -110,7 +111,7 @@ class VerbsMemory {
   ibv_mr* region_;
 };
 
-// A completion queue, with a channel to sleep on when asked for.
+// A completion queue; `channel` gives it a file descriptor to sleep on.
 class VerbsCq {
  public:
   VerbsCq(const VerbsDevice& device, int depth, bool channel);
@@ -120,15 +121,15 @@ class VerbsCq {
 
   ibv_cq* handle() const { return cq_; }
   int depth() const { return depth_; }
-  // Up to out.size() completions; -1 when the device failed.
+  // Takes up to out.size() completions and returns their number; -1: the device failed.
   int poll(std::span<ibv_wc> out) noexcept {
     return ibv_poll_cq(cq_, static_cast<int>(out.size()), out.data());
   }
-  // The next completion makes fd() readable. Poll once more after this: what came before it does
-  // not. False when the device refuses.
+  // Makes the next completion turn fd() readable. The caller polls once more after this, for
+  // earlier completions do not. False: the device refused.
   bool arm() noexcept;
   int fd() const { return channel_ ? channel_->fd : -1; }
-  // Takes what made fd() readable; never waits.
+  // Takes the events that made fd() readable; never waits.
   void disarm() noexcept;
 
  private:

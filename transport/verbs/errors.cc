@@ -1,4 +1,4 @@
-// Completion codes in words.
+// Puts completion codes and device events into words. Does not know which peer they concern.
 #include "transport/verbs/errors.h"
 
 #include <fmt/format.h>

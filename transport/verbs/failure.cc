@@ -1,4 +1,4 @@
-// Giving up in the verbs transport: peers that failed, operations that are cancelled.
+// Ends connections with failed peers, cancels transfers and reads the device's asynchronous events.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,11 +71,11 @@ void VerbsTransport::cancel(std::uint32_t id_high) noexcept {
     bool half_done = false;
     for (Window& window : peer.windows) {
       if (!window.used || !given_up(window.transfer.id)) continue;
-      // A grant that has not gone out yet is taken back.
+      // A CTS that has not been sent yet is taken back.
       const auto index = static_cast<std::uint32_t>(&window - peer.windows.data());
       auto& queue = lane_of(peer, window.transfer.tag).queue;
       const auto gone = std::erase_if(queue, [&](const Queued& message) {
-        return message.front.what == VerbsMessage::kGrant && message.grant.window == index;
+        return message.front.what == VerbsMessage::kCts && message.cts.window == index;
       });
       if (gone)
         free_window(peer, window);
@@ -113,7 +113,7 @@ bool VerbsTransport::take_back(Peer& peer, std::uint32_t number) {
   }
   auto& queue = lane_of(peer, send.transfer.tag).queue;
   const auto unsaid = std::erase_if(queue, [&](const Queued& message) {
-    return message.front.what == VerbsMessage::kAnnounce && message.front.number == number;
+    return message.front.what == VerbsMessage::kRts && message.front.number == number;
   });
   if (unsaid == 0) withdraw(peer, number, send.transfer.tag);
   return true;

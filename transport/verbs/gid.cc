@@ -1,4 +1,4 @@
-// The choice of GIDs, on tables.
+// Chooses GIDs and partition keys from tables. Does not know devices.
 #include "transport/verbs/gid.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
-// Which addresses (GIDs), and which partition, two RDMA ports use with each other. Pure functions
-// on tables.
+// Chooses the addresses (GIDs) and the partition that two RDMA ports use with each other. Pure
+// functions on tables, which do not know devices.
 //
-// The index of a GID means nothing on another host: adding an address shifts it. So both ends
-// exchange what their GIDs *are*, and both choose the same pair: the best kind that both have, of
-// these the pair with the longest common prefix (the same subnet).
+// The index of a GID means nothing on another host: a new address shifts the indices. So both ends
+// exchange the GIDs themselves, and both choose the same pair: the best kind that both have, and of
+// that kind the pair with the longest common prefix (the same subnet).
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@
 
 namespace weft {
 
-// Best first.
+// The kinds of GIDs, best first.
 enum class GidKind : std::uint8_t {
-  kRoce2Ipv4,   // ::ffff:a.b.c.d, routed, as an engineer reads it
+  kRoce2Ipv4,   // ::ffff:a.b.c.d, routed
   kRoce2Ipv6,   // a global or unique local address
   kRoce2Local,  // fe80::, within one link
   kInfiniBand,
@@ -29,43 +29,43 @@ using GidBytes = std::array<std::uint8_t, 16>;
 
 struct Gid {
   GidKind kind = GidKind::kRoce2Ipv4;
-  int index = 0;  // in its port's table
+  int index = 0;  // in the table of the GID's port
   GidBytes bytes{};
 };
 
-enum class GidType : std::uint8_t { kInfiniBand, kRoce1, kRoce2 };  // as the kernel tells
+enum class GidType : std::uint8_t { kInfiniBand, kRoce1, kRoce2 };  // the kernel's words
 GidKind kind_of(GidType type, const GidBytes& bytes) noexcept;
 
-// "10.0.0.1", or the eight groups of IPv6.
+// Writes "10.0.0.1", or the eight groups of IPv6.
 std::string to_string(const GidBytes& gid);
 
-// What goes to the peer: at most this many, best kinds first, in the order of their indices.
+// Returns the GIDs that are sent to the peer: kMostGids at most, by kind (best first), then index.
 inline constexpr std::size_t kMostGids = 8;
 std::vector<Gid> candidates(std::vector<Gid> table);
 
 struct GidPair {
   Gid mine, theirs;
 };
-// Both ends come to the same pair. None where no kind is common.
+// Chooses a pair of GIDs, the same at both ends; none if the ports have no kind in common.
 std::optional<GidPair> agree(std::span<const Gid> mine, std::span<const Gid> theirs);
 
-// Whether the ports are of different subnets of InfiniBand: then packets need a GRH to be routed.
+// True if the ports are in different InfiniBand subnets: packets between them need a GRH.
 bool routed(const GidPair& pair) noexcept;
 
-// The LID by which the routers of all other subnets know a port. A subnet manager that gives such
-// writes it into a site-local GID of the port, fec0:0:LID:subnet. 0: this GID has none.
+// Returns the LID by which the routers of other subnets reach a port: the subnet manager writes it
+// into a site-local GID of the port, fec0:0:LID:subnet. 0: this GID holds none.
 std::uint16_t routable_lid(const Gid& gid) noexcept;
 
-// Partition keys: the lower 15 bits name a partition, the upper one says whether the port is a full
-// member of it. Limited members reach full ones only. On Ethernet all ports are full members of
-// one.
+// Partition keys: the lower 15 bits name a partition, the upper bit says whether the port is a full
+// member. Limited members reach full members only. On Ethernet all ports are full members of one.
 inline constexpr std::uint16_t kFullMember = 0x8000, kEveryPartition = 0xffff;
-// Index of the first full membership, else of the first membership at all; of that partition only,
-// unless it is 0. -1 where there is none.
+// Returns the index of the first full membership, else of the first limited one, in `partition`
+// (0: in any). -1: the table has none.
 int choose_pkey(std::span<const std::uint16_t> table, std::uint16_t partition) noexcept;
+// True if ports with these keys are in one partition and not both limited members.
 bool reach_each_other(std::uint16_t pkey, std::uint16_t other) noexcept;
 
-// "RoCE v2 IPv4 10.0.0.1 (index 1), RoCE v1 ... ", for errors.
+// Lists the GIDs for errors: "RoCE v2 IPv4 10.0.0.1 (index 1), RoCE v1 ...".
 std::string describe(std::span<const Gid> gids);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Copies between GPU memory and pinned host memory for transfers that a NIC cannot reach. Knows
-// nothing of peers or queues.
+// Copies between GPU memory and pinned host memory, for GPU memory that the HCA does not reach.
+// Does not know peers or queues.
 #include "transport/verbs/gpu.h"
 
 #include <fmt/format.h>

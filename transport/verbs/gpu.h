@@ -1,8 +1,6 @@
-// Memory of GPUs in the verbs transport. An RDMA NIC reaches it itself where the kernel registers
-// it (VerbsMemory: dma-buf, or nvidia_peermem); elsewhere it goes by way of pinned host memory,
-// here.
-//
-// Used by one thread at a time.
+// GPU memory in the verbs transport. The HCA reaches GPU memory directly where the kernel registers
+// it (VerbsMemory: dma-buf or nvidia_peermem); elsewhere this class copies the bytes through bounce
+// buffers of pinned host memory. One thread uses an object at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +19,26 @@ class VerbsGpu {
   VerbsGpu(const VerbsGpu&) = delete;
   VerbsGpu& operator=(const VerbsGpu&) = delete;
 
-  // Whether only a GPU may touch this.
+  // True if `data` is memory that only a GPU may touch.
   static bool owns(const void* data) noexcept {
     Device* const gpus = device();
     return gpus != nullptr && data != nullptr && gpus->residence(data).kind == MemoryKind::kDevice;
   }
 
-  // Returns when the bytes are there; one side or both are a GPU's. Throws Error.
+  // Copies bytes from or to GPU memory, and returns when the copy is done. Throws Error.
   void copy(void* to, const void* from, std::size_t bytes);
 
-  // Host memory of weft::alloc, pinned, for a while. Must be given back before this ends.
+  // Returns the bounce buffer of a Stage to the pool.
   struct Give {
     VerbsGpu* owner = nullptr;
     void operator()(std::byte* data) const noexcept { owner->free_.push_back(data); }
   };
   using Stage = std::unique_ptr<std::byte, Give>;
-  Stage stage(std::size_t bytes);  // throws Error
+  // Lends a bounce buffer: pinned host memory of weft::alloc. The Stage must end before this
+  // object. Throws Error.
+  Stage stage(std::size_t bytes);
 
-  bool staging = false;  // registering was refused once: it is not asked again
+  bool staging = false;  // the kernel refused to register GPU memory once: weft does not ask again
 
  private:
   struct Lane {
@@ -46,7 +46,7 @@ class VerbsGpu {
     Device::Event event = nullptr;
   };
   std::map<int, Lane> lanes_;               // by GPU
-  std::map<std::byte*, std::size_t> made_;  // stages and their sizes
+  std::map<std::byte*, std::size_t> made_;  // bounce buffers and their sizes
   std::vector<std::byte*> free_;
 };
 

@@ -1,9 +1,9 @@
-// Which message meets which receive in the verbs transport, and how long messages come to be
-// written: announced, granted, written.
+// Matches messages with receives in the verbs transport, and runs the rendezvous of long messages.
+// How slots and work requests travel is in verbs/datapath.cc.
 //
 //   sender                                receiver
-//   send of a long message   announce ->  waits for its receive, if that is not there yet
-//                            <- grant     address, key, window
+//   send of a long message        RTS ->  keeps the RTS until the receive is posted
+//                              <- CTS     address, key, window
 //   write, write, write with immediate -> the window is full: the receive is over
 //   acknowledged: the send is over
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
   } else {
     while (next_number_ == 0 || long_sends_.contains(next_number_))
       next_number_ = (next_number_ + 1) & 0x7fffffff;
-    message.front.what = VerbsMessage::kAnnounce;
+    message.front.what = VerbsMessage::kRts;
     message.front.number = next_number_ & 0x7fffffff;
     LongSend& send = long_sends_[next_number_];
     send.transfer = t;
@@ -47,19 +47,19 @@ void VerbsTransport::start_send(const Transfer& t, Peer& peer) {
 }
 
 void VerbsTransport::start_recv(const Transfer& t, Peer& peer) {
-  const auto found = peer.unclaimed.find(t.tag);
-  if (found != peer.unclaimed.end()) {
+  const auto found = peer.unexpected.find(t.tag);
+  if (found != peer.unexpected.end()) {
     // find() returns any of several of one tag; the first is wanted.
-    const auto first = peer.unclaimed.lower_bound(t.tag);
-    const Unclaimed message = std::move(first->second);
-    peer.unclaimed_bytes -= message.cost();
-    peer.unclaimed.erase(first);
+    const auto first = peer.unexpected.lower_bound(t.tag);
+    const Unexpected message = std::move(first->second);
+    peer.unexpected_bytes -= message.cost();
+    peer.unexpected.erase(first);
     if (!agrees(t, peer, message.front, message.head)) {
       complete(t.id, Code::kMismatch);
     } else if (message.front.what == VerbsMessage::kData) {
       complete(t.id, place(peer, t, message.bytes.data()));
     } else {
-      on_announced(peer, t, message.front.number);
+      on_rts(peer, t, message.front.number);
     }
   } else if (!peer.failure.ok()) {
     complete(t.id, peer.failure.code());
@@ -78,10 +78,10 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
     std::memcpy(&head, body, sizeof head);
     body += sizeof head;
   }
-  if (front.what == VerbsMessage::kGrant) {
-    VerbsGrant grant;
-    std::memcpy(&grant, body, sizeof grant);
-    on_grant(peer, front, grant);
+  if (front.what == VerbsMessage::kCts) {
+    VerbsCts cts;
+    std::memcpy(&cts, body, sizeof cts);
+    on_cts(peer, front, cts);
     return;
   }
   if (front.what == VerbsMessage::kWithdraw) {
@@ -89,13 +89,13 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
     return;
   }
   const bool data = front.what == VerbsMessage::kData;
-  if (data ? front.bytes > most_in_slot_ : front.what != VerbsMessage::kAnnounce) {
+  if (data ? front.bytes > most_in_slot_ : front.what != VerbsMessage::kRts) {
     refuse(peer, "a slot's content makes no sense");
     return;
   }
   const auto found = peer.wanted.lower_bound(front.tag);
   if (found == peer.wanted.end() || found->first != front.tag) {
-    Unclaimed message{front, head, {}};
+    Unexpected message{front, head, {}};
     if (data) message.bytes.assign(body, body + front.bytes);
     keep(peer, std::move(message));
     return;
@@ -107,25 +107,25 @@ void VerbsTransport::on_message(Lane& lane, const std::byte* slot) {
   } else if (data) {
     complete(t.id, place(peer, t, body));
   } else {
-    on_announced(peer, t, front.number);
+    on_rts(peer, t, front.number);
   }
 }
 
-void VerbsTransport::keep(Peer& peer, Unclaimed message) {
-  if (peer.unclaimed_bytes + message.cost() > settings_.unclaimed_bytes) {
-    fail(peer, Code::kTransport, too_far_ahead(settings_.unclaimed_bytes));
+void VerbsTransport::keep(Peer& peer, Unexpected message) {
+  if (peer.unexpected_bytes + message.cost() > settings_.unexpected_bytes) {
+    fail(peer, Code::kTransport, too_far_ahead(settings_.unexpected_bytes));
     return;
   }
-  peer.unclaimed_bytes += message.cost();
-  peer.unclaimed.emplace(message.front.tag, std::move(message));
+  peer.unexpected_bytes += message.cost();
+  peer.unexpected.emplace(message.front.tag, std::move(message));
 }
 
-// Drops what nobody has asked for, where that is so.
+// Drops the unexpected messages for which `which` returns true.
 template <class Which>
-void VerbsTransport::drop_unclaimed(Peer& peer, Which which) {
-  std::erase_if(peer.unclaimed, [&](const auto& item) {
+void VerbsTransport::drop_unexpected(Peer& peer, Which which) {
+  std::erase_if(peer.unexpected, [&](const auto& item) {
     if (!which(item.second)) return false;
-    peer.unclaimed_bytes -= item.second.cost();
+    peer.unexpected_bytes -= item.second.cost();
     return true;
   });
 }
@@ -144,25 +144,25 @@ bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFro
   return false;
 }
 
-// The receive `t` is there and its message is announced.
-void VerbsTransport::on_announced(Peer& peer, const Transfer& t, std::uint32_t number) {
+// The receive `t` is posted, and the RTS of its message has arrived.
+void VerbsTransport::on_rts(Peer& peer, const Transfer& t, std::uint32_t number) {
   if (!peer.failure.ok()) {
     complete(t.id, peer.failure.code());
   } else if (peer.windows_used < settings_.windows) {
-    grant(peer, t, number);
+    send_cts(peer, t, number);
   } else {
     peer.waiting.push_back({t, number});
   }
 }
 
-void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) {
+void VerbsTransport::send_cts(Peer& peer, const Transfer& t, std::uint32_t number) {
   Reach memory = reach(peer, t, Cache::Use::kWrite);
   if (!memory) {
     complete(t.id, Code::kTransport);
     return;
   }
-  // The message may come over any queue pair, and takes a receive there; the doorbell of the grant
-  // sees to its own only.
+  // The message may come over any queue pair, and takes a receive there; the doorbell of the CTS
+  // reposts the receives of its own queue pair only.
   Lane& way = lane_of(peer, t.tag);
   for (Lane* lane : peer.lanes)
     if (lane != &way) give_receives_back(*lane);
@@ -175,17 +175,17 @@ void VerbsTransport::grant(Peer& peer, const Transfer& t, std::uint32_t number) 
   Queued message;
   message.front.tag = t.tag;
   message.front.bytes = t.bytes;
-  message.front.what = VerbsMessage::kGrant;
+  message.front.what = VerbsMessage::kCts;
   message.front.number = number & 0x7fffffff;
-  message.grant.address = reinterpret_cast<std::uint64_t>(memory.data);
-  message.grant.key = memory.memory().rkey();
-  message.grant.window = static_cast<std::uint32_t>(free - peer.windows.begin());
+  message.cts.address = reinterpret_cast<std::uint64_t>(memory.data);
+  message.cts.key = memory.memory().rkey();
+  message.cts.window = static_cast<std::uint32_t>(free - peer.windows.begin());
   *free = {true, t, number, std::move(memory)};
   ++peer.windows_used;
   push(way, message);
 }
 
-// The bytes of a slot to where they belong.
+// Copies the bytes of a slot to the receive's memory.
 Code VerbsTransport::place(Peer& peer, const Transfer& t, const std::byte* from) {
   if (t.bytes == 0) return Code::kOk;
   if (!VerbsGpu::owns(t.data)) [[likely]] {
@@ -201,7 +201,7 @@ Code VerbsTransport::place(Peer& peer, const Transfer& t, const std::byte* from)
   }
 }
 
-// A registration for this transfer; none where the kernel refuses, and the note says why.
+// Returns registered memory for this transfer; none if the kernel refuses, and the note says why.
 VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache::Use use) {
   Reach reach;
   try {
@@ -228,7 +228,7 @@ VerbsTransport::Reach VerbsTransport::reach(Peer& peer, const Transfer& t, Cache
   }
 }
 
-// What is registered here is kept, if it is a DeviceRegion.
+// The cache keeps the registration of a DeviceRegion.
 bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
   if (gpu_.staging || !VerbsGpu::owns(data)) return false;
   try {
@@ -239,12 +239,12 @@ bool VerbsTransport::reaches_device(void* data, std::size_t bytes) noexcept {
   }
 }
 
-void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant) {
+void VerbsTransport::on_cts(Peer& peer, const VerbsMessageFront& front, const VerbsCts& cts) {
   const auto found = long_sends_.find(front.number);
   if (found == long_sends_.end()) return;  // withdrawn meanwhile, and the peer will hear of it
   LongSend& send = found->second;
-  if (send.peer != peer.rank || send.state != LongSend::State::kAnnounced ||
-      grant.window >= peer.windows.size()) {
+  if (send.peer != peer.rank || send.state != LongSend::State::kRtsSent ||
+      cts.window >= peer.windows.size()) {
     refuse(peer, "it granted what was not announced to it");
     return;
   }
@@ -257,7 +257,7 @@ void VerbsTransport::on_grant(Peer& peer, const VerbsMessageFront& front, const 
   }
   send.state = LongSend::State::kWriting;
   Lane& lane = *peer.lanes[peer.next_lane++ % peer.lanes.size()];
-  lane.writing.push_back({found->first, grant, 0});
+  lane.writing.push_back({found->first, cts, 0});
   touch(lane);
 }
 
@@ -269,7 +269,7 @@ void VerbsTransport::withdraw(Peer& peer, std::uint32_t number, std::uint64_t ta
   push(lane_of(peer, tag), message);
 }
 
-// What the peer has announced will not come; the receive, if there is one, goes on waiting.
+// The peer withdrew a long message after its RTS; a matched receive goes back to waiting.
 void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
   for (Window& window : peer.windows) {
     if (!window.used || window.number != front.number) continue;
@@ -283,8 +283,8 @@ void VerbsTransport::on_withdrawn(Peer& peer, const VerbsMessageFront& front) {
     peer.waiting.erase(it);
     return;
   }
-  drop_unclaimed(peer, [&](const Unclaimed& message) {
-    return message.front.what == VerbsMessage::kAnnounce && message.front.number == front.number;
+  drop_unexpected(peer, [&](const Unexpected& message) {
+    return message.front.what == VerbsMessage::kRts && message.front.number == front.number;
   });
 }
 
@@ -306,21 +306,22 @@ void VerbsTransport::free_window(Peer& peer, Window& window) {
   while (!peer.waiting.empty() && peer.windows_used < settings_.windows) {
     const Waiting next = peer.waiting.front();
     peer.waiting.pop_front();
-    grant(peer, next.transfer, next.number);
+    send_cts(peer, next.transfer, next.number);
   }
 }
 
 void VerbsTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& peer : peers_)
-    drop_unclaimed(
-        peer, [&](const Unclaimed& message) { return (message.front.tag & mask) == (tag & mask); });
+    drop_unexpected(peer, [&](const Unexpected& message) {
+      return (message.front.tag & mask) == (tag & mask);
+    });
 }
 
 Rank VerbsTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
                                Head& theirs) noexcept {
   for (const Peer& p : peers_) {
     if (peer != kNoRank && p.rank != peer) continue;
-    for (const auto& [of, message] : p.unclaimed) {
+    for (const auto& [of, message] : p.unexpected) {
       if ((of & mask) != (tag & mask) || !message.front.headed) continue;
       theirs = message.head;
       return p.rank;

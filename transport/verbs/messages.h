@@ -1,4 +1,4 @@
-// What lies in a slot. Same build at both ends, as the rest of weft.
+// The contents of a slot. Both ends run the same build, so the structs are the wire format.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,24 @@
 namespace weft {
 
 enum class VerbsMessage : std::uint32_t {
-  kData,      // the bytes follow
-  kAnnounce,  // a long message waits for its receive
-  kGrant,     // it may be written: a VerbsGrant follows
-  kWithdraw,  // an announced message will not come
+  kData,      // an eager message: its bytes follow
+  kRts,       // a long message waits for its receive (ready to send)
+  kCts,       // the receive is there: a VerbsCts follows
+  kWithdraw,  // the message of an RTS will not come
 };
 
-// In front, at the beginning of the slot; then the Head where there is one, then what follows.
+// The beginning of a slot. The Head follows if `headed`, then the bytes or the VerbsCts.
 struct VerbsMessageFront {
   std::uint64_t tag = 0;
   std::uint64_t bytes = 0;  // of the message
   VerbsMessage what = VerbsMessage::kData;
   std::uint32_t headed : 1 = 0;
-  std::uint32_t number : 31 = 0;  // of an announced message, the sender's
+  std::uint32_t number : 31 = 0;  // of a long message, chosen by its sender
 };
 static_assert(sizeof(VerbsMessageFront) == 24);
 
-struct VerbsGrant {
+// Clear to send: the registered memory that the sender writes the long message to.
+struct VerbsCts {
   std::uint64_t address = 0;
   std::uint32_t key = 0;
   std::uint32_t window = 0;

@@ -1,4 +1,4 @@
-// Set-up of RC queue pairs.
+// Makes and connects RC queue pairs. Does not know ranks or messages.
 #include "transport/verbs/queue_pair.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Reliable connections (RC queue pairs): made, connected to a peer, posted to. Knows nothing of
-// ranks or messages.
+// RC queue pairs: making, connecting and posting. This layer does not know ranks or messages.
 //
 //   VerbsQp qp(device, cq, cq, {});
 //   send_to_peer(device.port().encode(), qp.name());         // by whatever means
@@ -17,21 +16,21 @@
 
 namespace weft {
 
-// What the other end must know of a queue pair.
+// The numbers of a queue pair that the other end needs to connect.
 struct VerbsQpName {
   std::uint32_t number = 0;
-  std::uint32_t psn = 0;  // of the first packet that it sends
+  std::uint32_t psn = 0;  // of the first packet that the queue pair sends
 };
 
-// How two ports reach each other; both ends come to the same.
+// The path between two ports; both ends compute the same path.
 struct VerbsPath {
   int mtu = 0;
-  Gid mine, theirs;    // where `global`
-  bool global = true;  // with a GRH: always on Ethernet
+  Gid mine, theirs;    // valid if `global`
+  bool global = true;  // packets carry a GRH: always on Ethernet
   std::uint16_t lid = 0;
 };
-// Throws Error where the ports have no kind of address or no partition in common, naming what each
-// has. where: mine, for that.
+// Throws Error if the ports have no kind of address or no partition in common; the text names what
+// each port has, and `where` names this rank's port in it.
 VerbsPath verbs_path(const VerbsPort& mine, const VerbsPort& theirs, const std::string& where);
 std::string to_string(const VerbsPath& path);
 
@@ -41,16 +40,16 @@ struct VerbsQpOptions {
   int send_pieces = 1;  // scatter-gather entries
   int recv_pieces = 1;
   int inline_bytes = 0;  // asked for; see VerbsQp::inline_bytes()
-  int reads = 0;         // RDMA reads under way at once, of each end
+  int reads = 0;         // RDMA reads that each end has under way at once
   bool signal_all = false;
-  // Packets of queue pairs with different labels take different UDP source ports, and so maybe
-  // different ways through the fabric. 0: the device derives one from the queue pairs' numbers.
+  // Queue pairs with different labels send from different UDP source ports, so their packets may
+  // take different paths. 0: the device derives a label from the queue pairs' numbers.
   std::uint32_t flow_label = 0;
 };
 
 class VerbsQp {
  public:
-  // Peers may write to and read from registered memory through it, as its keys allow.
+  // Makes a queue pair that lets the peer write to and read from memory whose keys it knows.
   VerbsQp(const VerbsDevice& device, VerbsCq& sends, VerbsCq& recvs, const VerbsQpOptions& options);
   VerbsQp(const VerbsQp&) = delete;
   VerbsQp& operator=(const VerbsQp&) = delete;
@@ -59,22 +58,23 @@ class VerbsQp {
   VerbsQpName name() const { return {qp_->qp_num, psn_}; }
   std::uint32_t number() const { return qp_->qp_num; }
   ibv_qp* handle() const { return qp_; }
-  int inline_bytes() const { return inline_bytes_; }  // what the device gave
+  int inline_bytes() const { return inline_bytes_; }  // what the device allows
 
-  // To ready-to-send. Receives may be posted before. The peer must have done the same before
-  // anything is sent to it.
+  // Moves the queue pair to ready-to-send. Receives may be posted before. The peer must be
+  // connected too before this rank sends to the peer.
   void connect(const VerbsPath& path, const VerbsQpName& theirs);
 
-  // Of chains of requests; 0 or an errno. `bad` is the first that was not taken.
+  // Posts a chain of sends. Returns 0 or an errno; `bad` is the first request that was not taken.
   int post(ibv_send_wr* first, ibv_send_wr** bad) noexcept {
     return ibv_post_send(qp_, first, bad);
   }
+  // Posts a chain of receives, with the same results.
   int post(ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
     return ibv_post_recv(qp_, first, bad);
   }
 
-  // To the error state: nothing is sent, nothing that a peer sends is placed any more, and what is
-  // posted completes as flushed.
+  // Moves the queue pair to the error state: the device sends nothing more, places none of the
+  // peer's bytes, and completes posted requests as flushed.
   void stop() noexcept;
 
  private:

@@ -1,8 +1,8 @@
-// The end of a connection of the verbs transport, and a new beginning: see Transport::sever().
+// Ends a connection of the verbs transport and makes a new one: see Transport::sever().
 //
-// A connection is a peer's queue pairs. Once they are destroyed, no device reads from or writes to
-// any memory on their behalf, and what the peer has under way is dropped where it arrives. The
-// slots, their registration, the completion queue and the other peers' connections stay.
+// A connection is a peer's queue pairs. Once they are destroyed, no device reads or writes memory
+// for them, and this rank's device drops the peer's packets that are still under way. The slots,
+// their registration, the completion queue and the other peers' connections stay.
 #include <algorithm>
 #include <cstring>
 
@@ -65,8 +65,8 @@ void VerbsTransport::sever(Rank rank) noexcept {
   Peer* peer = peer_of(rank);
   if (!peer) return;
   end_all(*peer, Code::kAborted, false);
-  peer->unclaimed.clear();
-  peer->unclaimed_bytes = 0;
+  peer->unexpected.clear();
+  peer->unexpected_bytes = 0;
   if (peer->failure.ok())
     peer->failure = Status(Code::kPeerFailed, peer->where + ": " + where_ + ": opened anew", rank);
 }

@@ -1,13 +1,12 @@
-// Registered memory, kept while that is safe.
+// A cache of memory registrations. The cache does not know verbs: Memory is the type of a
+// registration, and `make` makes one.
 //
-// Registering pins pages and takes microseconds, so it should be done once per buffer. But a
+// A registration pins pages and takes microseconds, so weft makes one per buffer. But a
 // registration belongs to pages, not to addresses: memory that is unmapped and mapped again at the
-// same place has other pages, and its old key writes into the void. Only for memory of weft::alloc,
-// and for a DeviceRegion, is it known for certain when it goes: each has a serial number that is
-// never used again, and that is what registrations are kept by. Other memory is registered for one
-// transfer, never for another one. (docs/decisions/0017 says what else was thought of.)
-//
-// Knows nothing of verbs: Memory is what a registration is, and `make` makes one.
+// same address has other pages, and the old key writes to the old ones. weft knows for certain when
+// memory is freed only for weft::alloc and DeviceRegion: each such region has a serial number that
+// is never used again, which is the cache's key. Other memory is registered for one transfer only.
+// docs/decisions/0017 lists the alternatives.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +26,16 @@ struct CacheCounts {
   std::uint64_t hits = 0, misses = 0, evictions = 0, once = 0;
 };
 
-// Used by one thread at a time.
+// One thread uses a cache at a time.
 template <class Memory>
 class RegistrationCache {
  public:
-  enum class Use { kRead, kWrite };  // by the device
-  // May throw; what it throws comes out of acquire().
+  enum class Use { kRead, kWrite };  // the device's use of the memory
+  // Makes a registration. acquire() passes on what Make throws.
   using Make = std::function<Memory(void* data, std::size_t bytes, Use use)>;
 
-  // Keeps at most so many registrations, of so many bytes together, beside those in use.
+  // The cache keeps at most `most_entries` registrations of `most_bytes` together; those in use may
+  // exceed both.
   RegistrationCache(Make make, std::size_t most_entries, std::size_t most_bytes)
       : make_(std::move(make)), most_entries_(most_entries), most_bytes_(most_bytes) {}
 
@@ -47,14 +47,13 @@ class RegistrationCache {
     int users = 0;
   };
 
-  // Registrations of transfers that are over, which nothing uses any more. A device needs them no
-  // more either, but rdma_rxe of Linux 6.1 still looks at them when it repeats what was
-  // acknowledged meanwhile, and then ends the connection (seen now and then where packets overtake
-  // each other).
+  // Registrations of finished transfers that are kept for a while. No correct device needs them,
+  // but rdma_rxe of Linux 6.1 reads them when it repeats packets that were acknowledged meanwhile,
+  // and ends the connection if they are gone (seen now and then where packets overtake each other).
   static constexpr std::size_t kOverAtMost = 64;
 
  public:
-  // A registration in use. Must be gone before the cache.
+  // A registration in use. The lease must end before the cache.
   class Lease {
    public:
     Lease() = default;
@@ -79,7 +78,7 @@ class RegistrationCache {
     typename std::list<Entry>::iterator entry_;
   };
 
-  // A registration that covers [data, data + bytes).
+  // Leases a registration that covers [data, data + bytes). Throws what Make throws.
   Lease acquire(void* data, std::size_t bytes, Use use) {
     RegionRef ref = find_region(data, bytes);
     if (ref.serial == 0) ref = find_device_region(data, bytes);
@@ -129,14 +128,14 @@ class RegistrationCache {
   static std::size_t bytes_now(const RegionRef& ref) {
     return ref.serial >= kFirstDeviceRegion ? device_region_bytes(ref) : region_bytes(ref);
   }
-  // Memory that was freed since: its pages are pinned for nothing.
+  // Drops registrations of memory that was freed: they pin its pages for nothing.
   void drop_freed() {
     for (auto it = kept_.begin(); it != kept_.end();) {
       const auto at = it++;
       if (at->users == 0 && bytes_now(at->region) == 0) drop(at);
     }
   }
-  // The least recently used go first; what is in use stays.
+  // Drops the least recently used registrations first, and none that is in use.
   void shrink_to(std::size_t entries, std::size_t bytes) {
     for (auto it = kept_.end(); it != kept_.begin();) {
       if (kept_.size() <= entries && kept_bytes_ <= bytes) return;

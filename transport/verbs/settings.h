@@ -1,7 +1,7 @@
-// What a cluster may want to choose about RDMA verbs, each with a default that works.
+// The settings of the verbs transport, each with a default that works.
 //
-// Knows nothing about devices: values are checked against their field's width only. The devices
-// themselves and their order are the rails: WEFT_RAILS (topo/discover.h).
+// The settings do not know devices: each value is checked against the width of its field only.
+// WEFT_RAILS (topo/discover.h) chooses the devices and their order.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ struct VerbsSettings {
   int slots = 32;        // WEFT_VERBS_SLOTS that a queue pair's peer may fill
   // WEFT_VERBS_SLOT_BYTES: longer messages go by zero copy. 0: slot_bytes_for() the port's rate
   std::size_t slot_bytes = 0;
-  int windows = 16;  // WEFT_VERBS_WINDOWS: zero-copy receives granted to a peer at once
-  std::size_t unclaimed_bytes = std::size_t{1} << 30;  // unclaimed_limit()
+  int windows = 16;  // WEFT_VERBS_WINDOWS: zero-copy receives that a peer has a CTS for at once
+  std::size_t unexpected_bytes = std::size_t{1} << 30;  // unclaimed_limit()
   int inline_bytes = 220;  // WEFT_VERBS_INLINE_BYTES asked for; the device may give less
   // --- registered memory --------------------------------------------------------------------
   std::size_t cache_entries = 1024;                // WEFT_VERBS_CACHE_ENTRIES
@@ -38,16 +38,16 @@ struct VerbsSettings {
   bool relaxed_ordering = true;  // WEFT_VERBS_RELAXED_ORDERING: 0 or 1; where the device has it
 };
 
-// Where copying through a slot takes as long as the announcement and the grant that zero copy
-// costs. Up to 10 Gb/s (and for Soft-RoCE, whose packets a processor makes) copies are cheap beside
-// the wire, and the two messages wait behind the data that fills the port: measured on Soft-RoCE at
-// 160 Mb/s, an all-reduce of 8 MiB is 1.8 times as fast in slots of a whole 64 KiB slice. On a fast
-// port a copy is slower than the wire, and the messages take a few microseconds.
+// Returns the slot size above which zero copy, with its RTS and CTS, beats a copy through a slot.
+// Up to 10 Gb/s (and on Soft-RoCE, whose packets a processor makes) a copy is cheap beside the
+// wire, and RTS and CTS wait behind the data that fills the port: on Soft-RoCE at 160 Mb/s, an
+// all-reduce of 8 MiB is 1.8 times as fast with slots that hold a whole 64 KiB slice. On a fast
+// port a copy is slower than the wire, and RTS and CTS take a few microseconds.
 inline constexpr std::size_t slot_bytes_for(double rate_gbps) {
   return rate_gbps <= 10 ? (64u << 10) + 64 : 16u << 10;
 }
 
-// Throws Error naming the variable, its value and the range.
+// Reads the environment. Throws an Error that names the variable, its value and the range.
 VerbsSettings verbs_settings();
 
 }  // namespace weft

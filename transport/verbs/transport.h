@@ -1,6 +1,6 @@
-// The class behind make_verbs_transport. Set-up is in verbs.cc, the datapath (queue pairs, slots,
-// completions) in verbs/datapath.cc, matching and long messages in verbs/matching.cc, giving up in
-// verbs/failure.cc, and beginning anew in verbs/reconnect.cc.
+// The class behind make_verbs_transport. verbs.cc sets up, datapath.cc runs queue pairs, slots and
+// completions, matching.cc matches messages with receives and runs RTS and CTS, failure.cc cancels
+// and ends connections, and reconnect.cc replaces them.
 #pragma once
 
 #include <array>
@@ -48,22 +48,22 @@ class VerbsTransport final : public Transport {
 
  private:
   using Cache = RegistrationCache<VerbsMemory>;
-  static constexpr int kChain = 16;  // requests handed to the device at once, at most
-  // Polls that found nothing until the device's own reports are read, which is a system call.
+  static constexpr int kChain = 16;  // work requests per doorbell, at most
+  // Idle polls between two reads of the device's asynchronous events, each a system call.
   static constexpr int kQuietPolls = 1024;
 
-  // A message that is to go into a slot.
+  // A message that waits for a slot of the peer.
   struct Queued {
     VerbsMessageFront front;
     const Head* head = nullptr;
     const void* data = nullptr;  // kData
-    VerbsGrant grant;            // kGrant
-    std::uint64_t id = 0;        // kData: of the transfer, which is over once it is in the slot
+    VerbsCts cts;                // kCts
+    std::uint64_t id = 0;        // kData: of the send, which is over once its bytes are in the slot
   };
-  // A long message whose receive is there: being written.
+  // A long message that has its CTS and is being written.
   struct Writing {
-    std::uint32_t number = 0;  // of LongSend
-    VerbsGrant grant;
+    std::uint32_t number = 0;  // key in long_sends_
+    VerbsCts cts;
     std::size_t done = 0;  // bytes handed to the device
   };
   struct Peer;
@@ -71,44 +71,44 @@ class VerbsTransport final : public Transport {
   struct Lane {
     Peer* peer = nullptr;
     std::uint32_t index = 0;      // in lanes_
-    std::uint32_t life = 0;       // which queue pair it has: rises when a lane begins anew
-    std::unique_ptr<VerbsQp> qp;  // null once given up
+    std::uint32_t life = 0;       // generation of `qp`: rises when reconnecting replaces it
+    std::unique_ptr<VerbsQp> qp;  // null once the connection has ended
     VerbsSendCredits send_credits;
     VerbsRecvCredits recv_credits;
-    std::byte* staging = nullptr;     // what is written into the peer's slots, slot by slot
+    std::byte* staging = nullptr;     // registered copy of each slot of the peer
     const std::byte* ring = nullptr;  // slots that the peer fills
     std::uint64_t remote_ring = 0;
     std::uint32_t remote_key = 0;
     std::deque<Queued> queue;
     std::deque<Writing> writing;
-    // Requests by number: [0, posted) are chained or at the device, [0, done) are over.
+    // Work requests are numbered: [0, posted) are chained or posted, [0, done) are complete.
     std::uint64_t posted = 0, done = 0, signalled = 0;
     std::vector<std::uint64_t> slot_request;  // 1 + the request that sent the slot last
-    std::deque<std::pair<std::uint64_t, std::uint32_t>> writes;  // last request, LongSend
+    std::deque<std::pair<std::uint64_t, std::uint32_t>> writes;  // last request, key in long_sends_
     std::array<ibv_send_wr, kChain> chain;
     std::array<ibv_sge, kChain> pieces;
     int chained = 0;
-    bool payload = false;  // the chain has more than empty messages
-    int receives = 0;      // to give back to the device
+    bool payload = false;  // the chain holds a message that is not empty
+    int receives = 0;      // receive requests to repost
     bool touched = false;  // in touched_
 
     explicit Lane(int slots) : send_credits(slots), recv_credits(slots) {}
   };
 
-  // A receive whose message is announced, and for which no window is free.
+  // A receive that has its RTS and waits for a free window.
   struct Waiting {
     Transfer transfer;
-    std::uint32_t number = 0;  // of the message
+    std::uint32_t number = 0;  // of the long message
   };
-  // A message that nobody has asked for.
-  struct Unclaimed {
+  // An unexpected message: data or an RTS whose receive is not posted.
+  struct Unexpected {
     VerbsMessageFront front;
     Head head;
     std::vector<std::byte> bytes;  // kData
-    std::size_t cost() const { return sizeof(Unclaimed) + bytes.size(); }
+    std::size_t cost() const { return sizeof(Unexpected) + bytes.size(); }
   };
-  // Memory that the device may reach: the transfer's own, or (of a GPU that the device does not
-  // reach) a stage in its place.
+  // Registered memory of a transfer: the transfer's own, or a bounce buffer where the device does
+  // not reach the GPU.
   struct Reach {
     std::byte* data = nullptr;
     VerbsGpu::Stage stage;
@@ -119,7 +119,7 @@ class VerbsTransport final : public Transport {
   struct LongSend {
     Transfer transfer;
     Rank peer = kNoRank;
-    enum class State : std::uint8_t { kAnnounced, kWriting } state = State::kAnnounced;
+    enum class State : std::uint8_t { kRtsSent, kWriting } state = State::kRtsSent;
     Reach reach;
   };
   struct Window {
@@ -131,10 +131,10 @@ class VerbsTransport final : public Transport {
   struct Peer : PeerRecord {
     std::vector<Lane*> lanes;
     std::size_t next_lane = 0;  // for long messages
-    // By tag. A tag is used by one message at a time; should it come twice, in order.
+    // By tag. One message uses a tag at a time; several of one tag match in order.
     std::multimap<std::uint64_t, Transfer> wanted;
-    std::multimap<std::uint64_t, Unclaimed> unclaimed;
-    std::size_t unclaimed_bytes = 0;
+    std::multimap<std::uint64_t, Unexpected> unexpected;
+    std::size_t unexpected_bytes = 0;
     std::vector<Window> windows;
     int windows_used = 0;
     std::deque<Waiting> waiting;
@@ -145,10 +145,11 @@ class VerbsTransport final : public Transport {
   void begin(Lane& lane);
   std::string greeting(const Peer& peer) const;
   void connect(Rank rank, std::string_view greeting);
-  // What a peer must know to connect its queue pairs with this rank's; whether `theirs` is one by
-  // its length; and connecting them by it. Throws Error.
+  // Returns the bytes that the peer needs to connect its queue pairs with this rank's.
   std::string invitation(const Peer& peer) const;
+  // True if `theirs` has the length of an invitation.
   static bool invites(const Peer& peer, std::string_view theirs);
+  // Connects the peer's queue pairs by the peer's invitation. Throws Error.
   void accept(Peer& peer, std::string_view theirs);
   void release_all() noexcept;
 
@@ -162,8 +163,8 @@ class VerbsTransport final : public Transport {
   void pump(Lane& lane);
   void write_on(Lane& lane);
   ibv_send_wr& chain(Lane& lane, const void* data, std::size_t bytes, std::uint32_t lkey);
-  void announce_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
-                        std::uint32_t index);
+  void tell_arrival(Lane& lane, ibv_send_wr& request, VerbsImmediate::Kind kind,
+                    std::uint32_t index);
   void ring_doorbell(Lane& lane);
   void give_receives_back(Lane& lane);
   void flush() noexcept;
@@ -177,13 +178,13 @@ class VerbsTransport final : public Transport {
   void start_send(const Transfer& t, Peer& peer);
   void start_recv(const Transfer& t, Peer& peer);
   void on_message(Lane& lane, const std::byte* slot);
-  void keep(Peer& peer, Unclaimed message);
+  void keep(Peer& peer, Unexpected message);
   template <class Which>
-  void drop_unclaimed(Peer& peer, Which which);
+  void drop_unexpected(Peer& peer, Which which);
   bool agrees(const Transfer& t, Peer& peer, const VerbsMessageFront& front, const Head& head);
-  void on_announced(Peer& peer, const Transfer& t, std::uint32_t number);
-  void grant(Peer& peer, const Transfer& t, std::uint32_t number);
-  void on_grant(Peer& peer, const VerbsMessageFront& front, const VerbsGrant& grant);
+  void on_rts(Peer& peer, const Transfer& t, std::uint32_t number);
+  void send_cts(Peer& peer, const Transfer& t, std::uint32_t number);
+  void on_cts(Peer& peer, const VerbsMessageFront& front, const VerbsCts& cts);
   void on_withdrawn(Peer& peer, const VerbsMessageFront& front);
   void on_window(Peer& peer, std::uint32_t index);
   void free_window(Peer& peer, Window& window);
@@ -204,9 +205,9 @@ class VerbsTransport final : public Transport {
   std::string where_;  // "device mlx5_0 port 1"
   VerbsSettings settings_;
   std::size_t slot_bytes_ = 0;
-  std::size_t most_in_slot_ = 0;  // bytes of a message
+  std::size_t most_in_slot_ = 0;  // bytes of the longest eager message
   int inline_bytes_ = 0;
-  // In this order: what is later goes first.
+  // The order of destruction matters: the device is destroyed last.
   std::unique_ptr<VerbsDevice> device_;
   std::unique_ptr<VerbsCq> cq_;
   std::unique_ptr<std::byte, void (*)(void*)> arena_{nullptr, nullptr};  // staging, then rings
@@ -217,7 +218,7 @@ class VerbsTransport final : public Transport {
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::map<std::uint32_t, LongSend> long_sends_;
   std::uint32_t next_number_ = 1;
-  std::vector<Lane*> touched_;  // have something to hand to the device
+  std::vector<Lane*> touched_;  // lanes with messages or requests to post
   Completions done_;
   bool armed_ = false;
   int quiet_polls_ = 0;

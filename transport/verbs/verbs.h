@@ -1,11 +1,11 @@
 // Messages between hosts through RDMA verbs: reliable connections on InfiniBand or RoCE.
 // One transport is one rail: one device, and for each peer one queue pair or more.
 //
-// Messages that fit a slot are written into a ring that the peer keeps for this rank. Longer ones
-// are announced; once the receive is posted, the peer grants a window (address and key of its
-// buffer), and the sender's device writes there from the sender's buffer. Every arrival is told by
-// immediate data, never by looking at memory: the order in which bytes land means nothing.
-// docs/verbs.md draws it.
+// The sender writes a message that fits a slot into a ring that the peer keeps for this rank
+// (eager). For a longer one the sender sends an RTS; once the receive is posted, the peer answers
+// with a CTS (address and key of its buffer, and a window number), and the sender's device writes
+// from buffer to buffer. Immediate data tells of every arrival; weft never polls memory, for bytes
+// may land in any order. docs/verbs.md has a drawing.
 #pragma once
 
 #include <memory>
@@ -18,32 +18,32 @@ namespace weft {
 
 // True when weft was built with libibverbs.
 bool verbs_available();
-// True when every rail of every rank is a verbs device that is up: then `auto` takes verbs. The
-// same on all ranks.
+// True when every rail of every rank is a verbs device that is up: then `auto` takes verbs. All
+// ranks get the same answer.
 bool verbs_everywhere(const Topology& topology);
 
-// Collective over the job: every rank calls it for the same rail at the same time (two
-// job.all_gather). `rail` is this host's device; the peers may call theirs by another name.
-// Throws Error naming the rank, the device and what the kernel said; it does so on every rank, also
-// when set-up fails on one of them only.
+// Collective over the job: all ranks call this function for the same rail at the same time (two
+// job.all_gather). `rail` is this host's device; the peers' devices may have other names. If set-up
+// fails on one rank, every rank throws an Error that names the rank, the device and the kernel's
+// error.
 //
 // The contract of Transport, and on top of it:
-// - A send that fits a slot completes when it is copied into registered memory; a longer one when
-//   the peer has it. A rank has no messages with itself (kInvalidArgument). Memory of
-//   the host, or of a GPU (verbs/gpu.h).
-// - A completion that failed ends the transfers with that peer: kPeerFailed where it stopped to
-//   acknowledge, kTransport where a device refused. A dead peer is noticed by who sends to it, in
-//   about timeout * (retries + 1); who only receives hears of it from the job's control plane.
-// - cancel() takes back sends that are announced only and receives that nothing has come for. Where
-//   it meets a message half sent or half received, it closes the connections with that peer, since
-//   only so the devices are certain to let go of `data`: other transfers with it end with kAborted.
-// - The device's own reports (its port went down, a queue pair or the device failed) end the
-//   transfers concerned with kTransport, also of who only receives. A port that went down does so
-//   only where `replaceable`, which says that another rail stands in: else a link that is back
-//   before the retries are exhausted does no harm.
-// - Destruction waits for the acknowledgement of what was sent, for a second at most.
+// - An eager send completes when its bytes are copied into registered memory; a longer send when
+//   the peer has the bytes. A rank sends no messages to itself (kInvalidArgument). `data` is memory
+//   of the host or of a GPU (verbs/gpu.h).
+// - A failed completion ends the transfers with its peer: kPeerFailed if the peer stopped
+//   acknowledging, kTransport if a device refused. A sender notices a dead peer after about
+//   timeout * (retries + 1); a rank that only receives learns of it from the job's control plane.
+// - cancel() withdraws sends that are at their RTS, and receives that no message has arrived for.
+//   If a message is half sent or half received, cancel() closes the connections with its peer, the
+//   only way to make the devices let go of `data`: other transfers with the peer end with kAborted.
+// - The device's asynchronous events (a port went down, a queue pair or the device failed) end the
+//   transfers concerned with kTransport, receives too. A port that went down ends them only if
+//   `replaceable`, that is, if another rail stands in: otherwise the link may come back before the
+//   retries are exhausted, which does no harm.
+// - Destruction waits for the acknowledgement of sent messages, for a second at most.
 //
-// verbs/settings.h lists the variables.
+// verbs/settings.h lists the environment variables.
 std::unique_ptr<Transport> make_verbs_transport(Job& job, const Topology& topology, const Nic& rail,
                                                 bool replaceable = false);
 

@@ -51,16 +51,16 @@ class VerbsPeer : public ::testing::Test {
         VerbsMessageFront front;
         if (r.bytes.size() < sizeof front) continue;
         std::memcpy(&front, r.bytes.data(), sizeof front);
-        if (front.what == VerbsMessage::kAnnounce) return front.number;
+        if (front.what == VerbsMessage::kRts) return front.number;
       }
     ADD_FAILURE() << "nothing announced to rank " << peer;
     return 0;
   }
-  void grant(Rank peer, std::uint32_t number, std::uint32_t window = 0) {
+  void send_cts(Rank peer, std::uint32_t number, std::uint32_t window = 0) {
     VerbsMessageFront front;
-    front.what = VerbsMessage::kGrant;
+    front.what = VerbsMessage::kCts;
     front.number = number & 0x7fffffff;
-    ASSERT_TRUE(net_.message(peer, 0, front, VerbsGrant{0x1000, kTheirKey, window}));
+    ASSERT_TRUE(net_.message(peer, 0, front, VerbsCts{0x1000, kTheirKey, window}));
     poll();
   }
   // Bytes that rank 0 has written into the memory of this peer.
@@ -103,7 +103,7 @@ class VerbsPeer : public ::testing::Test {
 
 TEST_F(VerbsPeer, GetsWhatItGranted) {
   const std::uint64_t id = post(Transfer::Kind::kSend, 2, 5, 2500);
-  grant(2, announced(2));
+  send_cts(2, announced(2));
   EXPECT_EQ(written(2), std::string(2500, '\2'));
   EXPECT_EQ(codes_.at(id), Code::kOk);
 }
@@ -111,11 +111,11 @@ TEST_F(VerbsPeer, GetsWhatItGranted) {
 TEST_F(VerbsPeer, DoesNotGetWhatIsForAnother) {
   const std::uint64_t id = post(Transfer::Kind::kSend, 2, 5, 2500);
   const std::uint32_t number = announced(2);
-  grant(1, number);
+  send_cts(1, number);
   EXPECT_EQ(written(1), "");
   expect_refused(1, "granted what was not announced");
   EXPECT_FALSE(over(id));
-  grant(2, number);
+  send_cts(2, number);
   EXPECT_EQ(written(2), std::string(2500, '\2'));
   EXPECT_EQ(codes_.at(id), Code::kOk);
 }
@@ -123,8 +123,8 @@ TEST_F(VerbsPeer, DoesNotGetWhatIsForAnother) {
 TEST_F(VerbsPeer, GrantsOnce) {
   const std::uint64_t id = post(Transfer::Kind::kSend, 1, 5, 2500);
   const std::uint32_t number = announced(1);
-  grant(1, number);
-  grant(1, number);
+  send_cts(1, number);
+  send_cts(1, number);
   written(1);
   expect_refused(1, "granted what was not announced");
   EXPECT_EQ(codes_.at(id), Code::kTransport);
@@ -132,7 +132,7 @@ TEST_F(VerbsPeer, GrantsOnce) {
 
 TEST_F(VerbsPeer, GrantsOnlyWindowsThatThereAre) {
   post(Transfer::Kind::kSend, 1, 5, 2500);
-  grant(1, announced(1), VerbsPeers::kWindows);
+  send_cts(1, announced(1), VerbsPeers::kWindows);
   expect_refused(1, "granted what was not announced");
 }
 
@@ -225,9 +225,9 @@ TEST(VerbsPeers, AreGivenUpWhenTheDeviceTakesNothing) {
   for (int k = 0; k < VerbsPeers::kQps; ++k)
     for (const FakeVerbs::Request& r : net.take(1, k))
       if (r.bytes.size() >= sizeof front) std::memcpy(&front, r.bytes.data(), sizeof front);
-  ASSERT_EQ(front.what, VerbsMessage::kAnnounce);
-  front.what = VerbsMessage::kGrant;
-  ASSERT_TRUE(net.message(1, 0, front, VerbsGrant{0x1000, kTheirKey, 0}));
+  ASSERT_EQ(front.what, VerbsMessage::kRts);
+  front.what = VerbsMessage::kCts;
+  ASSERT_TRUE(net.message(1, 0, front, VerbsCts{0x1000, kTheirKey, 0}));
   net.fake.refuse_sends = true;
   poll();
   EXPECT_EQ(ended, (std::map<std::uint64_t, int>{{t.id, 1}}));
@@ -260,17 +260,17 @@ TEST(VerbsPeers, FindAReceiveForAllThatTheyMaySend) {
     for (int k = 0; k < VerbsPeers::kQps; ++k)
       for (const FakeVerbs::Request& r : net.take(1, k)) {
         VerbsMessageFront front;
-        VerbsGrant grant;
-        if (r.bytes.size() < sizeof front + sizeof grant) continue;
+        VerbsCts cts;
+        if (r.bytes.size() < sizeof front + sizeof cts) continue;
         std::memcpy(&front, r.bytes.data(), sizeof front);
-        std::memcpy(&grant, r.bytes.data() + sizeof front, sizeof grant);
-        if (front.what == VerbsMessage::kGrant) window = grant.window;
+        std::memcpy(&cts, r.bytes.data() + sizeof front, sizeof cts);
+        if (front.what == VerbsMessage::kCts) window = cts.window;
         EXPECT_EQ(k, 0) << "granted over the first queue pair";
       }
     return window;
   };
   VerbsMessageFront front;
-  front.what = VerbsMessage::kAnnounce;
+  front.what = VerbsMessage::kRts;
   front.bytes = bytes.size();
   for (std::uint32_t n = 1; n < 8; ++n) {
     front.number = n;
