@@ -1,3 +1,5 @@
+// The texts in which errors, traces and diagnoses print a call.
+// This file knows no communicator: a text holds only what the descriptor holds.
 #include "coll/call_descriptor.h"
 
 #include <fmt/format.h>

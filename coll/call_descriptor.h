@@ -1,9 +1,9 @@
-// One call as its rank made it: which collective or message of which communicator, and with what
-// arguments. The flight recorder, traces, the diagnosis of hangs and the errors of ranks that
-// disagree all speak of a call in these words.
+// One call as its rank made it: the communicator, the collective or message, and the arguments.
+// The flight recorder, traces, the diagnosis of hangs and the errors of ranks that disagree all
+// print this descriptor.
 //
-// Two formats carry it in fewer bytes: the head that travels with messages (signature.h) and the
-// record in shared memory (recorder.h).
+// Two formats pack a descriptor into fewer bytes: the head that travels with messages
+// (signature.h) and the record in shared memory (recorder.h).
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,40 @@
 namespace weft {
 
 struct CallDescriptor {
-  // The communicator: ranks mean the same one where all three are equal.
+  // Two ranks name the same communicator if its id, leader and size are equal.
   std::uint32_t comm = 0;
-  Rank leader = 0;             // the world rank of its rank 0
-  int members = 0;             // 0: not known
-  std::uint64_t sequence = 0;  // of the collectives; of the messages to, or from, this peer
+  Rank leader = 0;             // the world rank of the communicator's rank 0
+  int members = 0;             // the communicator's size; 0: not known
+  std::uint64_t sequence = 0;  // counts the collectives, or the messages to (or from) the peer
   Collective collective = Collective::kBarrier;
-  bool is_vector = false;    // with blocks of different sizes; count is their sum
-  std::uint32_t digest = 0;  // vector: of all counts, where all ranks pass the same ones
-  // On device memory, or in the order of a stream: where each rank's buffers are may differ. A
-  // replay of what was captured is counted apart.
+  bool is_vector = false;    // blocks have different sizes; count is the sum of the block counts
+  std::uint32_t digest = 0;  // vector: of all counts, where all ranks pass the same counts
+  // lane: a GPU lane runs the call. on_device: this rank's buffers are device memory. replay: a
+  // graph repeats a captured call; replays have sequence numbers of their own.
   bool lane = false, on_device = false, replay = false;
-  bool message = false;  // point to point: root is the peer's world rank, count is bytes
-  bool sends = false;    // message: a send
+  bool message = false;  // point to point: root is the peer's world rank, count is in bytes
+  bool sends = false;    // of a message: this rank sends it
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
-  Rank root = 0;  // as the caller passed it
+  Rank root = 0;  // the root that the caller passed, a rank of the communicator
   std::uint64_t count = 0;
 
   bool same_call(const CallDescriptor& other) const {
     return comm == other.comm && leader == other.leader && members == other.members &&
            message == other.message && replay == other.replay && sequence == other.sequence;
   }
-  // The count in one word: of a vector call counts_word().
+  // Packs the counts: counts_word() where all ranks of a vector call pass the same, else `count`.
   std::uint64_t word() const;
+  // Unpacks a word() into `count` and `digest`; `is_vector` and `collective` must be set.
   void set_word(std::uint64_t word);
 };
 
-// Whether each pair of ranks agrees on sizes of its own.
+// Whether each block's size is known to two ranks only, its sender and its receiver.
 constexpr bool by_pairs(const CallDescriptor& c) {
   return c.is_vector && c.collective == Collective::kAllToAll;
 }
 
-// How a vector call's counts are told in one word: their sum, and above it a digest of them.
+// Packs the counts of a vector call: their sum in the low bits, a digest of them above the sum.
 inline constexpr int kSumBits = 40;
 inline constexpr std::uint64_t kSumMask = (std::uint64_t{1} << kSumBits) - 1;
 constexpr std::uint64_t counts_word(std::uint64_t sum, std::uint64_t digest) {
@@ -62,7 +63,7 @@ inline void CallDescriptor::set_word(std::uint64_t word) {
   digest = both ? static_cast<std::uint32_t>(word >> kSumBits) : 0;
 }
 
-// Calls visit(key, field) for every field, with the key that JSON has for it.
+// Calls visit(key, field) for every field, with the field's key in JSON.
 template <class Descriptor, class Visit>
 void each_field(Descriptor& c, const Visit& visit) {
   visit("comm", c.comm);
@@ -83,15 +84,15 @@ void each_field(Descriptor& c, const Visit& visit) {
   visit("count", c.count);
 }
 
-// "float32": with the width in the name, whatever tools call the type.
+// The type's name with its width: "float32", where name() says "float".
 std::string type_name(DType type);
 // "all_reduce #124", "all_gather_v #125", "send #3 to rank 5"
 std::string title(const CallDescriptor& c);
-// The title with the communicator, where that is not the whole job.
+// The title, followed by the communicator unless that is the whole job.
 std::string full_title(const CallDescriptor& c);
-// "1024 x float32"; "1024 bytes" of a message
+// "1024 x float32"; for a message "1024 bytes"
 std::string quantity(const CallDescriptor& c);
-// "1024 x float32, sum"; "1024 x float32, root 2". digest: with that of a vector call's counts.
+// "1024 x float32, sum"; "1024 x float32, root 2". digest: adds the digest of a vector's counts.
 std::string arguments(const CallDescriptor& c, bool digest = true);
 
 }  // namespace weft

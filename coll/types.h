@@ -1,4 +1,4 @@
-// Element types, reduction operators and collectives, by the names users type.
+// Element types, reduction operators and collectives, and the names that users type for them.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@ enum class RedOp : std::uint8_t {
   kSum,        // integers wrap around; bool: or
   kMin,        // bool: and
   kMax,        // bool: or
-  kAvg,        // the sum, then divided by the number of ranks; integers towards zero. Not for bool
+  kAvg,        // the sum divided by the number of ranks; integers round towards zero. Not for bool
   kProd,       // integers wrap around; bool: and
-  kPreMulSum,  // of what each rank gives times a factor of the call (premul_sum()). Not for bool
+  kPreMulSum,  // the sum of the ranks' values times their factors (premul_sum()). Not for bool
   kBitAnd,     // bitwise: integers and bool
   kBitOr,
   kBitXor
@@ -57,15 +57,15 @@ inline constexpr RedOp kAllRedOps[] = {RedOp::kSum,    RedOp::kMin,   RedOp::kMa
                                        RedOp::kBitAnd, RedOp::kBitOr, RedOp::kBitXor};
 inline constexpr int kDTypes = 13, kRedOps = 9, kCollectives = 10;
 
-// An operator and what belongs to it. Every RedOp is one.
+// A reduction operator and its factor. Every RedOp converts to a Reduction.
 struct Reduction {
   RedOp op = RedOp::kSum;
-  double factor = 1;  // kPreMulSum; where it is another on each rank, each rank's own counts
+  double factor = 1;  // kPreMulSum: the factor of this rank's values; ranks may pass different ones
   constexpr Reduction(RedOp o) : op(o) {}  // NOLINT: implicit, so that calls take a RedOp
   constexpr Reduction(RedOp o, double f) : op(o), factor(f) {}
 };
-// out = sum of factor * in. Integers are multiplied by the factor, which must be whole for them;
-// fp16 and bf16 in fp32, then rounded.
+// out = sum of factor * in. Integer types need a whole factor; fp16 and bf16 values are multiplied
+// in fp32, and the product is rounded.
 constexpr Reduction premul_sum(double factor) { return {RedOp::kPreMulSum, factor}; }
 
 constexpr std::size_t size_of(DType t) {
@@ -94,27 +94,28 @@ constexpr bool is_floating(DType t) {
 constexpr bool is_bitwise(RedOp op) {
   return op == RedOp::kBitAnd || op == RedOp::kBitOr || op == RedOp::kBitXor;
 }
-// Whether the operator means anything for the type.
+// Whether calls accept the operator for elements of the type.
 constexpr bool defined(RedOp op, DType t) {
   if (is_bitwise(op)) return !is_floating(t);
   return t != DType::kBool || (op != RedOp::kAvg && op != RedOp::kPreMulSum);
 }
 
-// Collectives that combine values; those in which one rank is the root; those whose buffers are
-// made of one block per rank.
+// Whether the collective combines the values of several ranks.
 constexpr bool reduces(Collective c) {
   return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
 }
+// Whether one rank of the collective is the root.
 constexpr bool rooted(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
          c == Collective::kScatter;
 }
+// Whether a buffer of the collective consists of one block per rank.
 constexpr bool by_blocks(Collective c) {
   return c == Collective::kAllGather || c == Collective::kReduceScatter ||
          c == Collective::kGather || c == Collective::kScatter || c == Collective::kAllToAll;
 }
 
-// "float", "double", "int32", "half", "bfloat16", "uint8", ... (nccl-tests' names; "float32" too)
+// nccl-tests' names: "float", "double", "int32", "half", ...; dtype_from() also takes "float32".
 const char* name(DType t);
 const char* name(RedOp op);
 const char* name(Collective c);  // "all_reduce", ...

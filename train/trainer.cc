@@ -1,4 +1,5 @@
-#include "coll/runtime/internals.h"
+// Trainer: one step, told in order, and the collection of whole tensors. This file does not know
+// how gradients travel or how a stage computes.
 #include "train/trainer.h"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 #include "train/operators/memory.h"
 #include "train/parallel/parallel.h"
 
@@ -321,8 +323,8 @@ StepReport Trainer<T>::step() {
 }
 
 template <class T>
-std::vector<Piece<HostOf<T>>> Trainer<T>::pieces() {
-  std::vector<Piece<HostOf<T>>> all;
+std::vector<TensorPart<HostOf<T>>> Trainer<T>::pieces() {
+  std::vector<TensorPart<HostOf<T>>> all;
   for (auto& store : stores_)
     for (auto& piece : store->pieces()) all.push_back(std::move(piece));
   return all;

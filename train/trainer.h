@@ -21,46 +21,47 @@ struct TrainOptions {
   Index batch = 8;        // samples per step, over all replicas
   Index micro_batch = 1;  // samples that pass the model together
   std::string schedule = "1f1b";
-  int chunks = 1;  // stages of a rank of the pipeline (interleaved)
+  int chunks = 1;  // stages per rank (interleaved schedules)
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
-  bool parameter_server = false;  // not an all-reduce of gradients (data_parallel_server.cc)
-  bool vocab_parallel = true, seed_style = false;  // of tensor parallelism (gpt_layers.h)
-  // Folder where activations and optimizer state wait, or "host" (of a device); empty: nowhere.
+  bool parameter_server = false;                   // in place of the all-reduce of gradients
+  bool vocab_parallel = true, seed_style = false;  // forms of tensor parallelism (GptParallel)
+  // Folder to which activations and optimizer state are offloaded, or "host": pinned memory, for a
+  // device. Empty: no offload.
   std::string offload;
-  double clip = 1;        // norm of the gradient; 0: no limit
-  double loss_scale = 0;  // first one of dynamic loss scaling; 0: none
+  double clip = 1;        // largest norm of the gradient; 0: no limit
+  double loss_scale = 0;  // first scale of dynamic loss scaling; 0: no scaling
   std::uint64_t seed = 1;
-  int straggler_us = 0;  // for tests: the last rank sleeps so long in each step
+  int straggler_us = 0;  // for tests: the last rank sleeps this long in each step
 };
 
-// What all ranks must agree on, as text: names and values in turn. Not `straggler_us`, and of
-// `offload` only what kind of place it is: the folder of each rank is its own.
+// The options that all ranks must agree on, as text: names and values in turn. The text leaves
+// `straggler_us` out and says only the kind of `offload`: each rank may name a folder of its own.
 std::string describe(const TrainOptions& options);
 
-// A collective call with such a text of this rank's. Throws UsageError on every rank that names the
+// A collective call; `mine` is such a text. Throws UsageError on every rank; its message names the
 // first value in which a rank differs from rank 0.
 void agree(World& world, const std::string& mine);
 
-// Of one step. Seconds and bytes are this rank's.
+// The figures of one step. Seconds and bytes are this rank's.
 struct StepReport {
   int step = 0;
   double loss = 0, norm = 0, rate = 0, seconds = 0;
-  bool skipped = false;  // a gradient was infinite or no number: the weights are as before
-  // So many steps until this one were skipped though a smaller scale is no help: the loss, which is
-  // not scaled, is no number either, or nothing is scaled. The weights may be of no use any more.
+  bool skipped = false;  // a gradient was infinite or NaN; the weights are unchanged
+  // Number of consecutive skipped steps, up to this one, that a smaller scale cannot cure: the
+  // unscaled loss is not finite either, or nothing is scaled. The weights may be ruined.
   int lost = 0;
-  double loss_scale = 1;                             // that this step was computed with
-  double tensor_seconds = 0, pipeline_seconds = 0;   // waited
-  double gradient_seconds = 0, exposed_seconds = 0;  // gradients under way; waited for
-  // Of all ranks: who computed longest between waits, and how much longer than their mean.
+  double loss_scale = 1;                             // the scale of this step
+  double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor peers, for stages
+  double gradient_seconds = 0, exposed_seconds = 0;  // gradients in flight; waits for gradients
+  // The rank that computed longest between its waits, and its time over the mean of all ranks.
   Rank straggler = 0;
   double straggler_ratio = 1;
-  std::vector<double> busy_seconds;  // of each rank: without its waits
+  std::vector<double> busy_seconds;  // of each rank, without its waits
   double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
-  std::uint64_t offloaded = 0;   // bytes that went to where they wait, and that came back
-  AxisBytes sent, sent_forward;  // without the few numbers of loss and norm
+  std::uint64_t offloaded = 0;   // bytes written by offloads and read back
+  AxisBytes sent, sent_forward;  // bytes sent, without the few of loss and norm
   double communication_share() const {
     return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
   }
@@ -69,8 +70,8 @@ struct StepReport {
 template <class T>
 class Trainer {
  public:
-  // Every rank of the world makes the same. Throws UsageError for options that cannot be, also
-  // where ranks differ in them or the text is too short; the text must outlive it.
+  // A collective call. Throws UsageError where options contradict each other or differ between
+  // ranks, or the text is too short. `world` and `text` must outlive the trainer.
   Trainer(World& world, const TrainOptions& options, const Text& text);
   ~Trainer();
 
@@ -78,14 +79,15 @@ class Trainer {
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
-  int micro_batches() const { return micro_batches_; }  // of a replica
-  LossScaler& scaler() { return scaler_; }              // goes on with it: restore()
+  int micro_batches() const { return micro_batches_; }  // per replica and step
+  LossScaler& scaler() { return scaler_; }              // for restore() from a checkpoint
   const PipelineRuntime<T>& pipeline() const { return *runtime_; }
 
-  // Weights and optimizer state of this rank, for checkpoints; after they were read: restored().
-  std::vector<Piece<HostOf<T>>> pieces();
+  // Weights and optimizer state of this rank, for checkpoints.
+  std::vector<TensorPart<HostOf<T>>> pieces();
+  // Must follow a load into pieces(): every rank gets the weights it needs. A collective call.
   void restored();
-  // On rank 0 every logical tensor, whole; on the others nothing. Like a collective.
+  // Returns every logical tensor, whole, on rank 0, and nothing elsewhere. A collective call.
   std::map<std::string, std::vector<HostOf<T>>> collect();
 
  private:
@@ -95,9 +97,9 @@ class Trainer {
   const TrainOptions options_;
   const Text& text_;
   std::unique_ptr<Mesh> mesh_;
-  int micro_batches_;                                     // of a replica
-  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // one, or `chunks`
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each
+  int micro_batches_;                                     // per replica and step
+  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` stages
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each stage
   std::unique_ptr<PipelineRuntime<T>> runtime_;
   AxisBytes forward_bytes_, before_forward_;
   double pipeline_seconds_ = 0;
@@ -108,8 +110,8 @@ class Trainer {
   double loss_scale() const { return options_.loss_scale > 0 ? scaler_.scale() : 1; }
 };
 
-// Text that a model goes on with after `prompt` (empty: a new line), by its whole weights
-// (Trainer::collect).
+// Samples `bytes` bytes of text after `prompt` (empty: a new line) from the whole weights that
+// Trainer::collect() returned.
 template <class T>
 std::string generate(const GptShape& shape, const std::map<std::string, std::vector<T>>& weights,
                      const std::string& prompt, int bytes, double temperature, std::uint64_t seed);

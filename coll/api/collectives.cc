@@ -1,4 +1,5 @@
-// The calls of Communicator beyond the first few: each puts its arguments into a Call.
+// Communicator's rooted, all-to-all and vector collectives, and its exchanges of messages.
+// This file does not know how a collective's Call is checked and started (communicator.cc).
 #include <fmt/format.h>
 
 #include <cstring>

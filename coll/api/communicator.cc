@@ -1,4 +1,5 @@
-// The face of the library: arguments are checked here, an algorithm is chosen, the call is run.
+// How a call becomes a task: begin() checks the arguments, describes the call, selects an algorithm
+// and starts the task. This file does not know how a task moves.
 #include "coll/api/communicator.h"
 
 #include <fmt/format.h>
@@ -37,17 +38,17 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// Publishes, waits for the others' messages and finishes: the shortest path there is. The mutex
-// is held by `lock` on entry; `status` is ok on entry.
+// Publishes this rank's message, waits for the members' messages and computes the result: the
+// shortest path of a call. On entry `lock` holds the mutex and `status` is ok.
 void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
                   std::unique_lock<FairMutex>& lock, Status& status);
 
-// Of a communicator's blocking calls one in so many looks whether the job has failed: small ones
-// may never wait, which is when others look.
+// One in so many blocking calls of a communicator checks whether the job has failed: small calls
+// may never wait, and calls check otherwise only while they wait.
 constexpr std::uint64_t kLookEvery = 64;
 
-// Starts a collective. Null when it is over already, with its status. `lock` does not hold the
-// mutex yet; afterwards it may.
+// Starts a collective and returns its task, or null with `status` when the call is over already.
+// `lock` must not hold the mutex on entry, and may hold it on return.
 Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
             std::unique_lock<FairMutex>& lock) {
   Core& core = *g.core;

@@ -1,5 +1,5 @@
-// The library's face: World (a job that has assembled) and Communicator (collectives over a
-// group of its ranks).
+// The public API: World (a job that has assembled), Communicator (collectives over a group of the
+// World's ranks) and Request (an asynchronous task).
 //
 //   auto world = weft::World::from_environment();          // weft launch, mpirun, srun, torchrun
 //   weft::Communicator comm = world->world();
@@ -23,53 +23,53 @@
 
 namespace weft {
 
-struct Core;        // the transports and operations of a process
+struct Core;        // the transports and tasks of a process
 struct GroupState;  // one communicator
-struct Task;        // one collective under way
-struct Call;        // its arguments
+struct Task;        // one collective or message under way
+struct Call;        // the arguments of a collective
 class Job;          // transport/job/bootstrap.h
 
 struct WorldOptions {
-  // Between ranks of a host / of different hosts. "auto": shm / verbs where every rail of every
-  // rank is a verbs device that is up, ucx where they are RDMA devices all the same, else tcp.
-  // "shm", "tcp", "ucx" and "verbs" use that one for every pair; shm then needs all ranks on one
-  // machine.
+  // "auto" uses shm between ranks of a host. Between hosts it uses verbs where every rail of every
+  // rank is a verbs device that is up, ucx where the rails are other RDMA devices, else tcp. "shm",
+  // "tcp", "ucx" and "verbs" use that transport for every pair of ranks; shm then needs all ranks
+  // on one machine.
   std::string transport = "auto";
-  // The algorithm of every call of a collective that has one of this name, where it works for the
-  // ranks of the communicator; "auto" chooses. Communicator::set_algorithm() overrides it. The same on
-  // every rank. Making a World with a name that no collective has throws Error.
+  // Every collective that has an algorithm of this name runs that algorithm where it works for the
+  // communicator's ranks; "auto" chooses. Communicator::set_algorithm() overrides the option. The
+  // same on every rank. A name that no collective has makes the World's constructor throw Error.
   std::string algorithm = "auto";
-  std::chrono::milliseconds timeout{30000};  // deadline of every wait of every collective
-  // A thread that moves asynchronous operations while nobody waits for them. It needs a core.
+  std::chrono::milliseconds timeout{30000};  // how long any wait may see no progress; then it fails
+  // A thread moves asynchronous tasks while no call waits for them. The thread needs a core.
   bool progress_thread = false;  // or WEFT_PROGRESS_THREAD=1 with from_environment()
-  // Every message is checked end to end (crc32c), and sent again where it arrived changed; all
-  // ranks alike. What it costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
+  // Every message carries a checksum (crc32c) end to end, and the sender repeats a message that
+  // arrived changed. The same on every rank. Costs: docs/benchmarks/integrity.md. WEFT_INTEGRITY=1.
   bool integrity = false;
-  // Where hosts have two rails or more: a rail that fails is taken out, what was under way goes
-  // over the others, and it is taken back when it returns (docs/decisions/0018). Where this is
-  // false, a failure of a rail fails the job. The same on every rank. WEFT_FAILOVER=0.
+  // Where hosts have two rails or more: a rail that fails is taken out, the other rails carry its
+  // messages, and the rail is taken back when it works again (docs/decisions/0018). false: a failed
+  // rail fails the job. The same on every rank. WEFT_FAILOVER=0.
   bool failover = true;
-  // With failover: large messages go over all rails that are as near as the rank's own one, so that
-  // they use what others leave idle. Where this is false, they keep to the rank's own rail and its
-  // share of those that no rank of the host has. The same on every rank. WEFT_SPREAD=0.
+  // With failover: large messages use all rails that are as near as the rank's own rail, and so
+  // the rails that other ranks leave idle. false: they use the rank's own rail and the rank's share
+  // of the rails that no rank of the host owns. The same on every rank. WEFT_SPREAD=0.
   bool spread = true;
-  // Look at the counters of the rails' ports around operations: a rank's own error, and a warning
-  // (WEFT_LOG=warn) about an operation that took longer than `slow`, say which of those that count
-  // trouble have moved, and by how much (docs/debugging.md). WEFT_COUNTERS=1, WEFT_SLOW_MS.
+  // Reads the error counters of the rails' ports around tasks. A rank's own error, and a warning
+  // (WEFT_LOG=warn) about a task that took longer than `slow`, name the counters that have risen,
+  // and by how much (docs/debugging.md). WEFT_COUNTERS=1, WEFT_SLOW_MS.
   bool counters = false;
   std::chrono::milliseconds slow{1000};
-  // Schedules in which a step leaves its rail (coll/schedule/rail_contract.h). "auto": none is
-  // picked where another one can do it, and one that was asked for by name is refused. "never":
-  // every one is refused. "allow": as any other. The same on every rank. WEFT_CROSS_RAIL.
+  // Schedules in which a step leaves its rail (coll/schedule/rail_contract.h). "auto": the selector
+  // takes such a schedule only where no other one works, and set_algorithm() refuses it. "never":
+  // every call refuses it. "allow": no difference. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
-  double rail_gbps = 0;    // declared rate of a rail, the same on every rank; 0: measured
-  // Results of reductions are the same bits for every algorithm, message size and layout of hosts
-  // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1 sets it.
+  double rail_gbps = 0;  // declared rate of a rail in Gb/s, the same on every rank; 0: measured
+  // A reduction gives the same bits for every algorithm, message size and layout of hosts
+  // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
   bool deterministic = false;
 };
 
-// Blocks of different sizes, one per rank, in one buffer: the elements of each, and where it begins
-// (none given: one after the other).
+// Blocks of different sizes, one per rank, in one buffer: the elements of each block, and the
+// element at which each block begins (no offsets: each block follows the one before).
 struct Blocks {
   Blocks(std::span<const std::size_t> c, std::span<const std::size_t> o = {})  // NOLINT: implicit
       : counts(c), offsets(o) {}
@@ -77,7 +77,7 @@ struct Blocks {
   std::span<const std::size_t> counts, offsets;
 };
 
-// One message of an exchange (Communicator::exchange).
+// One send or receive of Communicator::exchange().
 struct Message {
   static Message to(Rank peer, const void* data, std::size_t count, DType type) {
     return {true, peer, const_cast<void*>(data), count, type};
@@ -92,50 +92,50 @@ struct Message {
   DType type;
 };
 
-// An asynchronous operation. Movable, used by one thread at a time. The buffers must stay valid
-// until it is over. Destroying the handle of an unfinished operation waits for it.
+// An asynchronous task. A Request is movable; one thread at a time uses it. The buffers must stay
+// valid until the task is over. The destructor waits for an unfinished task.
 //
-// An operation moves while some thread of this process is in test(), wait(), wait_for() or a
-// blocking call, of whichever communicator, or all the time where there is a progress thread
-// (WorldOptions::progress_thread). The communicator's deadline holds in all of them.
+// A task moves while some thread of this process is in test(), wait(), wait_for() or a blocking
+// call of any communicator; a progress thread (WorldOptions::progress_thread) moves it all the
+// time. WorldOptions::timeout holds in all of these.
 class Request {
  public:
-  Request() = default;  // empty
+  Request() = default;  // an empty Request
   Request(Request&&) noexcept;
-  Request& operator=(Request&&) noexcept;  // waits for the unfinished operation that was held here
+  Request& operator=(Request&&) noexcept;  // first waits for the unfinished task of this Request
   ~Request();
-  // Makes progress once; true when the operation is over (then wait() returns at once).
+  // Makes progress once. Returns true when the task is over; wait() then returns at once.
   bool test();
-  // Waits until the operation is over, or for this time; true when it is over. That the time is
-  // up is no failure: the operation goes on.
+  // Waits until the task is over, at most for `time`. Returns true when the task is over; false is
+  // no failure: the task goes on.
   bool wait_for(std::chrono::nanoseconds time);
-  // Waits until the operation is over and returns how it ended; the same again when asked again.
-  // An empty handle (moved from, detached) returns kInvalidArgument.
+  // Waits until the task is over and returns the task's status; every later call returns the same
+  // status. An empty Request (moved from, detached) returns kInvalidArgument.
   Status wait();
-  // Calls `call` once with how the operation ended: at once when it is over, else on the thread
-  // that finds it over, without any lock: `call` may use weft, but must neither throw nor destroy
-  // the World. Several are called in the order they were given.
+  // Calls `call` once with the task's status: at once when the task is over, else on the thread
+  // that finds the task over, without any lock. `call` may use weft, but must neither throw nor
+  // destroy the World. Several callbacks run in the order in which they were given.
   void on_done(std::function<void(const Status&)> call);
-  // Leaves the operation to itself; the handle is empty.
+  // Lets the task finish without this Request, which is empty afterwards.
   void detach();
 
  private:
   friend class Communicator;
   Request(std::shared_ptr<GroupState> group, Task* op);
   explicit Request(Status status);
-  bool unfinished();  // as far as is known
+  bool unfinished();  // whether op_ is still to be waited for; a forked child drops op_
   std::shared_ptr<GroupState> group_;
-  Task* op_ = nullptr;  // while it may be unfinished
+  Task* op_ = nullptr;  // null once status_ is the task's
   Status status_;
   bool empty_ = true;
 };
 
-// Several messages under way. Movable; like a Request for all of them.
+// The messages of an exchange. A Batch is movable; it is used like a Request for all of them.
 class Batch {
  public:
   Batch() = default;
   bool test();
-  Status wait();  // the first failure, when all are over
+  Status wait();  // waits for all messages, then returns the first failure
 
  private:
   friend class Communicator;
@@ -144,38 +144,38 @@ class Batch {
 };
 
 // Collectives over a group of ranks. Every rank of the group calls the same collectives in the
-// same order. count is in elements. `in == out` means in place (for all_gather: in == out +
-// rank * count; for reduce_scatter: out == in + rank * count; with blocks of different sizes: the
-// offset of the own block); other overlaps are refused.
-// Copies of a Communicator are the same communicator. Safe to use from several threads; calls of
-// one communicator are ordered by who comes first.
+// same order. `count` is in elements. `in == out` means in place; in place, an all_gather has
+// in == out + rank * count, a reduce_scatter has out == in + rank * count, and a vector call adds
+// the offset of the rank's own block instead. Calls refuse buffers that overlap otherwise.
+// Copies of a Communicator are the same communicator. Several threads may use a communicator; its
+// calls have the order in which the threads make them.
 //
 // The first failure sticks: every later call returns it at once.
 //
-// Buffers may be device memory: all of a rank's, on one GPU; the input must be ready then, and the
-// result is when the call returns. on() puts calls in the order of a stream instead.
+// Buffers may be device memory; then all buffers of a rank's call are on one GPU, the input must be
+// ready at the call, and the result is ready when the call returns. on() uses a stream's order.
 class Communicator {
  public:
-  Communicator() = default;  // empty: calls return kInvalidArgument, or throw
+  Communicator() = default;  // an empty one: its calls return kInvalidArgument or throw Error
   explicit operator bool() const { return state_ != nullptr; }
   Rank rank() const;
   int size() const;
-  Rank world_rank(Rank r) const;  // of rank r of this communicator
+  Rank world_rank(Rank r) const;  // the rank in the World of this communicator's rank r
 
-  // New communicators. Every rank of this one calls the same of these three, like a collective:
-  // they run over this communicator and are done when the new ones can be used. All share
-  // connections, scratch memory and progress; one costs at most 64 KiB (docs/api.md). A new
-  // communicator ends with its last copy, whenever that is on each rank. Throw Error, on every
-  // rank where one passed something wrong.
-  //
-  // Ranks of one color (>= 0) come together, ordered by key and then by rank here. kNoColor: an
-  // empty Communicator is returned.
+  // split(), duplicate() and subset() make new communicators. Every rank of this communicator calls
+  // the same one of the three, like a collective; the call runs over this communicator. All
+  // communicators share connections, scratch memory and progress; a new one costs at most 64 KiB
+  // (docs/api.md) and ends with its last copy, on each rank at a time of its own. The three throw
+  // Error on every rank when one rank passed wrong arguments.
+
+  // Joins the ranks of each color (>= 0), ordered by key and then by their rank here. A rank that
+  // passes kNoColor gets an empty Communicator.
   static constexpr int kNoColor = -1;
   Communicator split(int color, int key = 0);
-  // The same ranks in the same order; its operations match none of this one's.
+  // Joins the same ranks in the same order; messages of the two communicators never match.
   Communicator duplicate();
-  // These ranks of this communicator, in this order; every one of them passes the same list with
-  // itself in it. Ranks in no list pass an empty one and get an empty Communicator.
+  // Joins these ranks of this communicator, in this order; each of the ranks passes the same list.
+  // A rank that is in no list passes an empty list and gets an empty Communicator.
   Communicator subset(std::span<const Rank> ranks);
 
   // out[i] = in_0[i] op in_1[i] op ... on every rank. in, out: count elements.
@@ -184,35 +184,36 @@ class Communicator {
   Status all_gather(const void* in, void* out, std::size_t count, DType type);
   // out[i] = reduction of in_r[rank * count + i]. in: size() * count; out: count elements.
   Status reduce_scatter(const void* in, void* out, std::size_t count, DType type, Reduction op);
-  // out[i] = in of the root. `in` is read on the root only. count elements.
+  // out[i] = in_root[i]. Only the root's `in` is read. in, out: count elements.
   Status broadcast(const void* in, void* out, std::size_t count, DType type, Rank root);
   Status barrier();
-  // At the root: out[i] = in_0[i] op in_1[i] op ... . `out` is written on the root only, and in ==
-  // out means something there only.
+  // At the root: out[i] = in_0[i] op in_1[i] op ... . The call writes only the root's `out`, and
+  // only the root's call can be in place.
   Status reduce(const void* in, void* out, std::size_t count, DType type, Reduction op, Rank root);
   // At the root: out[r * count + i] = in_r[i]; in place: in == out + root * count.
   Status gather(const void* in, void* out, std::size_t count, DType type, Rank root);
-  // out[i] = in of the root [rank * count + i]; in place at the root: out == in + root * count.
+  // out[i] = in_root[rank * count + i]; in place at the root: out == in + root * count.
   Status scatter(const void* in, void* out, std::size_t count, DType type, Rank root);
-  // out[r * count + i] = in_r[rank * count + i]. Both: size() * count elements.
+  // out[r * count + i] = in_r[rank * count + i]. in, out: size() * count elements.
   Status all_to_all(const void* in, void* out, std::size_t count, DType type);
 
-  // The same with blocks of different sizes, some or all of them empty. Every rank passes the sizes
-  // of all; in an all_to_all its own row and column: sent.counts[r] here is received.counts[rank()]
-  // at rank r. The sizes need not outlive the call, not even of an _async.
+  // The vector collectives: blocks may differ in size and may be empty. Every rank passes the sizes
+  // of all blocks; all_to_all_v takes the rank's own row and column: sent.counts[r] here equals
+  // received.counts[rank()] at rank r. The calls copy the sizes, also the _async calls.
   Status all_gather_v(const void* in, void* out, Blocks blocks, DType type);
   Status reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type, Reduction op);
   Status gather_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
   Status scatter_v(const void* in, void* out, Blocks blocks, DType type, Rank root);
   Status all_to_all_v(const void* in, Blocks sent, void* out, Blocks received, DType type);
 
-  // Any number of messages at once, which progress together: a rank may send and receive in any
-  // order, to and from any ranks, itself included (there the i-th send meets the i-th receive of
-  // the same exchange). They match single sends and receives of the other side as well.
+  // Moves any number of messages together: a rank may list its sends and receives in any order, to
+  // and from any ranks. The i-th send to the rank itself meets the i-th receive from itself in the
+  // same exchange. Messages of an exchange also match a peer's send() and recv().
   Status exchange(std::span<const Message> messages);
 
-  // Blocking point to point; the i-th send to a peer meets its i-th recv from this rank.
+  // Blocking send; the i-th send to a rank meets that rank's i-th recv from this rank.
   Status send(const void* data, std::size_t count, DType type, Rank to);
+  // Blocking receive of as many bytes as the sender sends.
   Status recv(void* data, std::size_t count, DType type, Rank from);
 
   Request all_reduce_async(const void* in, void* out, std::size_t count, DType type, Reduction op);
@@ -236,25 +237,23 @@ class Communicator {
   Request send_async(const void* data, std::size_t count, DType type, Rank to);
   Request recv_async(void* data, std::size_t count, DType type, Rank from);
 
-  // The same communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
-  // stream): its calls start after what is on the stream, later work on the stream waits for
-  // them, and calls return once they are enqueued. Buffers may be device or host memory. What such
-  // a call returns is about its arguments; a failure sticks and is returned by later calls, and a
-  // handle (_async) tells when an operation is over. May be captured in a graph; docs/gpu.md says
-  // what may not. Throws Error where there is no GPU.
+  // Returns this communicator in the order of a CUDA stream (a cudaStream_t; nullptr is the default
+  // stream): a call starts after the work that is on the stream, later work on the stream waits for
+  // the call, and the call returns once it is enqueued. Buffers may be device or host memory. The
+  // returned status is about the arguments; later calls return a failure, and the Request of an
+  // _async call tells when its task is over. A graph may capture calls; docs/gpu.md lists the calls
+  // that it may not. Throws Error where there is no GPU.
   Communicator on(void* stream) const;
 
-  // "auto" or the name of an algorithm; applies to the calls that follow. Throws Error listing
-  // the algorithms there are when `collective` has none of that name.
+  // Sets the algorithm of the calls that follow: "auto" or a name that algorithms() lists. Throws
+  // Error for another name, with the known names where `collective` has no such algorithm.
   void set_algorithm(Collective collective, std::string_view name);
-  // Those that set_algorithm() takes here, besides "auto": they work for these ranks and hosts, and
-  // keep to their rails where they have to (WorldOptions::cross_rail). Of a collective with a root:
-  // for root 0.
+  // Lists the names that set_algorithm() takes here, besides "auto": algorithms that work for these
+  // ranks and that WorldOptions::cross_rail allows (for a collective with a root: for root 0).
   std::vector<std::string> algorithms(Collective collective) const;
-  // For the calls that follow, on every rank alike (WorldOptions::deterministic is where it
-  // starts).
+  // Replaces WorldOptions::deterministic for the calls that follow; the same on every rank.
   void set_deterministic(bool deterministic);
-  // What the last collective ran: "direct", "ring", ...
+  // Names the algorithm of the last collective: "direct", "ring", ...; "none" before the first.
   std::string last_algorithm() const;
 
  private:
@@ -271,7 +270,7 @@ class Communicator {
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;
   void* stream_ = nullptr;
-  bool ordered_ = false;  // by stream_
+  bool ordered_ = false;  // calls follow the order of stream_
 };
 
 struct Metrics;  // coll/api/metrics.h
@@ -280,33 +279,35 @@ class World {
  public:
   // Assembles the job that the environment describes. Throws Error.
   static std::unique_ptr<World> from_environment(const WorldOptions& options = {});
-  // The same over an assembled job and a given place (tests, emulated hosts).
+  // Makes a World over a job that has assembled, with this rank at `place` (tests, emulated hosts).
   World(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
   ~World();
 
   Rank rank() const;
   int size() const;
   const Topology& topology() const;
-  Metrics metrics() const;  // counters since the World was made
-  // What the ports of this rank's rails have counted so far, by rail (topo/counters.h): read it
-  // before and after something and tell the difference. Connections of TCP are this process's own.
+  // How the job failed, as far as this rank has heard, before any call returns it; ok: it has not.
+  Status failure() const;
+  Metrics metrics() const;  // the counters since the World was made
+  // The port counters of this rank's rails so far, one snapshot per rail (topo/counters.h): compare
+  // a reading before some work with one after it. TCP counters cover this process's connections.
   std::vector<CounterSnapshot> rail_counters() const;
 
-  // Whether rails stand in for each other: asked for (WorldOptions::failover) and possible here.
-  // The same on all ranks.
+  // Whether rails stand in for each other: WorldOptions::failover asks for it, and the transports
+  // can do it. The same on all ranks.
   bool failover() const;
 
-  // Ends every operation on every rank, at once, with kAborted, this rank and the reason (its
-  // first 200 characters). From any thread, also in a signal handler, while the World lives. It
-  // sticks like any failure; shrink() goes on, with all ranks that call it.
+  // Ends every task on every rank, at once, with kAborted, this rank and the reason (its first 200
+  // characters). Any thread may call it while the World lives, also in a signal handler. The
+  // failure sticks like any other; the ranks that call shrink() can go on.
   void abort(const char* reason) noexcept;
-  // After a failure: the World of the ranks that go on, counted anew in the same order. Every one
-  // of them calls this. It waits for the others, at most for the timeout; without those that
-  // died, were taken for dead, left, or did not call in time. This World ends: what is left of its
-  // Communicators and Handles returns the failure. Throws Error when nothing has failed, and on a
-  // rank that the others went on without.
+  // After a failure: returns the World of the ranks that go on, numbered anew in the same order.
+  // Each of these ranks calls shrink(), which waits for the other ranks, at most for the timeout,
+  // and leaves out ranks that died, fell silent, left, or did not call in time. This World ends:
+  // its Communicators and Requests return the failure from then on. Throws Error when nothing has
+  // failed, and on a rank that the other ranks left out.
   std::unique_ptr<World> shrink();
-  // In a World made by shrink(): the ranks that its ranks had in the one before.
+  // In a World made by shrink(): former_ranks()[r] is rank r's number in the World before.
   const std::vector<Rank>& former_ranks() const { return former_; }
 
   Communicator world();  // all ranks
@@ -318,7 +319,7 @@ class World {
   explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
   Job& job();
   Status gather_status(const Error& thrown);
-  class Asking;  // throws Error after shrink()
+  class Asking;  // one call of this World under way; throws Error after shrink()
   std::shared_ptr<Core> core_;
   std::vector<Rank> former_;
 };

@@ -1,4 +1,5 @@
-// Asynchronous operations as the user holds them.
+// Request: how a user waits for a task, asks about it, or leaves it alone.
+// This file does not know what kind of task a Request holds.
 #include <utility>
 
 #include "coll/runtime/core.h"

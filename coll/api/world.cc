@@ -1,4 +1,5 @@
-// Assembling a process's weft: topology, transports, groups, and the measured cost of a link.
+// The life of a World: assembly of topology, transports and groups, closing, and shrink().
+// This file does not know where the job came from, nor how a transport works.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -98,8 +99,7 @@ void Core::set_up(const Place& place) {
     for (Rank b = 0; b < a && !any_far; ++b) any_far = !share(a, b);
 
   const auto damage = [&](std::unique_ptr<Transport> t, int rail = -1) {
-    if (!faults().empty())
-      t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
+    if (!faults().empty()) t = make_faulty_transport(std::move(t), fault_from(faults()), me, rail);
     return t;
   };
   const auto check = [&](std::unique_ptr<Transport> t, int rail = -1) {
@@ -202,7 +202,7 @@ void Core::close() noexcept {
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
   stop_calling();
-  if (news.size() > 0) save_profile(profile_file, news);
+  if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
   telemetry->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
@@ -252,7 +252,7 @@ void Core::share_profile() {
   }
   text = job->all_gather(text)[0];
   profile = Profile::parse(text);
-  news.topology = profile.topology;
+  learnt_times.topology = profile.topology;
   log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
 }
 
@@ -269,8 +269,8 @@ World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
   core_->set_out();
 }
 
-// A question to a World that another thread may be ending by shrink(): what it is about is there
-// until it is answered. No lock, as a signal handler may call abort().
+// A call of a World that another thread may be ending with shrink(): the core stays alive until the
+// call returns. It takes no lock, as a signal handler may call abort().
 class World::Asking {
  public:
   explicit Asking(const World& world) : core_(*world.core_) { ++core_.asking; }
@@ -297,6 +297,7 @@ Status World::gather_status(const Error& thrown) {
 
 Rank World::rank() const { return Asking(*this).core().job->rank(); }
 int World::size() const { return Asking(*this).core().job->size(); }
+Status World::failure() const { return Asking(*this).core().job->failure(); }
 const Topology& World::topology() const { return *Asking(*this).core().topology; }
 Metrics World::metrics() const { return Asking(*this).core().telemetry->metrics(); }
 bool World::failover() const { return Asking(*this).core().rails != nullptr; }

@@ -1,4 +1,4 @@
-// A World as the environment describes it: the launcher's job, and what WEFT_* asks for.
+// World::from_environment(): joins the launcher's job and reads the options in WEFT_* variables.
 #include <fmt/format.h>
 
 #include <algorithm>

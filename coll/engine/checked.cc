@@ -1,5 +1,5 @@
-// The engine in integrity mode: arrivals are checked by the reduction that reads them, piece by
-// piece while they are in cache, and results are summed up there for those who get them.
+// The engine in integrity mode: the reduction that reads an arrival checks it, piece by piece while
+// the piece is in cache, and computes the checksum of the result for the ranks that receive it.
 #include <algorithm>
 #include <cstring>
 #include <span>

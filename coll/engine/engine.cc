@@ -1,3 +1,5 @@
+// Runs the rounds of a plan: posts transfers, takes their completions, reduces what arrives.
+// Knows no clock, never waits, and does not know why this schedule was chosen.
 #include "coll/engine/engine.h"
 
 #include <fmt/format.h>

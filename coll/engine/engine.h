@@ -1,7 +1,7 @@
-// The engine: runs a plan over transports, round by round, several rounds in flight.
+// The engine runs a plan over transports, round by round, with several rounds in flight.
 //
-// A non-blocking state machine over flat arrays. It knows no clock, never waits, sleeps or spins,
-// so the simulated fabric drives the very same code in virtual time. Not thread-safe.
+// It is a non-blocking state machine over flat arrays. It knows no clock, never waits, sleeps or
+// spins, so the simulated fabric drives the very same code in virtual time. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -19,38 +19,38 @@
 
 namespace weft {
 
-// How a message is cut. Every rank of a communicator must use the same.
+// How to cut a message. Every rank of a communicator must use the same slicing.
 struct Slicing {
-  std::size_t slice_bytes = 64 << 10;  // of a chunk, per round
+  std::size_t slice_bytes = 64 << 10;  // bytes of a chunk, per round
   int rounds_in_flight = 4;
 };
 
-// One collective's arguments.
+// The arguments of one collective, and how to run it.
 struct Call {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;  // elements: of the message (all_reduce, broadcast, reduce), or of a block
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
-  double factor = 1;  // kPreMulSum
-  // Blocks of different sizes (`count` is not used then), one entry per rank: elements of each
-  // block, and where it begins in the buffer that holds them all. An all_to_all has what this rank
-  // sends to each, and what it receives from each. These must live until done().
+  double factor = 1;  // of kPreMulSum
+  // A vector collective ignores `count`. Its spans have one entry per rank: the elements of the
+  // rank's block, and the element at which the block begins in the buffer. An all_to_all_v sends by
+  // counts and offsets, and receives by recv_counts and recv_offsets. All must live until done().
   bool is_vector = false;
   std::span<const std::size_t> counts = {}, offsets = {}, recv_counts = {}, recv_offsets = {};
-  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); the same on
-                                // all ranks, but for a vector all_to_all
-  // In the order of a stream of a GPU (gpu/begin.h); the engine does not look at it.
+  std::size_t total_bytes = 0;  // of all chunks (all_to_all: of this rank's blocks); equal on all
+                                // ranks, except in an all_to_all_v
+  // The GPU stream that an `ordered` call follows (gpu/begin.h); the engine ignores both.
   void* stream = nullptr;
   bool ordered = false;
   bool streaming = false;       // the message is far larger than the caches
-  bool copies_results = false;  // Run::copies_result(): other cores read them
+  bool copies_results = false;  // other cores read results: Run::copies_result()
   std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;    // upper half of every transfer id
-  Head head = {};  // of signature(): goes with the first message of each channel; none: sign is 0
+  Head head = {};  // from signature(); travels with each channel's first message; sign 0: none
 };
 
-// Tag bits below Call::tag: round (10 bits) and ordinal (14 bits).
+// The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.
 inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
 
 struct Scratch {
@@ -58,10 +58,10 @@ struct Scratch {
   std::size_t bytes = 0;
 };
 
-// Scratch that no run uses now, for the next one. By one thread at a time.
+// Keeps scratch that no run uses for the next run. One thread at a time may use it.
 class SpareScratch {
  public:
-  Scratch take(std::size_t bytes);  // at least so many
+  Scratch take(std::size_t bytes);  // at least `bytes` long
   void put(Scratch scratch) { spare_.push_back(std::move(scratch)); }
 
  private:
@@ -70,30 +70,30 @@ class SpareScratch {
 
 class Run {
  public:
-  // Starts the call: posts what can be posted. `plan` and the buffers must live until done().
-  // links[i] is the transport behind Node::link == i.
+  // Starts the call: posts the transfers that wait for nothing. `plan` and the buffers must live
+  // until done(). links[i] is the transport behind Node::link == i.
   void start(const Plan& plan, const Call& call, const Slicing& slicing,
              std::span<Transport* const> links);
 
-  // A transfer of this run (id_high matches) has ended.
+  // Takes the completion of a transfer of this run (id_high matches).
   void complete(const Completion& completion);
-  // Runs what has become possible. Call after a batch of complete().
+  // Runs the steps that have become ready. Call it after a batch of complete().
   void progress();
 
   bool done() const { return lanes_busy_ == 0; }
-  // The first peer whose transfer failed and how; kOk while all is well.
+  // How the first failed transfer failed; kOk while none has.
   Code failure() const { return failure_; }
-  Rank failed_peer() const { return failed_peer_; }
-  std::string failed_step() const;                 // "chunks [3,4) of round 2, channel 0"
-  const Head& head() const { return call_.head; }  // sealed by start()
-  // The one that a message with `theirs` of that peer should have had.
+  Rank failed_peer() const { return failed_peer_; }  // of that transfer
+  std::string failed_step() const;                   // "chunks [3,4) of round 2, channel 0"
+  const Head& head() const { return call_.head; }    // sealed by start()
+  // The head that the message from `peer` with head `theirs` should have had.
   const Head& head_for(Rank peer, const Head& theirs) const;
   std::span<const std::size_t> counts() const { return call_.counts; }  // of a vector call
   int failed_link() const { return failed_link_; }
 
-  // A rank this run waits for right now, for error messages; kNoRank when there is none.
+  // A rank that this run waits for now, for error messages; kNoRank when it waits for none.
   Rank waiting_for() const;
-  // How far it is with one peer on one link.
+  // How far the transfers with one peer on one link are.
   struct Progress {
     Rank peer = kNoRank;
     int link = -1;
@@ -101,9 +101,9 @@ class Run {
     bool receives() const { return recvs_posted > recvs_done; }
     bool sends() const { return sends_posted > sends_done; }
   };
-  // With every peer on every link; those it waits to receive from come first.
+  // The progress with every peer on every link; peers it waits to receive from come first.
   std::vector<Progress> survey() const;
-  // What a whole run moves, by peer and link.
+  // What a whole run moves to and from one peer on one link.
   struct Traffic {
     Rank peer;
     int link;
@@ -113,28 +113,29 @@ class Run {
   std::uint64_t rounds() const { return rounds_; }
   std::uint64_t rounds_done() const;
   std::size_t scratch_bytes() const { return scratch_.bytes; }
-  // Where start() takes scratch from, and a run that is done may leave its own to others.
+  // Makes start() take scratch from `with`, which must outlive the run.
   void share_scratch(SpareScratch& with) { spare_ = &with; }
+  // Gives this run's scratch back to others, once the run is done.
   void leave_scratch() {
     if (scratch_.bytes) spare_->put(std::exchange(scratch_, {}));
   }
-  // Whether start() finds this plan set up, at least for one count.
+  // Whether the run is already bound to this plan, at least for one count.
   bool bound_to(const Plan& plan) const { return bound_ == plan.serial; }
 
  private:
   struct Lane {
     std::uint64_t round = 0;
-    std::size_t at = 0;  // bytes of the message, or of a block, before the round
+    std::size_t at = 0;  // bytes of the message, or block, before the round
     std::uint32_t remaining = 0;
-    std::uint32_t cut = 0;  // index of its extents
+    std::uint32_t cut = 0;  // index into cuts_ and extents_
   };
-  // Where the chunks of a node lie, for full rounds and for the last one.
+  // Where the chunks of a node lie in a round.
   struct Extent {
     std::size_t from, to, bytes;
-    bool first;  // of round 0: the first message of its peer, channel and direction
+    bool first;  // in round 0: the first message of its peer, channel and direction
   };
 
-  // Chunks within a round, in elements: from the round's start in the message or in the block.
+  // Where each chunk lies, in elements from the round's start in the message or in the block.
   struct Cut {
     std::vector<std::size_t> offset, length;
   };
@@ -171,16 +172,17 @@ class Run {
   void launch(std::uint32_t lane, std::uint32_t node);
   void gather_sources(std::uint32_t lane, std::uint32_t node);
   void reduce(std::uint32_t lane, std::uint32_t node);
-  // Integrity (engine/checked.cc). Whether this arrival is checked as it is reduced; reducing,
-  // where some are: false when one must come again first; and its coming.
+  // Whether the link checks messages end to end (engine/checked.cc).
   bool checks(int link) const { return checked_links_ >> link & 1; }
+  // Whether the reduction that reads this arrival also checks it.
   bool checked_by_reduce(std::uint32_t lane, const Node& arrive) const;
-  // Whether a result is made elsewhere, in pieces that stay in the first level of cache, and
-  // copied.
-  static constexpr std::size_t kPiece = 16 << 10;
+  static constexpr std::size_t kPiece = 16 << 10;  // stays in the first-level cache
+  // Whether to reduce to pieces elsewhere and copy each to the result, since other cores read it.
   bool copies_result(const Node& n, const std::byte* to, std::size_t bytes) const;
   void reduce_for_readers(std::byte* to, std::size_t bytes);
+  // Reduces and checks the arrivals; false when an arrival must come again first.
   bool reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, bool sum_result);
+  // Takes a repeated arrival; false when the node did not wait for one.
   bool came_again(std::uint32_t lane, std::uint32_t node);
   void post_ready();
   void flush();
@@ -198,7 +200,7 @@ class Run {
   };
 
   const Plan* plan_ = nullptr;
-  std::uint64_t bound_ = 0;  // its serial; 0: none
+  std::uint64_t bound_ = 0;  // the plan's serial; 0: none
   Call call_;
   std::vector<Pair> pairs_;
   Slicing slicing_;
@@ -210,8 +212,7 @@ class Run {
   std::size_t nodes_ = 0, element_ = 4;
   std::uint64_t rounds_ = 0, next_round_ = 0;
   std::size_t total_ = 0, segment_ = 0;  // elements of the message (or of a block), and per round
-  // Of the first round and those like it, of the last one; and, where blocks differ in size, of the
-  // round in each lane.
+  // The cuts of full rounds, of the last round and, in a vector call, of the round in each lane.
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
   std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
@@ -224,15 +225,15 @@ class Run {
   std::uint32_t nlanes_ = 0, lanes_busy_ = 0;
   std::vector<std::uint16_t> pending_;  // [lane][node]
   std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
-  std::vector<std::uint64_t> token_;    // [lane][node]: to release, for views
-  std::vector<std::uint8_t> posted_;    // [lane][node]: handed to a transport, not ended
+  std::vector<std::uint64_t> token_;    // [lane][node]: releases a view
+  std::vector<std::uint8_t> posted_;    // [lane][node]: a transport has it, not ended
   std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
   struct Sum {
     bool known = false;
     std::uint32_t crc = 0;
   };
-  std::vector<Sum> sums_;               // [lane][node]: of results, where a link checks
-  std::vector<std::uint32_t> missing_;  // [lane][node]: an arrival: comes again; a reduce: how many
+  std::vector<Sum> sums_;               // [lane][node]: of results, if a link checks
+  std::vector<std::uint32_t> missing_;  // [lane][node]: arrival to come again; reduce: how many
   std::vector<Sum> read_sums_;          // of the sources of a reduction
   std::vector<const void*> pieces_;
   struct Ready {
@@ -253,7 +254,7 @@ class Run {
 // Messages up to this size may be run packed.
 inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;
 
-// Whether a small message of blocks should be compiled packed.
+// Whether to compile the plan of a message of blocks in the packed layout.
 bool wants_packed(std::size_t total_bytes, const Schedule& schedule);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Chooses the kernels for this processor; the division that ends an average, and the product that
-// begins a premultiplied sum.
+// Chooses the reduction kernels for this processor. Holds the division that ends an average and the
+// product that begins a premultiplied sum.
 #include "coll/engine/kernels.h"
 
 #ifdef WEFT_X86_ISAS

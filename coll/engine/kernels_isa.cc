@@ -1,5 +1,5 @@
-// The reduction loops, written plainly so that the compiler vectorises them; compiled once per
-// instruction set (WEFT_ISA = base, avx2, avx512), chosen at run time in kernels.cc.
+// The reduction loops, written plainly so that the compiler vectorises them. CMake compiles this
+// file once per instruction set (WEFT_ISA = base, avx2, avx512); kernels.cc chooses at run time.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

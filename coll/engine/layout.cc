@@ -1,4 +1,4 @@
-// How the engine cuts a message: rounds, chunks, addresses and scratch, bound once per size.
+// Cuts a message for the engine: rounds, chunks, addresses and scratch, bound once per size.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -184,7 +184,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   chunk_bytes_ = credit_bytes_ = 0;
   for (std::size_t k = 0; k < 2; ++k) {
     for (const Node& node : plan.nodes) {
-      // Of blocks of different sizes, a later round may cut a piece one element longer.
+      // In a vector call, a later round may cut a piece one element longer.
       const std::size_t more = call_.is_vector ? element_ : 0;
       const std::size_t bytes = round_up(bytes_of(node.at, cuts_[k]) + more, kScratchAlign);
       if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);

@@ -1,3 +1,5 @@
+// Compiles a schedule: finds where each value lies and which step waits for which.
+// Knows no sizes, no addresses and no transports.
 #include "coll/engine/plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A schedule made ready to run: the steps of one rank as a graph in flat arrays.
+// A plan is a schedule made ready to run: the steps of one rank as a graph in flat arrays.
 //
 // The plan knows which value lies where (the user's input, output, or scratch) and what waits for
 // what; it does not know sizes or addresses, so one plan serves every message. The engine replays
@@ -20,8 +20,8 @@ enum class Where : std::uint8_t { kNowhere, kIn, kOut, kScratch };
 struct Node {
   enum class Kind : std::uint8_t {
     kSend,
-    kRecv,        // straight to where the chunk's value belongs
-    kArrive,      // of bytes to be reduced: a view, or a receive into a credit of scratch
+    kRecv,        // straight to the place of the chunk's value
+    kArrive,      // bytes to reduce: lent as a view, or received into a credit of scratch
     kReduce,      // one pass over the current value and all arrivals of the group
     kSendJoined,  // several ranges of chunks in one message; packed layout only
     kRecvJoined,
@@ -33,18 +33,18 @@ struct Node {
   bool last = false;             // kRecv, kReduce: no later step of the round reads the value
   bool buffered = false;         // kSend: see Transfer::buffered
   Rank peer = kNoRank;           // world rank
-  std::uint32_t ordinal = 0;     // of the message among those of this peer, channel and direction
+  std::uint32_t ordinal = 0;     // the message's number by peer, channel and direction
   Rank order = 0;                // the peer's rank in the communicator
-  std::uint32_t own_place = 0;   // kReduce: members of a lower rank than this one
+  std::uint32_t own_place = 0;   // kReduce: how many members have a lower rank
   Chunks at = {};
   std::int32_t result_of = -1;  // kSend: the reduce whose result it sends; kArrive: its reduce
-  std::int32_t credit = -1;     // kArrive: which scratch it lands in (links without views)
-  // kReduce: arrivals, in Plan::members. Joined: ranges, in Plan::ranges.
+  std::int32_t credit = -1;     // kArrive: scratch to receive into (links without views)
+  // kReduce: its arrivals in Plan::members. Joined nodes: their ranges in Plan::ranges.
   std::uint32_t first_member = 0, members = 0;
   std::uint32_t first_successor = 0, successors = 0;  // in Plan::successors
 };
 
-// Node::ordinal: the channel is above these bits.
+// Node::ordinal holds the channel above these bits.
 inline constexpr int kChannelShift = 11;
 
 struct Link {
@@ -53,23 +53,23 @@ struct Link {
 
 struct PlanRequest {
   Collective collective;
-  bool network = false;   // some rank of the communicator, whichever, is on another host: slices
-                          // are longer, and every rank must cut alike
+  bool network = false;   // the communicator spans hosts: slices are longer, and every rank must
+                          // cut alike
   bool in_place = false;  // the input is where the output goes
-  Rank root = 0;          // of the collectives that have one
+  Rank root = 0;          // of a rooted collective
   bool premultiplied = false;   // the input is multiplied by a factor on its way in
   std::span<const Rank> world;  // world rank of each rank of the communicator
   std::span<const Link> links;
   std::function<int(Rank peer, int channel)> link_of;  // index into links; peer of the communicator
 };
 
-// Which part of the message a chunk is: piece `index` of `of` of a block
+// The part of the message that a chunk is: piece `index` of the `of` pieces of a block
 // (coll/schedule/block_ownership.h).
 struct Piece {
   int block = 0, index = 0, of = 1;
-  // Its weight in the block, those before it, and all; all 0: they are equal.
+  // Weights of this piece, of those before it, of the whole block; `all` 0: all pieces are equal.
   double weight = 0, before = 0, all = 0;
-  // Where it begins and ends in so many elements of its block.
+  // Where the piece begins in a block of so many elements; end() is where it ends.
   std::size_t begin(std::size_t elements) const { return cut(elements, index, before); }
   std::size_t end(std::size_t elements) const { return cut(elements, index + 1, before + weight); }
 
@@ -82,35 +82,35 @@ struct Piece {
 };
 
 struct Plan {
-  // The steps as they are run. In an all_to_all the chunks are renumbered: of the n * n blocks only
-  // those are kept that this rank touches, in the same order.
+  // The steps as the engine runs them. In an all_to_all the chunks are renumbered: the plan keeps
+  // only those of the n * n blocks that this rank touches, in the same order.
   Schedule schedule;
   Collective collective;
   // Message layout (all_reduce, broadcast, reduce): chunks lie one after the other. Block layout
-  // (the others): every chunk is a piece of a block, and every step moves one chunk. Packed: a
-  // small message of blocks, run on a copy in chunk order.
+  // (the other collectives): every chunk is a piece of a block, and every step moves one chunk.
+  // Packed layout: the engine runs a small message of blocks on a copy in chunk order.
   enum class Layout : std::uint8_t { kMessage, kBlocks, kPacked } layout;
   int nchunks = 1;                   // on all ranks together
   std::vector<Piece> pieces;         // by chunk; block and packed layout
-  std::vector<int> inputs, results;  // chunks that this rank brings, and that it must have at last
-  // The round starts by copying what this rank brings from the user's input to where its values
-  // are changed: these chunks (in the message layout: all at once).
+  std::vector<int> inputs, results;  // chunks that this rank brings, and must hold at the end
+  // The chunks that a round first copies from the user's input to the place where steps change
+  // their values (in the message layout: all at once).
   std::vector<int> stage_in;
   std::vector<Node> nodes;
-  std::vector<std::uint16_t> pending;  // per node: what it waits for
-  std::vector<std::uint32_t> first;    // the nodes that wait for nothing
-  std::vector<std::uint8_t> links;     // that the nodes use
+  std::vector<std::uint16_t> pending;  // per node: how many it waits for
+  std::vector<std::uint32_t> first;    // nodes that wait for nothing
+  std::vector<std::uint8_t> links;     // links that the nodes use
   std::vector<std::uint32_t> successors, members;
   std::vector<Chunks> ranges;
   int credits = 0;                       // pieces of scratch for arrivals, per round in flight
-  std::vector<std::int32_t> scratch_of;  // per chunk: piece of scratch of its value, -1: none. In
-                                         // the message layout all chunks, one after the other
+  std::vector<std::int32_t> scratch_of;  // per chunk: the scratch piece of its value, -1: none. In
+                                         // the message layout the chunks follow each other
   int scratch_chunks = 0;
-  std::vector<int> copy_last;  // chunks that no step writes here but the result holds
+  std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
   bool network = false;        // see PlanRequest
   int algorithm = -1;          // index into algorithms(), where it is one of them
   std::uint32_t common = 0;    // see common_hash() in signature.h
-  std::uint64_t serial = 0;    // no two plans of a process have the same, also when one is gone
+  std::uint64_t serial = 0;    // unique in the process, also after the plan is gone
 };
 
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.

@@ -1,5 +1,5 @@
-// How far a run is with each peer, for the flight recorder when it waits; and what it moves, for
-// the counters.
+// Tells how far a run is with each peer, for the flight recorder while the run waits, and what the
+// run moves, for the counters.
 #include <algorithm>
 #include <map>
 #include <utility>

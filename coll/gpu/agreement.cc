@@ -1,4 +1,4 @@
-// Whether the ranks of a device operation called the same, by the records that all of them have.
+// Judges by their records whether the ranks of a device operation made the same call.
 #include <fmt/format.h>
 
 #include <array>

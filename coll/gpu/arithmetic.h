@@ -1,11 +1,10 @@
 // The body of the reduction kernel, for both the GPU and the processor: thread `thread` of
-// `threads` does its share. The codecs of elements are
-// the trainer's too (train/device/kernel.h).
+// `threads` does its share. The trainer uses the codecs of elements, too (train/device/kernel.h).
 //
 //   | head, by elements | vectors of 16 bytes, kUnroll per thread and turn | tail, by elements |
 //
-// All operands that are equally far from a 16-byte boundary take this path; others go by elements,
-// and operands off their own type's boundary by bytes.
+// The kernel takes this path when all operands are equally far from a 16-byte boundary. Otherwise
+// it goes by elements, and by bytes for operands off their own type's boundary.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,8 @@ struct alignas(16) Vector {
 };
 inline constexpr std::size_t kVector = sizeof(Vector);
 
-// At multiples of 16 bytes; the memory may be of any type. In a GPU's code that is one access. A
-// processor's compiler may move an access by Vector before the question whether it is aligned.
+// Loads a vector from a multiple of 16 bytes; the memory may be of any type. A GPU does it in one
+// access. A processor copies: its compiler might move an access by Vector before the test for it.
 WEFT_HD Vector load_vector(const void* p) {
 #ifdef __CUDA_ARCH__
   return *static_cast<const Vector*>(p);
@@ -52,7 +51,7 @@ WEFT_HD void store_vector(void* p, const Vector& v) {
   memcpy(p, &v, sizeof v);
 #endif
 }
-inline constexpr int kUnroll = 4;  // vectors of one source on their way at a time
+inline constexpr int kUnroll = 4;  // vectors of one source that a thread loads at a time
 
 template <class To, class From>
 WEFT_HD To bits(From from) {
@@ -64,7 +63,7 @@ WEFT_HD To bits(From from) {
 
 // ---- elements ------------------------------------------------------------------------------
 
-// What lies in memory, what is computed with, and what a quotient is taken of.
+// An element: Stored lies in memory, Value is computed with, a quotient is taken of Signed.
 template <class T, class Quotient = T>
 struct Plain {
   using Stored = T;
@@ -122,7 +121,7 @@ struct BFloat {
 
 // ---- operators -----------------------------------------------------------------------------
 
-// Sums and products of signed integers are those of unsigned ones, which may wrap around.
+// Operators add and multiply signed integers as unsigned integers, which may wrap around.
 struct Sum {
   static constexpr bool kScales = false;
   template <class T>
@@ -138,7 +137,7 @@ struct Prod {
   template <class T>
   static WEFT_HD T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(1u * a * b);  // short ones must not become int, which may overflow
+      return static_cast<T>(1u * a * b);  // short types must not become int, which may overflow
     } else {
       return a * b;
     }
@@ -180,7 +179,7 @@ struct Xor {
   }
 };
 
-// A source's element, times its factor where the operator has one; rounded as it would be stored.
+// Returns a source's element, times its factor where the operator has one, rounded as if stored.
 template <class E, class Fn>
 WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
   if constexpr (!Fn::kScales) {
@@ -195,8 +194,8 @@ WEFT_HD typename E::Value input(typename E::Stored s, double factor) {
   }
 }
 
-// The quotient is of what is stored: an average is the sum of the same call, divided. Sums of
-// signed integers are computed without their sign, which E::Signed gives back.
+// Divides the stored sum, so that an average is the sum of the same call, divided. Sums of signed
+// integers are computed without their sign, which E::Signed gives back.
 template <class E>
 WEFT_HD typename E::Stored divided(typename E::Stored sum, int divisor) {
   if constexpr (std::is_floating_point_v<typename E::Value>) {
@@ -249,7 +248,7 @@ WEFT_HD void one(const DeviceReduce& r, std::size_t i) {
 
 // ---- vectors -------------------------------------------------------------------------------
 
-// kUnroll vectors, `stride` vectors apart, from byte `at` on.
+// Reduces kVectors vectors, `stride` bytes apart, from byte `at` on.
 template <class E, class Fn, int kVectors>
 WEFT_HD void vectors(const DeviceReduce& r, std::size_t at, std::size_t stride) {
   using S = typename E::Stored;
@@ -288,7 +287,7 @@ WEFT_HD void vectors(const DeviceReduce& r, std::size_t at, std::size_t stride) 
   }
 }
 
-// How far all operands are from a 16-byte boundary; -1 when they differ.
+// Returns how far all operands are from a 16-byte boundary; -1 when the operands differ.
 inline int common_misalignment(const DeviceReduce& r) {
   const auto of = [](const void* p) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % kVector);
@@ -301,7 +300,7 @@ inline int common_misalignment(const DeviceReduce& r) {
   return first;
 }
 
-// What is worked out once per launch: elements before the vectors, and how many vectors.
+// The split of a launch, computed once: elements before the vectors, and number of vectors.
 struct Split {
   std::size_t head, nvectors;
 };
@@ -330,7 +329,8 @@ WEFT_HD void body(const DeviceReduce& r, const Split& s, std::size_t thread, std
 
 // ---- by type and operator ------------------------------------------------------------------
 
-// Calls visit.template operator()<Element, Operator>(). kAvg is a sum, with a divisor.
+// with_kernel() and its parts call visit.template operator()<Element, Operator>(). kAvg is a sum
+// with a divisor.
 template <class E, class Visit>
 void with_float(RedOp op, const Visit& visit) {
   switch (op) {

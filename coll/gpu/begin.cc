@@ -1,3 +1,5 @@
+// Takes calls on device memory and calls in the order of a stream to the lanes that run them.
+// Does not know the path that a call takes.
 #include "coll/gpu/begin.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // The direct path: every rank reads its peers' device memory and writes the results where they
-// belong, in one kernel or a few copies. Every byte is read once and written once: no collective on
-// one GPU can move fewer.
+// belong, in one kernel or a few copies. The path reads and writes every byte once: no collective
+// on one GPU can move fewer bytes.
 #include <algorithm>
 
 #include "coll/gpu/blocks.h"
@@ -23,7 +23,7 @@ Schedule none(const Shape& shape) {
 
 const Algorithm kDirectPath{"device", Collective::kAllReduce, "in device memory", never, none};
 const Algorithm kGpuDirectPath{"gpudirect", Collective::kAllReduce,
-                               "in device memory, by RDMA cards", never, none};
+                               "in device memory, by RDMA NICs", never, none};
 const Algorithm kStagedHostsPath{"staged_hierarchical", Collective::kAllReduce,
                                  "inside hosts in device memory, between them through host memory",
                                  never, none};
@@ -63,7 +63,7 @@ class DirectPath {
   const DeviceOperation& op_;
   std::span<const DeviceRecord> records_;
   const MappedBuffers& buffers_;
-  std::span<const DeviceBlock> blocks_;  // of a vector operation, in the others' ins
+  std::span<const DeviceBlock> blocks_;  // of a vector call: in the peers' inputs
   std::size_t me_, n_, element_;
   int gpu_;
 };

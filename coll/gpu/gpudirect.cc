@@ -1,4 +1,4 @@
-// Which of the ways between hosts are open, and through which memory they lead.
+// Finds the ways between hosts that are open, and the memory that their messages go through.
 #include "coll/gpu/gpudirect.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kLeastBytes = 64 << 10;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// From so many bytes on device memory is sent by the cards, where they reach it (WEFT_GPUDIRECT).
+// From so many bytes on, NICs send device memory that they reach (WEFT_GPUDIRECT).
 // Throws Error where that is neither a number nor a word that is known.
 std::uint64_t gpudirect_least_bytes() {
   const char* const set = std::getenv("WEFT_GPUDIRECT");
@@ -35,7 +35,7 @@ std::uint64_t gpudirect_least_bytes() {
   if (error == std::errc() && end == text.data() + text.size()) return bytes;
   throw Error(
       fmt::format("WEFT_GPUDIRECT={} is not one of auto, off, or the bytes from which on "
-                  "device memory is sent by the cards",
+                  "device memory is sent by the NICs",
                   text));
 }
 
@@ -80,7 +80,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   std::string why = why_not(gpu, {});
   try {
     if (why.empty()) {
-      PooledMemory memory(lane_.device(), gpu, kByCardsBytes);
+      PooledMemory memory(lane_.device(), gpu, kHierarchicalBytes);
       why = why_not(gpu, memory);
       if (why.empty()) of.memory = std::move(memory);
     }
@@ -132,14 +132,14 @@ std::string GpuDirect::why_no_layout() {
   return {};
 }
 
-// Empty: all cards that this rank needs reach the memory; without one, nothing else speaks against
-// it.
+// Says why NICs cannot use `memory`; empty: all NICs that this rank needs reach it. Without memory,
+// empty says that nothing else speaks against NICs.
 std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!no_layout_->empty()) return *no_layout_;
   const GroupState& g = lane_.group();
   Core& core = *g.core;
   if (!lane_.device().takes_remote_writes(gpu))
-    return "the driver cannot say when a card's writes are there to be read";
+    return "the driver cannot say when a NIC's writes are there to be read";
   const std::lock_guard lock(core.mutex);
   if (core.broken) return core.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
@@ -160,8 +160,8 @@ Status GpuDirect::run(Way way, const DeviceOperation& op, std::span<const Device
                       const MappedBuffers& buffers) {
   const auto gpu = static_cast<std::size_t>(std::max(op.mine.in.gpu, op.mine.out.gpu));
   const bool staged = way == kWithHostStaged;
-  std::byte* const memory = staged ? lane_.staging(kByCardsBytes) : gpus_.at(gpu).memory.get();
-  return run_by_cards(lane_, op, layout_, records, buffers, memory, !staged);
+  std::byte* const memory = staged ? lane_.staging(kHierarchicalBytes) : gpus_.at(gpu).memory.get();
+  return run_gpu_hierarchical(lane_, op, layout_, records, buffers, memory, !staged);
 }
 
 }  // namespace weft

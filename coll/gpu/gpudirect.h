@@ -1,11 +1,11 @@
-// The paths between hosts on which what is sent is device memory's business to the end. RDMA cards
-// that reach GPUs (GPUDirect) send and receive device memory; where they do not, the ranks of a
-// host share out what crosses, and their kernels read and write pinned host memory that is sent.
-// Either way it is reduced by the kernel of the direct path.
+// The paths between hosts on which GPUs read and write the memory that messages travel from and to.
+// NICs that reach GPUs (GPUDirect) send and receive device memory. Where they do not, the ranks of
+// a host share out the bytes between hosts, and their kernels read and write pinned host memory. On
+// both paths the kernel of the direct path reduces.
 //
-// Messages are sent from, and received into, memory of the lane's own on the GPU: that is
-// registered once; any allocation of the user's will do; and what a card has written is read only
-// by work that starts after the host has seen it complete and has flushed. Not installed.
+// Messages leave from, and arrive in, the lane's own memory: the lane registers it once, whatever
+// allocation the user passes. Work that reads what a NIC has written starts only after the host has
+// seen the completion and has flushed.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@
 
 namespace weft {
 
-// What last_algorithm() calls them; no schedules.
+// The names of the paths for last_algorithm(); they have no schedules.
 extern const Algorithm kGpuDirectPath, kStagedHostsPath;
 
-// Of a lane; used by its thread only.
+// The paths of one lane. Only the lane's thread uses them.
 class GpuDirect {
  public:
-  // How ranks exchange with other hosts.
+  // How a rank exchanges data with other hosts.
   enum Way : std::uint64_t {
-    kAlone = 1,  // by the cards, every rank what is its own
-    // By the cards; ranks of a host use each other's buffers and share out what crosses.
+    kAlone = 1,  // by NICs; every rank sends its own data
+    // By NICs; ranks of a host use each other's buffers and share out the bytes between hosts.
     kWithHost = 2,
     kWithHostStaged = 4,  // the same through pinned host memory
   };
@@ -40,21 +40,21 @@ class GpuDirect {
   GpuDirect(const GpuDirect&) = delete;
   GpuDirect& operator=(const GpuDirect&) = delete;
 
-  // The ways open to this rank, as bits: none unless its buffers are device memory and it is long
-  // enough (WEFT_GPUDIRECT); the cards' where all that it needs reach this GPU, which is found out
-  // the first time. A way is taken when it is open to all ranks, the first one of several.
+  // Returns the ways open to this rank, as bits: none unless its buffers are device memory and the
+  // message is long enough (WEFT_GPUDIRECT). Ways by NICs need NICs that all reach this GPU, which
+  // the first call finds out. The lane takes the first way that is open to all ranks.
   std::uint64_t ways(const DeviceOperation& op);
-  // The ranks of the group whose buffers run() needs: of this host, or this one alone.
+  // The ranks of the group whose buffers run() needs: those of this host, or this rank alone.
   const std::vector<Rank>& neighbours() const { return layout_.hosts[layout_.host]; }
-  // Runs it; the streams of those ranks have come. They are at each other's buffers until all of
-  // them have returned. Throws Error when the device fails, and then the job has.
+  // Runs the operation, once the streams of all neighbours have come. Neighbours use each other's
+  // buffers until all of them have returned. Throws Error when the device fails, as the job has.
   Status run(Way way, const DeviceOperation& op, std::span<const DeviceRecord> records,
              const MappedBuffers& buffers);
 
  private:
   struct OfGpu {
     bool looked = false;
-    PooledMemory memory;  // none: not reached
+    PooledMemory memory;  // none: NICs do not reach the GPU
   };
   void lay_out();
   std::string why_no_layout();
@@ -63,8 +63,8 @@ class GpuDirect {
 
   DeviceLane& lane_;
   std::vector<OfGpu> gpus_;
-  std::optional<std::uint64_t> least_;  // bytes of the larger buffer
-  CardLayout layout_;  // no hosts: there is none, see below; not known before the first long call
+  std::optional<std::uint64_t> least_;  // for NICs: bytes of the larger buffer
+  NicLayout layout_;  // no hosts: unknown before the first long call, or no_layout_
   std::optional<std::string> no_layout_;
 };
 

@@ -1,19 +1,19 @@
-// Slices of up to 2 MiB, five under way, each in up to five stages:
+// Runs an operation between hosts in slices of up to 2 MiB, five under way, each in up to five
+// stages:
 //
-//   down     what the slice reads of the buffers of this host, to the lane's memory
-//   first    messages with all hosts
-//   combine  where values are reduced: by the kernel, in the order of hosts
-//   second   messages with all hosts, where a result is more than one rank's
-//   up       to the buffers of this host
+//   down     copies the slice's input from the buffers of this host to the lane's memory
+//   first    exchanges messages with all hosts
+//   combine  reduces values, by the kernel and in the order of hosts
+//   second   exchanges messages with all hosts, where a result is more than one rank's
+//   up       copies the result to the buffers of this host
 //
-// The ranks of a host share out the work between hosts: the rank at place i sends and receives for
-// all of them what belongs to place i, with the ranks at that place of the other hosts, so each
-// over its own rail. `down` reduces over the host where values are reduced, and `up` writes to all
-// buffers that want the result: what ranks of a host exchange crosses no card and waits for nobody,
-// as no two of them write or read the same bytes.
+// The ranks of a host share out the work between hosts: the rank at place i exchanges what belongs
+// to place i with the ranks at place i of the other hosts, over its own rail. In a reduction `down`
+// reduces over the host. `up` writes to all buffers that take the result. Data between ranks of a
+// host crosses no NIC and waits for no rank, as no two ranks write or read the same bytes.
 //
-// Messages go from everybody to everybody: each byte crosses the wires as often as in the best
-// schedule of the host, in one or two steps. A reduction is shared out: host i reduces part i.
+// Every host exchanges with every other: each byte crosses the wires as often as in the best host
+// schedule, in one or two steps. The hosts share out a reduction: host i reduces part i.
 #include "coll/gpu/hierarchical.h"
 
 #include <fmt/format.h>
@@ -31,12 +31,12 @@
 namespace weft {
 namespace {
 
-class GpuHierarchical : private CardSlices {
+class GpuHierarchical : private NicSlices {
  public:
-  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+  GpuHierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                   std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                   std::byte* memory, bool on_device)
-      : CardSlices(op, layout, memory),
+      : NicSlices(op, layout, memory),
         lane_(lane),
         records_(records),
         buffers_(buffers),
@@ -348,14 +348,14 @@ class GpuHierarchical : private CardSlices {
 
 }  // namespace
 
-const std::size_t kByCardsBytes = CardSlices::kBytes;
+const std::size_t kHierarchicalBytes = NicSlices::kBytes;
 
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
   const DeviceShape s = device_shape(op.collective, op.root, op.root, ranks);
   return std::max(s.in, s.out);
 }
 
-Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                     std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                     std::byte* memory, bool on_device) {
   GpuHierarchical exchange(lane, op, layout, records, buffers, memory, on_device);

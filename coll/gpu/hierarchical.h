@@ -1,5 +1,5 @@
-// One operation on device memory whose messages are sent from, and received into, memory that the
-// GPU reads and writes: the cards' or pinned host memory (gpu/gpudirect.h). Not installed.
+// Runs an operation on device memory between hosts. Its messages leave from, and arrive in, memory
+// that the GPU reads and writes: its own, which NICs reach, or pinned host memory (gpudirect.h).
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,23 @@
 
 namespace weft {
 
-// Who exchanges what: ranks of a host read and write each other's buffers, and those that have the
-// same place on their hosts send each other messages, by the cards. Ranks of the group.
-struct CardLayout {
+// Who exchanges with whom: ranks of a host read and write each other's buffers, and ranks with the
+// same place on their hosts send each other messages, by NICs. Ranks are ranks of the group.
+struct NicLayout {
   std::vector<std::vector<Rank>> hosts;  // all with as many ranks
   std::size_t host = 0, place = 0;       // this rank's
 };
 
-// The memory that it needs: slices under way, each with three areas.
-extern const std::size_t kByCardsBytes;
+// Bytes of memory that run_gpu_hierarchical() needs: slices under way, each with three areas.
+extern const std::size_t kHierarchicalBytes;
 
-// Of the larger buffer of any rank: the root, where there is one, has the most.
+// Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks);
 
-// Runs it through `memory`: of this GPU, which all cards reach, or pinned. buffers: of this rank's
-// host, in the order of `layout`; others may be at them until all ranks of the host have returned.
-// Throws Error when the device fails, and then the job has.
-Status run_by_cards(DeviceLane& lane, const DeviceOperation& op, const CardLayout& layout,
+// Runs the operation through `memory`: this GPU's, which all NICs reach, or pinned host memory.
+// buffers: those of this host's ranks, in the order of `layout`; these ranks may use them until all
+// of them have returned. Throws Error when the device fails, as the job has.
+Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                     std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                     std::byte* memory, bool on_device);
 

@@ -1,4 +1,4 @@
-// The reduction kernel on the processor, for the fake device.
+// Runs the reduction kernel on the processor, for the fake device.
 #include "coll/gpu/kernels.h"
 
 #include <set>

@@ -1,4 +1,4 @@
-// The reduction kernel on a GPU.
+// Launches the reduction kernel of arithmetic.h on a GPU. Knows no ranks.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Reduction of device memory: one kernel that reads every source once and writes every result.
 //
-// Knows element types and operators, nothing of ranks. The same loops are compiled for the GPU
+// It knows element types and operators, nothing of ranks. The same loops are compiled for the GPU
 // (gpu/kernels.cu) and for the processor (gpu/kernels.cc), where they are tested.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace weft {
 
-// Sources and results of one kernel at most: they travel as its parameters.
+// The most sources, and the most results, of one kernel: they travel as its parameters.
 inline constexpr int kDeviceOperands = 128;
 
 // dst[d][i] = srcs[0][i] op srcs[1][i] op ... in this order, for every d. For kAvg the sum is
 // divided by `divisor`; for kPreMulSum source k is multiplied by factors[k] first. Types, rounding
-// and wrapping are those of coll/engine/kernels.h: the results are the same bit by bit. A
-// destination may be one of the sources; other overlaps may not be. One source and any operator but
-// kAvg is a copy. Pointers may be unaligned; aligned ones are fast.
+// and wrapping are those of coll/engine/kernels.h: the results are the same bit by bit, except for
+// NaN. A destination may be one of the sources; other overlaps are errors. With one source, all
+// operators but kAvg and kPreMulSum copy. Pointers may be unaligned; aligned pointers are fast.
 struct DeviceReduce {
   DType type = DType::kFloat32;
   RedOp op = RedOp::kSum;
@@ -27,12 +27,12 @@ struct DeviceReduce {
   std::size_t count = 0;
   const void* srcs[kDeviceOperands];
   void* dsts[kDeviceOperands];
-  double factors[kDeviceOperands];  // kPreMulSum
+  double factors[kDeviceOperands];  // of kPreMulSum
 };
 
-// `reduce` must live as long as what is returned; launching copies it.
+// `reduce` must live as long as the returned work; a launch copies it.
 DeviceWork device_work(const DeviceReduce& reduce);
-// Loads the kernels onto a GPU, once in a process: before any stream of it waits for weft.
+// Loads the kernels onto a GPU, once per process. Call it before any stream of that GPU waits.
 void load_device_kernels(Device& device, int gpu);
 
 namespace detail {

@@ -1,3 +1,5 @@
+// The thread of a lane: agrees with the other ranks on each operation, and runs it by one path.
+// Does not know how the paths move data.
 #include "coll/gpu/lane.h"
 
 #include <fmt/format.h>

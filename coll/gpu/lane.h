@@ -1,10 +1,10 @@
-// Collectives on device memory and in the order of a stream: who runs them, and how.
+// A lane runs collectives on device memory and in the order of a stream.
 //
 // A lane belongs to a communicator. Its thread takes the communicator's device operations one after
 // the other, in the order of the calls, and runs each as a few plain steps: agree with the other
-// ranks on what and where, wait for the stream, move the data, agree that all are done, let the
-// stream go on. What it says to other ranks travels on a companion of the communicator, with the
-// same ranks and an id of its own, so that nothing meets the user's own operations. Not installed.
+// ranks on the call and its buffers, wait for the stream, move the data, agree that all ranks are
+// done, let the stream go on. A lane's messages travel on a companion of the communicator, with the
+// same ranks and an id of its own, so they never meet the user's own operations.
 #pragma once
 
 #include <atomic>
@@ -36,56 +36,56 @@ class MappedBuffers;  // gpu/mapped.h
 struct DeviceOperation {
   Collective collective = Collective::kBarrier;
   Call call;
-  std::vector<std::size_t> blocks;  // what the spans of a vector call point to
+  std::vector<std::size_t> blocks;  // the memory of a vector call's spans
   Rank root = 0;
   bool in_place = false;
-  DeviceRecord mine;                  // what the others are told
-  std::uint64_t tag = 0;              // that it would have on host memory; 0: captured
+  DeviceRecord mine;                  // what this rank tells the others
+  std::uint64_t tag = 0;              // the call's tag if on host memory; 0: captured
   const Algorithm* forced = nullptr;  // by set_algorithm()
   bool deterministic = false;         // by set_deterministic() or the World's options
   bool ordered = false;               // by a stream, at `gate`
   StreamFence gate;
-  Task* handle = nullptr;  // told when it is over; null for what was captured
-  bool detached = false;   // nobody waits for the handle either
+  Task* handle = nullptr;  // learns of the end; null for a captured call
+  bool detached = false;   // no caller waits for the handle
 };
 
 class DeviceLane {
  public:
   enum class Kind : std::uint8_t {
-    kCalls = 1,   // what is called
-    kGraphs = 2,  // what was captured, at each replay
+    kCalls = 1,   // calls of the program
+    kGraphs = 2,  // captured calls, at each replay
   };
   // The communicator outlives its lanes.
   DeviceLane(Device& device, GroupState& group, Kind kind);
-  ~DeviceLane();  // waits for the operation that is running; others are given up
+  ~DeviceLane();  // waits for the running operation, gives up the queued ones
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
 
-  // Takes the operation; puts it in order on the stream if it is an ordered one. Throws Error when
-  // the device refuses, and then nothing has happened. Not with the core's mutex held.
+  // Takes the operation, and orders an `ordered` one on the stream. Throws Error, with nothing
+  // changed, when the device refuses. The core's mutex must not be held.
   void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream);
 
-  // Ends what is under way with the core's failure. Not with the core's mutex held.
+  // Ends all operations with the core's failure. The core's mutex must not be held.
   void stop() noexcept;
   bool idle() const;
 
-  // ---- for the steps of an operation ; lane thread only ----
+  // ---- for the steps of an operation; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
-  // The collective on host memory, on the lane's companion.
+  // Starts the collective on host memory, on the lane's companion.
   Request start_on_host(Collective c, Call call, Rank root) {
     return wire_.start(c, std::move(call), root);
   }
   const GroupState& group() const { return group_; }
   GroupState& companion() { return *companion_; }  // with the core's mutex held
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
-  // Waits until an event of a stream is reached, while transfers go on; throws when the job fails
-  // meanwhile.
+  // Waits until a stream reaches the event, and moves transfers meanwhile; throws when the job
+  // fails.
   void wait(Device::Event event);
-  // An event to record; taken back when the lane ends.
+  // Returns an event to record; the lane takes it back at its end.
   Device::Event event(int gpu, std::size_t which);
-  // Pinned host memory, `bytes` long, that peers of this host see too; the same until asked for
-  // more.
+  // Returns `bytes` of pinned host memory that peers on this host see, too; the same memory until a
+  // call asks for more.
   std::byte* staging(std::size_t bytes);
 
  private:
@@ -110,12 +110,12 @@ class DeviceLane {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::unique_ptr<DeviceOperation>> queue_;  // kGraphs: all that were captured
+  std::deque<std::unique_ptr<DeviceOperation>> queue_;  // kGraphs: all captured calls
   bool busy_ = false;
   std::atomic<bool> stop_{false};
 
   StreamFences gates_;
-  bool told_ = false;  // that the direct path cannot be taken
+  bool told_ = false;  // the log, that the direct path is closed
   std::unique_ptr<GpuDirect> gpudirect_;
 
   std::vector<std::vector<Device::Event>> events_;  // by GPU
@@ -123,33 +123,33 @@ class DeviceLane {
   std::thread thread_;
 };
 
-// The lanes of a communicator, made when first needed.
+// The lanes of a communicator, made at their first use.
 struct DeviceLanes {
-  std::mutex mutex;  // a call is put on its stream and in its lane in one go
+  std::mutex mutex;  // held while a call enters its stream and its lane
   std::unique_ptr<DeviceLane> calls, graphs;
   std::unique_ptr<DeviceMessages> messages;
 };
 
-// How the flight recorder marks it: bits of book::Record::state.
+// The flight recorder's marks of an operation: bits of book::Record::state.
 std::uint8_t how(const DeviceOperation& op);
 
-// Whether all ranks called the same; if not, who and what, in the same words on every rank. world:
-// the ranks' world ranks.
+// Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
+// in the same words on every rank. world: the ranks' world ranks.
 Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,
                     bool captured);
 
-// What last_algorithm() calls the two ways; no schedules.
+// The names of the two paths for last_algorithm(); they have no schedules.
 extern const Algorithm kDirectPath, kStagedPath;
 
-// Runs an operation in device memory of ranks that reach each other's: the records and buffers of
-// all ranks, and of a vector one their blocks for this one. All ranks' inputs are there; returns
-// when what this rank writes is. Throws Error when the device fails.
+// Runs an operation of ranks that reach each other's device memory. records, buffers: those of all
+// ranks; blocks: in a vector collective, each rank's block for this rank. All inputs must be ready;
+// returns when this rank's results are written. Throws Error when the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Runs an operation through pinned host memory, slice by slice: down, the collective of the host's
-// memory, up, three slices under way. Works for all kinds of memory and all hosts. longest:
-// elements of the longest block of any rank.
+// Runs an operation through pinned host memory: each slice goes down, through the collective on
+// host memory, and up; three slices are under way. The path serves all kinds of memory and all
+// hosts. longest: elements of the longest block of any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);
 
 }  // namespace weft

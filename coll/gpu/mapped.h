@@ -1,4 +1,4 @@
-// Buffers of ranks of this machine, as the GPU of this rank reaches them. Not installed.
+// Maps buffers of ranks of this machine, so that this rank's GPU reaches them.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,20 @@
 
 namespace weft {
 
-// Of one operation, for as long as it runs.
+// The mapped buffers of one operation, for as long as the operation runs.
 class MappedBuffers {
  public:
-  // Of these ranks of the group. Never throws: what some buffer cannot be reached for is why_not().
+  // Maps the buffers of `members`, ranks of the group. Never throws: why_not() says why
+  // the GPU does not reach a buffer.
   MappedBuffers(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 std::vector<Rank> members);
   ~MappedBuffers();
   MappedBuffers(const MappedBuffers&) = delete;
   MappedBuffers& operator=(const MappedBuffers&) = delete;
 
-  const std::string& why_not() const { return why_not_; }  // empty: all are reached
+  const std::string& why_not() const { return why_not_; }  // empty: the GPU reaches all
   const std::vector<Rank>& members() const { return members_; }
-  // Of the i-th of them.
+  // The address of an element of the i-th member's `in`.
   std::byte* in(std::size_t i, std::size_t element) const {
     return static_cast<std::byte*>(ins_[i]) + element * element_;
   }

@@ -1,3 +1,5 @@
+// Moves messages in the order of streams: copies, posts and takes their slices.
+// Knows no collectives.
 #include "coll/gpu/messages.h"
 
 #include <fmt/format.h>

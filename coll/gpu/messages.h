@@ -1,14 +1,13 @@
 // Messages in the order of a stream: send, recv and exchange of a communicator bound by on().
 //
-// A thread of the communicator takes them all, however many streams they are on, and moves each as
-// soon as its own stream has come: no message waits for another one's stream or peer. What is sent
-// is copied to pinned host memory first, and then its stream goes on: two ranks that both send and
-// then receive do not wait for each other. What is received in device memory lands in host memory
-// and is copied up. Between hosts in slices: while one is copied, others are on their way. Messages
-// take their number among those of their pair when they are called, so they meet messages of host
-// memory and of no stream too; those of a captured graph take it at each replay, among what is
-// replayed. Device memory outside of streams comes here as well, and waits for no stream.
-// Not installed.
+// One thread of the communicator moves the messages of all streams, each as soon as its own stream
+// has come: no message waits for another message's stream or peer. A send first copies its data to
+// pinned host memory, and then its stream goes on: two ranks that both send and then receive do not
+// wait for each other. A receive into device memory lands in host memory and is copied up. Messages
+// between hosts travel in slices: one slice is copied while others are on their way. A message
+// takes its number in its pair of ranks when it is called, so it also meets messages of host memory
+// and of no stream; a captured message takes its number at each replay, among replayed messages.
+// Messages of device memory outside of streams come here as well, and wait for no stream.
 #pragma once
 
 #include <atomic>
@@ -34,43 +33,43 @@ namespace weft {
 
 class DeviceMessages {
  public:
-  // Sends whose stream has gone on may hold so much host memory; the streams of further ones wait
-  // until it is less. An exchange alone may hold more.
+  // The host memory that sends may hold whose streams have gone on; the streams of further sends
+  // wait until they hold less. A single exchange may hold more.
   static constexpr std::size_t kHeldBytes = std::size_t{256} << 20;
 
-  // The communicator outlives this.
+  // The communicator outlives its DeviceMessages.
   DeviceMessages(Device& device, GroupState& group);
-  ~DeviceMessages();  // waits for what was called; captured ones are given up
+  ~DeviceMessages();  // waits for called messages, gives up captured ones
   DeviceMessages(const DeviceMessages&) = delete;
   DeviceMessages& operator=(const DeviceMessages&) = delete;
 
-  // Checked messages that go together, in the order of a stream or of none. `handle` is told when
-  // all are over, and may be null; what is captured has none. Throws Error when the device refuses.
-  // Not with the core's mutex held.
+  // Takes checked messages that go together, in the order of `stream` if there is one. `handle`
+  // learns when all are over; it may be null, and is null for captured messages. Throws Error when
+  // the device refuses. The core's mutex must not be held.
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
            Task* handle);
 
-  // Waits until what was sent has been taken, or has failed, unless a stream has yet to go on.
+  // Waits until all messages are over, unless a stream has yet to go on.
   void deliver();
   bool idle() const;
-  // Ends what is under way with the core's failure. Not with the core's mutex held.
+  // Ends all messages with the core's failure. The core's mutex must not be held.
   void stop() noexcept;
 
  private:
-  // A message, and how far its slices are: a send's are copied to `room`, then posted; a receive's
-  // are posted, and as each is over it is taken from `room`.
+  // A message, and how far its slices are. A send copies each slice to `room`, then posts it; a
+  // receive posts each slice, and takes it from `room` when it is over.
   struct MessagePart {
     Message message;
-    int gpu = -1;  // of device memory; -1: the host may touch it
+    int gpu = -1;  // GPU of the memory; -1: the host may touch it
     Task* op = nullptr;
     PooledMemory room = {};
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;
-    std::uint32_t ready = 0;  // these, from the first one, may be posted (own: taken)
-    std::uint32_t taken = 0;  // of a receive: so many are in their place
-    std::vector<std::uint32_t> landed = {};   // of a receive; with the core's mutex held
-    std::vector<std::uint32_t> arrived = {};  // those that the thread is to take
-    std::deque<Device::Event> copies = {};    // under way, in the order of their stream
+    std::uint32_t ready = 0;  // slices, from the first, that may be posted (own: taken)
+    std::uint32_t taken = 0;  // of a receive: slices that are in their place
+    std::vector<std::uint32_t> landed = {};   // of a receive; under the core's mutex
+    std::vector<std::uint32_t> arrived = {};  // landed slices that the thread is to take
+    std::deque<Device::Event> copies = {};    // copies under way, in the order of their stream
     MessagePart* source = nullptr;            // of a receive from this rank itself: the send
     bool own = false;                         // to or from this rank itself
     std::size_t bytes() const { return message.count * size_of(message.type); }
@@ -85,8 +84,8 @@ class DeviceMessages {
     bool open = false;  // its stream goes on
     Status status;
     bool over(const MessagePart& leg) const;
-    bool passed(const MessagePart& leg) const;  // what is on the stream later may touch its memory
-    std::size_t held() const;                   // bytes that are sent from rooms
+    bool passed(const MessagePart& leg) const;  // later work of the stream may touch its memory
+    std::size_t held() const;                   // bytes of its sends that lie in rooms
   };
   struct Captured {
     std::vector<Message> messages;
@@ -121,10 +120,10 @@ class DeviceMessages {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   StreamFences gates_;
-  std::list<MessageGroup> waiting_;  // for their streams
+  std::list<MessageGroup> waiting_;  // groups that wait for their streams
   std::list<Captured> captured_;
-  std::list<MessageGroup> flights_;  // the thread's; changed with the mutex held
-  std::size_t closed_ = 0;           // calls, and replays that have come, whose gates are not open
+  std::list<MessageGroup> flights_;  // groups of the thread; changed with the mutex held
+  std::size_t closed_ = 0;           // calls, and replays that have come, with closed fences
   std::atomic<bool> stop_{false};
   std::chrono::steady_clock::time_point leave_at_{};  // once stopped
 

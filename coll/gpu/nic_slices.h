@@ -1,5 +1,5 @@
-// How an operation between hosts is cut into slices, what is whose of each, and where it lies in
-// the memory that messages are sent from (gpu/hierarchical.cc). Not installed.
+// Cuts an operation between hosts into slices, and says which part of a slice belongs to which rank
+// and where the part lies in the memory that messages leave from (gpu/hierarchical.cc).
 #pragma once
 
 #include <algorithm>
@@ -11,22 +11,22 @@
 
 namespace weft {
 
-class CardSlices {
+class NicSlices {
  public:
   static constexpr std::size_t kUnderWay = 5;
-  // Of the larger buffer of a slice. All that cuts is the same on every rank of a place, and
-  // follows from the call alone.
+  // The most bytes of a slice's larger buffer. The cut follows from the call alone, so all ranks of
+  // a place cut alike.
   static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
-  // Areas, blocks, slices and shares begin at multiples of it.
+  // Areas, blocks, slices and shares begin at multiples of this many bytes.
   static constexpr std::size_t kGrain = 256;
   static_assert(kPieceBytes / kDeviceOperands >= kGrain);
-  // Three areas: what is read, what comes for a reduction, the result; each up to a slice and a
-  // grain for every block.
+  // A slice has three areas: its input, the operands that come for a reduction, its result. Each
+  // area holds up to a slice, and a grain for every block.
   static constexpr std::size_t kAreasBytes = 3 * (kPieceBytes + kDeviceOperands * kGrain);
   static constexpr std::size_t kBytes = kUnderWay * kAreasBytes;
 
  protected:
-  CardSlices(const DeviceOperation& op, const CardLayout& layout, std::byte* memory)
+  NicSlices(const DeviceOperation& op, const NicLayout& layout, std::byte* memory)
       : op_(op),
         layout_(layout),
         hosts_(layout.hosts.size()),
@@ -45,23 +45,23 @@ class CardSlices {
       first_ = from;
       count_ = to - from;
     }
-    // Of whole grains: a slice that began off a vector's boundary would go by single elements.
+    // A slice is whole grains: one that began off a vector's boundary would go by single elements.
     const std::size_t grain = kGrain / element_;
     slice_ = std::min(count_, kPieceBytes / (widest * element_) / grain * grain);
   }
 
   std::size_t slices() const { return count_ == 0 ? 0 : (count_ + slice_ - 1) / slice_; }
 
-  // Who.
+  // The rank at a place of a host.
   Rank rank_at(std::size_t host, std::size_t place) const { return layout_.hosts[host][place]; }
   std::pair<std::size_t, std::size_t> place_of(Rank rank) const {
     for (std::size_t h = 0; h < layout_.hosts.size(); ++h)
       for (std::size_t p = 0; p < layout_.hosts[h].size(); ++p)
         if (layout_.hosts[h][p] == rank) return {h, p};
-    return {0, 0};  // of a collective that has no root
+    return {0, 0};  // the collective has no root
   }
 
-  // Where things are, of slice k.
+  // The elements of slice k in a block.
   std::size_t length(std::size_t k) const { return std::min(slice_, count_ - k * slice_); }
   std::byte* area(std::size_t k, std::size_t which) const {
     return memory_ + k % kUnderWay * kAreasBytes + which * (kAreasBytes / 3);
@@ -77,14 +77,14 @@ class CardSlices {
   std::size_t at(std::size_t k, Rank block) const {
     return static_cast<std::size_t>(block) * op_.call.count + first_ + k * slice_;
   }
-  // Share i of so many of `count` elements: from, to.
+  // Returns the bounds of share i of `shares` of `count` elements: from, to.
   std::pair<std::size_t, std::size_t> cut(std::size_t count, std::size_t i,
                                           std::size_t shares) const {
     const std::size_t grain = kGrain / element_, grains = (count + grain - 1) / grain;
     return {std::min(count, grains * i / shares * grain),
             std::min(count, grains * (i + 1) / shares * grain)};
   }
-  // Of a slice that is one block: where host i's share begins, in elements.
+  // The element of slice k, a slice of one block, at which host i's share begins.
   std::size_t begin(std::size_t k, std::size_t i, std::size_t shares) const {
     return cut(length(k), i, shares).first;
   }
@@ -92,14 +92,14 @@ class CardSlices {
     const auto [from, to] = cut(length(k), i, shares);
     return to - from;
   }
-  // What host h sent for the reduction.
+  // The operand that host h sent for the reduction.
   std::byte* operand(std::size_t k, std::size_t h) const {
     const bool shared = op_.collective != Collective::kReduceScatter;
     const std::size_t bytes = (shared ? share(k, me_, hosts_) : length(k)) * element_;
     return area(k, 1) + h * whole_grains(bytes);
   }
 
-  // Of a broadcast: the part that host h, not the root's, passes on.
+  // The part of a broadcast that host h, which is not the root's host, passes on.
   std::byte* passed_on(std::size_t k, std::size_t h) const {
     return result(k) + begin(k, h - (h > root_), hosts_ - 1) * element_;
   }
@@ -108,7 +108,7 @@ class CardSlices {
   }
 
   const DeviceOperation& op_;
-  const CardLayout& layout_;
+  const NicLayout& layout_;
   const std::size_t hosts_, places_, me_, root_, root_place_, element_;  // me_, root_: hosts
 
  private:

@@ -1,4 +1,4 @@
-// What the ranks of a device operation tell each other before it starts.
+// A record is what a rank of a device operation tells the other ranks before the operation starts.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace weft {
 
 struct DeviceRecord {
-  // Of signature(), with its place among the communicator's calls or captures: what must be the
-  // same on all ranks.
+  // The signature() of the call, with its number among the communicator's calls or captures: the
+  // part of the record that must be the same on all ranks.
   Head call;
-  Head before = {};  // of the call before it; sign 0: there is none
-  // Of each rank.
+  Head before = {};  // of the call before; sign 0: there is none
+  // The fields below may differ from rank to rank.
   double factor = 1;
-  std::uint64_t longest = 0;     // elements of the longest block that it knows of
+  std::uint64_t longest = 0;     // elements of the longest block that the rank knows of
   std::int32_t on_device = 0;    // some buffer of this rank is device or managed memory
-  std::int32_t staged_only = 0;  // no way around host memory for this rank
-  std::uint64_t ways = 0;  // bits: how it could exchange this with other hosts (gpu/gpudirect.h)
+  std::int32_t staged_only = 0;  // this rank needs the path through host memory
+  std::uint64_t ways = 0;  // bits: the ways to other hosts that are open to it (gpu/gpudirect.h)
   DeviceAddress in, out;
 };
 

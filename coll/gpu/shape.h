@@ -1,6 +1,6 @@
-// What a collective reads and writes on a rank, as blocks of `count` elements that follow each
-// other. All device paths ask here; which block goes where each of them says itself
-// (gpu/direct.cc, gpu/hierarchical.cc).
+// Says how much a collective reads and writes on a rank, as blocks of `count` elements that follow
+// each other. Each device path says itself which block goes where (gpu/direct.cc,
+// gpu/hierarchical.cc).
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,7 @@
 //   slice 2               down  host  up
 //
 // A slice is the same range of every block, packed, so that it is a message of the same collective.
-// Of blocks of different sizes the short ones are used up first; the last slices have only the
-// longest.
+// In a vector collective the short blocks end first; the last slices hold only the longest blocks.
 #include <algorithm>
 #include <array>
 #include <utility>

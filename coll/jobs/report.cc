@@ -1,3 +1,5 @@
+// Writes a report to a new file beside the old one, then renames it over the old one.
+// This file knows JSON reports only as text.
 #include "coll/jobs/report.h"
 
 #include <fmt/format.h>

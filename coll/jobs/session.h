@@ -1,5 +1,5 @@
-// What the parallel commands (perf, validate, train) share: ranks from a launcher or of their own,
-// and one clear end whichever way it comes.
+// What the parallel commands (perf, validate, train) share: their ranks come from a launcher or are
+// started here, and a failed job ends with one message and one exit code.
 #pragma once
 
 #include <chrono>
@@ -25,23 +25,23 @@ struct JobFlags {
   int rails = 0;
   std::string transport = "auto";
   int timeout_ms = 30000;                // unless WEFT_TIMEOUT_MS says otherwise
-  const CLI::Option* timeout = nullptr;  // --timeout-ms, which wins over both
-  double rail_gbps = 0;                  // 0: WEFT_RAIL_GBPS, else measured
+  const CLI::Option* timeout = nullptr;  // --timeout-ms, which overrides WEFT_TIMEOUT_MS
+  double rail_gbps = 0;                  // Gb/s; 0: WEFT_RAIL_GBPS, else measured
 };
 
-// -n, --hosts, --rails, --transport, --timeout-ms, --rail-gbps
+// Adds -n, --hosts, --rails, --transport, --timeout-ms and --rail-gbps; parsing writes to `flags`.
 void add_job_flags(CLI::App& command, JobFlags& flags);
 
-// Ranks of a local job: what -n says, else a default that fits `hosts` and the machine's cores.
-// Throws Error when -n, --hosts and --rails cannot be.
+// The ranks of a local job: -n, else a default that fits --hosts and the machine's cores. Throws
+// Error when -n gives a host no rank.
 int local_ranks(const JobFlags& flags, int cores);
 
 // Throws UsageError when the job that a launcher started is not what the flags ask for.
 void check_against_job(const JobFlags& flags, std::string_view launcher, const Topology& topology);
 
-// Under a launcher: assembles the job and runs `body` on this rank; returns its exit code. By
-// itself: runs this command line again as local ranks and returns their exit code. A failure of
-// the job goes to `failed` (all ranks) or, without it, to stderr (one rank), and exits critical.
+// Under a launcher: assembles the job, runs `body` on this rank and returns body's exit code.
+// Otherwise: runs this command line again as local ranks and returns their exit code. A failure of
+// the job goes to `failed` (on all ranks) or else to stderr (on one rank); the code is critical.
 int run_job(std::string_view command, const JobFlags& flags, const std::function<int(World&)>& body,
             const std::function<void(Rank, const Status&)>& failed = {});
 

@@ -1,3 +1,5 @@
+// Keeps the counters of a rank and makes Metrics of them.
+// Does not know who asks for the metrics.
 #include "coll/observe/counters.h"
 
 #include <algorithm>

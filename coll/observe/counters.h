@@ -1,5 +1,5 @@
-// What Metrics is made from. One writer, under the lock of the rank's Core; the control plane's
-// thread reads at any time.
+// Counters holds the numbers that Metrics is made from. The rank's Core writes them under its lock;
+// the control plane's thread reads them at any time.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace weft {
 
-// Added to by one thread.
+// A counter: one thread adds, any thread reads.
 class Count {
  public:
   void add(std::uint64_t n = 1) noexcept {
@@ -31,13 +31,13 @@ class Count {
 };
 
 struct Counters {
-  // board_link: the one that boards belong to, -1: there are none.
+  // board_link: index of the link that boards count for; -1: there are no boards.
   Counters(Rank rank, int size, std::vector<std::string> links, int board_link);
 
   struct Call {
     Count calls, failures, bytes;
   };
-  std::array<Call, 32> calls;  // by Collective
+  std::array<Call, 32> calls;  // indexed by Collective
   struct Traffic {
     Count bytes_sent, bytes_received, messages_sent, messages_received;
   };
@@ -45,12 +45,12 @@ struct Counters {
     return traffic_[static_cast<std::size_t>(link) * static_cast<std::size_t>(size) +
                     static_cast<std::size_t>(peer)];
   }
-  // What members of a group exchanged on its board, in calls where each moves as much to every
-  // other one as it gets from it.
+  // What each member of a group sent to each other member on the group's board, and received from
+  // it: both are equal in the calls counted here.
   struct BoardTraffic {
     Count messages, bytes;
   };
-  // Of the groups of these ranks; lives as long as the counters.
+  // Returns the traffic of the groups of these ranks; it lives as long as the counters.
   BoardTraffic& board(const std::vector<Rank>& ranks);
   Count stalls, stalled_ns, naps, retries;
   Count rails_taken_out, rails_taken_back, replayed, replayed_bytes;

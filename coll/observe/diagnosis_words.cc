@@ -1,3 +1,5 @@
+// Words the sentences of a diagnosis.
+// Does not choose the cause: diagnosis.cc does.
 #include "coll/observe/diagnosis_words.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What a diagnosis says of a rank, of a call and of a link, in words.
+// Words the sentences of a diagnosis about a rank, a call and a link.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace weft::words {
 
-// The last call of that communicator and kind; of a message, one with `from` the other way. nullptr
-// when there is none.
+// Returns the rank's last call of the communicator and kind of `o`; if `o` is a message, the last
+// message with `from` in the opposite direction. nullptr when there is none.
 const OperationReport* last_alike(const RankSnapshot& on, const OperationReport& o, Rank from);
 
 std::string link_name(const RankSnapshot& t, const PeerProgress& p);
-// The links of these bits; of none, that of the pair.
+// The names of the links whose bits are set in `on`; of the pair's link when none is set.
 std::vector<std::string> link_names(const RankSnapshot& t, const PeerProgress& p, std::uint32_t on);
-// What the ports at both ends of a link say about it; empty where they say nothing.
+// The signs of trouble that the ports at both ends of a link have counted; empty: none.
 std::string counted(const std::string& link, const RankSnapshot& a, const RankSnapshot& b);
 
-// "rank 5 never called all_reduce #124 (last: #123, 41 s ago; ...)" and the like. waiter: the rank
-// that waits for it in `op`; theirs: the rank's own part of that call, or nullptr.
 std::string dead(const RankSnapshot& t);
+// waiter: a rank that waits in `op`; theirs: the stopped rank's own part of the call, or nullptr.
 std::string stopped(const RankSnapshot& t, const OperationReport& op, const OperationReport* theirs,
                     Rank waiter);
+// "rank 5 never called all_reduce #124 (last: #123, 41 s ago; ...)". waiter: waits in `op`.
 std::string not_called(const RankSnapshot& t, const OperationReport& op, Rank waiter);
-// op: the rank's own
+// op: the rank's own part of the call.
 std::string not_waiting(const RankSnapshot& t, const OperationReport& op);
-// ", in device memory" and the like, of a call that other ranks made with another kind. device:
-// some of them in device memory.
+// ", in device memory" and the like, for a call to which ranks passed different kinds of memory.
+// device: some ranks passed device memory.
 std::string memory(const OperationReport& op, bool device);
 
 }  // namespace weft::words

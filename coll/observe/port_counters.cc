@@ -1,3 +1,5 @@
+// Reads the counters of ports and TCP connections, and finds the signs of trouble in them.
+// Knows no operations.
 #include "coll/observe/port_counters.h"
 
 #include <fmt/format.h>

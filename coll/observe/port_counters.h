@@ -1,5 +1,5 @@
-// What the ports of this rank's rails count while it runs: evidence for an error, a slow operation,
-// a verdict, a report.
+// PortCounters reads what the ports of this rank's rails count while the rank runs: evidence for
+// errors, slow operations, verdicts and reports.
 #pragma once
 
 #include <string>
@@ -14,19 +14,19 @@ namespace weft {
 // Thread-safe.
 class PortCounters {
  public:
-  // Of the rails of `place`; what is told begins now. Several ranks of a host tell the same of a
-  // port, and each its own of its connections.
+  // Watches the rails of `place` from now on. All ranks of a host report the same counters of a
+  // port, but each rank reports its own connections.
   PortCounters(const Place& place, std::string host);
 
-  // What is told begins anew.
+  // Sets the mark from which trouble() counts to now.
   void mark();
-  // By rail: all that has been counted so far, ever.
+  // Returns, by rail, all that the ports have counted so far, ever.
   std::vector<CounterSnapshot> read() const;
-  // Signs of trouble since the mark, a line for each rail that has any: "rail 1 host h2:
-  // out_of_seq_request +299". In the order of rails.
+  // Returns the signs of trouble since the mark, a line for each rail that has any, in the order of
+  // rails: "rail 1 host h2: out_of_seq_request +299".
   std::vector<std::string> trouble() const;
   std::string trouble(int rail) const;  // empty: none
-  // All lines as one; empty: none.
+  // Returns all lines of trouble() as one; empty: none.
   std::string all_trouble() const;
 
  private:
@@ -36,8 +36,8 @@ class PortCounters {
   std::vector<CounterSnapshot> mark_ WEFT_GUARDED_BY(mutex_);
 };
 
-// The counters of a port; of a plain interface, whose transport uses TCP, the retransmissions of
-// this process's own connections on it (TCP_INFO), and beside them those of the whole host.
+// Reads the counters of a port. For a plain interface, which TCP uses, reads the retransmissions of
+// this process's own connections on the interface (TCP_INFO), and those of the whole host.
 CounterSnapshot read_rail(const Nic& rail);
 
 }  // namespace weft

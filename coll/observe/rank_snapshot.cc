@@ -1,3 +1,5 @@
+// Writes and reads snapshots as JSON, and reads the state of processes from /proc.
+// Does not know the recorder that snapshots come from.
 #include "coll/observe/rank_snapshot.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
-// What is known of one rank at one moment: what it ran last, what it waits for, how its process
-// is. Read from a recorder (recorder.h), gathered over all ranks, judged by diagnosis.h.
+// A snapshot is what is known of one rank at one moment: its last operations, the peers it waits
+// for, its process. recorder.h takes snapshots, the job gathers them, diagnosis.h judges them.
 //
-// All times are ages in seconds at the moment of reading, so that snapshots of different hosts
-// can be put side by side.
+// All times are ages in seconds at the moment of reading, so snapshots of different hosts can be
+// compared.
 #pragma once
 
 #include <cstddef>
@@ -24,40 +24,40 @@ struct PeerProgress {
   Rank peer = kNoRank;     // world rank
   std::int32_t link = -1;  // index into RankSnapshot::links; -1: the board
   std::uint32_t sends_posted = 0, sends_done = 0, recvs_posted = 0, recvs_done = 0;
-  // Where rails share messages: the links, as bits, that those which have not ended are on.
+  // Where rails share messages: the links, as bits, that carry transfers which have not ended.
   std::uint32_t sends_on = 0, recvs_on = 0;
   bool receives() const { return recvs_posted > recvs_done; }
   bool sends() const { return sends_posted > sends_done; }
 };
 
-// Of one operation; where there are more, the rest is not told.
+// Peers in the report of one operation; the report leaves out further peers.
 inline constexpr std::size_t kMostPeers = 32;
 
 struct OperationReport : CallDescriptor {
-  std::uint64_t number = 0;  // of all operations of this rank, from 1
+  std::uint64_t number = 0;  // among all operations of this rank, from 1
   OpState state = OpState::kNone;
-  double started_s = 0;  // ago
-  double ended_s = 0;    // ago; not kStarted
-  // Of one that got no further for some milliseconds, while its rank waited:
+  double started_s = 0;  // seconds ago
+  double ended_s = 0;    // seconds ago; not of kStarted
+  // Known of an operation without progress for some milliseconds while its rank waited:
   bool surveyed = false;
-  std::uint64_t part = 0;  // lane: which of its steps waits; the same number on all ranks
+  std::uint64_t part = 0;  // of a lane: the step that waits; the same number on all ranks
   std::uint64_t rounds = 0, rounds_done = 0;
-  std::vector<PeerProgress> peers;  // those with something outstanding first
+  std::vector<PeerProgress> peers;  // peers with outstanding transfers first
 };
 
 struct RankSnapshot {
   Rank rank = kNoRank;
   std::string host, machine;
   int pid = 0;
-  bool own = false;  // by the rank itself; otherwise read by another rank of its machine
+  bool own = false;  // taken by the rank itself; otherwise by another rank of its machine
   // As in /proc/PID/stat: R running, S sleeping, D in the kernel, T stopped, t traced, Z ended;
-  // X: there is no such process any more; L: it has left the job in good order; ?: unknown.
+  // X: the process is gone; L: the rank has left the job in good order; ?: unknown.
   char state = '?';
-  double waits_s = 0;  // it has been waiting in weft, without progress, for so long; 0: it is not
-  std::uint64_t begun = 0;         // operations, ever
+  double waits_s = 0;       // how long the rank waits in weft without progress; 0: it does not wait
+  std::uint64_t begun = 0;  // operations begun, ever
   std::vector<std::string> links;  // "shm", "rail 0 (eth0)"
-  // Signs of trouble that this host's ports have counted (port_counters.h), by rail; of a rank's
-  // own snapshot.
+  // Signs of trouble that this host's ports have counted (port_counters.h), by rail; only in a
+  // rank's own snapshot.
   std::vector<std::string> counters;        // "rail 1 host h2: out_of_seq_request +299"
   std::vector<OperationReport> operations;  // the last ones, oldest first
 
@@ -65,18 +65,18 @@ struct RankSnapshot {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
-// JSON, schema weft.testimony/1.
+// Writes a snapshot as JSON, schema weft.testimony/1.
 std::string encode(const RankSnapshot& snapshot);
 RankSnapshot decode_snapshot(std::string_view text);  // throws Error on malformed text
-// Several of them as one text, and from several such texts: what is malformed is left out, and of
-// several snapshots of one rank its own one is taken. By rank.
+// Writes several snapshots as one text.
 std::string encode(const std::vector<RankSnapshot>& snapshots);
+// Reads such texts, leaves out malformed parts, prefers a rank's own snapshot, and sorts by rank.
 std::vector<RankSnapshot> collect(const std::vector<std::string>& texts);
 
-// The state of a process of this machine as above, X when it is gone or another process has its
-// number: one that was not born at `born` (0: any).
+// Returns the RankSnapshot::state of a process of this machine. X: the process is gone, or another
+// process, not born at `born` (0: any), has its number.
 char process_state(int pid, std::uint64_t born);
-// Clock ticks from boot to the start of the process; 0 where that cannot be read.
+// Returns the clock ticks from boot to the start of the process; 0 when they cannot be read.
 std::uint64_t process_born(int pid);
 
 }  // namespace weft

@@ -1,3 +1,5 @@
+// Makes the book of a machine, writes this rank's page, and reads all pages.
+// Does not judge what the pages say: diagnosis.cc does.
 #include "coll/observe/recorder.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+// Collects the events of a rank, aligns its clock with rank 0's, and writes the trace.
+// Does not know the runtime, which reports the operations.
 #include "coll/observe/trace.h"
 
 #include <fmt/format.h>

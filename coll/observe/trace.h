@@ -1,7 +1,7 @@
-// A trace of one rank for people and Perfetto: every operation, and every transfer of it on every
-// link, with bytes. Kept in memory until the end, then written as Chrome trace events (JSON).
+// A trace shows people and Perfetto every operation of one rank, and the operation's transfers on
+// every link, with bytes. It stays in memory until write() makes Chrome trace events (JSON) of it.
 //
-// Only made where WEFT_TRACE asks for it: transports are wrapped then, so that nothing else pays.
+// A trace exists only where WEFT_TRACE asks for one, and wraps the transports: others pay nothing.
 // Not thread-safe: used under the lock of the rank's Core.
 #pragma once
 
@@ -21,27 +21,28 @@ namespace weft {
 
 class Trace {
  public:
-  // path: of this rank's file; empty: none, this rank only helps to align the clocks.
+  // path: this rank's file; empty: the rank writes no file, and only helps to align the clocks.
   Trace(std::string path, Rank rank, std::string host, std::vector<std::string> links);
 
-  // A transport whose transfers are traced.
+  // Returns a transport that traces the transfers of `inner`.
   std::unique_ptr<Transport> wrap(std::unique_ptr<Transport> inner, int link);
 
   void begin(std::uint64_t number, const CallDescriptor& call);
   void end(std::uint64_t number, bool ok);
-  // The transfers of that id belong to this operation.
+  // Says that the transfers of this id belong to the operation of this number.
   void name_transfers(std::uint32_t id_high, std::uint64_t number) { number_of_[id_high] = number; }
   void forget_transfers(std::uint32_t id_high) { number_of_.erase(id_high); }
 
-  // How far this rank's clock is ahead of rank 0's, by messages of the control plane: every rank
-  // calls it at the same time. Narrows what it knew.
+  // Measures how far this rank's clock is ahead of rank 0's, by messages of the control plane. All
+  // ranks call it at the same time; each call narrows the bounds.
   void align(Job& job);
-  // Ranks of one machine share a clock, but for one in a time namespace: its messages show that.
+  // Sets the offset to 0 where the bounds allow 0: ranks of one machine share a clock, except in a
+  // time namespace.
   void aligned() {
     if (offset_low_ <= 0 && offset_high_ >= 0) offset_low_ = offset_high_ = 0;
   }
 
-  void write() const noexcept;  // says so on the log when it cannot
+  void write() const noexcept;  // logs its failure
 
  private:
   class Traced;
@@ -66,7 +67,7 @@ class Trace {
   std::vector<std::string> links_;
   std::vector<Event> events_;
   std::vector<Call> calls_;
-  std::unordered_map<std::uint64_t, std::size_t> open_;  // calls, by number
+  std::unordered_map<std::uint64_t, std::size_t> open_;  // index of the open calls, by number
   std::unordered_map<std::uint32_t, std::uint64_t> number_of_;
   std::uint64_t dropped_ = 0;
   std::int64_t offset_low_ = INT64_MIN / 4, offset_high_ = INT64_MAX / 4;  // ns
@@ -75,8 +76,8 @@ class Trace {
 
 // "trace.json" of rank 3: "trace.rank3.json"
 std::string file_of_rank(const std::string& path, Rank rank);
-// Of the World that the `times`-th shrink() made, whose ranks have other numbers: what led to the
-// failure is in the files before. "trace.json": "trace.shrunk1.json"
+// The file of the World that the `times`-th shrink() made, whose ranks have other numbers; earlier
+// files show what led to the failure. "trace.json": "trace.shrunk1.json"
 std::string file_after_shrink(const std::string& path, int times);
 
 }  // namespace weft

@@ -1,9 +1,9 @@
-// When ranks disagree about what they run: finding out, and saying it so that both sides show.
+// Finds out that ranks disagree about the call that they run, and fails with the arguments of both.
 //
 // A message meets its receive by communicator, number of the collective, round and ordinal, so most
-// disagreements end in a receive that gets another head than it expects. Where plans have other
-// shapes, a rank may send to one that expects nothing from it. Such messages are looked for when
-// nothing moves.
+// disagreements end in a receive that gets another head than it expects. Where the ranks' plans
+// have different shapes, a rank may send to a peer that posts no receive; when nothing moves, the
+// peer searches for such messages.
 #include <algorithm>
 #include <array>
 #include <chrono>

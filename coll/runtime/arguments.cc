@@ -1,3 +1,5 @@
+// The rules of arguments by the footprint of each collective, and the sentences about wrong ones.
+// This file looks at sizes and addresses, never at the data.
 #include "coll/runtime/arguments.h"
 
 #include <fmt/format.h>

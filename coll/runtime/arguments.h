@@ -1,5 +1,5 @@
-// What users pass to a collective, checked before anything is started: sizes that fit, pointers
-// that are there and do not overlap, roots and peers that exist, operators that mean something.
+// Checks a call's arguments before anything starts: sizes fit, pointers are set and do not overlap,
+// roots and peers exist, the operator is defined. This file does not know how a call is run.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,26 @@ namespace weft {
 
 struct Message;
 
-// Of rank `me` of n. ok, and whether the call is in place; or kInvalidArgument, a sentence with the
-// value that is wrong and what to pass instead.
+// Checks the call of rank `me` of n. Returns ok and sets `in_place`, or returns kInvalidArgument
+// with a sentence that has the wrong value and what to pass instead.
 Status check_arguments(Collective c, const Call& call, Rank root, Rank me, std::size_t n,
                        bool& in_place);
 
-// Bytes of the message: Call::total_bytes, of checked arguments. Where a vector all_to_all is cut
-// must follow from what all ranks know, so it is as large as can be there, unless it is empty.
+// The value of Call::total_bytes; the arguments must be checked. All ranks cut a message alike, but
+// no rank knows all sizes of an all_to_all_v: unless the rank's own blocks are all empty, the value
+// is the largest possible one.
 std::size_t total_bytes(Collective c, const Call& call, std::size_t n);
 
-// The block sizes of a vector call, and where blocks begin (where the user says nothing: one after
-// the other); the call's spans point to it afterwards. Moving the vector keeps them valid.
+// Copies the block sizes and offsets of a vector call into the returned vector, with the offsets of
+// consecutive blocks where the user gave none. The call's spans point into the vector afterwards,
+// also when the vector is moved.
 std::vector<std::size_t> own_blocks(Call& call, std::size_t n);
 
-// Of a send or a recv.
+// Checks a send or a receive in a group of n ranks, like check_arguments().
 Status check_message(bool send, const void* data, std::size_t count, DType type, Rank peer,
                      std::size_t n);
-// What rank `me` sends to itself among the messages of one `call`: each with the receive of it, as
-// indices.
+// Pairs each message that rank `me` sends to itself with the message's receive, as indices into
+// `messages`; returns kInvalidArgument where counts or sizes differ. The error names `call`.
 Status check_own_messages(const char* call, std::span<const Message> messages, Rank me,
                           std::vector<std::pair<std::size_t, std::size_t>>& pairs);
 

@@ -1,7 +1,7 @@
-// Small collectives among ranks that share memory: everybody publishes, everybody reads.
+// Small collectives among ranks that share memory: each rank publishes its data, all ranks read.
 //
-// This is the schedule "flat" (and the small cases of "direct"), executed on the transport's board:
-// one store and n - 1 loads instead of messages.
+// This runs the schedule "flat" (and the small cases of "direct") on the transport's board: one
+// store and n - 1 loads take the place of messages.
 #include <cstring>
 #include <vector>
 

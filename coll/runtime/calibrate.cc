@@ -1,3 +1,5 @@
+// Ping-pongs between partners, and the cost model made of their medians.
+// This file does not know which transport carries the messages.
 #include "coll/runtime/calibrate.h"
 
 #include <fmt/format.h>

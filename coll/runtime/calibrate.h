@@ -1,4 +1,5 @@
-// What a link costs here, measured once per job: latency and bandwidth of each link class.
+// Measures once per job what a link costs: latency and bandwidth of each link class.
+// It does not know what the selector makes of the figures.
 #pragma once
 
 #include "topo/base/status.h"
@@ -8,14 +9,13 @@ namespace weft {
 struct Core;
 struct GroupState;
 
-// Every rank calls it at the same point, with the group of all ranks. Short messages and a few
-// long ones between neighbours of a host, and between hosts along each rail; the medians over
-// all ranks become core.costs, the same on every rank. A declared rate of the rails is not
-// measured.
+// Measures short and a few long messages between neighbours on a host, and between hosts along each
+// rail, and puts the medians over all ranks into core.costs, the same on every rank. Every rank
+// calls it at the same point with the group of all ranks. A declared rate of rails is not measured.
 Status calibrate(Core& core, GroupState& world);
 
-// `asked` (a flag, WorldOptions::rail_gbps), else WEFT_RAIL_GBPS; 0 where there is neither. Throws
-// Error where the variable is no rate.
+// The declared rate of a rail in Gb/s: `asked` if it is positive, else WEFT_RAIL_GBPS, else 0.
+// Throws Error where the variable is no rate.
 double declared_rail_gbps(double asked);
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Progress and operations.
+// Progress: starts tasks, posts their transfers and finishes the tasks that are over.
+// This file does not know deadlines, nor why a task failed.
 #include "coll/runtime/core.h"
 
 #include <fmt/format.h>

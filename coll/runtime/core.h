@@ -1,5 +1,5 @@
-// The inside of a process's weft: transports, operations under way, and waiting for them.
-// Not installed; communicator.h is the face of it.
+// The runtime of one process: its transports, its tasks under way, progress, waiting and failures.
+// Core does not know what a task is for; coll/api/communicator.h is its public side.
 #pragma once
 
 #include <algorithm>
@@ -28,11 +28,11 @@
 
 namespace weft {
 
-// Polls in vain before the first relax(): a message that is nearly there should not wait for the
-// pause to end.
+// A thread makes so many empty polls before its first relax(): a message that is about to arrive
+// should not wait for the end of a pause.
 inline constexpr int kEager = 32;
 
-// A hint to the processor that this is a polling loop.
+// Tells the processor that this is a polling loop.
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -41,248 +41,259 @@ inline void relax() {
 #endif
 }
 
-// Small collectives on the board of a group (board.cc).
+// Publishes this rank's message on the group's board (board.cc) and begins a round of the board.
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
+// Whether every member has published its message of the board's current round.
 bool board_ready(const GroupState& g);
 // How a collective on the board ended on this rank.
 struct BoardOutcome {
-  int diverging = -1;  // a member of the group whose call is another one; nothing was done then
+  int diverging = -1;  // a member whose call differs from this rank's; out is not written then
   bool done() const { return diverging < 0; }
 };
+// Computes this rank's result from the members' messages, once board_ready().
 BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root);
-Rank board_missing(const GroupState& g);  // a world rank whose message is not there yet
+// A world rank whose message is not on the board yet; kNoRank: every message is there.
+Rank board_missing(const GroupState& g);
 
-// Choosing (runtime/selector.cc). Whether ranks exchange whole messages on the board instead of
-// running a schedule.
+// Whether ranks exchange whole messages on the board instead of running a schedule (selector.cc).
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root);
-// The algorithm of this call.
+// Selects the algorithm of a call (selector.cc).
 const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root);
 
 struct Core : std::enable_shared_from_this<Core> {
-  // Throws Error; the job is then given back.
+  // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
   Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0);
   void set_up(const Place& place);
   ~Core();
-  // As new Core(), but what of it is left in a forked child never ends there.
+  // Makes a Core that end() deletes.
   template <class... Of>
   static std::shared_ptr<Core> make(Of&&... of) {
     return {new Core(std::forward<Of>(of)...), &Core::end};
   }
-  static void end(Core* core) noexcept;
-  // Whether this is a child of the process that made it: its mutex may be locked for ever, its
-  // threads are not there, and what it has mapped and connected is its parent's.
+  static void end(Core* core) noexcept;  // deletes the core; in a forked child it keeps the core
+  // Whether this process is a forked child of the one that made the core: the mutex may be locked
+  // for ever, the threads are missing, and mappings and connections belong to the parent.
   bool forked() const noexcept { return generation != fork_generation(); }
-  // The end of the World, after which every call fails. Takes the mutex itself.
+  // Ends the World; every later call fails. Takes the mutex itself.
   void close() noexcept;
 
-  // Set-up is over: threads of weft's own may help from here on. Throws Error.
+  // Ends the set-up: weft's own threads may use the core from here on. Throws Error.
   void set_out();
-  // Of the control plane's thread, with every heartbeat: where no call polls meanwhile, sends that
-  // are over need none.
+  // The control plane's thread calls this with every heartbeat. Where no call polls meanwhile, the
+  // transports hand over to the kernel what completed sends still owe (Transport::leave()).
   void away() noexcept;
 
-  // All below: with `mutex` held.
-  // Polls the transports and runs what became possible; true when any transfer ended.
+  // The caller of each function below holds `mutex`, unless the function's comment says otherwise.
+
+  // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
   bool progress();
   enum class Swept : bool { kAllFailed, kGoOn };
   Swept end_tasks();       // finishes the tasks whose transfers are all over
-  bool progress_boards();  // true when any operation ended
-  Task* take();            // a fresh operation
-  void add_operation();    // to the free ones
-  Task* take_for(const Plan& plan, std::size_t bytes);  // the one it costs least to start
-  void give_back(Task* op);
-  void finish(Task* op, Status status);         // it is over
-  void start_plan(Task* op, const Plan& plan);  // now, or as soon as the window allows
-  void enlist(Task* op);
-  void launch(Task* op);
-  void launch_next(GroupState& g);  // of those that wait
-  void end_plan(Task* op);          // it is over: others may start
-  void start_board(Task* op);
+  bool progress_boards();  // returns true when any task on a board ended
+  Task* take();            // takes a free task and resets it
+  void add_operation();    // makes one more free task
+  Task* take_for(const Plan& plan, std::size_t bytes);  // prefers a task set up for the plan
+  void give_back(Task* op);                             // makes the task free
+  void finish(Task* op, Status status);         // marks the task as over and queues its callback
+  void start_plan(Task* op, const Plan& plan);  // launches the task once the window has room
+  void enlist(Task* op);            // gives the task its transfer id and puts it into `active`
+  void launch(Task* op);            // posts the first transfers of a kPlan task
+  void launch_next(GroupState& g);  // launches the group's queued tasks that fit the window
+  void end_plan(Task* op);          // takes the task out of the window and launches the next ones
+  void start_board(Task* op);       // publishes on the board, after the tasks queued there
+  // Starts a message with all its slices.
   void start_message(Task* op, bool send, void* data, std::size_t bytes, bool on_device = false);
-  // The same in two steps: it takes its number among those of the pair, and later goes, all at once
-  // or by and by: the slices below `end`. `data` is where it begins.
+  // First step of a message that starts in parts: fixes its place among the pair's messages.
   void enter_message(Task* op, bool send, std::size_t bytes);
+  // Second step, once or repeatedly: lets the slices below `end` of the message at `data` travel.
   void let_slices_go(Task* op, void* data, std::uint32_t end, bool on_device = false);
-  void post_slices(Task* op);
+  void post_slices(Task* op);  // posts the slices that may travel; a send stays little ahead
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
-  int link_of(Rank a, Rank b) const;  // index into links, for a pair of world ranks
-  // A communicator of these world ranks, without a board.
+  int link_of(Rank a, Rank b) const;  // the index into `links` of a pair of world ranks
+  // Makes a communicator of these world ranks, without a board.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks);
-  void forget_group(GroupState& g);
-  void forget_messages(std::uint32_t id);  // that nobody has received
-  // The plan of a call; null where the rail contract refuses it, and `status` says why. by_name:
-  // the algorithm was asked for.
+  void forget_group(GroupState& g);        // drops the board, the messages and the id
+  void forget_messages(std::uint32_t id);  // drops messages that no task has received
+  // Returns the plan of a call; null where the rail contract refuses the algorithm, and `status`
+  // then says why. by_name: the user named the algorithm.
   const Plan* plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call, Rank root,
                        bool in_place, bool by_name, Status& status);
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                                   Rank root, const PlanKey& key);
-  // failing.cc. Ends every operation with the failure, which sticks: the job's first one, if that
-  // is another.
+  // Ends every task with the job's first failure, which sticks: `why`, unless another rank reported
+  // a failure before (failing.cc).
   void fail(const Status& why);
-  // The same for an error of a transport, whose cause may be another rank than the peer.
+  // Fails for an error of a transport. First it waits a moment for the control plane to name the
+  // rank to blame, which need not be the peer (failing.cc).
   void fail_after_verdict(const Status& suspicion);
 
-  // agreement.cc. After a transfer with `peer` ended with kMismatch: fails with what both sides
-  // passed; false where the peer's side is not known.
+  // After a transfer with `peer` ended with kMismatch: fails with the arguments that both ranks
+  // passed. Returns false where the peer's arguments are not known (agreement.cc).
   bool fail_disputed(const Head& mine, Rank peer, std::size_t link);
-
-  // After a collective ended with kMismatch: the same, from whichever peer the head comes.
+  // After a collective ended with kMismatch: searches the peer that disagrees and fails like
+  // fail_disputed(). Returns false where the search finds none.
   bool fail_mismatch(const Task* op);
-  // After a transfer of it failed.
+  // After a transfer of the kPlan task failed: fails with the transport's cause (failing.cc).
   void fail_run(const Task* op);
+  // After a transfer of the message failed: fails with the transport's cause (failing.cc).
   void fail_message(const Task* op, Code code, std::size_t link);
-  // After board_finish() named a diverging member.
+  // After board_finish() named a diverging member: fails with the arguments of both ranks.
   void fail_on_board(const GroupState& g, const Head& mine, int member);
-  // After a collective of g: fails when something came for an earlier one, which is over here.
+  // After a collective of g: fails, and returns true, when a message has arrived for an earlier
+  // collective that is over here.
   bool fail_on_leftover(const GroupState& g);
-  // The same for all that this rank ran; ok when there is nothing.
+  // Looks for such messages of all communicators; ok when there is none.
   Status leftover_status();
-  // Whether any peer sent what shows that it runs something else than this rank does or did: a
-  // search, for when nothing moves. ok when not.
+  // Searches for a message that shows that a peer runs another call than this rank does or did; ok
+  // when there is none. The search takes long: it is for when nothing moves.
   Status disagreement_status();
 
-  // Fails everything when the operation has stood still for too long, or the job has failed. True:
-  // the operation is over.
+  // Fails every task when this one has stood still for too long, when ranks disagree, or when the
+  // job has failed. Returns true when the task is over.
   bool check_deadline(Task* op, std::chrono::steady_clock::time_point now);
-  // Calls what was to be called at the end of operations, with the mutex let go.
+  // Runs the callbacks of tasks that are over, and lets the mutex go meanwhile.
   void run_callbacks(std::unique_lock<FairMutex>& lock) {
     if (!ended.empty()) [[unlikely]]
       call_ended(lock);
   }
-  void call_ended(std::unique_lock<FairMutex>& lock);
+  void call_ended(std::unique_lock<FairMutex>& lock);  // a GPU lane leaves callbacks to `caller`
 
-  // Waits until the operation is over, by itself, its deadline or a failure of the job; true when
-  // it is. The mutex is let go meanwhile.
+  // Waits until `end`, or until the task is over by itself, by its deadline or by a failure.
+  // Returns true when the task is over. Lets the mutex go meanwhile.
   bool wait_until(Task* op, std::chrono::steady_clock::time_point end,
                   std::unique_lock<FairMutex>& lock);
 
-  // Waits for the operation and gives it back. `lock` may hold the mutex, and does not afterwards.
+  // Waits for the task, gives it back and returns its status. `lock` may hold the mutex on entry
+  // and does not on return.
   Status wait(Task* op, std::unique_lock<FairMutex>& lock);
-
-  // These take the mutex themselves.
+  // Waits as above. Takes the mutex itself.
   Status wait(Task* op) {
     std::unique_lock lock(mutex);
     return wait(op, lock);
   }
-  // The progress thread.
+  // Starts the progress thread, which runs serve(). Takes the mutex itself. Throws Error.
   void start_serving();
-  void stop_serving() noexcept;
-  void serve();
-  // The thread of callbacks, where there are lanes: these do not call them, as a callback may wait
-  // for what only its lane can do. start: with the mutex held.
+  void stop_serving() noexcept;  // ends the progress thread; takes the mutex itself
+  void serve();                  // the progress thread's loop; takes the mutex itself
+  // Starts the thread that runs the GPU lanes' callbacks, which may wait for a lane's own work.
   void start_calling();
-  void stop_calling() noexcept;
+  void stop_calling() noexcept;  // ends that thread; takes the mutex itself
 
-  // modes.cc. Throws Error, on every rank, where ranks were told different things.
+  // Throws Error on every rank where ranks have different values of an option that must be the same
+  // (modes.cc). For the set-up, without the mutex.
   void agree_on_modes();
 
-  // rails_setup.cc. Of a new group: proves that each collective has an algorithm that keeps the
-  // rail contract; where one has not, says so with the path, or throws Error (cross_rail "never").
+  // Proves that each collective of a new group has an algorithm that keeps the rail contract. Where
+  // a collective has none, logs the path that breaks it, or throws Error (cross_rail "never").
   void prove_rails(GroupState& g);
-  // Whether the rail contract lets this run; the same on all ranks.
+  // ok when the rail contract lets the algorithm run; the same on all ranks.
   Status check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_name);
+  // Where rails can stand in for each other: puts Rails' transports in place of `inner`. For the
+  // set-up, without the mutex.
   void set_up_rails(std::vector<std::unique_ptr<Transport>>& inner);
+  // The rails that a large message between the two ranks uses, `home` first.
   std::vector<int> stripes(Rank me, Rank peer, int home) const;
-  // Moves rails along, so that peers get answers, where nobody waits for an operation. Needs the
-  // mutex.
+  // Polls the rails, so that peers get answers while no thread waits for a task.
   void poll_rails() noexcept;
-  // Until nobody of the job needs what this rank has sent any more; then meet(), which returns when
-  // all are here: until then peers get answers.
+  // Waits until no rank of the job needs data that this rank has sent, then calls meet(), which
+  // waits for the other ranks. Peers get answers all the time. Takes the mutex itself.
   void settle_rails(const Job& of, const std::function<void()>& meet);
-  // While meet() waits for the others on the control plane, peers get answers.
+  // Calls meet(), which waits for the other ranks on the control plane; a thread answers peers
+  // meanwhile. Takes the mutex itself.
   void answer_while(const std::function<void()>& meet);
 
+  // The error of a task whose deadline has passed, with the rank to blame.
   Status deadline_status(Task* op);
-  // Why a deadline has passed, by what all ranks tell; ok when that explains nothing.
+  // Explains a passed deadline by the snapshots of all ranks; ok when they explain nothing.
   Status verdict(const std::string& what);
-  // What a call of the control plane failed of; ok: of something else than the other ranks.
+  // The failure behind an error of the control plane; ok where the other ranks are not its cause.
+  // Takes the mutex itself.
   Status gather_status(const Error& thrown);
-  Status silence_status(const std::string& what) const;  // ok when nobody has gone silent
-  std::chrono::milliseconds silence_age() const {        // from when on a rank counts as silent
+  Status silence_status(const std::string& what) const;  // ok when no rank has gone silent
+  // A rank counts as silent when nothing has been heard of it for this long.
+  std::chrono::milliseconds silence_age() const {
     return std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
   }
   Status cut_off_status(const std::string& what) const;  // ok when this host is not cut off
 
+  // Members that change after the set-up are guarded by `mutex`, but for atomics and threads.
   const int generation = fork_generation();
   std::unique_ptr<Job> job;            // null once closed
-  std::unique_ptr<Job> answering_job;  // for callers, where there are rails: see answer_while()
+  std::unique_ptr<Job> answering_job;  // `job` for gathers that run in answer_while()
   WorldOptions options;
-  const int shrunk;  // how often shrink() made another World, until this one
+  const int shrunk;  // how many calls of shrink() led to this World
   std::unique_ptr<Topology> topology;
-  std::unique_ptr<Rails> rails;  // where rails can stand in for each other; then `transports` has
-                                 // their faces
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<Transport*> links;  // links[0] is shm where there is one, then a rail each
+  std::unique_ptr<Rails> rails;  // null unless rails can stand in for each other
+  std::vector<std::unique_ptr<Transport>> transports;  // of `rails`, the transports face() made
+  std::vector<Transport*> links;                       // shm where there is one, then every rail
   std::vector<Link> link_kinds;
-  std::vector<std::size_t> polled;  // those that are used, in ascending order
+  std::vector<std::size_t> polled;  // the links in use, in ascending order
   void use_link(std::size_t link) {
     if (std::ranges::find(polled, link) != polled.end()) [[likely]]
       return;
     polled.insert(std::ranges::upper_bound(polled, link), link);
   }
   int shm_link = -1, first_rail_link = -1;
-  // Between hosts longer messages travel in slices of this size, so that those of device memory
-  // overlap with their copies; both ends must slice, also where only one has a GPU: all ranks do,
-  // or none.
+  // Longer messages between hosts travel in slices of this size, so that a message of device memory
+  // overlaps with its copies. Both ends must slice: all ranks do where any rank has a GPU.
   std::size_t message_slice = SIZE_MAX;
-  std::vector<std::uint8_t> has_device;  // by world rank: a GPU
-  std::vector<std::uint8_t> shm_peer;    // by world rank: reached through shm
+  std::vector<std::uint8_t> has_device;  // by world rank: the rank has a GPU
+  std::vector<std::uint8_t> shm_peer;    // by world rank: shm reaches the rank
   Tuning tuning;
   std::unique_ptr<Telemetry> telemetry;
   CostModel costs;           // measured; the same on every rank
   Profile profile;           // the same on every rank
-  Profile news;              // what learn() has been told in this World, to be saved
-  std::string profile_file;  // rank 0: where; empty: nowhere
-  // Rank 0 reads the profile, all ranks get it.
+  Profile learnt_times;      // the times that learn() was told in this World, to be saved
+  std::string profile_file;  // rank 0: the file that keeps learnt_times; empty: none
+  // Reads the profile on rank 0 and gives it to all ranks. For the set-up, without the mutex.
   void share_profile();
 
-  // Communicators (group.cc). Every one that lives has an id of its own on this rank; null: taken
-  // by one that is being made. Fixed ones are made when asked for and kept.
+  // The living communicators by id (group.cc); null: an id that a communicator in the making holds.
   std::map<std::uint32_t, GroupState*> groups;
-  std::vector<std::unique_ptr<GroupState>> fixed_groups;
-  std::vector<std::unique_ptr<GroupState>> orphans;  // a lane was the last to use them
+  std::vector<std::unique_ptr<GroupState>> fixed_groups;  // made on first use, kept to the end
+  std::vector<std::unique_ptr<GroupState>> orphans;       // a GPU lane was the last to use these
   std::uint64_t next_id_epoch = kFixedGroups;  // rises; its lower id_bits are the next id to try
-  int id_bits = 24;                            // without the lane
+  int id_bits = 24;                            // bits of a communicator's id, without kLaneBits
   std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches;
 
   FairMutex mutex;
-  std::condition_variable_any device_done;  // an operation of kind kDevice is over
-  int waiters = 0;                          // threads in wait_until(): they make progress
-  std::uint64_t moves = 0;                  // rises when anything moves
+  std::condition_variable_any device_done;  // signals that a kDevice task is over
+  int waiters = 0;                          // threads in wait_until(), which make progress
+  std::uint64_t moves = 0;                  // rises whenever any transfer or task ends
   struct Ended {
     std::function<void(const Status&)> call;
     Status status;
     std::shared_ptr<GroupState> keep;
   };
-  std::vector<Ended> ended;         // for run_callbacks()
-  std::atomic<bool> served{false};  // there is a progress thread
+  std::vector<Ended> ended;         // the callbacks that run_callbacks() will run
+  std::atomic<bool> served{false};  // whether there is a progress thread
   std::condition_variable_any to_serve, to_call;
-  std::thread server, caller;
-  bool calls = false;    // there is a thread of callbacks
-  SpareScratch scratch;  // of those that have ended
+  std::thread server, caller;  // the progress thread, the thread of callbacks
+  bool calls = false;          // whether there is a thread of callbacks
+  SpareScratch scratch;        // the scratch memory of tasks that have ended
   std::vector<std::unique_ptr<Task>> pool;
   std::vector<Task*> free_operations;
-  std::vector<Task*> active;               // under way, kPlan and kMessage
-  bool receipts_owed = false;              // one of them is done but for Task::receipts
-  std::array<Completion, 64> completions;  // of one poll; here, as clearing them takes a while
-  // By the lower bits of their id, for completions; a power of two.
+  std::vector<Task*> active;               // the kPlan and kMessage tasks under way
+  bool receipts_owed = false;              // an active task waits for its Task::receipts only
+  std::array<Completion, 64> completions;  // of one poll; a local array would be cleared each time
+  // The active tasks by the lower bits of their id; the size is a power of two.
   std::vector<Task*> by_id = std::vector<Task*>(256);
   Task*& place_of(std::uint32_t id) { return by_id[id & (by_id.size() - 1)]; }
   std::uint32_t next_id = 1;
   std::vector<GroupState*> boards_busy;
   std::atomic<bool> broken{false};
-  Status failure;               // once broken
-  double oversubscription = 1;  // ranks of this kernel per core that they may use together
-  bool oversubscribed = false;  // more ranks than cores
-  std::atomic<int> asking{0};   // threads in calls of the World, whose end waits for them
+  Status failure;               // the status that every call returns once `broken` is set
+  double oversubscription = 1;  // ranks of this kernel per core that these ranks may use together
+  bool oversubscribed = false;  // there are more ranks than cores
+  std::atomic<int> asking{0};   // threads in calls of the World; close() waits for them
   std::atomic<bool> ending{false};
-  bool usable = false;  // set_out()
+  bool usable = false;  // set_out() was called
 };
 
-// The communicator of that id, made when first asked for; it lives as long as the core.
+// Returns the fixed communicator `id`, made on the first call; it lives as long as the core.
 std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
                                         std::vector<Rank> ranks);
 

@@ -1,4 +1,5 @@
-// The end of everything: what failed, who is to blame, and that all operations are over.
+// Ends all tasks with one failure: what failed, and which rank is to blame.
+// This file does not find out which ranks disagree; agreement.cc does.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// The communicators of a process: the fixed ones of every job, and those made of others.
+// Makes the communicators of a process: the fixed ones of every job, and the ones that split(),
+// duplicate() and subset() make.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// What all ranks of a World must have been told alike: compared before anything is built by it.
+// Compares the options that must be the same on all ranks, before anything is built from them.
+// This file does not know what the options do.
 #include <fmt/format.h>
 
 #include <sstream>

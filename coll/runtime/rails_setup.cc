@@ -1,5 +1,5 @@
-// Rails that stand in for each other: which of them, when, and who is told
-// (transport/rails/rails.h).
+// Sets up rails that stand in for each other (transport/rails/rails.h): which rails a message uses,
+// which algorithms keep to their rails, and which rank logs that a rail is lost.
 #include <fmt/format.h>
 
 #include <algorithm>

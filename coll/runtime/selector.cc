@@ -1,4 +1,5 @@
-// Which algorithm a call runs, and by which plan.
+// The selector: picks the algorithm of a call by the profile and the cost model, and keeps the plan
+// of each algorithm. It does not run anything.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -133,7 +134,7 @@ void Communicator::learn(Collective collective, std::size_t total_bytes, std::st
   if (!found)
     throw Error(fmt::format("{} has no algorithm '{}'; there are {}", weft::name(collective),
                             algorithm, algorithm_names(collective)));
-  for (Profile* p : {&g.core->profile, &g.core->news})
+  for (Profile* p : {&g.core->profile, &g.core->learnt_times})
     p->add(collective, shape_of(g), total_bytes, found->name, us, kLearntSamples);
   // All of them: which communicators still keep theirs is each rank's own affair.
   for (const auto& [ranks, cache] : g.core->caches)

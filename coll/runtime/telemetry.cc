@@ -1,3 +1,5 @@
+// Telemetry: fills the recorder, counters and trace from the runtime's calls, and answers for this
+// rank when the job or an outsider asks. How far tasks are is in telemetry_survey.cc.
 #include "coll/runtime/telemetry.h"
 
 #include <fmt/format.h>

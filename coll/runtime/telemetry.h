@@ -1,8 +1,8 @@
-// What a process's weft writes down about itself while it runs, for people who look later: the
-// flight recorder, counters, and where the environment asks for it a trace. core.h owns one.
+// Telemetry writes down what a process does: into the flight recorder, the counters and, where the
+// environment asks for one, a trace. A Core owns one; telemetry never changes how a task runs.
 //
-// begin() and end() are on the path of the smallest collective: a cache line each, no clock that
-// costs.
+// begin() and end() are on the path of the smallest collective: each writes one cache line and
+// reads no expensive clock.
 #pragma once
 
 #include <chrono>
@@ -31,28 +31,32 @@ struct Task;
 
 class Telemetry final : public Witness {
  public:
-  // Every rank of the job makes one at the same time, when its links are there. on_beat: what else
-  // the control plane's thread does with every heartbeat.
+  // Every rank of the job makes its Telemetry at the same time, after its links. The control
+  // plane's thread calls on_beat with every heartbeat.
   Telemetry(Core& core, std::function<void()> on_beat);
   ~Telemetry() override;
 
-  // All below: with the core's mutex held.
-  // Returns what end() takes. sequence: of the call in its group. how: further bits of
-  // book::Record::state. What a lane runs for a user's operation has no record of its own: how far
-  // it is, is told of that one.
+  // The caller of each function from begin() to moving() holds the core's mutex.
+
+  // Opens the record of a collective and returns the record's number, for end(). sequence: the
+  // call's number in its group. how: further bits of book::Record::state. A collective that a GPU
+  // lane runs as a part of a user's call gets the number of that call's record, marked with kPart.
   std::uint64_t begin(const GroupState& g, Collective c, const Call& call, Rank root,
                       std::uint64_t sequence, std::uint8_t how = 0) noexcept;
+  // Opens the record of a message. peer: its rank in the group.
   std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
                               std::uint64_t sequence) noexcept;
+  // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
-  // Of one that is no Operation.
+  // Closes the record of a call that has no Task.
   void end(std::uint64_t record, bool ok) noexcept;
+  // Closes the record of a call without a Task that succeeded in hardly any time.
   void end_at_once(std::uint64_t record) noexcept {
     if (record & kPart) return;
     recorder_.end_at_once(record);
     if (trace_) trace_->end(record, true);
   }
-  // Before its first transfer. total_bytes: what its algorithm was picked by.
+  // Comes before the task's first transfer. total_bytes: the size that its algorithm was picked by.
   void starting(Task& op, std::size_t total_bytes) noexcept;
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
@@ -62,42 +66,44 @@ class Telemetry final : public Witness {
   void rail_event(const RailEvent& event) noexcept;
   void retried() noexcept { counters_.retries.add(); }
 
-  // What a collective moved on a board: `bytes` from each to each, or, where it has a root, from
-  // or to that.
+  // Counts a collective on a board: `bytes` from each rank to each rank, or, in a collective with a
+  // root, between the root and each rank.
   void moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept;
 
-  // While somebody waits, now and then: `idle` is how long nothing has moved.
+  // Comes now and then while a thread waits; `idle` is how long nothing has moved. A long idle time
+  // begins a stall, and the flight recorder learns how far the tasks are.
   void waiting(std::chrono::nanoseconds idle) noexcept;
+  // Ends a stall.
   void moving() noexcept {
     if (recorder_.is_stalled()) end_stall();
   }
 
-  // Thread-safe.
-  Metrics metrics() const;
-  const PortCounters& ports() const { return ports_; }
+  Metrics metrics() const;                              // thread-safe
+  const PortCounters& ports() const { return ports_; }  // thread-safe
 
-  // The failure with what the ports counted meanwhile, where that is asked for and says anything.
+  // Returns the failure, with the port counters that have risen if WorldOptions::counters is set.
   Status with_counters(const Status& failure) const;
 
-  // On all ranks at the same time; does nothing unless there are traces.
+  // Aligns the clocks of traces; all ranks call it at the same time. No traces: does nothing.
   void align_clocks();
-  // The World ends; and after left() nothing is asked of the job any more.
+  // Tells outsiders that the World ends in good order.
   void leaving() noexcept { recorder_.leave(); }
+  // Writes the metrics and the trace; the job may end afterwards.
   void left() noexcept;
 
-  // The deadline of an operation has passed: why, by what all ranks tell. Takes a moment. Where the
-  // job fails meanwhile, that is the reason, and nothing is diagnosed.
+  // Diagnoses a passed deadline by the snapshots of all ranks, with the core's mutex held. The
+  // ranks have a second or two to answer. Returns no cause where the job fails meanwhile.
   Diagnosis inquire();
-  // How much text goes with a failure.
+  // The most characters of a failure's text.
   static constexpr std::size_t kMostText = 690;
 
-  // For the control plane's thread.
+  // The control plane's thread calls the functions of Witness.
   std::string snapshot() override;
   bool asked() override;
   void answer(const std::vector<std::string>& snapshots) override;
   void beat() override;
 
-  // In the number of a record: of a part of that operation.
+  // A bit in a record's number: the task is a part of the call that the record is about.
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
@@ -111,15 +117,15 @@ class Telemetry final : public Witness {
   Core& core_;
   std::function<void()> on_beat_;
   Job* job_;                  // null after left()
-  std::string metrics_file_;  // empty: none
+  std::string metrics_file_;  // empty: no file
   std::unique_ptr<Trace> trace_;
   Recorder recorder_;
   Counters counters_;
   PortCounters ports_;
   std::uint64_t timed_ = 0;
-  bool settled_ = false;  // stalled for so long that the survey was repeated
+  bool settled_ = false;  // the stall has lasted so long that the survey was repeated
   std::chrono::steady_clock::time_point stalled_at_{}, metrics_at_{}, marked_at_{};
-  Fd answer_;  // the last one given to an outsider
+  Fd answer_;  // the file of the last answer to an outsider
 };
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// How far the operations of a rank that waits are, for its flight recorder.
+// Stalls: tells the flight recorder how far each task of a rank is while the rank waits.
+// This file does not judge who is to blame.
 #include <algorithm>
 
 #include "coll/runtime/core.h"

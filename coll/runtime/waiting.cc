@@ -1,4 +1,5 @@
-// Waiting for operations, blaming somebody when it takes too long, and the progress thread.
+// Waits for tasks, names a rank to blame when a task is late, and runs the progress thread and the
+// thread of callbacks.
 #include "coll/runtime/waiting.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ constexpr std::chrono::milliseconds kRailsEvery{20};
 // ---- giving way ----------------------------------------------------------------------------
 
 Polling::Polling(Core& core)
-    : core_(core), spins_(core.oversubscribed ? core.tuning.spins_crowded : core.tuning.spins) {}
+    : core_(core), spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
 
 Polling::Turn Polling::turn(std::unique_lock<FairMutex>& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;

@@ -1,5 +1,5 @@
-// Waiting for operations: how a process gives way while nothing moves, and when it has waited too
-// long.
+// How a thread waits for tasks: how it gives way while nothing moves, and when a task has stood
+// still for too long. Nothing here knows what a task does.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace weft {
 
 struct Core;
 
-// A mutex whose holder can see that others want it: who polls for long lets them in.
+// A mutex whose holder sees that other threads want it: a thread that polls for long lets them in.
 class WEFT_CAPABILITY("mutex") FairMutex {
  public:
   void lock() WEFT_ACQUIRE() {
@@ -34,18 +34,18 @@ class WEFT_CAPABILITY("mutex") FairMutex {
 
 using CoreLock = BasicMutexLock<FairMutex>;
 
-// How long an operation has stood still. It is too long when neither it nor anything else of this
-// process has moved for the timeout; or when it alone has not for kStandstill timeouts, while
-// others move: they may be what keeps its peers busy.
+// Measures how long a task has stood still. That is too long when nothing of this process has moved
+// for the timeout, or when the task alone has not moved for kStandstill timeouts: other tasks that
+// move may keep the task's peers busy.
 class Stall {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kStandstill = 4;
 
-  // A look at the clock. `moved`: the operation has, since the last look; `moves`: rises with
-  // everything that moves here. True: too long.
+  // Takes the time `now` into account. `moved`: the task has moved since the last look. `moves`: a
+  // count of all that moves in this process. Returns true when the task has stood still too long.
   bool look(Clock::time_point now, bool moved, std::uint64_t moves, Clock::duration timeout) {
-    // A process that did not look for long did not run, or did something else: nobody was late.
+    // A process that did not look for long did not run, or did something else: no peer was late.
     const auto gap = now - looked_at_;
     if (looked_at_ == Clock::time_point{} || moved) {
       moved_at_ = any_at_ = now;
@@ -59,6 +59,7 @@ class Stall {
     looked_at_ = now;
     return now - any_at_ > timeout || now - moved_at_ > kStandstill * timeout;
   }
+  // How long nothing of this process had moved at the last look, seen from `now`.
   Clock::duration idle(Clock::time_point now) const { return now - any_at_; }
 
  private:
@@ -66,13 +67,13 @@ class Stall {
   std::uint64_t moves_ = 0;
 };
 
-// One thread's polling, from the first turn of a wait to its end.
+// The polling of one thread, from the first turn of a wait to the wait's end.
 class Polling {
  public:
   explicit Polling(Core& core);
-  // Makes progress once. Where nothing moves it spins, then yields the core, then sleeps until
-  // there is news or for a moment; the lock is let go meanwhile. kLookAtClock: the caller is to
-  // look at the job and at the clock before the next turn.
+  // Makes progress once. While nothing moves, turns first spin, then yield the core, then sleep for
+  // a moment or until a transport wakes them; yielding and sleeping let the lock go. kLookAtClock:
+  // the caller must look at the job and at the clock before the next turn.
   enum class Turn : bool { kPollOn, kLookAtClock };
   Turn turn(std::unique_lock<FairMutex>& lock);
 

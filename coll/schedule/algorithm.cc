@@ -1,4 +1,4 @@
-// The registry. To add an algorithm: a file like ring.cc, and a line in families().
+// The registry. To add an algorithm, write a file like ring.cc and add a line to families().
 #include "coll/schedule/algorithm.h"
 
 #include "coll/schedule/building_blocks.h"

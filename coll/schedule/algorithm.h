@@ -1,4 +1,4 @@
-// The algorithms: pure functions from a shape to the schedule of one rank.
+// The registry of algorithms: an algorithm is a pure function from a shape to one rank's schedule.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace weft {
 
-// All that an algorithm may know about the job. Ranks are those of the communicator.
+// A shape is all that an algorithm may know about the job. Ranks are ranks of the communicator.
 struct Shape {
   Rank rank = 0;
   int nranks = 1;
-  Rank root = 0;                         // of the collectives that have one
+  Rank root = 0;                         // of a rooted collective
   std::vector<std::vector<Rank>> hosts;  // ranks by host, ascending; empty: all on one host
   std::vector<double> rail_weight;       // relative speed of rail l (that of the l-th rank of each
-                                         // host); empty: equal
-  std::vector<int> rail;                 // of each rank; empty: there is one. See rail_contract.h
-  // Reductions add up in the order of ranks, whatever the algorithm: contributions travel
-  // unreduced to whoever reduces them, all in one go.
+                                         // host); empty: all rails are equal
+  std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
+  // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
+  // travel unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;
 };
 
@@ -35,9 +35,9 @@ struct Algorithm {
 
 // Every algorithm of every collective, in a fixed order.
 std::span<const Algorithm> algorithms();
-// nullptr when there is none of that name for that collective.
+// Returns nullptr when the collective has no algorithm of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
-// "direct, ring, halving_doubling, ..." for error messages
+// Returns "direct, ring, halving_doubling, ..." for error messages.
 std::string algorithm_names(Collective collective);
 
 }  // namespace weft

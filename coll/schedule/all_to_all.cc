@@ -1,4 +1,5 @@
-// Every rank has a block for every other. Chunk source * n + destination is that block.
+// all_to_all: every rank has a block for every other rank. Chunk source * n + destination is the
+// block that rank `source` has for rank `destination`.
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {

@@ -1,9 +1,9 @@
-// What a collective promises of every block: which ranks bring it, and which must hold it in the
-// end. The checker proves it, the plan lays out the user's buffers by it.
+// BlockOwnership says which ranks bring a block into a collective, and which ranks must hold the
+// block at the end. The checker proves this promise; the plan lays out the user's buffers by it.
 //
 // A block is the part of a message that belongs to one rank (all_gather, reduce_scatter, gather,
 // scatter), or that one rank has for another (all_to_all: block source * n + destination). The
-// others have no blocks: what is said here then holds for every chunk, and `block` is ignored.
+// other collectives have no blocks: their answers hold for every chunk, and `block` is ignored.
 #pragma once
 
 #include "coll/schedule/footprint.h"
@@ -21,7 +21,7 @@ struct BlockOwnership {
     if (!by_blocks(collective)) return 0;
     return collective == Collective::kAllToAll ? nranks * nranks : nranks;
   }
-  // In reductions every rank brings a contribution; otherwise the one rank whose data it is.
+  // Whether rank r brings the block: in a reduction every rank does, otherwise only the source.
   bool starts(Rank r, int block) const {
     return reduces(collective) || collective == Collective::kBarrier || r == source(block);
   }
@@ -30,6 +30,7 @@ struct BlockOwnership {
     if (f.out != Part::kAll) return root;
     return f.in == Part::kAll ? block / nranks : block;
   }
+  // Whether rank r must hold the block at the end.
   bool ends(Rank r, int block) const {
     const Footprint f = footprint(collective);
     if (rooted(collective) && !from_root(collective)) return r == root;

@@ -1,3 +1,5 @@
+// Builds the groups of a rank (Layout) and cuts chunks for the algorithm files.
+// Knows no algorithm.
 #include "coll/schedule/building_blocks.h"
 
 #include <algorithm>

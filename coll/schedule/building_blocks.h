@@ -1,13 +1,13 @@
-// What algorithms are made of: parts of a schedule over a group (the world, a host, a rail) and a
-// range of chunks. Hierarchy is calling them for one group after the other.
+// The building blocks of algorithms: each adds to a schedule the steps of a group (the world, a
+// host, a rail) over a range of chunks. A hierarchical algorithm calls them group after group.
 //
-// Internal to coll/. "Member i" is the i-th rank of the group; "part i" is c.part(i, g.size()).
-// A reduce_scatter leaves part i, fully reduced, at member i. An all_gather starts from there.
+// "Member i" is the i-th rank of the group; "part i" is c.part(i, g.size()). A reduce_scatter
+// leaves part i, fully reduced, at member i. An all_gather starts from there.
 //
 // Adjacent recv_reduce steps on one channel into the same chunks are *one* reduction over all their
-// sources and the rank's own value: the engine adds them up in the order of ranks, whatever the
-// order of the steps, so that ranks that reduce the same values get the same bits. The flat form
-// relies on it.
+// sources and the rank's own value: the engine adds the values in the order of ranks, whatever the
+// order of the steps, so ranks that reduce the same values get the same bits. flat_all_reduce
+// relies on this.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@
 
 namespace weft {
 
-// Of algorithms in which every message inside a host has one, and every message along a rail.
+// The channels of hierarchical algorithms: messages inside a host use one, along a rail the other.
 constexpr int kHostChannel = 0;
 constexpr int kRailChannel = 1;
 
-// direct.cc: every member exchanges with every other. One step deep; n - 1 messages each.
+// direct.cc: every member exchanges data with every other, n - 1 messages each, one step deep.
 void direct_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
 void direct_all_gather(Schedule& s, Group g, Chunks c, int channel);
-void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // all of c to everybody
+void flat_all_reduce(Schedule& s, Group g, Chunks c, int channel);  // every member sends all of c
 void flat_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
 void flat_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 
@@ -47,37 +47,38 @@ void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 // tree.cc: binomial, ceil(lg n) steps.
 void binomial_broadcast(Schedule& s, Group g, int root, Chunks c, int channel);
 void binomial_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
-// To member 0 and back: 2 (n - 1) messages in all, the fewest there can be.
+// Reduces to member 0 and broadcasts from there: 2 (n - 1) messages, the fewest possible.
 void tree_all_reduce(Schedule& s, Group g, Chunks c, int channel);
 
-// reduce.cc: the mirror image of chain_broadcast; parts to one member.
+// reduce.cc: the mirror image of chain_broadcast.
 void chain_reduce(Schedule& s, Group g, int root, Chunks c, int channel);
+// reduce.cc: every member sends its part to the root.
 void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel);
 
-// The groups of one rank. The shape must outlive it.
+// The groups that one rank belongs to. The shape must outlive the layout.
 class Layout {
  public:
   explicit Layout(const Shape& shape);
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
-  Group world() const { return {world_, rank_}; }               // in the order of ranks
-  Group by_host() const { return {by_host_, by_host_index_}; }  // host after host
+  Group world() const { return {world_, rank_}; }               // all, in the order of ranks
+  Group by_host() const { return {by_host_, by_host_index_}; }  // all, host after host
   Group host() const { return {hosts()[host_], local_}; }       // the ranks of this host
-  Group rail() const { return {rail_, host_}; }                 // same local index; uniform only
+  Group rail() const { return {rail_, host_}; }                 // same local index; uniform hosts
   int nhosts() const { return static_cast<int>(hosts().size()); }
-  int per_host() const { return static_cast<int>(hosts()[host_].size()); }  // of this host
+  int per_host() const { return static_cast<int>(hosts()[host_].size()); }  // on this host
   int my_host() const { return host_; }
   int my_local() const { return local_; }
   const std::vector<std::vector<Rank>>& hosts() const { return *hosts_; }
-  // One rank per host that stands for it: `root`, and elsewhere the one on its rail, or the first.
+  // One rank per host, to represent the host: the rank with the root's local index, or the first.
   std::vector<Rank> heads(Rank root) const;
   int host_of(Rank r) const { return host_of_[r]; }
   int local_of(Rank r) const { return local_of_[r]; }
 
  private:
   Rank rank_;
-  std::vector<std::vector<Rank>> one_host_;      // where the shape names none
-  const std::vector<std::vector<Rank>>* hosts_;  // of the shape, or one_host_
+  std::vector<std::vector<Rank>> one_host_;      // all ranks, where the shape names no hosts
+  const std::vector<std::vector<Rank>>* hosts_;  // the shape's hosts, or one_host_
   std::vector<Rank> world_, by_host_, rail_;
   std::vector<int> host_of_, local_of_;
   int host_ = 0, local_ = 0, by_host_index_ = 0;
@@ -86,7 +87,7 @@ class Layout {
 bool any_shape(const Shape& shape);
 bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
 Schedule empty_schedule(const Shape& shape, int nchunks);
-// Parts [a, b) of n as one range, a < b.
+// Returns parts [a, b) of n as one range; a < b.
 Chunks parts(Chunks c, int a, int b, int n);
 // Calls f with the range of parts [from, from + count) modulo n: two ranges where it wraps.
 template <class F>
@@ -97,7 +98,7 @@ void for_cyclic(Chunks c, int from, int count, int n, F f) {
   if (count > head) f(parts(c, 0, count - head, n));
 }
 
-// The algorithms of each file, for the registry.
+// The registry collects the algorithms of each file from these functions.
 std::span<const Algorithm> direct_algorithms();
 std::span<const Algorithm> ring_algorithms();
 std::span<const Algorithm> recursive_doubling_algorithms();

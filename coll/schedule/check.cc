@@ -1,15 +1,15 @@
-// Proves schedules by running them on symbols. What must happen before what is in check_graph.h;
-// here is what the steps do to the values, and what the values must be in the end.
+// Proves schedules by running them on symbols. check_graph.h orders the steps; this file says what
+// a step does to the values, and which values a rank must hold at the end.
 //
-// A value is the one of a chunk on a rank, as a few 64-bit words:
+// The value of a chunk on a rank is a few 64-bit words:
 //   sum         contributions: rank r brings token(r, chunk), a random word; a reduction adds. A
 //               chunk holds each rank's contribution once iff (but for a chance of 2^-64) it is the
 //               sum of all tokens: doubles do not cancel.
-//   expression  how it was put together, up to commutativity: (a + b) + c differs from a + (b + c),
+//   expression  how the sum was formed, up to commutativity: (a + b) + c differs from a + (b + c),
 //               since floats do not associate and all ranks must end with the same bits. Steps that
-//               are one reduction (reduction_end()) add up in the order of the ranks that they come
-//               from, as the engine runs them. 0: nobody has written the chunk.
-// In a barrier it is the set of ranks whose start it follows, and receiving unites the sets.
+//               are one reduction (reduction_end()) add up in the order of their source ranks, as
+//               the engine runs them. 0: no step has written the chunk.
+// In a barrier the value is the set of ranks known to have started, and a receive unites two sets.
 #include "coll/schedule/check.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // The checker: proves that the schedules of all ranks together do what the collective promises.
 //
-// It knows schedules and nothing else. It builds the graph of all ranks' steps (data hazards,
-// matched transfers, finite credits per channel), executes it with symbolic contributions, and
-// reports the first thing that is wrong.
+// The checker knows schedules and nothing else. It builds the graph of all ranks' steps (data
+// hazards, matched transfers, finite credits per channel), executes the graph with symbolic
+// contributions, and reports the first fault.
 #pragma once
 
 #include <span>
@@ -14,17 +14,17 @@
 namespace weft {
 
 struct CheckOptions {
-  // Messages a channel (ordered pair of ranks, channel) holds before its receiver takes them:
-  // 0 = rendezvous, a send completes only with its receive.
+  // How many messages a channel (ordered pair of ranks, channel) holds before its receiver takes
+  // them. 0 = rendezvous: a send completes only with its receive.
   int credits = 0;
   Rank root = 0;
   // Every result must come from one reduction over all ranks, which the engine runs in the order of
-  // ranks: the promise of Shape::deterministic.
+  // ranks: Shape::deterministic promises this.
   bool canonical = false;
 };
 
-// Empty when the schedules are right; otherwise one sentence about the first fault: the rank, the
-// step, the chunk, and what was expected. schedules[r] is that of rank r.
+// Returns an empty string when the schedules are right, otherwise one sentence about the first
+// fault: the rank, the step, the chunk, and the expected value. schedules[r] belongs to rank r.
 std::string check(Collective collective, std::span<const Schedule> schedules,
                   const CheckOptions& options = {});
 

@@ -1,3 +1,5 @@
+// Builds the graph of all ranks' steps, pairs the transfers, and visits the events in order.
+// Does not know what a step does to values: check.cc does.
 #include "coll/schedule/check_graph.h"
 
 #include <fmt/format.h>

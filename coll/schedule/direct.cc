@@ -1,5 +1,5 @@
-// All pairs. The best there is among ranks that share memory: each byte is read once from where
-// it lies, and all sources of a reduction are read in one pass.
+// The direct algorithms: every pair of ranks exchanges data. Among ranks that share memory nothing
+// is faster: a rank reads each byte once, in place, and all sources of a reduction in one pass.
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {

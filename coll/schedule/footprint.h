@@ -1,4 +1,4 @@
-// What each collective reads and writes on each rank: the one table of it.
+// The one table of what each collective reads and writes on each rank.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// How much of a buffer: nothing, so that it is not looked at; the rank's own block, or the whole
-// message where it has no blocks; a block of every rank.
+// How much of a buffer a collective uses: nothing (the buffer is not looked at); the rank's own
+// block, or the whole message of a collective without blocks; a block of every rank.
 enum class Part : std::uint8_t { kNothing, kOne, kAll };
 
 constexpr std::size_t blocks_in(Part e, std::size_t nranks) {
@@ -21,7 +21,7 @@ struct Footprint {
   Part in = Part::kNothing, out = Part::kNothing;
 };
 
-// Of the root, and of every rank where there is none.
+// The footprint on the root, and on every rank of a collective without a root.
 constexpr Footprint footprint(Collective c) {
   using enum Part;
   switch (c) {
@@ -44,11 +44,12 @@ constexpr Footprint footprint(Collective c) {
   return {};
 }
 
-// Whether the data is the root's; the other rooted collectives bring theirs to it.
+// Whether the root's data goes out; in the other rooted collectives data goes to the root.
 constexpr bool from_root(Collective c) {
   return c == Collective::kBroadcast || c == Collective::kScatter;
 }
 
+// The footprint on one rank.
 constexpr Footprint footprint(Collective c, Rank rank, Rank root) {
   Footprint f = footprint(c);
   if (rooted(c) && rank != root) (from_root(c) ? f.in : f.out) = Part::kNothing;

@@ -1,8 +1,8 @@
-// Blocks to a root, and from it: all at once, or through a binomial tree, in which a rank passes on
-// the blocks of its subtree in one message.
+// gather and scatter: the root exchanges blocks with all ranks directly, or through a binomial
+// tree, in which a rank passes on the blocks of its subtree in one message.
 //
-// The tree goes host after host, so that with hosts of a power of two ranks it crosses between them
-// only as often as it must. Chunk i is that of the i-th rank in this order.
+// The tree takes the ranks host after host, so with a power of two ranks per host it crosses
+// between hosts only as often as it must. Chunk i belongs to the i-th rank in this order.
 #include <algorithm>
 #include <bit>
 

@@ -1,6 +1,6 @@
-// ceil(lg n) steps per pass and optimal in bytes, for every number of ranks: XOR pairing at powers
-// of two (Rabenseifner, 2004), the circulant form elsewhere (Traeff, 2023). No member folds, so
-// that no rank count pays in bandwidth.
+// Halving and doubling: ceil(lg n) steps per pass, optimal in bytes for every number of ranks. They
+// pair ranks by XOR at powers of two (Rabenseifner, 2004) and take the circulant form elsewhere
+// (Traeff, 2023). No member folds its data into another's, so no rank count pays in bandwidth.
 #include <algorithm>
 #include <bit>
 

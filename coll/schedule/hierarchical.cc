@@ -1,8 +1,7 @@
-// Rail-aware: inside the host, along each rail, inside the host. A rank talks to other hosts only
-// at its own local index, so nothing crosses from rail to rail, and between hosts the bytes are the
-// fewest possible (facts: 2 (H-1)/H of the message per host, split over its rails).
-//
-// Inside a host channel 0 is used, along a rail channel 1.
+// The rail-aware algorithms work inside the host, along each rail, then inside the host again. A
+// rank talks to other hosts only at its own local index, so no message crosses from rail to rail,
+// and hosts exchange the fewest bytes possible (facts: 2 (H-1)/H of the message per host, split
+// over its rails). Messages inside a host use channel 0, messages along a rail channel 1.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"

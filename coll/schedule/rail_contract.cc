@@ -1,3 +1,5 @@
+// Finds steps between hosts that leave their rail, and words them for an error message.
+// Knows no algorithm by name.
 #include "coll/schedule/rail_contract.h"
 
 #include <fmt/format.h>

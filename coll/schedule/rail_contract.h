@@ -1,13 +1,12 @@
 // The rail contract: between hosts, a rank talks only to ranks of its own rail.
 //
-// Rails are networks of their own: from one to another there is at best a detour over the spine,
-// where traffic of many meets. Algorithms that are made for rails bring a block for a rank on
-// another rail to their neighbour on that rail first, inside the host
-// (coll/schedule/hierarchical.cc, all_to_all.cc). Here it is proved of a schedule, whatever its
-// algorithm claims.
+// Rails are separate networks: traffic between two rails takes, at best, a detour over the spine,
+// which many flows share. An algorithm made for rails (coll/schedule/hierarchical.cc,
+// all_to_all.cc) first brings a block for a rank on another rail to the neighbour on that rail,
+// inside the host. This file proves the contract of a schedule, whatever its algorithm claims.
 //
-// Pure functions of the shape and so the same on every rank. Shape::rail says who is where; a shape
-// without it has one rail, and nothing leaves that.
+// Its functions are pure functions of the shape, so every rank gets the same answer. Shape::rail
+// names each rank's rail; in a shape without Shape::rail every rank is on the same rail.
 #pragma once
 
 #include <optional>
@@ -19,18 +18,18 @@ namespace weft {
 
 // A step between hosts whose ends are on different rails.
 struct RailBreach {
-  Rank from = kNoRank, to = kNoRank;  // of the communicator
+  Rank from = kNoRank, to = kNoRank;  // ranks of the communicator
   int from_rail = 0, to_rail = 0;
   int from_host = 0, to_host = 0;  // index into Shape::hosts
-  std::size_t step = 0;            // of the rank `from`
+  std::size_t step = 0;            // number in the schedule of `from`
   Chunks at;
   int channel = 0;
   Rank by_way_of = kNoRank;  // the rank of the sender's host on the destination's rail, if any
 };
 
-// The first breach in the schedule of one rank.
+// Finds the first breach in the schedule of one rank.
 std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& shape);
-// In those of all ranks.
+// Finds the first breach in the schedules of all ranks.
 std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& shape);
 
 // "rank 1 (host 0, rail 1) -> rank 2 (host 1, rail 0): step 4 sends chunks [2,3) on channel 0; on

@@ -1,4 +1,4 @@
-// Few steps for small messages: recursive doubling with a fold for the ranks beyond a power of two
+// Algorithms for small messages: recursive doubling with a fold for ranks beyond a power of two
 // (Thakur et al., 2005), Bruck's all-gather (1997), the dissemination barrier (Hensgen et al.,
 // 1988).
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Reduction to a root: like an all_reduce of which only the root keeps the result.
+// reduce: like an all_reduce of which only the root keeps the result.
 //
-// Where the sums must not depend on the algorithm (Shape::deterministic), contributions travel as
-// they are to whoever adds them up: to the root itself, or to the owner of a part.
+// Where the sums must not depend on the algorithm (Shape::deterministic), contributions travel
+// unreduced to the rank that adds them up: the root, or the owner of a part.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"

@@ -1,5 +1,5 @@
-// Ring: neighbours only, optimal in bytes, n - 1 steps per pass (Patarasuk and Yuan, 2009).
-// The ring goes host after host, so that it enters and leaves each host once.
+// The ring: every rank talks only to its neighbours. It is optimal in bytes and takes n - 1 steps
+// per pass (Patarasuk and Yuan, 2009). It goes host after host, so it enters each host once.
 #include <algorithm>
 
 #include "coll/schedule/building_blocks.h"

@@ -1,3 +1,5 @@
+// Adds steps to schedules, cuts ranges of chunks, prints and hashes schedules.
+// Knows no collective and no algorithm.
 #include "coll/schedule/schedule.h"
 
 #include <fmt/format.h>

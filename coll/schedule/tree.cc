@@ -1,4 +1,4 @@
-// Binomial trees, aware of hosts: first between the hosts, then inside each.
+// Binomial trees that know hosts: one tree joins the hosts, and each host has one inside.
 #include <bit>
 
 #include "coll/schedule/building_blocks.h"

@@ -1,3 +1,5 @@
+// Orders the algorithms by predicted and measured times.
+// Does not predict or measure.
 #include "coll/select/choice.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Which algorithm `auto` runs: what the cost model says, corrected by what was measured.
+// The selector picks the algorithm that `auto` runs, by the cost model and by measured times.
 //
-// The times of a profile (profile.h) come before the model's. Both are the same on all ranks and
-// stay as they are while the job runs, so that all ranks run the same algorithm in the same call.
+// The times of a profile (profile.h) outrank the model's. Profile and model are the same on all
+// ranks and do not change while the job runs, so all ranks run the same algorithm in a call.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace weft {
 struct Candidate {
   const Algorithm* algorithm = nullptr;
   Prediction prediction;
-  double measured_us = 0;  // by the profile; 0: not
+  double measured_us = 0;  // by the profile; 0: not measured
 };
 
-// All that apply, the one to run first. Where the profile has the time of what the model picks, it
-// is the fastest of those measured, if it is clearly faster; otherwise the model's pick. The rest
-// by time: measured, else predicted.
+// Returns the algorithms that apply. The first is the one to run: the model's pick or, where the
+// profile has the pick's time, the measured algorithm that is clearly the fastest. The others
+// follow by time, measured or else predicted.
 std::vector<Candidate> candidates(Collective collective, const Shape& shape, std::size_t bytes,
                                   const CostModel& model, const Profile& profile);
 

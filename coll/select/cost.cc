@@ -1,3 +1,5 @@
+// Plays schedules through on the links of a cost model, to predict their time.
+// Does not know which algorithm `auto` picks: cost_pick.cc does.
 #include "coll/select/cost.h"
 
 #include <algorithm>

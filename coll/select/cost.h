@@ -1,11 +1,11 @@
-// The cost model: how long a schedule takes on links of measured latency and bandwidth, what no
-// schedule can beat, and which algorithm `auto` picks.
+// The cost model predicts how long a schedule takes on links of measured latency and bandwidth,
+// bounds what any schedule can reach, and picks an algorithm.
 //
 // Times are in microseconds, sizes in bytes. `bytes` is the whole message: all chunks together
-// (for all_gather, reduce_scatter, gather and scatter the blocks of all ranks; for all_to_all those
-// of one rank, except where schedules are given: there those of all). Everything here is a pure
-// function of the shape, whose own rank is ignored where the whole job is judged: every rank of a
-// communicator gets the same answer, bit for bit, if all give it the same CostModel.
+// (for all_gather, reduce_scatter, gather and scatter the blocks of all ranks; for all_to_all the
+// blocks of one rank, but of all ranks in functions that take schedules). Every function here is
+// pure. Functions that judge the whole job ignore the shape's own rank: with the same CostModel
+// every rank of a communicator gets the same answer, bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -21,60 +21,61 @@ namespace weft {
 
 struct LinkCost {
   double alpha_us = 0;     // latency of a message
-  double us_per_byte = 0;  // one direction
+  double us_per_byte = 0;  // of one direction
   double step_us = 0;      // work of the sender, and of the receiver, for a message; on top of
                            // CostModel::step_us
 };
 
 struct CostModel {
   LinkCost host{0.5, 1e-4};   // between two ranks of a host; 1e-4 us/B = 10 GB/s
-  LinkCost rail{5, 8e-4, 1};  // between hosts, of one rail (of mean speed); 8e-4 us/B = 10 Gb/s
-  // To combine what was received, on top of receiving it: a pass over the result. Once for adjacent
-  // recv_reduce steps into the same chunks whose sources are on this host.
+  LinkCost rail{5, 8e-4, 1};  // between hosts, by a rail of mean speed; 8e-4 us/B = 10 Gb/s
+  // A pass over the result, to combine received bytes after receiving them. The pass counts once
+  // for adjacent recv_reduce steps into the same chunks whose sources are on this host.
   double reduce_us_per_byte = 5e-5;
   double memory_us_per_byte = 0;  // of all ranks of a host together; 0: memory is not shared
   double step_us = 0.2;           // the engine's and the transport's work per message
-  // Share by which a port gets slower for each message more that comes from different hosts at
-  // once.
+  // Share by which a port slows down for each further message that comes from another host at the
+  // same time.
   double fan_in_penalty = 0.02;
   // Ranks per core. Where ranks share cores, a message's work at either end waits for its turn: the
-  // work of all ranks together counts, not only that along the longest chain.
+  // model counts the work of all ranks, not only the work along the longest chain.
   double oversubscription = 1;
   int rails_per_host = 0;              // 0: one for each rank of the host
-  std::size_t round_bytes = 4u << 20;  // the message is run through the schedule in rounds of this
+  std::size_t round_bytes = 4u << 20;  // of the message, per round of the schedule
 };
 
 struct Prediction {
   double time_us = 0;
   double alpha_us = 0;   // the latency part of the critical path of one round
   double rail_us = 0;    // how long the busiest port of a rail is busy, over all rounds
-  double work_us = 0;    // work of all ranks on messages between hosts (LinkCost::step_us of rail)
-  double host_us = 0;    // how long the busiest rank copies and reduces (or the host's memory is)
+  double work_us = 0;    // all ranks' work on messages between hosts (LinkCost::step_us of rail)
+  double host_us = 0;    // how long the busiest rank, or the host's memory, copies and reduces
   std::string limiting;  // "latency", "rail" or "host": the largest of the three
 };
 
 // Plays the schedules through once: a message leaves when its data is there, the sender's and the
-// receiver's rail ports take one message at a time, a rank copies and reduces one at a time. Then
-// `rounds` rounds of 1/rounds of the message follow each other as a pipeline: the time of the first
-// and, for each other, that of the busiest port or rank.
+// receiver's rail ports take one message at a time, a rank copies and reduces one at a time. The
+// result is the time of a pipeline of `rounds` rounds, each of 1/rounds of the message: the time of
+// the first round plus, for each other round, the time of the busiest port or rank.
 //
-// `some`: those of all ranks, or of some of them (the ranks of one host, a single rank). The i-th
-// message to a rank of these from one that is not among them is taken to leave when this rank's own
-// i-th message does: right for algorithms in which all ranks do alike.
+// `some`: the schedules of all ranks, or of some ranks (those of one host, a single rank). A rank
+// outside `some` is assumed to send its i-th message to a rank inside when that rank sends its own
+// i-th message: right for algorithms in which all ranks do alike.
 Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model);
+// The same with the schedule of a single rank.
 Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model);
-// Of an algorithm: over all ranks where these are few enough, otherwise over the ranks of the
-// (root's) host.
+// Predicts an algorithm: over all ranks where they are few enough, otherwise over the ranks of one
+// host (the root's, if there is a root).
 Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, const CostModel& model);
 
-// What the bytes alone need, whatever the algorithm: with H > 1 hosts, f bytes per host through all
-// its rails, f = 2 (H-1)/H for all_reduce, (H-1)/H for all_gather and reduce_scatter, 1 for
-// broadcast; of a gather or scatter, what the root's host lacks; inside one host, the same with
-// ranks for hosts and memory for rails. Of unequal hosts, what the one needs that takes longest; f
-// of an all_reduce is 1 there, and the mean over all rails 2 (H-1) / rails. 0 for a barrier.
+// Returns the time that the bytes alone need, whatever the algorithm; 0 for a barrier. With H > 1
+// hosts, each host moves f times the message through its rails: f = 2 (H-1)/H for all_reduce,
+// (H-1)/H for all_gather and reduce_scatter, 1 for broadcast; gather and scatter move what the
+// root's host lacks. Inside one host, ranks stand for hosts and memory for rails. The slowest of
+// unequal hosts decides: there f of all_reduce is 1, and the mean over all rails 2 (H-1) / rails.
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 
@@ -82,7 +83,7 @@ struct Rated {
   const Algorithm* algorithm;
   Prediction prediction;
 };
-// Of all algorithms that apply, in the order of the registry.
+// Predicts all algorithms that apply, in the order of the registry.
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
                         const CostModel& model);
 
@@ -93,12 +94,11 @@ struct Pick {
   Prediction runner_up_prediction;
 };
 
-// The fastest of those that apply, by prediction: the first of the registry among those within 1 %
-// of the best, since that is closer than any prediction. Where ranks share cores, who gets its turn
-// when decides as much for a short message: of those within 10 % the one with the least work is
-// taken. The runner-up is the fastest of the others
-// that does not come out as the very same schedule. Takes milliseconds at large shapes: cache it by
-// size class.
+// Picks the algorithm with the shortest predicted time. No prediction is better than 1 %: of the
+// algorithms that close to the best, the first of the registry wins. Where ranks share cores, their
+// turns decide as much for a short message: of the algorithms within 10 %, the one with the least
+// work wins. The runner-up is the fastest of the others whose schedule differs from the winner's.
+// Takes milliseconds at large shapes: cache the pick by size class.
 Pick pick(std::vector<Rated> all, const Shape& shape, const CostModel& model);
 inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
                  const CostModel& model) {

@@ -1,4 +1,4 @@
-// What predictions are for: the bound that nothing can beat, and the algorithm to take.
+// Computes the bound that no algorithm can beat, and picks an algorithm by its prediction.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 constexpr double kAsGood = 1.01;  // predictions closer than this are equal
-constexpr double kAsGoodCrowded = 1.10;
+constexpr double kAsGoodOversubscribed = 1.10;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ Pick pick(std::vector<Rated> all, const Shape& any, const CostModel& model) {
                           })->prediction;
   const bool oversubscribed =
       model.oversubscription > 1 && best.limiting == "latency" && best.work_us > 0;
-  const double good_us = best.time_us * (oversubscribed ? kAsGoodCrowded : kAsGood);
+  const double good_us = best.time_us * (oversubscribed ? kAsGoodOversubscribed : kAsGood);
   Pick pick;
   Shape shape = any;
   shape.rank = 0;

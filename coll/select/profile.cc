@@ -1,3 +1,5 @@
+// Keeps, merges and interpolates measured times, and reads and writes profile files.
+// Does not measure or choose.
 #include "coll/select/profile.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Turns the constants of tuning.h into slices.
+// Does not know the job's transports.
 #include "coll/select/tuning.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Every constant that tunes the collectives, each with its reason, and the decisions made from
-// them.
+// Holds every constant that tunes the collectives, with its reason, and the decisions that follow
+// from the constants.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 namespace weft {
 
 struct Tuning {
-  // A message that every rank reads whole beats one that is cut, while all copies together stay
-  // in the second-level cache.
+  // On a board, messages that every rank reads whole beat messages that are cut, while all copies
+  // together stay in the second-level cache.
   std::size_t board_read_bytes = 128u << 10;
 
   // Slices inside a host: small enough that a slice just reduced is still in cache when it is
@@ -26,17 +26,17 @@ struct Tuning {
   std::size_t rail_slice_max = 64u << 10;
   int rail_rounds_per_message = 8;
 
-  // From here on a message is far larger than the caches: non-temporal stores pay.
+  // From this size on a message is far larger than the caches: non-temporal stores pay.
   std::size_t streaming_bytes = 16u << 20;
 
-  // Waiting: polls before the first yield, yields before the first block, and how long a block
-  // lasts at most where nothing can wake it.
-  int spins = 2000, spins_crowded = 1;
+  // Backoff: polls before the first yield, yields before the first block, and the longest block
+  // where nothing can wake the rank.
+  int spins = 2000, spins_oversubscribed = 1;
   int yields = 2000;
   std::chrono::microseconds nap{200};
 };
 
-// How a message of a plan is cut: the same on every rank, as it depends on nothing local.
+// Returns how to cut a message of a plan: the same on every rank, as it depends on nothing local.
 Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes);
 
 }  // namespace weft

@@ -1,3 +1,5 @@
+// Drives the runs of all ranks over the simulated fabric until they are done.
+// Knows no real transport and no clock.
 #include "coll/sim/simulate.h"
 
 #include <fmt/format.h>

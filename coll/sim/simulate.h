@@ -1,9 +1,9 @@
-// One collective on the simulated fabric: the engine that runs on real transports, unchanged, one
-// run per rank, all in one thread and in virtual time.
+// simulate() runs one collective on the simulated fabric: the engine of the real transports,
+// unchanged, with one run per rank, all in one thread and in virtual time.
 //
-// As a test bed it carries bytes, by seed delayed, reordered and lost; as a predictor it carries
-// none and tells how long a job of any size takes. Deterministic: the same arguments give the same
-// result. Knows neither processes nor clocks.
+// As a test bed the fabric carries bytes, and delays, reorders and loses them by seed; as a
+// predictor it carries none and tells how long a job of any size takes. The same arguments always
+// give the same result. The simulation knows neither processes nor clocks.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@
 
 namespace weft {
 
-// Memory of the ranks, for a fabric that carries data. in place: in[r] is where out[r]'s part of
-// the result goes, on every rank. What a rank does not read or write may be null.
+// Memory of the ranks, for a fabric that carries data. in_place: on every rank, in[r] is the place
+// of rank r's own part in out[r]. A buffer that its rank does not read or write may be null.
 struct SimBuffers {
   std::vector<const void*> in;
   std::vector<void*> out;
   Reduction op = RedOp::kSum;
   bool in_place = false;
-  Rank root = 0;  // of the collectives that have one; where an algorithm is given, its shape's
-  // Blocks of different sizes: counts[r] is that of rank r. An all_to_all: counts[r][s] is what r
-  // has for s. `count` is not used then.
+  Rank root = 0;  // of a rooted collective; simulate() with an algorithm takes the shape's
+  // The counts of a vector collective, in place of `count`: counts[r] belongs to rank r; in an
+  // all_to_all_v counts[r][s] is what rank r has for rank s.
   std::vector<std::vector<std::size_t>> counts = {};
 };
 
@@ -40,18 +40,18 @@ struct SimResult {
   double time_us = 0;  // until the last rank was done
   SimStatistics traffic;
   std::string limiting;      // the busiest port or core: "host 3 rail 1 tx"; empty: nothing moved
-  double busy_share = 0;     // of time_us, that one
-  std::uint64_t rounds = 0;  // in which the schedule was run
+  double busy_share = 0;     // share of time_us in which `limiting` is busy
+  std::uint64_t rounds = 0;  // rounds in which the schedule was run
   std::uint64_t trace_hash = 0;
 };
 
-// Hosts and rails of a shape: host h is shape.hosts[h], the l-th rank of a host is on rail
-// l % rails. rails = 0: one for each rank of the largest host. All else as it is by default.
+// Returns a fabric for a shape: host h is shape.hosts[h], the l-th rank of a host is on rail
+// l % rails. rails = 0: one for each rank of the largest host. Other options keep their defaults.
 SimFabricOptions fabric_of(const Shape& shape, int rails = 0);
 
 // Runs a collective of `count` elements (of the message for all_reduce, broadcast and reduce,
 // otherwise of a block; none for a barrier). Ranks of a host reach each other through views where
-// options.views says so, as through shared memory; those of different hosts receive into scratch,
+// options.views says so, as through shared memory; ranks of different hosts receive into scratch,
 // as from a network.
 //
 // Throws Error when the algorithm does not apply to the shape; when virtual time stands still
@@ -61,13 +61,13 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
                    const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
 
-// The same for schedules from elsewhere: schedules[r] is that of rank r.
+// The same for any schedules: schedules[r] belongs to rank r.
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
                    DType type, const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
 
-// One rank's part in a collective on the fabric, also in the jobs of tests. Not copied or moved
-// once prepared: the call points into `blocks`, and the run to all the others.
+// One rank's part in a collective on the fabric; tests build jobs of such parts. A prepared part
+// must not be copied or moved: the call points into `blocks`, and the run to the other members.
 struct SimPart {
   Plan plan;
   Call call;
@@ -76,9 +76,9 @@ struct SimPart {
   Run run;
 };
 
-// The parts of all ranks of a communicator; world[r] is the fabric's rank of its rank r, and
-// schedules[r] is what rank r does. Each rank runs its part over two links, which are both its one
-// endpoint. Tags and ids of the calls are up to the caller. Throws Error where the fabric carries
+// Prepares the parts of all ranks of a communicator: world[r] is the fabric's rank of rank r, and
+// schedules[r] is rank r's schedule. A rank runs its part over two links, which are both its one
+// endpoint. The caller sets the tags and ids of the calls. Throws Error where the fabric carries
 // data and a rank has no buffers.
 std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
                                                     std::span<const Schedule> schedules,

@@ -1,5 +1,5 @@
-// What the engine itself costs per step of a schedule: looking the step up, handing it over, and
-// finding what has become possible. The transport ends every transfer at once and moves no bytes.
+// Measures the engine's own cost per step of a schedule: to look the step up, to post it, and to
+// find the steps it frees. The transport completes every transfer at once and moves no bytes.
 #include <benchmark/benchmark.h>
 
 #include <array>

@@ -8,14 +8,14 @@
 
 namespace weft {
 
-// "8", "16K", "64M", "1G", "2T"; also "16KiB", "16KB", in either case: K is always 1024. Throws
-// Error that names `flag` and the text. 0 is refused.
+// Parses "8", "16K", "64M", "1G", "2T"; also "16KiB", "16KB", in either case: K is always 1024.
+// Throws Error naming `flag` and the text, also for 0.
 std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 
-// The shortest exact form: 65536 -> "64K", 1000 -> "1000".
+// Returns the shortest exact form: 65536 -> "64K", 1000 -> "1000".
 std::string format_bytes(std::uint64_t bytes);
 
-// begin, begin * factor, ... up to and including end. Throws Error when begin > end or factor < 2.
+// Returns begin, begin * factor, ... up to `end`. Throws Error when begin > end or factor < 2.
 std::vector<std::uint64_t> size_ladder(std::uint64_t begin, std::uint64_t end,
                                        std::uint64_t factor);
 

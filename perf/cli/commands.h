@@ -1,4 +1,4 @@
-// The commands of `weft`. Each file perf/<name>_cmd.cc adds one to the command line.
+// The commands of `weft`. Each file perf/<room>/<name>_cmd.cc adds its command to the command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-// A command's callback stores its exit code here.
+// Each function adds one command, whose callback stores the command's exit code in `exit_code`.
 void add_topo(CLI::App& app, int& exit_code);
 void add_launch(CLI::App& app, int& exit_code);
 void add_perf(CLI::App& app, int& exit_code);

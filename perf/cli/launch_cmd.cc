@@ -1,4 +1,4 @@
-// weft launch: starts a program once per rank on this host.
+// `weft launch`: starts a program once per rank on this host.
 #include <fmt/format.h>
 
 #include <memory>

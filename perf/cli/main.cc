@@ -1,4 +1,4 @@
-// The `weft` command: command line and exit codes. Each command lives in a file of its own.
+// The `weft` command: parses the command line, sets exit codes. Each command has its own file.
 #include <fcntl.h>
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// Looks up names of collectives, types and algorithms. Does not know which command asks.
 #include "perf/cli/names.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Rewords CLI11's parse errors for users. Does not know the commands.
 #include "perf/cli/parse_errors.h"
 
 #include <fmt/format.h>

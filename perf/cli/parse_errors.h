@@ -1,4 +1,4 @@
-// What a command line that cannot be parsed is told: the value, what is wrong with it, a remedy.
+// The error texts for a command line that cannot be parsed: the value, its fault, a remedy.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,12 +6,12 @@
 
 namespace weft {
 
-// One line, without "weft" and the command before it where that is not known. `app` is the whole
-// command line, parsed as far as it went.
+// Returns one line, which begins with "weft" and the command as far as that was parsed. `app` is
+// the whole command line.
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
-// Every option of every command that takes a fraction refuses nan and inf: checks of a range let
-// nan pass.
+// Makes every option that takes a fraction, of every command, refuse nan and inf: CLI11's range
+// checks let nan pass.
 void refuse_what_is_not_finite(CLI::App& app);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Finds this binary and the scripts beside it. Does not run them.
 #include "perf/cli/scripts.h"
 
 #include <fmt/core.h>

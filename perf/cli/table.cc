@@ -1,3 +1,4 @@
+// Formats columns, numbers, colours and the progress line. Does not know what is measured.
 #include "perf/cli/table.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Text for people: aligned columns, colours on a terminal, a progress line that leaves no trace.
+// Formats text for people: aligned columns, colours on a terminal, a progress line that is erased.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Column {
   bool left = false;
 };
 
-// Rows that appear as they are measured: widths are fixed beforehand.
+// A table whose rows are printed one by one as they are measured: its widths are fixed beforehand.
 class Table {
  public:
   explicit Table(std::vector<Column> columns);
@@ -27,18 +27,18 @@ class Table {
   std::vector<Column> columns_;
 };
 
-// Rows that are all known: every column as wide as its widest cell, two spaces between, no blanks
-// at the end of a line.
+// Formats rows that are all known: every column is as wide as its widest cell, two spaces separate
+// columns, and no line ends in blanks.
 std::string align(const std::vector<std::vector<std::string>>& rows);
 
 std::string format_us(double us);      // "0.52", "17.3", "8124"
 std::string format_GBps(double GBps);  // "0.047", "12.31"
 
-// Colours only when stdout is a terminal and NO_COLOR is not set.
+// Colours the text only when stdout is a terminal and NO_COLOR is not set.
 enum class Paint { kGood, kWarn, kBad, kDim, kBold };
 std::string paint(Paint paint, std::string_view text);
 
-// One line on stderr that is overwritten; shown only when stdout and stderr are a terminal.
+// Overwrites one line on stderr; shows the line only when stdout and stderr are a terminal.
 class Progress {
  public:
   explicit Progress(bool wanted);

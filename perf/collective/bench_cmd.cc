@@ -1,5 +1,5 @@
-// weft bench: hands over to scripts. perf/peers/compare builds and runs other libraries'
-// collectives next to weft's, perf/peers/choice compares `auto` with the best fixed algorithm.
+// `weft bench`: runs scripts. perf/peers/compare builds other libraries and runs their collectives
+// next to weft's, perf/peers/choice compares `auto` with the best fixed algorithm.
 #include <fmt/core.h>
 #include <unistd.h>
 

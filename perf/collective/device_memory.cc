@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Mirrors host buffers on a GPU, and times the GPU's own copies. Does not know payloads.
 #include "perf/collective/device_memory.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "coll/runtime/internals.h"
 
 namespace weft {
 

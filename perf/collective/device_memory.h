@@ -1,5 +1,5 @@
-// Buffers on a GPU, with a mirror on the host where payloads are made and compared; and what the
-// GPU's own copies reach, the bound of every collective on it.
+// Buffers on a GPU with a mirror on the host, where payloads are made and compared; and the speed
+// of the GPU's own copies, which bounds every collective on the GPU.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,22 @@
 
 namespace weft {
 
-// The GPU of a rank: the ranks of a host share out its GPUs. Throws Error naming what is missing.
+// Returns the GPU of this rank; the ranks of a host share its GPUs. Throws Error naming what is
+// missing.
 int gpu_of_rank(const World& world);
 
-// Memory of one GPU, beside `bytes` of host memory.
+// Memory of one GPU that mirrors `bytes` of host memory.
 class DeviceMirror {
  public:
   DeviceMirror(int gpu, unsigned char* host, std::size_t bytes);
   ~DeviceMirror();
   DeviceMirror(const DeviceMirror&) = delete;
   DeviceMirror& operator=(const DeviceMirror&) = delete;
-  // Where the GPU has what the host has at `p`; nullptr when that is not in this mirror.
+  // Returns the GPU address that mirrors host address `p`, or nullptr when `p` is not mirrored.
   unsigned char* at(const unsigned char* p) const;
-  void upload();  // return when the bytes are there
-  void download();
-  // Seconds of one copy of `bytes` within the GPU: the best of several.
+  void upload();    // copies all bytes to the GPU, and waits
+  void download();  // copies all bytes to the host, and waits
+  // Returns the seconds of one copy of `bytes` within the GPU, the best of several copies.
   double time_copy(std::size_t bytes);
 
  private:
@@ -39,16 +40,16 @@ class DeviceMirror {
   Device::Event event_;
 };
 
-// Microseconds that a collective over `bytes` takes at least where `ranks` of n ranks share a GPU
-// whose own copy of `bytes` takes `copy_us`: every byte of every rank's input is read once, every
-// byte of its result written once.
+// Returns the least microseconds of a collective where `ranks` of n ranks share a GPU whose own
+// copy of the whole buffer takes `copy_us`: the GPU must read every input byte of every rank once
+// and write every result byte once.
 double device_bound_us(Collective c, int ranks, int n, double copy_us);
 
-// What one copy of `bytes` takes on this rank's GPU while nobody else uses it; the slowest GPU of
-// the job. Collective over the job.
+// Returns the microseconds of one copy of `bytes` on an idle GPU, for the slowest GPU of the job.
+// Collective over the job.
 double measure_device_copy_us(World& world, std::uint64_t bytes);
 
-// How many ranks share the fullest GPU. Collective over the job.
+// Returns how many ranks share the fullest GPU. Collective over the job.
 int ranks_per_gpu(World& world);
 
 }  // namespace weft

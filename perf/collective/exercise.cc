@@ -1,3 +1,4 @@
+// Prepares, runs and checks one collective. Does not know reports and verdicts.
 #include "perf/collective/exercise.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// One collective on given memory: prepare, run, compare. Used by perf (in a loop) and validate.
+// Prepares, runs and checks one collective on given memory, for perf (in a loop) and validate.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Page-aligned, touched, of the kind users have: plain malloc memory, or weft::alloc's.
+// Page-aligned, touched memory of the kind that users have: from malloc, or from weft::alloc.
 class Buffer {
  public:
   Buffer() = default;
@@ -35,39 +35,39 @@ struct Case {
   Rank root = 0;
   bool in_place = false;
   std::size_t count = 0;    // elements, as the Communicator's call takes them
-  std::uint64_t bytes = 0;  // the whole buffer: what bandwidth is reckoned from
+  std::uint64_t bytes = 0;  // of the whole buffer, from which bandwidth is computed
 };
 
-// The case whose whole buffer is nearest to `bytes` from below, and at least one element per rank.
-// Where the buffer is made of blocks it is divided among the ranks.
+// Returns the case with the largest whole buffer of at most `bytes`, but at least one element per
+// rank. A buffer made of blocks is divided among the ranks.
 Case with_bytes(Case like, std::uint64_t bytes, int nranks);
 
-// The two buffers of a rank. In place, only one of them is there.
-// On a GPU they are mirrors: payloads are made and compared there, and the calls take the GPU's.
+// The two buffers of a rank; in place, only one of them exists. On a GPU, each buffer mirrors GPU
+// memory: payloads are made and compared in the buffer, and the calls take the GPU memory.
 struct Memory {
   static constexpr std::size_t kGuard = 256;  // bytes behind the result that must stay untouched
   Memory(std::uint64_t bytes, bool in_place, bool from_weft);
-  // On this GPU.
+  // Makes the buffers with mirrors on this GPU.
   static std::unique_ptr<Memory> on_gpu(int gpu, std::uint64_t bytes, bool in_place);
   Buffer in, out;
   std::unique_ptr<DeviceMirror> in_on_gpu, out_on_gpu;
 };
 
-// A case on this rank. The Communicator and Memory must outlive it.
+// One case on this rank. The Communicator and Memory must outlive the Exercise.
 class Exercise {
  public:
   Exercise(Communicator& comm, const Case& what, Memory& memory);
 
-  void prepare();          // payload in, poison out
-  void prepare_to_time();  // in place only: zeros, so that repeated sums stay zero
+  void prepare();          // fills the input with payload, the output with poison
+  void prepare_to_time();  // in place only: fills with zeros, so that repeated sums stay zero
   Status run();
-  // After prepare() and one run() (out of place: any number): elements that are not what they
-  // must be, writes behind the result, changes of the input.
+  // Call it after prepare() and one run() (out of place: any number of runs). Reports wrong
+  // elements, writes behind the result, and changes of the input.
   Mismatch check() const;
 
  private:
   void upload();
-  unsigned char* on_gpu(unsigned char* p) const;  // p itself in host memory
+  unsigned char* on_gpu(unsigned char* p) const;  // `p` itself where the case runs on the host
   bool has_input() const;
   Rank previous() const { return (comm_.rank() + comm_.size() - 1) % comm_.size(); }
   Communicator& comm_;
@@ -78,9 +78,9 @@ class Exercise {
   unsigned char *in_ = nullptr, *out_ = nullptr, *guard_ = nullptr;
 };
 
-// The time of each of so many runs in microseconds, that of its slowest rank. A barrier comes
-// before each; with batch > 1, before each batch, whose mean is one entry. shown: called now and
-// then with the number of runs done. Every rank of `comm`, which is the whole job, calls it. Throws
+// Returns the microseconds of each of so many runs, measured on the run's slowest rank. A barrier
+// precedes each run; with batch > 1, each batch, whose mean is one entry. Calls `shown` now and
+// then with the number of finished runs. Collective over `comm`, which is the whole job. Throws
 // JobFailed.
 std::vector<double> time_runs(Job& job, Communicator& comm, Exercise& exercise, int runs, int batch,
                               const std::function<void(int)>& shown = {});

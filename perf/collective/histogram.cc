@@ -1,3 +1,4 @@
+// Counts times in buckets, and finds percentiles in them. Does not know what was timed.
 #include "perf/collective/histogram.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Makes and compares the payloads of tests, in every type. Does not know collectives' schedules.
 #include "perf/collective/payload.h"
 
 #include <fmt/format.h>

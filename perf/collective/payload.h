@@ -1,5 +1,5 @@
-// Test data whose reductions are exact in every type and order, so that results can be compared
-// bit by bit; it depends on rank and position, so that a misplaced piece shows.
+// Test data whose reductions are exact in every type and order, so that results can be compared bit
+// by bit. The data depend on rank and position, so that a misplaced piece shows.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Fills memory with bytes that no payload contains, so that what was never written shows.
+// A byte that no payload repeats: memory is filled with it, so that unwritten elements show.
 inline constexpr unsigned char kPoison = 0xA5;
 
 struct Mismatch {
@@ -24,21 +24,21 @@ struct Mismatch {
 class Payload {
  public:
   static constexpr std::size_t kPeriod = 65537;
-  static constexpr double kFactor = 2;  // of premul_sum
+  static constexpr double kFactor = 2;  // by which premul_sum multiplies
 
   Payload(DType type, RedOp op, int nranks);
 
   double value(int rank, std::uint64_t index) const;
   double reduced(std::uint64_t index) const;  // over all ranks
 
-  // data[i] = element first + i of `rank`.
+  // Sets data[i] to element first + i of `rank`.
   void fill(void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
-  // Compares with the elements first ... of `rank`, or of the reduction. Bit by bit.
+  // Compares data[i] bit by bit with element first + i, of `rank` or of the reduction.
   Mismatch compare(const void* data, std::size_t count, int rank, std::uint64_t first = 0) const;
   Mismatch compare_reduced(const void* data, std::size_t count, std::uint64_t first = 0) const;
 
  private:
-  // Elements first, first + 1, ... of a rank (kReduced: of the reduction), at most one period.
+  // Returns elements first, first + 1, ... of a rank (or kReduced), at most one period.
   static constexpr int kReduced = -1;
   std::vector<unsigned char> window(int rank, std::size_t count, std::uint64_t first) const;
   Mismatch compare_with(int rank, const void* data, std::size_t count, std::uint64_t first) const;
@@ -51,7 +51,7 @@ class Payload {
   int range_ = 0;         // values are in [-range_, range_] * unit_
   int contributors_ = 0;  // ranks whose element i is not 0
   double unit_ = 1;
-  double neutral_ = 0;  // of those that do not contribute
+  double neutral_ = 0;  // the element of a rank that does not contribute
 };
 
 }  // namespace weft

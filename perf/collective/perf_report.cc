@@ -1,3 +1,4 @@
+// Writes the report of `weft perf` as text and JSON. Does not measure.
 #include "perf/collective/perf_report.h"
 
 #include <fmt/format.h>

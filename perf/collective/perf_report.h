@@ -1,4 +1,4 @@
-// What `weft perf` says: its header, its rows as text, the whole as JSON (weft.perf/1).
+// The report of `weft perf`: header and rows as text, or all as JSON (weft.perf/1).
 #pragma once
 
 #include <cstdint>
@@ -39,23 +39,23 @@ struct PerfReport {
   std::string buffers;                // "malloc", "weft", "cuda"
   bool in_place = false, back_to_back = false;
   RailRate rail;
-  // Hosts that are emulated over shared memory have no rails, unless somebody declares their rate.
+  // Hosts that are emulated over shared memory have no rails, unless the user declares a rate.
   bool bound_by_rails() const { return hosts > 1 && (transport != "shm" || rail.gbps > 0); }
   std::vector<PerfRow> rows;
-  std::vector<RailCount> counts;  // of the ports, during all of it
+  std::vector<RailCount> counts;  // of the ports, during the whole run
   Status failure;
 };
 
-// "shm", "tcp", "shm inside a host, tcp between hosts"
+// Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 bool memory_shared, const std::string& between_hosts = "tcp");
 
-// algbw, busbw and of_bound of a row; of_bound is empty where no bound is known.
 double algbw(const PerfRow& row);
 double busbw(const PerfReport& report, const PerfRow& row);
+// Empty where no bound is known.
 std::optional<double> of_bound(const PerfRow& row);
 
-std::string header(const PerfReport& report);  // '#' lines, without the table's own
+std::string header(const PerfReport& report);  // '#' lines before the table's header
 Table perf_table();
 std::string text(const Table& table, const PerfReport& report, const PerfRow& row);
 std::string footer(const PerfReport& report);

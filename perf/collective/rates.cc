@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Measures memory and rails for the lower bounds. Does not compute the bounds.
 #include "perf/collective/rates.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/runtime/internals.h"
 #include "topo/base/clock.h"
 #include "transport/launch/failures.h"
 

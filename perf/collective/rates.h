@@ -1,5 +1,5 @@
-// Measures what the lower bounds are made of: this machine's memory and the rails between hosts.
-// Collective calls: every rank of the world takes part.
+// Measures the rates behind the lower bounds: of this machine's memory, and of the rails between
+// hosts. Both calls are collective over the world.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace weft {
 
-// The first `writers` ranks at once, on buffers of about `bytes` (at least 64 KiB) allocated here.
-// Only where all ranks share a machine.
+// Measures the memory that the first `writers` ranks write at once, in buffers of about `bytes` (at
+// least 64 KiB) that the call allocates. Only where all ranks share a machine.
 MemoryRate measure_memory(World& world, Communicator& comm, std::uint64_t bytes, int writers);
 
-// Rate of one rail, one way, with all rails busy both ways: rank l of hosts 0, 2, ... exchanges
-// with rank l of hosts 1, 3, ... by plain send and recv. 0 with fewer than two hosts.
+// Measures one rail, one way, with all rails busy both ways: rank l of hosts 0, 2, ... exchanges
+// with rank l of hosts 1, 3, ... by plain send and recv. Returns 0 with fewer than two hosts.
 RailRate measure_rails(World& world, Communicator& comm);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Computes percentiles, bandwidths and iteration counts. Does not measure.
 #include "perf/collective/stats.h"
 
 #include <algorithm>

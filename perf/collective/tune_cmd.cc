@@ -1,5 +1,5 @@
-// `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows what
-// `auto` makes of them.
+// `weft tune`: times every algorithm on this job, keeps the times in the profile, and shows which
+// algorithms `auto` picks by them.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>

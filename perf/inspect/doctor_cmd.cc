@@ -1,6 +1,6 @@
-// weft doctor: what the ranks of running jobs do right now, and who is to blame when they wait.
+// `weft doctor`: shows what the ranks of running jobs do now, and which rank the others wait for.
 // Looks from outside: finds the recorders of this user's jobs through /proc, asks the control plane
-// of each job for all its ranks, and reads those of this host itself.
+// of each job for the state of all ranks, and reads the recorders of this host itself.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// `weft topo`: this host as weft sees it, as a tree for people or as JSON for programs.
+// `weft topo`: shows this host as weft sees it, as a tree for people or as JSON for programs.
 #include <fmt/format.h>
 #include <langinfo.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// weft trace merge: the traces of all ranks as one file, on rank 0's clock.
+// `weft trace merge`: joins the traces of all ranks in one file, on rank 0's clock.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// weft lab netlab: runs a command as the ranks of several hosts, made of network namespaces by the
-// script tests/lab/netlab. This file tells the ranks who they are and reports what crossed the
-// ports; how a lab is made only the script knows.
+// `weft lab netlab`: runs a command as the ranks of several hosts, which are network namespaces.
+// Tells the ranks who they are and reports the bytes that crossed the ports. Does not know how the
+// script tests/lab/netlab makes the hosts.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

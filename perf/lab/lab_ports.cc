@@ -1,3 +1,4 @@
+// Parses the port counters of a lab, and writes its report. Does not know how a lab is made.
 #include "perf/lab/lab_ports.h"
 
 #include <fmt/core.h>

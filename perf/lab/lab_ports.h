@@ -1,4 +1,4 @@
-// What the labs share: the rates of their ports, what crossed the ports, and its report.
+// The part that all labs share: the rates of ports, the bytes that crossed them, and the report.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@ struct LabPort {
   std::int64_t tx_bytes = 0, rx_bytes = 0;
 };
 
-// What a lab's script says of a lab that is up.
+// The description that a lab's script gives of a lab that is up.
 struct LabFacts {
   int hosts = 0, rails = 0;
   std::vector<std::string> rates;  // of each rail, as tc writes them; empty where not shaped
 };
 
-// "400mbit" as tc writes it, in Gb/s. Throws Error on anything else.
+// Returns the Gb/s of a rate as tc writes it, "400mbit". Throws Error on anything else.
 double lab_gbps_of(const std::string& rate);
 std::vector<std::string> split_list(const std::string& list);  // at commas
 std::string random_secret();                                   // 32 hexadecimal digits
 
-// The script's answer "h1 rail0 TX RX", line by line; and what was added between two of them.
+// Parses the script's answer: lines of "h1 rail0 TX RX".
 std::vector<LabPort> parse_ports(const std::string& text);
+// Returns the bytes that crossed each port between two answers.
 std::vector<LabPort> difference(std::vector<LabPort> after, const std::vector<LabPort>& before);
 
 struct LabReport {
@@ -36,12 +37,12 @@ struct LabReport {
   double seconds = 0;
   int exit_code = 0;
 };
-// As JSON (weft.lab/1). Throws Error naming `path` when writing fails.
+// Writes the report as JSON (weft.lab/1). Throws Error naming `path` when writing fails.
 void write_lab_report(std::ofstream& file, const std::string& path, const LabReport& report);
 void print_ports(const std::vector<LabPort>& ports);  // a table on stderr
 
-// The file of `--counters`, opened before anything is run, so that a bad path costs nothing; not
-// open where `path` is empty. Throws Error.
+// Opens the file of `--counters` before anything runs, so that a bad path costs nothing. The file
+// is not open where `path` is empty. Throws Error.
 std::ofstream open_counters(const std::string& path);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Starts and ends the processes of a lab, and forwards signals. Does not know hosts and rails.
 #include "perf/lab/lab_ranks.h"
 
 #include <fcntl.h>

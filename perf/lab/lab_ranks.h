@@ -1,5 +1,5 @@
-// The processes of a lab: started together, waited for, and ended in every case. Knows nothing of
-// hosts and rails. For a process with one thread: children change their environment after fork.
+// Starts the processes of a lab together, waits for them, and ends them in every case. Knows no
+// hosts and rails. The caller has one thread: children change their environment after fork.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@ namespace weft {
 struct RankCommand {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // on top of this process's own
-  int core = -1;  // >= 0: keeps to the core of this number, modulo those this process may use
+  int core = -1;  // >= 0: an index, modulo their number, into the cores this process may use
 };
 
-// While one lives, signals that ask this process to end wait until run_ranks() or the destructor
-// lets them through, so that nobody leaves without tidying up. A closed pipe is no signal either.
+// While a guard lives, signals that ask this process to end wait until run_ranks() or the guard's
+// destructor lets them through, so that the lab is always tidied up. SIGPIPE is ignored.
 class SignalGuard {
  public:
   SignalGuard();
@@ -25,13 +25,13 @@ class SignalGuard {
   SignalGuard& operator=(const SignalGuard&) = delete;
 };
 
-// Runs a program to its end, out of reach of the terminal's Ctrl-C, and returns its exit code
-// (128 + signal when one ended it). Its standard output goes to `*output` unless that is null.
+// Runs a program to its end, out of reach of the terminal's Ctrl-C, and returns its exit code (128
+// + signal when a signal ended it). The program's standard output goes to `*output` unless null.
 int run_helper(const std::vector<std::string>& argv, std::string* output = nullptr);
 
-// Runs all commands at once, with no standard input, and returns the worst (highest) exit code, or
-// 128 + signal when this process was asked to end. Needs a SignalGuard. Ranks that outlive the
-// first failure by `grace` are ended, and so are all when this process dies.
+// Runs all commands at once, with no standard input, and returns the highest exit code, or 128 +
+// signal when this process was asked to end. Needs a SignalGuard. Ends ranks that outlive the first
+// failure by `grace`; all ranks end when this process dies.
 int run_ranks(const std::vector<RankCommand>& commands, std::chrono::seconds grace);
 
 }  // namespace weft

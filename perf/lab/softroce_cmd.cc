@@ -1,6 +1,6 @@
-// weft lab softroce: runs a command as the ranks of several hosts with RDMA devices, in the guest
+// `weft lab softroce`: runs a command as the ranks of several hosts with RDMA devices, in the guest
 // of the script tests/lab/softroce. Outside the guest it boots one that runs this command line
-// again; inside it starts the ranks. How the lab is made only the scripts know.
+// again; inside it starts the ranks. Does not know how the scripts make the lab.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 

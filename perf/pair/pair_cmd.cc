@@ -1,4 +1,4 @@
-// weft perf bw, weft perf lat: bandwidth and latency of pairs, with perftest's flags and columns.
+// `weft perf bw` and `lat`: bandwidth and latency of pairs, with perftest's flags and columns.
 #include <memory>
 #include <string>
 

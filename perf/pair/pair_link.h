@@ -1,9 +1,9 @@
-// One end of a pair whose bandwidth or latency is measured, over whatever carries the messages.
-// Knows nothing of clocks, rounds and reports.
+// One end of a pair whose bandwidth or latency is measured, over verbs or any Transport. Knows
+// nothing of clocks, rounds and reports.
 //
 // Both ends: offer() -> exchange -> connect(); then for each size prepare() -> wait for the other
-// end -> messages -> wait for the other end -> check(). What fails throws Error with a likely
-// cause.
+// end -> messages -> wait for the other end -> check(). A call that fails throws Error with a
+// likely cause.
 #pragma once
 
 #include <cstddef>
@@ -19,75 +19,76 @@
 namespace weft {
 
 struct PairProgress {
-  int sent = 0;        // messages of this end that are over
-  int arrived = 0;     // messages of the other end, where they tell
-  bool ended = false;  // the other end has sent its last, and all have arrived
+  int sent = 0;        // messages of this end that have completed
+  int arrived = 0;     // messages of the other end, where this end gets completions for them
+  bool ended = false;  // the other end's last message has arrived, and all before it
 };
 
-// What an end does in a test.
+// The part that an end has in a test.
 struct PairRole {
   std::size_t bytes = 0;
   bool latency = false;
-  bool sends = false;     // starts messages (of a latency test: goes first)
-  bool receives = false;  // the other end does
+  bool sends = false;     // this end starts messages (of a latency test: goes first)
+  bool receives = false;  // the other end starts messages
 };
 
-// What a link does, which may be less than the options ask for.
+// The settings that a link uses, which may be less than the options ask for.
 struct PairUse {
   int depth = 0;          // messages under way of a queue pair
-  int inline_bytes = -1;  // -1: not for the link to say, here and below
+  int inline_bytes = -1;  // -1: the link has no such setting, here and below
   int moderation = -1;    // of the size that is prepared
 };
 
 class PairLink {
  public:
   virtual ~PairLink() = default;
-  virtual std::string offer() = 0;  // what connect() of the other end takes
+  virtual std::string offer() = 0;  // the argument for connect() of the other end
   virtual void connect(const std::string& theirs) = 0;
   virtual std::string path() const = 0;  // in words
   virtual PairUse use() const = 0;
 
-  // Whether the end that does not start messages has nothing to do meanwhile.
+  // Whether the end that does not start messages has nothing to do.
   virtual bool one_sided() const = 0;
   virtual void prepare(const PairRole& role) = 0;
 
-  // Streams. post() starts up to `most` messages, 0 when there is no room. post_last() starts the
-  // last ones: as many as last(), or none. Both ends' numbers of messages need not be known.
+  // Streams. Neither end needs to know the number of messages.
+  // Starts up to `most` messages and returns how many; 0 when there is no room.
   virtual int post(int most) = 0;
   virtual int last() const = 0;
+  // Starts the last() last messages, or none; returns how many.
   virtual int post_last() = 0;
   virtual PairProgress poll() = 0;
   // Transport::moved_bytes().
   virtual std::optional<std::uint64_t> moved_bytes() const { return std::nullopt; }
 
-  // Ping-pong, message `turn` = 1, 2, ... of each end. arrived() looks for some time, not long.
-  // One-sided: arrived() is about the own message.
+  // Ping-pong: sends message `turn` = 1, 2, ... of this end.
   virtual void ping(std::uint64_t turn) = 0;
+  // Looks for a short time whether the other end's message has arrived (one-sided: this end's).
   virtual bool arrived(std::uint64_t turn) = 0;
-  // After ping-pongs, on both ends, until it is true: whether what this end has sent arrives
-  // without further calls. Where only calls drive a transport, the end that answered waits for the
-  // other's word that the last answer came.
+  // Whether this end's messages arrive without further calls. Both ends call it after ping-pongs
+  // until it is true: where only calls drive a transport, the end that answers waits for the other
+  // end's word that the last answer came.
   virtual bool settled() { return true; }
 
-  // Where the options ask for events: sleeps until something may have happened, or a moment.
+  // Where the options ask for events: sleeps until a completion may have come, or a moment.
   virtual void sleep() {}
-  // After a test: what was found wrong with the bytes that arrived, in words; empty for nothing.
+  // After a test: says in words what is wrong with the bytes that arrived; empty for nothing.
   virtual std::string check() = 0;
 };
 
-// A pair of ranks of `job`, over RDMA verbs. `rail` is this end's device.
+// Makes one end over RDMA verbs. `rail` is this end's device.
 std::unique_ptr<PairLink> make_verbs_pair(const PairOptions& options, const Nic& rail,
                                           std::size_t most_bytes);
-// Over a transport (which outlives it), with `peer`.
+// Makes one end over a transport, which must outlive the link.
 class Transport;
 std::unique_ptr<PairLink> make_transport_pair(const PairOptions& options, Transport& transport,
                                               Rank me, Rank peer, std::size_t most_bytes);
 
-// Bytes that depend on who sends them, so that what is stale or misplaced shows.
+// Fills memory with bytes that depend on the sender's key, so that stale or misplaced bytes show.
 void fill_pattern(std::byte* data, std::size_t bytes, std::uint64_t key);
-// As the options have it damaged.
+// Fills memory with the pattern, damaged as the options say.
 void fill_source(const PairOptions& options, std::byte* data, std::size_t bytes, std::uint64_t key);
-// Empty, or "byte 17 is 0x03, expected 0xa1".
+// Compares memory with the pattern: returns "" or "byte 17 is 0x03, expected 0xa1".
 std::string compare_pattern(const std::byte* data, std::size_t bytes, std::uint64_t key);
 
 #ifndef WEFT_HAVE_VERBS

@@ -1,3 +1,4 @@
+// Declares and checks the flags of pair tests. Does not use them.
 #include "perf/pair/pair_options.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What `weft perf bw` and `weft perf lat` are asked for: perftest's flags, and a few more.
+// The options of `weft perf bw` and `weft perf lat`: perftest's flags, and a few more.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,24 +14,24 @@ enum class PairTest { kBandwidth, kLatency };
 struct PairOptions {
   PairTest test = PairTest::kBandwidth;
   std::string op = "write";  // write, send, read (verbs); tcp, shm, ucx (transports)
-  std::string server;        // empty: this is the server, or a launcher started the ranks
+  std::string server;        // empty: this process is the server, or a launcher started the ranks
   std::string device;        // empty: the first rail
-  int device_port = 0;       // 0: the first active
+  int device_port = 0;       // 0: the first active port
   int tcp_port = 18515;
   std::string size;  // of a message; empty: 64K for bandwidth, 2 for latency
   bool all_sizes = false;
   int iterations = 0;  // 0: 1000, and 5000 for the bandwidth of writes
-  double seconds = 0;  // > 0: this long in place of iterations
+  double seconds = 0;  // > 0: the time of a test, in place of iterations
   int qps = 1;
   int depth = 128;        // messages under way of a queue pair
   int list = 1;           // requests per post
-  int moderation = 0;     // a completion for so many; 0: 100 (lat: 32), and 1 above 8 KiB
+  int moderation = 0;     // messages per completion; 0: 100 (lat: 32), and 1 above 8 KiB
   int inline_bytes = -1;  // -1: 220 for latency, else none
   bool events = false;
   bool both_ways = false;
   int mtu = 0;
   int gid_index = -1;
-  int service_level = -1;  // -1: as WEFT_VERBS_* say, here and below
+  int service_level = -1;  // -1: from WEFT_VERBS_*, here and below
   int traffic_class = -1;
   bool gbits = false;
   int gpu = -1;  // >= 0: messages in the memory of this GPU
@@ -40,8 +40,8 @@ struct PairOptions {
   std::string pairs = "all";
   std::uint64_t seed = 1;
   int timeout_s = 30;  // without any progress
-  int limit_s = 300;   // one size takes no longer
-  // Not a flag: messages of so many bytes or more leave with one bit changed (WEFT_FAULT).
+  int limit_s = 300;   // the longest time of one size
+  // Not a flag: messages of so many bytes or more are sent with one bit changed (WEFT_FAULT).
   std::size_t damage_from = SIZE_MAX;
 
   bool verbs() const { return op == "write" || op == "send" || op == "read"; }
@@ -54,8 +54,8 @@ struct PairOptions {
 const char* name(PairTest test);
 
 void add_pair_flags(CLI::App& command, PairOptions& options);
-// Throws Error naming the flag where flags do not go together, say nothing to the operation, or
-// this build lacks something.
+// Throws Error naming the flag where flags exclude each other, do not apply to the operation, or
+// need something that this build lacks.
 void check(const PairOptions& options);
 
 }  // namespace weft

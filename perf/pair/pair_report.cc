@@ -1,3 +1,4 @@
+// Writes the results of pair tests as text and JSON. Does not measure.
 #include "perf/pair/pair_report.h"
 
 #include <fmt/format.h>

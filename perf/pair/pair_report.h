@@ -1,4 +1,4 @@
-// What `weft perf bw` and `weft perf lat` print: perftest's columns, then weft's own; and as JSON
+// The reports of `weft perf bw` and `weft perf lat`: perftest's columns, then weft's own; or JSON
 // (weft.pair/1).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// What one end found at one size. It travels as JSON, and stands in the report as it is.
+// The result of one end at one size, as JSON: ranks exchange this JSON, and the report holds it.
 struct EndResult {
   nlohmann::ordered_json json;
   static EndResult of_stream(const StreamResult& result, std::uint64_t bytes);
@@ -25,16 +25,16 @@ struct EndResult {
 struct PairRow {
   int client = 0, server = 0;  // ranks
   std::uint64_t bytes = 0;
-  // Of both ends, each with what it measured, "counters", "trouble" (text) and "wrong" (text).
+  // The JSON of an EndResult, "counters", "trouble" (text) and "wrong" (text).
   nlohmann::ordered_json at_client, at_server;
 };
 
-// `named`: each line begins with the pair.
+// With `named`, each line begins with the pair.
 std::string pair_header(const PairOptions& options, bool named);
 std::string pair_line(const PairOptions& options, const PairRow& row, bool named);
-// Lines about what looks wrong at either end; empty for nothing.
+// Returns lines about the faults of either end; empty for none.
 std::string pair_remarks(const PairRow& row);
-// Of many pairs at one size: the slowest, the middle and the fastest.
+// Names the slowest, the middle and the fastest of many pairs at one size.
 std::string pair_summary(const PairOptions& options, const std::vector<PairRow>& rows);
 
 nlohmann::ordered_json to_json(const PairOptions& options, const std::vector<PairRow>& rows,

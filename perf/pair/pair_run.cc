@@ -1,3 +1,4 @@
+// Times streams and ping-pongs over a PairLink. Does not know what carries the messages.
 #include "perf/pair/pair_run.h"
 
 #include <fmt/format.h>

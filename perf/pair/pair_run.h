@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Bytes over time, and the best and worst of windows of 100 ms or a little more (a window ends with
-// the first completion after that; a last one that is shorter is left out).
+// Measures bytes over time, and the best and worst windows of 100 ms or a little more. A window
+// ends with the first completion after 100 ms; a shorter last window does not count.
 class RateMeter {
  public:
   static constexpr double kWindowSeconds = 0.1;
@@ -31,13 +31,13 @@ class RateMeter {
   double best_ = 0, worst_ = 0;
 };
 
-// Throws Error when nothing has moved for o.timeout_s (where the link does not tell: no message has
-// ended), or when the job has failed.
+// Throws Error when no byte has moved for options.timeout_s (where the link does not count bytes:
+// no message has ended), or when the job has failed.
 class PairDeadline {
  public:
   PairDeadline(const PairLink& link, const PairOptions& options, Job& job, std::string what);
   void moved() { since_ = 0; }
-  void idle();  // call where a look found nothing
+  void idle();  // call it when a poll found nothing
 
  private:
   const PairLink& link_;
@@ -45,20 +45,20 @@ class PairDeadline {
   Job& job_;
   std::string what_;
   std::uint64_t idle_ = 0;
-  double since_ = 0;                    // the first look that found nothing; 0: none so far
+  double since_ = 0;                    // when idle() was first called since moved(); 0: not yet
   std::optional<std::uint64_t> bytes_;  // that had moved then
 };
 
 struct StreamResult {
   std::uint64_t sent = 0;
-  bool cut = false;  // ended by --limit
-  RateMeter meter;   // of what this end sent
+  bool cut = false;  // --limit ended the stream
+  RateMeter meter;   // of the bytes that this end sent
 };
 
 StreamResult run_stream(PairLink& link, const PairOptions& options, const PairRole& role, Job& job);
 
-// `turns` round trips from turn `first` on; the first of them is not timed. At the end that starts,
-// a round trip (of reads) or half of one goes to `times`. Returns the seconds it took.
+// Runs `turns` round trips from turn `first` on, and returns their seconds. The first one is not
+// timed. The end that starts adds to `times` each whole round trip (of reads), or half of it.
 double run_ping_pong(PairLink& link, const PairOptions& options, const PairRole& role,
                      std::uint64_t first, std::uint64_t turns, Histogram& times, Job& job);
 

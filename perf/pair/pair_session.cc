@@ -1,3 +1,4 @@
+// Runs the pairs of a pair test in rounds, and gathers their results. Does not move bytes.
 #include "perf/pair/pair_session.h"
 
 #include <fmt/format.h>

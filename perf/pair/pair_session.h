@@ -16,12 +16,12 @@ struct RankPair {
   bool operator==(const RankPair&) const = default;
 };
 
-// The pairs of `pairs` ("all", "ring", "rail", "random") in rounds; no rank is twice in a round.
-// Every rank comes to the same. Throws Error where there are none.
+// Chooses the pairs of `pairs` ("all", "ring", "rail", "random") in rounds; a round has each rank
+// at most once. Every rank computes the same rounds. Throws Error where there are no pairs.
 std::vector<std::vector<RankPair>> choose_pairs(const std::string& pairs, std::uint64_t seed,
                                                 const Topology& topology);
 
-// Measures, prints, and returns the exit code.
+// Measures the pairs, prints the report, and returns the exit code.
 int run_pairs(const PairOptions& options);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Finds the ends and devices of a pair test, and compares flags. Does not measure.
 #include "perf/pair/pair_setup.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A pair over a Transport (shm, ucx, tcp), and the bytes that pairs of all kinds send.
+// Runs a pair over a Transport (shm, ucx, tcp), and makes the bytes that pairs of all kinds send.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A pair over RDMA verbs: writes, sends and reads as perftest does them.
+// Sets up a pair over RDMA verbs, and checks its bytes: writes, sends and reads as in perftest.
 #include "perf/pair/verbs_pair.h"
 
 #include <fmt/format.h>

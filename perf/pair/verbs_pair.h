@@ -1,5 +1,5 @@
-// The class behind make_verbs_pair (pair_link.h). Set-up and the check of what came are in
-// verbs_pair.cc, what runs per message in verbs_pair_datapath.cc.
+// The class behind make_verbs_pair (pair_link.h). verbs_pair.cc sets a pair up and checks the bytes
+// that came; verbs_pair_datapath.cc sends and receives messages.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// The flags where they are given, what WEFT_VERBS_* say where not.
+// Returns the settings of the flags; WEFT_VERBS_* give those of absent flags.
 VerbsSettings settings_of(const PairOptions& options);
 
 class VerbsPair final : public PairLink {
@@ -39,21 +39,21 @@ class VerbsPair final : public PairLink {
   void sleep() override;
 
  private:
-  static constexpr int kRecvDepth = 512;  // perftest's
+  static constexpr int kRecvDepth = 512;  // as perftest has it
 
   struct FreeMemory {
     void operator()(unsigned char* p) const { std::free(p); }
   };
   struct Queue {
-    int out = 0;  // posted, and no completion has told of them
+    int out = 0;  // posted messages without a completion
     int unsignalled = 0;
-    int receives = 0;  // posted
+    int receives = 0;  // posted receives
   };
   struct Receive {
     int q, slot;
   };
 
-  // Offsets into the memory: a source for each queue pair, then the targets of each.
+  // Offsets into the memory: a source for each queue pair, then the targets of each queue pair.
   std::size_t source(int q) const { return stride_ * static_cast<std::size_t>(q); }
   std::size_t target(int q, int slot) const {
     return stride_ * static_cast<std::size_t>(o_.qps + q * slots_ + slot);
@@ -62,7 +62,7 @@ class VerbsPair final : public PairLink {
     return reinterpret_cast<std::byte*>(host_.get() + offset);
   }
   std::byte* last_byte(std::size_t offset) const { return at(offset) + bytes_ - 1; }
-  // Never 0, which is what is there at first; different from turn to turn.
+  // Returns a byte that changes from turn to turn and is never 0, the byte of fresh memory.
   static std::byte stamp(std::uint64_t turn) { return static_cast<std::byte>(1 + turn % 255); }
 
   // ---- verbs_pair.cc

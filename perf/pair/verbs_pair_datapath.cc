@@ -1,4 +1,4 @@
-// What runs per message.
+// Posts and polls the messages of a pair over RDMA verbs. Knows nothing of set-up and reports.
 #include <fmt/format.h>
 #include <poll.h>
 

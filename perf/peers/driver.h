@@ -1,11 +1,11 @@
-// What the drivers of all peers have in common: the command line, the check of the result, and how
-// a time is taken. It is taken as `weft perf` takes it: a barrier before each operation, the
-// operation's time is the maximum over ranks, and the median over iterations counts.
+// The part that the drivers of all peers share: the command line, the check of the result, and the
+// timing. The timing is that of `weft perf`: a barrier precedes each operation, the operation's
+// time is the maximum over ranks, and the median over iterations counts.
 //
 //   DRIVER COLLECTIVE [--in-place] [--back-to-back] [--budget SECONDS] BYTES:ITERATIONS...
 //
-// BYTES is the total buffer: what a rank ends up with in all_gather, starts with in reduce_scatter.
-// --back-to-back has no barrier between operations: time = total / iterations.
+// BYTES is the whole buffer: the result of an all_gather, the input of a reduce_scatter.
+// --back-to-back leaves the barriers between operations out: time = total / iterations.
 // Rank 0 prints one line of JSON for each size.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Options {
   std::vector<std::string> own;  // words that only this driver understands
 };
 
-// Throws std::runtime_error naming the word that is wrong.
+// Throws std::runtime_error saying what the command line lacks.
 inline Options parse(int argc, char** argv) {
   Options options;
   if (argc < 2) throw std::runtime_error("which collective?");
@@ -56,18 +56,18 @@ inline Options parse(int argc, char** argv) {
   return options;
 }
 
-// One peer, as seen by one rank.
+// One library, as one rank uses it.
 class Peer {
  public:
   virtual ~Peer() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual void barrier() = 0;
-  // Replaces each value by its maximum over ranks, everywhere.
+  // Replaces each value by its maximum over ranks, on every rank.
   virtual void max_over_ranks(std::vector<double>& values) = 0;
-  // The operation over `count` floats in all (a multiple of size() for all_gather and
-  // reduce_scatter), made once and called many times. in == out means in place. A rank's part is
-  // part `rank` of the whole. Throws std::runtime_error when the peer has no such collective.
+  // Makes an operation that is called many times. The whole buffer has `count` floats, a multiple
+  // of size() for all_gather and reduce_scatter; a rank has part `rank` of it. in == out means in
+  // place. Throws std::runtime_error when the library has no such collective.
   virtual std::function<void()> prepare(const std::string& collective, float* in, float* out,
                                         std::size_t count) = 0;
 };
@@ -77,12 +77,12 @@ inline double now_us() {
   return duration<double, std::micro>(steady_clock::now().time_since_epoch()).count();
 }
 
-// What a rank contributes at position i of its own buffer.
+// Returns the value that a rank contributes at position i of its own buffer.
 inline float value(int rank, std::size_t i) {
   return static_cast<float>(rank + 1) + static_cast<float>(i % 7);
 }
 
-// Buffers of one size, where each collective reads and writes in them, and what must come out.
+// The buffers of one size: the places where each collective reads and writes, and the result check.
 class Buffers {
  public:
   Buffers(const Options& options, const Peer& peer, std::size_t count)
@@ -91,7 +91,7 @@ class Buffers {
     const bool scatter = options.collective == "reduce_scatter";
     in_.resize(gather ? part_ : count);
     out_.resize(scatter ? part_ : count);
-    // In place, the part is where the whole has it; only the whole is there.
+    // In place, only the whole buffer is used, and the part is its part `rank`.
     if (gather || scatter) whole_ = gather ? &out_ : &in_;
   }
 
@@ -148,7 +148,7 @@ inline double max_over_ranks(Peer& peer, double value) {
   return values[0];
 }
 
-// The times of the iterations, in order. All ranks return the same.
+// Returns the sorted times of the iterations, the same on all ranks.
 inline std::vector<double> measure(Peer& peer, const std::function<void()>& run, bool back_to_back,
                                    int iterations) {
   std::vector<double> times(back_to_back ? 1 : static_cast<std::size_t>(iterations));

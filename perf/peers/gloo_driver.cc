@@ -1,4 +1,4 @@
-// Driver of Gloo over TCP. Two words of its own: --algo NAME (ring, bcube, ring_chunked,
+// Drives Gloo over TCP. Two options are its own: --algo NAME (ring, bcube, ring_chunked,
 // halving_doubling; all_reduce only), and -n RANKS to fork ranks on loopback. Without -n, the ranks
 // are those of `weft lab netlab`, each on its own rail, and --store names a folder they share.
 #include <gloo/allgather.h>

@@ -1,4 +1,4 @@
-// Driver of an MPI library: compiled once with each library's own compiler wrapper.
+// Drives an MPI library: each library's own compiler wrapper compiles this file once.
 #include <mpi.h>
 
 #include "driver.h"

@@ -1,3 +1,4 @@
+// Computes lower bounds from rates. Does not measure the rates.
 #include "perf/predict/bound.h"
 
 #include "coll/select/cost.h"

@@ -1,3 +1,4 @@
+// Explains a collective: candidates, prediction, proof, steps. Does not run the collective.
 #include "perf/predict/explain.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What `weft explain` knows of one collective on one shape: the pick, the prediction, the proof.
+// Explains one collective on one shape for `weft explain`: the pick, the prediction, the proof.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,22 +25,22 @@ struct Question {
 
 struct Explanation {
   Question question;
-  std::vector<Candidate> candidates;  // all that apply, fastest first
+  std::vector<Candidate> candidates;  // algorithms that apply, fastest first
   Candidate chosen;
   double bound_us = 0;
   Schedule schedule;      // of shape.rank
-  std::size_t steps = 0;  // of all ranks together, where proved
+  std::size_t steps = 0;  // of all ranks together, where the checker ran
   bool checked = false;
-  std::string fault;  // of the checker; empty when the schedules are right
+  std::string fault;  // that the checker found; empty when the schedules are right
 };
 
-// The model's rates from what users know: Gb/s and us, 0 leaves the default.
+// Makes the model from the rates that users know, in Gb/s and us; 0 leaves the default.
 CostModel model_of(double rail_gbps, double rail_us, double host_gbps, double host_us, int rails);
 
 // Throws Error when the collective has no schedules or the algorithm does not apply.
 Explanation explain(const Question& question);
 
-// Bytes of each chunk of a schedule when the whole message has `bytes`.
+// Returns the bytes of each chunk of a schedule when the whole message has `bytes`.
 std::vector<double> chunk_bytes(const Schedule& schedule, Collective collective, double bytes);
 
 std::string text(const Explanation& explanation);

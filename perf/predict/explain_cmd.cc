@@ -1,4 +1,4 @@
-// `weft explain COLLECTIVE`: which algorithm and why, what it should take, and its steps.
+// `weft explain COLLECTIVE`: shows the chosen algorithm and why, its predicted time, and its steps.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,4 @@
+// Declares and reads the flags of `weft explain` and `weft sim`. Does not know the model.
 #include "perf/predict/model_flags.h"
 
 #include <fmt/format.h>

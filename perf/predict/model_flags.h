@@ -1,5 +1,4 @@
-// The options that `weft explain` and `weft sim` share: one collective on a job that need not
-// exist.
+// The options that `weft explain` and `weft sim` share: a collective and a job that need not exist.
 #pragma once
 
 #include <string>
@@ -14,18 +13,18 @@ class Option;
 
 namespace weft {
 
-// The defaults are what --help shows; 0 says that there is none of its own.
+// The defaults, as --help shows them; 0 means that the option has no default.
 struct ModelFlags {
   std::string collective, bytes = "64M", type = "float", algorithm = "auto";
   int ranks = 8, hosts = 1, rails = 0, root = 0;
   double rail_gbps = 0, rail_us = 0, host_gbps = 0, host_us = 0;
 };
 
-// COLLECTIVE, --ranks, --hosts, --rails, --bytes, --type, --algo, --root, --rail-gbps, --rail-us,
-// --host-gbps, --host-us. algorithm_about says what --algo takes.
+// Adds COLLECTIVE, --ranks, --hosts, --rails, --bytes, --type, --algo, --root, --rail-gbps,
+// --rail-us, --host-gbps and --host-us. algorithm_about is the help of --algo.
 void add_model_flags(CLI::App& command, ModelFlags& flags, const char* algorithm_about);
 
-// What they say. Throw Error naming the flag and its value.
+// These three read the flags. They throw Error naming the flag and its value.
 Collective collective_of(const ModelFlags& flags);
 DType type_of(const ModelFlags& flags);
 Shape shape_of(const ModelFlags& flags, Rank rank);

@@ -1,5 +1,5 @@
-// `weft sim COLLECTIVE`: a job of any size on the simulated fabric; what it takes, and what limits
-// it.
+// `weft sim COLLECTIVE`: runs a job of any size on the simulated fabric, and shows its time and the
+// port or core that limits it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// What to think of the pairs that were measured.
+// Judges the measured pairs: finds slow pairs, ports and rails. Measures nothing.
 #include <fmt/format.h>
 
 #include <algorithm>

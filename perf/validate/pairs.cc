@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Plans and measures all pairs of ranks. Does not judge the results.
 #include "perf/validate/pairs.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "coll/runtime/internals.h"
 #include "perf/cli/table.h"
 #include "perf/collective/exercise.h"
 #include "perf/collective/stats.h"

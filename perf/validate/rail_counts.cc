@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Gathers port counters from all hosts, and reports their changes. Does not read devices.
 #include "perf/validate/rail_counts.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,8 @@
 #include <map>
 #include <string_view>
 #include <utility>
+
+#include "coll/runtime/internals.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
-// `weft validate`: can this fabric be trusted? Hosts, pairs, collectives; a verdict for each and
-// one over all.
+// `weft validate`: says whether this fabric can be trusted. Checks hosts, pairs and collectives,
+// and gives a verdict for each and one over all.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Chooses and runs the cases of the collectives. Does not know payloads' values.
 #include "perf/validate/validate_collectives.h"
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/check.h"
 #include "perf/cli/names.h"

@@ -1,4 +1,4 @@
-// Every collective by every algorithm that works here, with payloads that are compared bit by bit.
+// Runs every collective by every algorithm that works here, and compares payloads bit by bit.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,12 @@
 
 namespace weft {
 
-// The cases of one collective: types and operators at small counts, sums at a larger one, in and
-// out of place, roots at both ends. The same list on every rank.
+// Returns the cases of one collective, the same on every rank: types and operators at small counts,
+// sums at a larger count, in and out of place, roots at both ends.
 std::vector<Case> validation_cases(Collective collective, int nranks);
 
-// One item per collective and algorithm, the same on every rank. What does not fit in budget_s is
-// UNKNOWN. `show` hears what runs now. Throws JobFailed.
+// Returns one item per collective and algorithm, the same on every rank. Cases that do not fit in
+// budget_s are UNKNOWN. Calls `show` with the name of the case that runs. Throws JobFailed.
 std::vector<Item> validate_collectives(World& world, double budget_s,
                                        const std::function<void(const std::string&)>& show);
 

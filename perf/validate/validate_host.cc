@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Describes hosts, compares them, and judges each. Does not measure.
 #include "perf/validate/validate_host.h"
 
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "coll/runtime/internals.h"
 #include "topo/sysfs.h"
 
 namespace weft {

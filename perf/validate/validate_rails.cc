@@ -1,4 +1,4 @@
-#include "coll/runtime/internals.h"
+// Gathers outages of rails from all ranks, and judges them. Does not cause or mend them.
 #include "perf/validate/validate_rails.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <set>
 
 #include "coll/api/metrics.h"
+#include "coll/runtime/internals.h"
 
 namespace weft {
 

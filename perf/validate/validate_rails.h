@@ -1,4 +1,4 @@
-// Rails that failed during a validation while others carried their messages.
+// Reports the rails that failed during a validation while other rails carried their messages.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace weft {
 
-// A rail between two hosts, as a rank of one of them saw it. kNoRail: none failed, but none could
-// stand in for another (Metrics::unheard).
+// The rail of an outage in which no rail failed, but no rail could stand in for another
+// (Metrics::unheard).
 inline constexpr int kNoRail = -1;
+// An outage of a rail between two hosts, as a rank of `host` saw it.
 struct RailOutage {
   int rail = 0;
   std::string host, other;
-  bool back = false;  // it answers again
+  bool back = false;  // the rail answers again
   std::string cause;
 };
 
-// What all ranks have seen since the World was made; every rank gets all.
+// Returns the outages that any rank has seen since the World was made. Collective over the World.
 std::vector<RailOutage> rail_outages(World& world);
 
-// An item for each rail that failed, or for each host that its failures have in common.
+// Returns an item for each rail that failed, or for each host that all outages of a rail share.
 std::vector<Item> judge_outages(const std::vector<RailOutage>& outages);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Sums up items to one verdict, and formats them. Does not know what was checked.
 #include "perf/validate/verdict.h"
 
 #include <fmt/format.h>

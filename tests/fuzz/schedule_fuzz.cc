@@ -87,7 +87,7 @@ void add_transfer(std::vector<Schedule>& all, Bytes& in) {
   put(b, {in.below(2) ? Op::kRecv : Op::kRecvReduce, from, channel, at});
 }
 
-[[noreturn]] void fail(const testing::StormCall& memory, const std::string& why) {
+[[noreturn]] void fail(const weft::testing::StormCall& memory, const std::string& why) {
   std::fprintf(stderr, "%s: accepted by the checker, but %s\n", memory.text().c_str(), why.c_str());
   for (const Schedule& s : memory.call().schedules) std::fputs(to_string(s).c_str(), stderr);
   std::abort();
@@ -100,7 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Algorithm& algorithm =
       algorithms()[static_cast<std::size_t>(in.below(static_cast<int>(algorithms().size())))];
   const int hosts = 1 + in.below(4);
-  Shape shape = testing::uniform(hosts, 1 + in.below(hosts > 2 ? 2 : 4));
+  Shape shape = weft::testing::uniform(hosts, 1 + in.below(hosts > 2 ? 2 : 4));
   shape.root = in.below(shape.nranks);
   if (!algorithm.applies(shape)) return 0;
   const DType type = kAllDTypes[in.below(static_cast<int>(std::size(kAllDTypes)))];
@@ -119,12 +119,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t l = 0; l < shape.hosts[static_cast<std::size_t>(h)].size(); ++l)
       options.fabric.host_of_rank.push_back(h);
 
-  auto schedules = testing::build_all(algorithm, shape);
+  auto schedules = weft::testing::build_all(algorithm, shape);
   for (int changes = 0; in.any() && changes < 8; ++changes)
     in.below(4) ? change(schedules, in) : add_transfer(schedules, in);
   if (!check(algorithm.collective, schedules, {.credits = 0, .root = shape.root}).empty()) return 0;
 
-  testing::StormCall memory(algorithm, std::move(schedules), shape, type, op, count, in_place);
+  weft::testing::StormCall memory(algorithm, std::move(schedules), shape, type, op, count, in_place);
   memory.fill();
   try {
     SimJob job(options);

@@ -62,7 +62,7 @@ struct Part {
   Part(const Layout& l, Rank rank) {
     const int tp = rank % l.tp, dp = rank / l.tp;
     for (const Tensors& t : kTensors) {
-      Piece<T> p;
+      TensorPart<T> p;
       p.logical = {t.name, t.shape, {}};
       if (t.dim >= 0) p.logical.shard = {t.dim, tp, l.tp};
       const std::size_t n = p.logical.count(), d = static_cast<std::size_t>(l.zero ? l.dp : 1);
@@ -89,7 +89,7 @@ struct Part {
         f(memory[k][i], value_of(k, pieces[k].logical.logical_index(pieces[k].begin + i), step));
   }
   std::vector<std::vector<T>> memory;
-  std::vector<Piece<T>> pieces;
+  std::vector<TensorPart<T>> pieces;
 };
 
 template <class T>

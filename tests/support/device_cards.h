@@ -1,4 +1,4 @@
-// Collectives on device memory that RDMA cards reach: on the fake device, with cards that are as
+// Collectives on device memory that RDMA NICs reach: on the fake device, with NICs that are as
 // strict as the hardware may be (fake_nic.cc).
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace weft::testing {
 
-// The collectives that the cards can carry out.
-inline constexpr Collective kByCards[] = {Collective::kAllReduce,     Collective::kAllGather,
+// The collectives that the NICs can carry out.
+inline constexpr Collective kGpuHierarchical[] = {Collective::kAllReduce,     Collective::kAllGather,
                                           Collective::kReduceScatter, Collective::kBroadcast,
                                           Collective::kReduce,        Collective::kGather,
                                           Collective::kScatter,       Collective::kAllToAll};
@@ -53,7 +53,7 @@ inline void run_every_collective(const std::vector<Place>& where, const char* pa
   run_ranks(where, patient(), [&](World& world) {
     TestStream work(*device(), world.rank() % FakeDevice::kGpus);
     Communicator comm = world.world();
-    for (const Collective collective : kByCards)
+    for (const Collective collective : kGpuHierarchical)
       for (const std::size_t more : {std::size_t{1}, std::size_t{333}})
         for (const DType type : kAllDTypes)
           for (const RedOp op : kAllRedOps) {

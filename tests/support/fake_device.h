@@ -59,7 +59,7 @@ class FakeDevice final : public Device {
   void close(void* opened) noexcept override;
   bool takes_remote_writes(int) const override { return nics_; }
   void flush_remote_writes(int gpu) override;
-  CardMemory card_memory(const void* data, std::size_t bytes) override;
+  NicMemory nic_memory(const void* data, std::size_t bytes) override;
 
   // ---- for tests ----
   using Work = std::function<void()>;
@@ -76,14 +76,14 @@ class FakeDevice final : public Device {
   void* local(const void* pointer) const;
   // From now on GPUs do not reach each other's memory.
   void separate(bool on) { separate_ = on; }
-  // From now on RDMA cards reach its memory (fake_nic.cc makes one of any transport). In
+  // From now on RDMA NICs reach its memory (fake_nic.cc makes one of any transport). In
   // weft_with_fakes: where WEFT_DEVICE=fake-nic.
   void give_nics(bool on) { nics_ = on; }
   void hide_from_nics(int gpu) { hidden_ = gpu; }  // -1: none
   bool has_nics() const { return nics_; }
-  // Where the processor finds device memory that cards reach; nullptr where they do not.
+  // Where the processor finds device memory that NICs reach; nullptr where they do not.
   void* alias(const void* data) const noexcept;
-  // What a card writes: not there before flush_remote_writes() of that GPU.
+  // What a NIC writes: not there before flush_remote_writes() of that GPU.
   void write_remotely(void* to, std::vector<std::byte> bytes);
   // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
   // error would.
@@ -156,9 +156,9 @@ class FakeDevice final : public Device {
 FakeDevice* fake_device();
 // Makes it what device() returns, unless that is known already to be another: then throws Error.
 FakeDevice& use_fake_device();
-// Rails of jobs that this process makes from now on have cards that reach the fake device's memory
+// Rails of jobs that this process makes from now on have NICs that reach the fake device's memory
 // where it has_nics(), but for those of verbs, which register that memory. As strict as the
-// hardware may be: what a card has received, and completed, is not in device memory before
+// hardware may be: what a NIC has received, and completed, is not in device memory before
 // Device::flush_remote_writes(). use_fake_device() does it, too.
 void put_fake_nics_on_rails();
 

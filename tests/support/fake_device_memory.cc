@@ -149,7 +149,7 @@ void* FakeDevice::alias(const void* data) const noexcept {
   return b->shadow + (static_cast<const std::byte*>(data) - b->window);
 }
 
-CardMemory FakeDevice::card_memory(const void* data, std::size_t) {
+NicMemory FakeDevice::nic_memory(const void* data, std::size_t) {
   return {.mapped = alias(data), .why = "this build has no CUDA"};
 }
 

@@ -1,5 +1,5 @@
-// A rail whose card reaches the memory of the fake device, made of any transport: what is above can
-// be tested where there is neither a GPU nor such a card.
+// A rail whose NIC reaches the memory of the fake device, made of any transport: what is above can
+// be tested where there is neither a GPU nor such a NIC.
 #include <cstdint>
 #include <memory>
 #include <string>

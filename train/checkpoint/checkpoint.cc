@@ -1,3 +1,4 @@
+// Saves and loads checkpoints over all ranks, and agrees on failures. This file knows no model.
 #include "train/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -149,9 +150,9 @@ void remove_old(const std::string& folder, const std::string& newest, int keep) 
 }
 
 template <class T>
-std::vector<IndexEntry> index_of(const std::vector<Piece<T>>& pieces) {
+std::vector<IndexEntry> index_of(const std::vector<TensorPart<T>>& pieces) {
   std::vector<IndexEntry> entries;
-  for (const Piece<T>& p : pieces)
+  for (const TensorPart<T>& p : pieces)
     entries.push_back({p.logical, p.begin, p.duplicate ? 0 : p.count, "", 0, 0});
   return entries;
 }
@@ -169,13 +170,13 @@ std::vector<IndexEntry> entries_from(const json& list) {
 }
 
 template <class T>
-void fill(const std::string& path, const json& manifest, const std::vector<Piece<T>>& pieces) {
+void fill(const std::string& path, const json& manifest, const std::vector<TensorPart<T>>& pieces) {
   const auto entries = entries_from(manifest.at("pieces"));
   const bool wide = manifest.at("type") == "float64";
   std::map<std::string, std::vector<const IndexEntry*>> stored;
   for (const IndexEntry& e : entries) stored[e.logical.name].push_back(&e);
-  std::map<std::string, std::vector<const Piece<T>*>> wanted;  // each tensor is read once
-  for (const Piece<T>& p : pieces)
+  std::map<std::string, std::vector<const TensorPart<T>*>> wanted;  // each tensor is read once
+  for (const TensorPart<T>& p : pieces)
     if (p.count > 0) wanted[p.logical.name].push_back(&p);
   for (const auto& [name, parts] : wanted) {
     const auto found = stored.find(name);
@@ -184,7 +185,7 @@ void fill(const std::string& path, const json& manifest, const std::vector<Piece
           "checkpoint: {} has no tensor '{}': was it written by the same model?", path, name));
     std::vector<Source<T>> sources;
     for (const IndexEntry* e : found->second) sources.emplace_back(path, *e, wide);
-    for (const Piece<T>* p : parts) {
+    for (const TensorPart<T>* p : parts) {
       if (p->logical.shape != found->second[0]->logical.shape)
         throw Error(fmt::format("checkpoint: tensor '{}' is {} in {}, but {} in this model", name,
                                 fmt::join(found->second[0]->logical.shape, " x "), path,
@@ -235,7 +236,7 @@ void require_no_checkpoint(Communicator comm, const std::string& folder) {
 
 template <class T>
 Checkpoint save_checkpoint(Communicator comm, const std::string& folder, int step,
-                           const std::vector<Piece<T>>& pieces, const json& extra,
+                           const std::vector<TensorPart<T>>& pieces, const json& extra,
                            const CheckpointOptions& options) {
   const auto point = [&](const char* name) {
     if (options.at_point) options.at_point(name);
@@ -336,7 +337,7 @@ struct Attempt {
   std::string damage, fault, commit;
 };
 template <class T>
-Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces,
+Attempt attempt(Checkpoint& c, const std::vector<TensorPart<T>>& pieces,
                 const std::function<void(const Checkpoint&)>& accept) {
   Attempt a;
   a.fault = fault_of([&] {
@@ -358,7 +359,7 @@ Attempt attempt(Checkpoint& c, const std::vector<Piece<T>>& pieces,
 
 template <class T>
 Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
-                           const std::vector<Piece<T>>& pieces, int step,
+                           const std::vector<TensorPart<T>>& pieces, int step,
                            const std::function<void(const Checkpoint&)>& accept) {
   // Rank 0 chooses; all have to see the same files.
   Checkpoint chosen;
@@ -390,16 +391,16 @@ Checkpoint load_checkpoint(Communicator comm, const std::string& folder,
 }
 
 template Checkpoint save_checkpoint(Communicator, const std::string&, int,
-                                    const std::vector<Piece<float>>&, const json&,
+                                    const std::vector<TensorPart<float>>&, const json&,
                                     const CheckpointOptions&);
 template Checkpoint save_checkpoint(Communicator, const std::string&, int,
-                                    const std::vector<Piece<double>>&, const json&,
+                                    const std::vector<TensorPart<double>>&, const json&,
                                     const CheckpointOptions&);
 template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<Piece<float>>&, int,
+                                    const std::vector<TensorPart<float>>&, int,
                                     const std::function<void(const Checkpoint&)>&);
 template Checkpoint load_checkpoint(Communicator, const std::string&,
-                                    const std::vector<Piece<double>>&, int,
+                                    const std::vector<TensorPart<double>>&, int,
                                     const std::function<void(const Checkpoint&)>&);
 
 }  // namespace weft::train

@@ -1,3 +1,4 @@
+// Whole files by write, sync and rename. This file does not know checkpoints.
 #include "train/checkpoint/files.h"
 
 #include <fcntl.h>

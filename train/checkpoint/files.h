@@ -1,5 +1,5 @@
-// Files that are there as a whole or not at all, for checkpoints. Throw Error with the path, what
-// the system said, and what to do.
+// Files that exist as a whole or not at all, for checkpoints. All functions throw Error with the
+// path, the system's reason and a remedy.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace weft::train {
 
-// Bytes that are missing or not what was written.
+// Bytes are missing, or differ from the written ones.
 struct Damaged : Error {
   using Error::Error;
 };
 
-// What cannot be looked at now, and may be whole.
+// A file cannot be read now, and may be whole.
 struct Unreadable : Damaged {
   using Damaged::Damaged;
 };
@@ -25,15 +25,14 @@ struct Unreadable : Damaged {
 // Writes path.tmp, syncs it, renames it to path and syncs the folder.
 void write_whole(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_whole(const std::string& path, const std::string& text);
-// Afterwards what was made in it is there also when the power fails.
+// Makes new entries of the folder survive a power failure.
 void sync_folder(const std::string& path);
-// Reading throws Damaged where the file is missing or shorter than that, Unreadable where the
-// system does not let it be read.
+// Reads a file. Throws Damaged where the file is missing, Unreadable where the system refuses.
 std::string read_whole(const std::string& path);
-// `bytes` bytes at `offset`.
+// Reads `bytes` bytes at `offset`. Throws as read_whole(), and Damaged where the file is shorter.
 std::vector<std::byte> read_part(const std::string& path, std::uint64_t offset, std::size_t bytes);
 
-// "c0ffee12"
+// Returns eight digits, such as "c0ffee12".
 std::string hex(std::uint32_t value);
 
 }  // namespace weft::train

@@ -1,3 +1,4 @@
+// Entries of the index as JSON, their extents and writers. This file opens no file.
 #include "train/checkpoint/index.h"
 
 #include <fmt/format.h>

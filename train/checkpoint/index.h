@@ -1,4 +1,4 @@
-// Which piece of which logical tensor is where: the index of a checkpoint, and of what a rank has.
+// The index of a checkpoint, or of a rank's tensors: which part of which logical tensor is where.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,21 +9,21 @@
 
 namespace weft::train {
 
-// A Piece without its numbers; in a manifest with the place where they are.
+// A TensorPart without its numbers; in a manifest also the place of the numbers.
 struct IndexEntry {
   Logical logical;
   std::size_t begin = 0, count = 0;
   std::string file;
   std::uint64_t offset = 0;  // bytes
   std::uint32_t crc = 0;
-  std::string key() const;  // equal for pieces that are the same numbers
+  std::string key() const;  // equal for parts with the same numbers
 };
 
 nlohmann::json to_json(const IndexEntry& entry);
-// Throws Error when the text is not that of an entry that can be.
+// Throws Error when the JSON does not describe a possible entry.
 IndexEntry entry_from_json(const nlohmann::json& j);
 
-// Elements of a wanted piece that one stored piece has, contiguous in both.
+// Elements of a wanted piece that one stored piece has, contiguous in both pieces.
 struct Extent {
   std::size_t source;  // index in `stored`
   std::size_t from;    // first element in the stored piece
@@ -31,16 +31,16 @@ struct Extent {
   std::size_t count;
 };
 
-// Cuts a wanted piece into extents. `stored` are pieces of the same tensor. Throws Error that names
-// the tensor and its first element that nobody has.
+// Cuts a wanted piece into extents of `stored`, pieces of the same tensor. Throws Error that names
+// the tensor and its first element that no stored piece has.
 std::vector<Extent> find_extents(const Logical& wanted, std::size_t begin, std::size_t count,
                                  const std::vector<const IndexEntry*>& stored);
 
-// Which rank writes which piece: of all ranks that have it the one with the least to write so far.
-// writers[r][i]: rank r writes its i-th piece.
+// Chooses the writer of each piece: of all ranks that have the piece, the one with the fewest
+// elements so far. In the result, [r][i] says whether rank r writes its i-th piece.
 std::vector<std::vector<bool>> share_out(const std::vector<std::vector<IndexEntry>>& of_rank);
 
-// Throws Error when these pieces, each written once, leave a part of a tensor out.
+// Throws Error when the pieces do not cover all elements of their tensors.
 void require_whole(const std::vector<IndexEntry>& all);
 
 }  // namespace weft::train

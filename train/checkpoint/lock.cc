@@ -1,3 +1,4 @@
+// The lock of a folder, by flock(). This file does not know checkpoints.
 #include "train/checkpoint/lock.h"
 
 #include <fcntl.h>

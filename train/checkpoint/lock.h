@@ -1,5 +1,5 @@
-// A folder of checkpoints belongs to one job at a time: each save removes what is older than its
-// own, so two jobs would remove each other's. Knows nothing of what is in it.
+// FolderLock: gives a folder of checkpoints to one job at a time. Each save removes older
+// checkpoints, so two jobs would remove each other's. The lock does not know checkpoints.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace weft::train {
 
-// Held by rank 0 in FOLDER/lock, until it is destroyed or the process ends, however it ends.
+// Rank 0 holds the lock on FOLDER/lock until the destructor runs or the process ends in any way.
 class FolderLock {
  public:
-  // Makes the folder. A collective call; throws UsageError on every rank where another job holds
-  // it, with its process and host. A file system without locks is used without one, with a warning.
+  // Makes the folder and takes the lock. A collective call; throws UsageError on every rank, with
+  // the holder's process and host, where another job holds the lock. A file system without locks
+  // gives a warning, and no lock.
   FolderLock(Communicator comm, const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

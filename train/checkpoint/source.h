@@ -1,4 +1,4 @@
-// What is stored of a tensor, as it is read.
+// Source: reads a stored piece of a tensor.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,8 @@
 
 namespace weft::train {
 
-// Numbers of one stored piece, read once and checked.
+// The numbers of one stored piece; the first copy() reads the file and checks the crc. Throws
+// Damaged.
 template <class T>
 class Source {
  public:

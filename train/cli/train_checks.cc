@@ -1,3 +1,4 @@
+// Which flags exclude each other, and why. This file starts nothing.
 #include "train/cli/train_checks.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// `weft train`: progress, and the run of one rank.
+// `weft train`: the modes of the command, the run of one rank, and its progress. This file does not
+// compute a step.
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>

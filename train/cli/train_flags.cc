@@ -1,3 +1,4 @@
+// The flags of `weft train` and their help. This file checks single values, no combinations.
 #include "train/cli/train_flags.h"
 
 #include <fmt/format.h>

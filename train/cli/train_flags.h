@@ -1,4 +1,4 @@
-// The flags of `weft train`.
+// The flags of `weft train`; train_checks.h checks their combinations.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ struct TrainFlags {
   int steps = 300, sample = 0, stages = 0, micro_batches = 0;
   double temperature = 0.8;
   bool explain = false;
-  std::string of;  // a trace, for --explain
+  std::string of;  // path of a trace, for --explain
   std::string save;
   int save_every = 100, keep = 2;
   bool resume = false;
@@ -32,11 +32,11 @@ struct TrainFlags {
   train::KernelBench bench;
 };
 
-// `flags` must outlive the command.
+// Adds the flags to the command. `flags` must outlive the command.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 
-// What of the command all ranks must have alike besides the options (train::agree()): who saves,
-// samples and traces has to meet the others there.
+// Returns the flags besides TrainOptions that must be equal on all ranks, as text for
+// train::agree(): saving, sampling and tracing are collective calls.
 std::string what_ranks_share(const TrainFlags& flags);
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+// Appends JSON lines to the log. This file does not know how a step is computed.
 #include "train/cli/train_log.h"
 
 #include <fmt/format.h>

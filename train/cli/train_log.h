@@ -1,4 +1,4 @@
-// `weft train --log`: a line of JSON per step.
+// TrainLog: the file of `weft train --log`, a line of JSON per step.
 #pragma once
 
 #include <fstream>
@@ -14,15 +14,16 @@ nlohmann::json to_json(const StepReport& report, double tokens_per_s);
 }  // namespace weft::train
 namespace weft {
 
-// Most memory that this process had, in bytes.
+// Returns the peak resident memory of this process, in bytes.
 double resident_bytes();
 
 class TrainLog {
  public:
-  // Adds to the file; an empty path: to none. Throws Error where it cannot be opened.
+  // Opens the file to append lines; an empty path: no log. Throws Error where the file does not
+  // open.
   explicit TrainLog(std::string path);
   bool on() const { return !path_.empty(); }
-  // The line is in the file when this returns. Throws Error where it is not.
+  // Writes the line to the file before returning. Throws Error where the write fails.
   void write(const nlohmann::json& line);
 
  private:

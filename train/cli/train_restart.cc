@@ -1,3 +1,4 @@
+// Restarts of local jobs, and --kill. This file does not know checkpoints.
 #include "train/cli/train_restart.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What `weft train` does about ranks that die: it starts the job again, with as many ranks or
-// fewer. Knows no model; what was done so far is in the checkpoints.
+// Restarts of `weft train`: after a rank died, the job starts again with as many ranks or fewer,
+// from the last checkpoint. This code knows no model.
 #pragma once
 
 #include <functional>
@@ -10,26 +10,26 @@
 namespace weft {
 
 struct RestartFlags {
-  int restarts = 0;      // --restart: so many times at most
-  bool elastic = false;  // with fewer replicas each time; alone: as long as there are fewer
-  std::string kill;      // --kill rank:step, for tests; empty: nobody
+  int restarts = 0;      // --restart: most restarts
+  bool elastic = false;  // --elastic: each restart has fewer replicas; alone: no other limit
+  std::string kill;      // --kill rank:step, for tests; empty: no rank
 
   bool on() const { return restarts > 0 || elastic; }
 };
 
-// Whether this is a rank of a job that was started again.
+// Returns whether this rank's job is a restart.
 bool restarted();
 
-// On a rank. Throws UsageError where somebody else's launcher started it, which then decides what
-// becomes of a job that lost a rank, and where --kill names no rank or step of this job.
+// Checks the flags on a rank. Throws UsageError for restarts under a launcher, which ends a job
+// that lost a rank by itself, and where --kill names no rank or step of this job.
 void check_restart(const RestartFlags& flags, const World& world, int steps);
 
-// --kill, in the first life of the job: does not return where it is this rank's turn.
+// Executes --kill in the first run of the job: ends this process at the named rank and step.
 void die_on_purpose(const RestartFlags& flags, Rank rank, int step);
 
-// run() by itself where a launcher has started this process. Else run(), and again after the job
-// failed, as often as the flags say. With --elastic, fewer() first makes it a job of fewer ranks;
-// false: there is none. Returns the last run's exit code.
+// Calls run() once where a launcher has started this process; else again after each failure of the
+// job, as often as the flags say. With --elastic, fewer() first shrinks the job, or returns false
+// where no smaller job is possible. Returns the last run's exit code.
 int run_again(const RestartFlags& flags, const JobFlags& job, const std::function<int()>& run,
               const std::function<bool()>& fewer);
 

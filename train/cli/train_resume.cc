@@ -1,3 +1,4 @@
+// Descriptions of runs in checkpoints: made, compared, restored. This file reads no tensors itself.
 #include "train/cli/train_resume.h"
 
 #include <fmt/format.h>
@@ -64,7 +65,7 @@ nlohmann::json describe_run(const TrainOptions& options, const Text& text, const
 
 template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
-                    const std::vector<Piece<T>>& pieces, const TrainOptions& options) {
+                    const std::vector<TensorPart<T>>& pieces, const TrainOptions& options) {
   std::string refused;
   try {
     return load_checkpoint(comm, folder, pieces, -1, [&](const Checkpoint& c) {
@@ -127,9 +128,9 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
   return all;
 }
 
-template Checkpoint load_run(Communicator, const std::string&, const std::vector<Piece<float>>&,
-                             const TrainOptions&);
-template Checkpoint load_run(Communicator, const std::string&, const std::vector<Piece<double>>&,
-                             const TrainOptions&);
+template Checkpoint load_run(Communicator, const std::string&,
+                             const std::vector<TensorPart<float>>&, const TrainOptions&);
+template Checkpoint load_run(Communicator, const std::string&,
+                             const std::vector<TensorPart<double>>&, const TrainOptions&);
 
 }  // namespace weft::train

@@ -1,5 +1,5 @@
-// What a checkpoint says of the run that wrote it, besides its tensors: written at each save,
-// compared and taken over when a run goes on. Layouts, ZeRO and schedules may differ.
+// The description of a run in its checkpoints: each save writes the description, and a resumed run
+// compares its own. Layouts, ZeRO and schedules may differ between both runs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,22 +11,23 @@
 
 namespace weft::train {
 
-// For `extra` of save_checkpoint(): options, text, how far the loss scale has got, and what the run
-// computes in ("float", "bf16").
+// Returns `extra` for save_checkpoint(): options, text, state of the loss scale, and the element
+// type ("float", "bf16").
 nlohmann::json describe_run(const TrainOptions& options, const Text& text, const LossScaler& scaler,
                             const std::string& type);
 
-// load_checkpoint() of a run with these options. Throws UsageError on every rank where another
-// optimizer wrote it: its moments would be taken for something else.
+// Calls load_checkpoint() for a run with these options. Throws UsageError on every rank where the
+// checkpoint is of another optimizer, whose moments mean something else.
 template <class T>
 Checkpoint load_run(Communicator comm, const std::string& folder,
-                    const std::vector<Piece<T>>& pieces, const TrainOptions& options);
+                    const std::vector<TensorPart<T>>& pieces, const TrainOptions& options);
 
-// Sets the scale to that of the checkpoint; one that says none leaves it. Steps that were skipped
-// count on.
+// Restores the scaler's scale and counts from the checkpoint; a checkpoint without a scale leaves
+// the scale unchanged.
 void restore(const Checkpoint& from, LossScaler& scaler);
 
-// What differs from the run that wrote it, as warnings: the run goes on, along another curve.
+// Returns the differences to the checkpoint's run as warnings: the run resumes, but along another
+// curve.
 std::vector<std::string> differences(const Checkpoint& from, const TrainOptions& options,
                                      const Text& text, const std::string& type);
 

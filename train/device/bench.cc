@@ -1,3 +1,4 @@
+// Times kernels and products, and prints the table. This file does not know models.
 #include "train/device/bench.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `weft train --bench-kernels`: what each kernel of the device backend takes, against the time in
+// `weft train --bench-kernels`: measures each kernel of the device backend against the time in
 // which the memory could move its bytes, and each product against the peak of bf16.
 #pragma once
 
@@ -10,8 +10,9 @@ namespace weft::train {
 struct KernelBench {
   Index rows = 16 * 1024, width = 768, vocabulary = 50304, heads = 12, positions = 1024;
   int repeat = 20;
-  GpuPeaks peaks;  // 0: of the GPU's name
+  GpuPeaks peaks;  // 0: gpu_peaks() of the GPU's name
 };
-void bench_kernels(const KernelBench& bench);  // prints a table
+// Measures on this rank's GPU and prints a table.
+void bench_kernels(const KernelBench& bench);
 
 }  // namespace weft::train

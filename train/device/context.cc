@@ -1,3 +1,4 @@
+// Streams, device memory and pinned memory of a rank. This file does not know operators.
 #include "train/device/context.h"
 
 #include <fmt/format.h>

@@ -1,9 +1,9 @@
-// One rank's side of its GPU: a stream to compute on, one to communicate on, and memory that is
-// handed out in the order of the first. Goes through the seam of transport/gpu/device.h, so the
-// fake device does as well.
+// DeviceContext: one rank's GPU, with a compute stream, a communication stream, and memory that
+// follows the order of the compute stream. The context uses transport/gpu/device.h, so the fake
+// device works too.
 //
-// Operators return at once; what they read and write is in the order of the compute stream. Memory
-// that is given back is used again by later work of that stream only, so nobody waits for it.
+// Operators return at once; they read and write in the order of the compute stream. Only later work
+// of that stream uses released memory again, so release() does not wait.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ namespace weft::train {
 
 class DeviceContext {
  public:
-  // The one of this thread, which is a rank; made by the first call that names a GPU. Throws Error
-  // where there is no device (the text says why) or no such GPU.
+  // Makes the context of the calling thread, which is a rank, at the thread's first call. Throws
+  // Error where the machine has no device (the text says why) or no such GPU.
   static DeviceContext& make(int gpu);
   static DeviceContext& of_this_rank();
   ~DeviceContext();
@@ -34,7 +34,8 @@ class DeviceContext {
   void* compute() { return compute_; }
   void* communication() { return communication_; }
 
-  // Aligned to 256 bytes. 0 bytes too have an address.
+  // Returns device memory aligned to 256 bytes, also for 0 bytes. Throws Error when the GPU is
+  // full.
   void* allocate(std::size_t bytes);
   void release(void* memory) noexcept;
   std::size_t reserved() const { return reserved_; }  // bytes taken from the GPU
@@ -44,30 +45,32 @@ class DeviceContext {
   void copy(void* to, const void* from, std::size_t bytes) {  // device to device
     device_.copy(to, from, bytes, gpu_, compute_);
   }
-  // `from` is read before this returns; the device sees it in the order of the stream.
+  // Reads `from` before returning; the device's copy is in the order of the compute stream.
   void upload(void* to, const void* from, std::size_t bytes);
-  // Waits for the stream. Memory of pinned() needs no detour.
+  // Waits for the compute stream. `to` from pinned() needs no bounce buffer.
   void download(void* to, const void* from, std::size_t bytes);
-  void wait();  // until the compute stream is empty
-  // An event that the compute stream reaches after what is on it now; to be given back.
+  void wait();  // waits until the compute stream is empty
+  // Returns an event after the work now on the compute stream. The caller must give_back() the
+  // event.
   void* mark();
   void give_back(void* event) { spare_events_.push_back(event); }
   void wait_for(void* event);
 
-  // What follows on the communication stream starts after what is on the compute stream now.
+  // Later work on the communication stream starts after the work now on the compute stream.
   void communicate_after_compute();
 
-  // Pinned host memory, for messages and uploads; kept and used again.
+  // Returns pinned host memory, for messages and uploads, from a pool of earlier blocks.
   void* pinned(std::size_t bytes);
   void unpinned(void* memory) noexcept;
-  // unpinned() when the compute stream has passed what is on it now; the first after a copy up.
+  // Calls unpinned() once the compute stream has passed the work now on it, such as a copy from
+  // `memory`.
   void unpin_in_order(void* memory);
   void upload_pinned(void* to, void* memory, std::size_t bytes) {
     copy(to, memory, bytes);
     unpin_in_order(memory);
   }
 
-  // Scratch memory of matrix products, which follow each other on the compute stream.
+  // Returns the scratch memory of matrix products, which run one at a time on the compute stream.
   static constexpr std::size_t kProductScratch = std::size_t{32} << 20;
   void* product_scratch();
 
@@ -82,8 +85,8 @@ class DeviceContext {
   void *compute_ = nullptr, *communication_ = nullptr;
   void *done_ = nullptr, *ordered_ = nullptr;  // events
 
-  // Chunks from the device; pieces of them that are free, by address and by size, or in use.
-  std::set<char*> chunks_;  // where each begins: pieces of two chunks are never one
+  // Chunks from the device, and their pieces: free ones by address and by size, and those in use.
+  std::set<char*> chunks_;  // first addresses; free pieces of two chunks never merge
   std::map<char*, std::size_t> free_;
   std::set<std::pair<std::size_t, char*>> free_by_size_;
   std::map<void*, std::size_t> in_use_;
@@ -96,7 +99,7 @@ class DeviceContext {
     void* memory;
     void* event;
   };
-  std::deque<Upload> uploads_;  // until the stream has passed them
+  std::deque<Upload> uploads_;  // uploads that the compute stream has not passed
   std::vector<void*> spare_events_;
 };
 

@@ -1,8 +1,8 @@
-// Matrix products by cuBLASLt.
+// Matrix products by cuBLASLt; this file does not know operators.
 //
-// The library is looked for when the first product is asked for, so that a program that was built
-// with CUDA also runs where there is none. What it is told of a product (types, sizes, alignment)
-// and the way that it chose are kept per thread, as a step asks for the same ones again and again.
+// The first product loads the library, so that a program built with CUDA also runs without CUDA.
+// Each thread keeps the description (types, sizes, alignment) and the chosen algorithm of every
+// product, since each step repeats the same products.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

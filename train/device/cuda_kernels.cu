@@ -1,5 +1,5 @@
-// The kernels of device/kernel_bodies.h on a GPU: a thread per item, a warp per team, in strides of the
-// whole grid. Nothing here computes; what does is tested on the processor.
+// Launches the kernels of device/kernel_bodies.h on a GPU: a thread per item, a warp per team, in
+// strides of the whole grid. This file computes nothing; tests run the kernels on the processor.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Products as device work, and their execution on the fake device. This file does not know
+// cuBLASLt.
 #include "train/device/gemm.h"
 
 #include <algorithm>

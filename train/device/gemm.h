@@ -1,4 +1,4 @@
-// Matrix products on a device: cuBLASLt on a GPU (cuda_gemm.cc), OpenBLAS for the fake device.
+// Matrix products on a device: by cuBLASLt on a GPU (cuda_gemm.cc), by OpenBLAS on the fake device.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 namespace weft::train {
 
 // c[i] = alpha a[i] b[i] + beta c[i] + bias for each of `batch` matrices, `_next` elements apart;
-// row-major, as gemm() of operators.h. 16-bit numbers are multiplied in fp32, fp32 without TF32.
+// row-major, as gemm() of operators.h. Products accumulate 16-bit numbers in fp32, and fp32 without
+// TF32.
 struct DeviceGemm {
   DType type = DType::kFloat32;
   bool transpose_a = false, transpose_b = false;
@@ -21,13 +22,13 @@ struct DeviceGemm {
   const void* bias = nullptr;  // n numbers, added to every row; null: none
   std::size_t a_stride = 0, b_stride = 0, c_stride = 0;
   std::size_t batch = 1, a_next = 0, b_next = 0, c_next = 0;
-  void* scratch = nullptr;  // of DeviceContext
+  void* scratch = nullptr;  // DeviceContext::product_scratch()
 };
 
-// Whether launching adds the bias; else who asks must.
+// Returns whether the launched product adds the bias; if not, the caller must add it.
 bool gemm_adds_bias(const DeviceGemm& gemm);
 
-// `gemm` must live as long as what is returned; launching copies it.
+// Returns the work of a product. `gemm` must outlive the returned work; launching copies `gemm`.
 DeviceWork device_work(const DeviceGemm& gemm);
 
 namespace detail {

@@ -1,10 +1,10 @@
-// What kernels are written with, once for the GPU and for the processor.
+// The means to write a kernel once for the GPU and for the processor.
 //
-// A kernel is a struct: its members are its parameters, and it has either items() and item(i), work
-// that nothing else depends on, or teams() and team(t, i), where the 32 lanes of a warp do a row
-// together. pointers(f) calls f for every pointer into device memory, since the fake device finds
-// them elsewhere. On the processor a team is a loop over lanes, so that every line of a kernel is
-// tested where there is no GPU; what is not is cuda_kernels.cu, some forty lines that launch.
+// A kernel is a struct whose members are its parameters. It has either items() and item(i), for
+// independent work, or teams() and team(t, i), where the 32 lanes of a warp do a row together.
+// pointers(f) calls f for every pointer into device memory, so that the fake device can translate
+// them. On the processor a team is a loop over lanes: tests without a GPU run every line of a
+// kernel. Only the launches in cuda_kernels.cu need a GPU.
 #pragma once
 
 #include <cmath>
@@ -37,7 +37,7 @@ struct WideOf<Fp64> {
   using Element = Fp64;
 };
 
-// Numbers that a thread reads and writes at once: 16 bytes of the element of the model.
+// Number of elements that a thread reads and writes at once: 16 bytes of the model's element.
 template <class E>
 inline constexpr int kPack = static_cast<int>(16 / sizeof(typename E::Stored));
 
@@ -46,7 +46,7 @@ WEFT_HD bool aligned(const S* p) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
 }
 
-// x = `n` numbers at p, n <= N; the others are zero. Any E, so that a pack of a wide one is several
+// Loads x[0, n) from p, n <= N, and sets the rest of x to zero. A pack of a wider E takes several
 // accesses of 16 bytes.
 template <class E, int N, class V>
 WEFT_HD void load(V (&x)[N], const typename E::Stored* p, Index n) {
@@ -140,8 +140,8 @@ WEFT_HD double times_power_of_two(double x, int power) { return std::ldexp(x, po
 
 inline constexpr int kLanes = 32;
 
-// On the processor: a value per lane is an array, and each() is a loop. Sums take the lanes in the
-// order of the butterfly that the GPU does, so that they have the same bits.
+// A team on the processor: a value per lane is an array, and each() is a loop. join() combines
+// lanes in the order of the GPU's butterfly, so that sums have the same bits.
 struct HostTeam {
   template <class V>
   struct PerLane {
@@ -210,7 +210,7 @@ struct Types {
   static WEFT_HD Index packs(Index width) { return (width + kP - 1) / kP; }
 };
 
-// What each begins with: its types, and its name in traces.
+// Begins each kernel: declares its types, and its name in traces.
 #define WEFT_KERNEL(title)            \
   using T = Types<E>;                 \
   using S = typename T::S;            \
@@ -236,12 +236,12 @@ void run_on_host(const K& k) {
   }
 }
 
-// Defined and instantiated in cuda_kernels.cu.
+// Launches the kernel at `args` (cuda_kernels.cu).
 template <class K>
 int launch_on_gpu(const void* args, void* stream);
-int load_on_gpu();  // all of them
+int load_on_gpu();  // loads all kernels
 
-// `kernel` must live as long as what is returned; launching copies it.
+// Returns the work of a kernel. `kernel` must outlive the returned work; launching copies `kernel`.
 template <class K>
 DeviceWork work_of(const K& kernel) {
   DeviceWork work;

@@ -1,4 +1,4 @@
-// Kernels element by element: sums, GELU, embedding, biases. See device/kernel_bodies.h.
+// Kernels that work element by element: sums, GELU, embedding, biases. See device/kernel_bodies.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -65,7 +65,7 @@ struct SetZero {
   }
 };
 
-// Rounds master weights to those of the model.
+// Rounds master weights to the model's weights.
 template <class E>
 struct Narrow {
   WEFT_KERNEL("narrow");
@@ -154,7 +154,7 @@ struct GeluGrad {
   }
 };
 
-// out = x + y + bias in each row; x and bias may be null (then they are zero).
+// out = x + y + bias in each row; a null x or bias counts as zero.
 template <class E>
 struct AddRows {
   WEFT_KERNEL("add_rows");
@@ -185,7 +185,7 @@ struct AddRows {
   }
 };
 
-// to[row][columns] = from[row][columns], rows `_stride` apart.
+// to[row][columns] = from[row][columns]; strides are the distances of rows in elements.
 template <class E>
 struct CopyColumns {
   WEFT_KERNEL("copy_columns");
@@ -230,7 +230,7 @@ struct Embed {
   }
 };
 
-// Sums of the gradients of at most so many rows of one token, listed in `order`.
+// Sums the gradients of segments: at most kSegment rows of one token each, listed in `order`.
 inline constexpr Index kSegment = 32;
 template <class E>
 struct EmbedSegments {
@@ -238,7 +238,7 @@ struct EmbedSegments {
   V* sums;  // [segments][width]
   const S* grad_out;
   const std::uint32_t* order;  // rows by token
-  const std::uint32_t* begin;  // segments + 1 places in `order`
+  const std::uint32_t* begin;  // segments + 1 indices into `order`
   Index segments, width;
   template <class F>
   void pointers(F f) {
@@ -256,14 +256,14 @@ struct EmbedSegments {
     store<W>(sums + segment * width + column, sum, n);
   }
 };
-// Adds the segments of each token that occurs to its row of the table.
+// Adds the segments of each occurring token to the token's row of the table.
 template <class E>
 struct EmbedGrad {
   WEFT_KERNEL("embed_grad");
   S* grad_table;
   const V* sums;
   const std::uint32_t* token;  // row of the table
-  const std::uint32_t* begin;  // its segments: tokens + 1 places
+  const std::uint32_t* begin;  // first segment of each token, tokens + 1 of them
   Index tokens, width;
   template <class F>
   void pointers(F f) {
@@ -335,13 +335,13 @@ struct PositionsGrad {
 
 // ---- columns --------------------------------------------------------------------------------
 
-// Sums of each column over slabs of rows; with x, also of the products with its normalised rows.
-inline constexpr Index kSlabs = 128;  // at most
+// Sums each column of y over slabs of rows; with x, also the products of y and the normalised x.
+inline constexpr Index kSlabs = 128;  // most slabs
 template <class E>
 struct ColumnSlabs {
   WEFT_KERNEL("column_slabs");
   V* sums;      // [slabs][width]
-  V* products;  // the same; null without x
+  V* products;  // [slabs][width]; null without x
   const S* y;
   const S* x;
   const V* mean;

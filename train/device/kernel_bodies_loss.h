@@ -1,4 +1,4 @@
-// Kernels of the loss, sums of everything, optimizers. See device/kernel_bodies.h.
+// Kernels of the loss, of sums over all elements, of optimizers. See device/kernel_bodies.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -38,8 +38,8 @@ struct RowMaximum {
   }
 };
 
-// Sum of exp(logit - maximum) and the target's logit - maximum. Logits stay: their exponentials
-// would lose digits in 16 bits, and are computed again with the gradient.
+// Computes each row's sum of exp(logit - maximum), and the target's logit - maximum. The logits
+// stay: 16-bit exponentials would lose digits, so CrossEntropyGrad computes them again.
 template <class E>
 struct RowSum {
   WEFT_KERNEL("row_sum");
@@ -106,8 +106,8 @@ struct CrossEntropyGrad {
   }
 };
 
-// All of it in one kernel where a rank has the whole vocabulary: sum and target for the loss, and
-// the gradient in place of the logits.
+// The cross-entropy in one kernel, for a rank with the whole vocabulary: writes sum and target for
+// the loss, and the gradient in place of the logits.
 template <class E>
 struct FusedCrossEntropy {
   WEFT_KERNEL("cross_entropy");
@@ -146,9 +146,9 @@ struct FusedCrossEntropy {
   }
 };
 
-// ---- sums of everything ---------------------------------------------------------------------
+// ---- sums over all elements ----------------------------------------------------------------
 
-// In double, in two steps: kParts teams, then one.
+// Sums squares in double, in two steps: kParts teams, then one (AddParts).
 inline constexpr Index kParts = 1024;
 template <class E>
 struct SquareParts {
@@ -164,7 +164,7 @@ struct SquareParts {
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
     typename Team::template PerLane<double> sum;
-    // In turns of a pack per lane and team.
+    // Lanes and teams take packs in turn.
     t.each([&](int lane) {
       double s = 0;
       V a[kN];
@@ -181,7 +181,7 @@ struct SquareParts {
     });
   }
 };
-// Of log(sum) - target: the losses of rows.
+// Sums the losses of rows, log(sum) - target.
 template <class E>
 struct LossParts {
   WEFT_KERNEL("loss_parts");
@@ -204,7 +204,7 @@ struct LossParts {
 template <class E>
 struct AddParts {
   WEFT_KERNEL("add_parts");
-  double* total;  // grows
+  double* total;  // AddParts adds to it
   const double* parts;
   template <class F>
   void pointers(F f) {
@@ -226,11 +226,11 @@ struct AddParts {
   }
 };
 
-// Of exact_sum.h: the largest |x| of each team's numbers, infinity where one is not finite.
+// Computes the largest |x| of each team's numbers; infinity where a number is not finite.
 template <class E>
 struct LargestParts {
   WEFT_KERNEL("largest_parts");
-  double* parts;  // [kParts], grow
+  double* parts;  // [kParts]: the maxima so far
   const S* x;
   Index count;
   template <class F>
@@ -260,11 +260,11 @@ struct LargestParts {
     });
   }
 };
-// ExactSum::add_squares(): integers, so any order gives the same.
+// ExactSum::add_squares() on a device: integer sums are the same in any order.
 template <class E>
 struct ExactSquareParts {
   WEFT_KERNEL("exact_square_parts");
-  std::int64_t* parts;  // [2][kParts]: high, low; grow
+  std::int64_t* parts;  // [2][kParts]: sums of high and low so far
   const S* x;
   Index count;
   int shift;
@@ -310,7 +310,7 @@ struct AdamW {
   V* v;
   const S* gradient;
   Index count;
-  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as operators.cc has them
+  V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in adamw() of operators.h
   template <class F>
   void pointers(F f) {
     f(w), f(master), f(m), f(v), f(gradient);

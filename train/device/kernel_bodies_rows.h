@@ -1,4 +1,4 @@
-// Kernels by rows: layer norm, causal softmax. See device/kernel_bodies.h.
+// Kernels that work row by row: layer norm, causal softmax. See device/kernel_bodies.h.
 #pragma once
 
 #include "train/device/kernel.h"
@@ -7,7 +7,7 @@ namespace weft::train::kernels {
 
 // ---- rows -----------------------------------------------------------------------------------
 
-// Calls f(column, how many there) for the packs of a row that are this lane's.
+// Calls f(column, count) for this lane's packs of a row.
 template <class E, class F>
 WEFT_HD void each_pack(int lane, Index width, F f) {
   constexpr Index kN = static_cast<Index>(kPack<E>);
@@ -67,7 +67,7 @@ struct LayerNorm {
   }
 };
 
-// Adds to grad_x; gain's and bias's gradients are ColumnSlabs.
+// Adds to grad_x; ColumnSlabs sums the gradients of gain and bias.
 template <class E>
 struct LayerNormGrad {
   WEFT_KERNEL("layer_norm_grad");
@@ -119,8 +119,8 @@ struct LayerNormGrad {
   }
 };
 
-// The largest of a row and the sum of exponentials relative to it, in one pass ("online": a larger
-// maximum rescales the sum so far). Milakov and Gimelshein, arXiv 1805.02867.
+// The maximum of a row and the sum of exponentials relative to the maximum, in one pass: a larger
+// maximum rescales the sum so far (Milakov and Gimelshein, arXiv 1805.02867).
 template <class V>
 struct Online {
   V most, sum;
@@ -157,7 +157,7 @@ WEFT_HD Online<typename E::Value> online_softmax(
   return {all, t.join(sum, Plus())};
 }
 
-// Probabilities from scores, in place: row i of n has i + 1 of them, the rest become zero.
+// Turns scores into probabilities, in place: row i has i + 1 probabilities, the rest become zero.
 template <class E>
 struct CausalSoftmax {
   WEFT_KERNEL("causal_softmax");
@@ -187,7 +187,7 @@ struct CausalSoftmax {
   }
 };
 
-// Gradient of the scores from that of the probabilities, in place.
+// Turns the gradient of the probabilities into the gradient of the scores, in place.
 template <class E>
 struct CausalSoftmaxGrad {
   WEFT_KERNEL("causal_softmax_grad");

@@ -1,5 +1,5 @@
-// Launching kernels of device/kernel_bodies.h on numbers of device/types.h, for the operators'
-// sources.
+// Launches kernels of device/kernel_bodies.h on elements of device/types.h, for the sources of the
+// device's operators.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace weft::train {
 
-// What a kernel has in the place of a T*.
+// Returns the pointer to stored numbers that kernels take for a T*.
 template <class T>
 auto raw(T* p) {
   using S = decltype(p->stored);

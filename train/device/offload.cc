@@ -1,3 +1,4 @@
+// The queue from pinned memory to the file. This file does not know tensors.
 #include "train/device/offload.h"
 
 #include <algorithm>

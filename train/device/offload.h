@@ -1,7 +1,7 @@
-// Where numbers of a device wait: pinned host memory, or a file through it. Copies down are in the
-// order of the compute stream, so memory of the device is free for later work at once and nobody
-// waits; what has come down is written to the file by the next call. Copies up are in that order
-// too: who reads a place that is still in memory never waits either.
+// DeviceOffload: moves device memory to pinned host memory, or through it to a file, and back.
+// Copies in both directions run in the order of the compute stream, so write() does not wait and
+// released device memory serves later work at once. The next call writes completed copies to the
+// file. read() of a block that is still in pinned memory does not wait either.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace weft::train {
 
 class OffloadFile;
 
-// Of a rank's own thread, as its device is.
+// Only the rank's own thread may call a DeviceOffload.
 class DeviceOffload {
  public:
-  // A folder, or kHost. Throws Error where no file can be made there.
+  // where: a folder, or kHost. Throws Error where the folder does not allow an unnamed file.
   explicit DeviceOffload(const std::string& where);
   ~DeviceOffload();
   DeviceOffload(const DeviceOffload&) = delete;
@@ -27,24 +27,24 @@ class DeviceOffload {
   static constexpr const char* kHost = "host";
 
   std::uint64_t write(const void* from, std::size_t bytes);     // returns the place
-  void read(std::uint64_t place, void* to, std::size_t bytes);  // and frees it
+  void read(std::uint64_t place, void* to, std::size_t bytes);  // frees the place
   void release(std::uint64_t place, std::size_t bytes);
   std::uint64_t bytes_moved() const { return moved_; }
 
  private:
   struct Stay {
-    void* memory = nullptr;   // pinned; null once it is in the file
-    void* arrived = nullptr;  // event after the copy down, of what is going to the file
-    std::uint64_t at = 0;     // in the file
+    void* memory = nullptr;   // pinned memory; null once the block is in the file
+    void* arrived = nullptr;  // event after the copy from the device, for blocks in the queue
+    std::uint64_t at = 0;     // place in the file
     std::size_t bytes = 0;
   };
   void write_what_arrived(std::size_t most);
   void leave_queue(std::uint64_t place, Stay& stay);
 
-  std::unique_ptr<OffloadFile> file_;  // null: all of it stays in memory
+  std::unique_ptr<OffloadFile> file_;  // null: all blocks stay in pinned memory
   std::map<std::uint64_t, Stay> stays_;
-  std::deque<std::uint64_t> queue_;  // places that are going to the file, in their order
-  std::size_t queued_ = 0;           // their bytes
+  std::deque<std::uint64_t> queue_;  // places that wait to be written to the file, in order
+  std::size_t queued_ = 0;           // bytes in the queue
   std::uint64_t next_ = 0, moved_ = 0;
 };
 

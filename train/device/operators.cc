@@ -1,3 +1,4 @@
+// Launches the kernels and products of each operator. This file does not know layers.
 #include "train/device/operators.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The operators of the device backend: as operators.h has them, for elements in device memory. They
-// return at once and run in the order of the compute stream (device/context.h). Where they differ
-// from the processor's, a function for both is here, and the layers call that.
+// The operators of the device backend: those of operators.h, for elements in device memory. They
+// return at once and run in the order of the compute stream (device/context.h). Where both backends
+// need different code, this header has one function for both, which layers call.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ template <DeviceElement T>
 void gelu(T* y, const T* x, Index count);
 template <DeviceElement T>
 void gelu_grad(T* grad_x, const T* grad_y, const T* x, Index count);
-// Tokens and targets are the host's, here and below.
+// Tokens and targets are in host memory, here and below.
 template <DeviceElement T>
 void embed(T* out, const T* table, const Token* tokens, Index first, Index n, Index rows,
            Index width);
@@ -43,7 +43,7 @@ void add(T* to, const T* from, Index count);
 template <DeviceElement T>
 void scale(T* x, HostOf<T> factor, Index count);
 
-// Statistics are wide; on the processor Wide<T> is T.
+// Mean and rstd are Wide; on the processor Wide<T> is T.
 template <class E>
 void layer_norm(OnDevice<E>* y, Wide<OnDevice<E>>* mean, Wide<OnDevice<E>>* rstd,
                 const OnDevice<E>* x, const OnDevice<E>* gain, const OnDevice<E>* bias, Index rows,
@@ -54,7 +54,7 @@ void layer_norm_grad(OnDevice<E>* grad_x, OnDevice<E>* grad_gain, OnDevice<E>* g
                      const Wide<OnDevice<E>>* rstd, const OnDevice<E>* gain, Index rows,
                      Index width);
 
-// ---- what layers call for both places --------------------------------------------------------
+// ---- functions for both backends -------------------------------------------------------------
 
 // out = x + y + bias in each row.
 template <class T>
@@ -75,7 +75,7 @@ void add_columns(T* to, const T* x, Index rows, Index width) {
 template <DeviceElement T>
 void add_columns(T* to, const T* x, Index rows, Index width);
 
-// to[row][columns] = from[row][columns], in matrices whose rows are `_stride` apart.
+// to[row][columns] = from[row][columns]; strides are the distances of rows in elements.
 template <class T>
 void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
                   Index columns) {
@@ -85,7 +85,7 @@ template <DeviceElement T>
 void copy_columns(T* to, Index to_stride, const T* from, Index from_stride, Index rows,
                   Index columns);
 
-// x[row] += table[(first + row) % positions], and the same for the gradient of the table.
+// x[row] += table[(first + row) % positions]
 template <class T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width) {
   for (Index r = 0; r < rows; ++r)
@@ -93,6 +93,7 @@ void add_positions(T* x, const T* table, Index first, Index positions, Index row
 }
 template <DeviceElement T>
 void add_positions(T* x, const T* table, Index first, Index positions, Index rows, Index width);
+// grad_table[(first + row) % positions] += grad[row]
 template <class T>
 void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
                         Index width) {
@@ -103,14 +104,15 @@ template <DeviceElement T>
 void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
                         Index width);
 
-// The mean loss of these rows, and the gradient of all losses times `scale` in place of the logits.
-// reduce(numbers, count, operator) makes numbers those of all ranks that share the vocabulary; the
-// rank has the columns [first, first + n). whole: it has all of them, nothing is to be reduced.
+// Returns the mean loss of the rows, and replaces the logits by the gradient of the losses' sum
+// times `scale`. The rank has columns [first, first + n); reduce(numbers, count, operator) reduces
+// numbers over the ranks that share the vocabulary. whole: the rank has all columns and does not
+// reduce.
 template <class T, class Reduce>
 double cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
                      double scale, Reduce reduce);
 
-// Sum of squares of several pieces; on a device they are added up there.
+// Sum of squares of several pieces; on a device the device adds them up.
 template <class T>
 class SquareSum {
  public:
@@ -125,13 +127,13 @@ class SquareSum<T> {
  public:
   SquareSum();
   void add(const T* x, Index count);
-  double value();  // waits
+  double value();  // waits for the compute stream
 
  private:
   Tensor<WideOnDevice<double>> total_, parts_;
 };
 
-// Of several pieces, exactly: the same bits however they are cut (exact_sum.h).
+// Exact sum of squares of several pieces: the same bits for any cut into pieces (exact_sum.h).
 template <class T>
 class ExactSquares {
  public:
@@ -149,19 +151,19 @@ class ExactSquares<T> {
  public:
   ExactSquares();
   void see(const T* x, Index count);
-  double largest();  // waits
+  double largest();  // waits for the compute stream
   void add(const T* x, Index count, int shift);
-  ExactSum sum();  // waits
+  ExactSum sum();  // waits for the compute stream
 
  private:
-  Tensor<WideOnDevice<double>> most_, sums_;  // the second: room for integers of the same size
+  Tensor<WideOnDevice<double>> most_, sums_;  // sums_ holds integers of the same size
 };
 
-// One step of the optimizer. master: null, or the weights in all digits, of which w is rounded.
-// moments: null where there are none.
+// One step of the optimizer. w is rounded from the master weights; master is null where T has all
+// digits. Moments that the optimizer lacks are null.
 struct Update {
   bool adam = true;
-  AdamW how{};  // rate and decay also for SGD
+  AdamW how{};  // SGD uses rate and decay
   double momentum = 0, gradient_scale = 1;
 };
 template <class T>
@@ -180,32 +182,33 @@ template <DeviceElement T>
 void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, const T* gradient,
                     Index count, const Update& u);
 
-// Between master weights and those of the model.
+// Rounds master weights to the model's weights.
 template <DeviceElement T>
 void narrow(T* to, const Wide<T>* from, Index count);
+// Converts the model's weights to master weights.
 template <DeviceElement T>
 void widen(Wide<T>* to, const T* from, Index count);
 
 // ---- cross-entropy ---------------------------------------------------------------------------
 
-// The steps on a device.
+// The steps of cross_entropy() on a device.
 template <DeviceElement T>
 class DeviceCrossEntropy {
  public:
   DeviceCrossEntropy(T* logits, const Token* targets, Index first, Index n, Index rows);
   Wide<T>* maximum() { return numbers_.data(); }
   Wide<T>* sum_and_target() { return numbers_.data() + rows_; }
-  void fused(double scale);  // all of it
+  void fused(double scale);  // all steps in one kernel
   void find_maximum();
   void find_sum();
   void gradient(double scale);
-  double mean_loss();  // waits
+  double mean_loss();  // waits for the compute stream
 
  private:
   T* logits_;
   Index first_, n_, rows_;
   Tensor<Wide<T>> numbers_;              // maximum, sum, target
-  Tensor<WideOnDevice<float>> targets_;  // room for tokens, which have the same size
+  Tensor<WideOnDevice<float>> targets_;  // holds tokens, which have the same size
 };
 
 template <class T, class Reduce>

@@ -1,4 +1,4 @@
-// Sums of squares on a device: device/operators.h.
+// SquareSum and ExactSquares on a device. This file does not know the parts of other ranks.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>

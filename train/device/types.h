@@ -1,6 +1,6 @@
 // Element types that say where their numbers are. A model of `float` computes on the processor, a
-// model of OnDevice<Bf16> on a GPU: the same layers, and overload resolution finds the operators
-// (operators.h, device/operators.h). The host moves such elements and never looks at them.
+// model of OnDevice<Bf16> on a GPU. Both have the same layers; overload resolution finds the
+// operators (operators.h, device/operators.h). The host never reads an OnDevice element.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-// What lies in device memory, what it is computed with, and what weft calls it.
+// An element: its stored type in device memory, the type that kernels compute with, and its DType.
 struct Fp64 {
   using Stored = double;
   using Value = double;
@@ -39,18 +39,18 @@ struct OnDevice {
   typename E::Stored stored;
 };
 
-// Statistics, losses, master weights and moments: what must not be rounded to 16 bits.
+// The element of numbers that 16 bits cannot hold: statistics, losses, master weights, moments.
 template <class V>
 struct WideOnDevice {
   V stored;
 };
 
 template <class T>
-struct Placement {  // on the processor
+struct Placement {  // elements in host memory
   static constexpr bool kOnDevice = false;
   static constexpr DType kType = sizeof(T) == 8 ? DType::kFloat64 : DType::kFloat32;
-  using Wide = T;  // for statistics and state
-  using Host = T;  // what the host sees: files, samples of text, tests
+  using Wide = T;  // element of statistics and state
+  using Host = T;  // number type of files, text samples and tests
 };
 template <class E>
 struct Placement<OnDevice<E>> {
@@ -75,15 +75,16 @@ template <class T>
 using Wide = typename Placement<T>::Wide;
 template <class T>
 using HostOf = typename Placement<T>::Host;
-// Weights are rounded copies of master weights, which are part of the optimizer's state.
+// Whether weights are rounded copies of master weights in the optimizer's state.
 template <class T>
 inline constexpr bool kHasMaster = sizeof(T) < sizeof(Wide<T>);
 
-// Elements of T that make room for `count` of Wide<T>, and what is in that room.
+// Returns the number of elements T that hold `count` elements Wide<T>.
 template <class T>
 constexpr std::size_t wide_room(std::size_t count) {
   return count * (sizeof(Wide<T>) / sizeof(T));
 }
+// Returns such memory as Wide<T>.
 template <class T>
 Wide<T>* as_wide(T* room) {
   return reinterpret_cast<Wide<T>*>(room);
@@ -93,7 +94,7 @@ const Wide<T>* as_wide(const T* room) {
   return reinterpret_cast<const Wide<T>*>(room);
 }
 
-// The types of a model on a device: X(element).
+// Calls X(element) for each element type of models on a device.
 #define WEFT_DEVICE_ELEMENTS(X) X(Fp64) X(Fp32) X(Bf16) X(Fp16)
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Sampling from a trained model on one rank.
+// Sampling from a trained model on one rank. This file knows neither training nor other ranks.
 #include <cmath>
 #include <random>
 
@@ -7,7 +7,7 @@
 namespace weft::train {
 namespace {
 
-// Weights that are all here, always.
+// A WeightStore of one rank that always has all weights.
 class Here : public WeightStore {
  public:
   void expect_weights(int) override {}

@@ -1,4 +1,5 @@
-// A transformer block.
+// A transformer block in Megatron-LM's tensor-parallel form (gpt_layers.h). This file does not know
+// where the weights lie.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -19,7 +20,7 @@ class Block : public BlockParts<T> {
       : Base(shape, parallel, number, list, {1, parallel.tensor->rank(), parallel.tensor->size()},
              {1, parallel.tensor->rank(), parallel.tensor->size()}) {}
 
-  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+  Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
     const Index rows = batch.samples * shape_.positions;
     const auto tensor = [](Index n) { return Tensor<T>(n, Use::kActivations); };
@@ -51,7 +52,7 @@ class Block : public BlockParts<T> {
     return out;
   }
 
-  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions;
     // The feed-forward half. The gradient of all rows goes through the parallel region.
     Tensor<T> whole = regions_.gathered(grad, rows * h());
@@ -79,7 +80,7 @@ class Block : public BlockParts<T> {
     return grad;
   }
 
-  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+  void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions;
     const auto weight = [&](int at, int grad_at, int input, Index in, Index out) {
       // The biases after an all-reduce are the same on all ranks: each adds them on its own rows.

@@ -1,5 +1,5 @@
-// What both forms of a transformer block have alike (gpt_block.cc, gpt_block_seed.cc): parameters,
-// sizes, and the norms at the borders of the tensor-parallel regions.
+// BlockParts: the parameters, sizes and norms at the borders of tensor-parallel regions that both
+// forms of a transformer block (gpt_block.cc, gpt_block_seed.cc) share.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace weft::train {
 template <class T>
 class BlockParts : public Layer<T> {
  protected:
-  // proj, shrink: how those two weights are split; the others are split by outputs in both forms.
+  // proj, shrink: the shards of those two weights; the other matrices are split by outputs.
   BlockParts(const GptShape& shape, GptParallel parallel, Index number,
              std::vector<Parameter<T>>& list, Shard proj, Shard shrink)
       : shape_(shape), regions_{parallel}, list_(list) {
@@ -25,7 +25,7 @@ class BlockParts : public Layer<T> {
     const Index h = shape.width, d = h / shape.heads;
     const double out_deviation = 0.02 / std::sqrt(2 * static_cast<double>(shape.layers));
     const Shard whole{}, heads{1, me, t}, rows{0, me, t};
-    // deviation 0: a vector of zeros or ones, without weight decay.
+    // deviation 0: the parameter is a vector of zeros or ones, without weight decay.
     const auto declare = [&](const char* part, std::vector<Index> s, Shard shard, double deviation,
                              bool ones = false) {
       list.push_back({.logical = {fmt::format("h{}.{}", number, part), std::move(s), shard},
@@ -51,9 +51,9 @@ class BlockParts : public Layer<T> {
       for (const int at : {norm, norm + 1}) list[this->first + static_cast<Index>(at)].early = true;
   }
 
-  // Parameters, in the order of their declaration; a bias follows its weight.
+  // Parameters in the order of their declaration; each bias follows its weight.
   enum { kNorm1 = 0, kQkv = 2, kProj = 4, kNorm2 = 6, kGrow = 8, kShrink = 10 };
-  // Places of what is kept.
+  // Places in SavedForBackward.
   enum {
     kX,
     kMean1,
@@ -84,8 +84,9 @@ class BlockParts : public Layer<T> {
   T* value(int at) { return list_[this->first + static_cast<Index>(at)].value; }
   T* gradient(int at) { return list_[this->first + static_cast<Index>(at)].gradient; }
 
-  // Into a region: the norm of this rank's rows x, of all rows.
-  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, Kept<T>& kept) {
+  // Enters a region: normalises this rank's rows x and returns the normalised `rows` of all ranks.
+  // Statistics are saved at `mean` and mean + 1.
+  Tensor<T> norm(const Tensor<T>& x, Index rows, int mean, int gain, SavedForBackward<T>& kept) {
     const auto m = static_cast<Index>(mean);
     const Index local = x.count() / h();
     Tensor<T> normal(rows * h(), Use::kActivations);
@@ -96,9 +97,9 @@ class BlockParts : public Layer<T> {
     regions_.gather(normal.data(), normal.count());
     return normal;
   }
-  // Adds to `grad` what comes back through the region that began with a norm of x.
+  // Adds to `grad` the gradient that comes back through the region that began with norm(x).
   void norm_back(Tensor<T>& grad, const Tensor<T>& g, int weight, Index out_width, Index rows,
-                 int x, int mean, int gain, Kept<T>& kept) {
+                 int x, int mean, int gain, SavedForBackward<T>& kept) {
     Tensor<T> whole(rows * h(), Use::kErrors);
     linear_grad_input(whole.data(), g.data(), value(weight), rows, h(), out_width);
     regions_.sum(whole.data(), whole.count());

@@ -1,7 +1,7 @@
-// A transformer block with tensor parallelism as the source documents have it (docs/training.md):
-// every product is split by outputs, and each result is gathered whole. Forward 8 (t-1)/t bsh where
-// the form of gpt_block.cc needs 4. Q and K are gathered although a head only attends to itself:
-// that is the documents' form, and what it costs is what there is to see.
+// A transformer block in the source documents' tensor-parallel form (docs/training.md): every
+// product is split by outputs, and each result is gathered whole: 8 (t-1)/t bsh elements forward
+// where gpt_block.cc sends 4. Q and K are gathered although a head attends to itself only: the form
+// is here so that its cost can be measured.
 #include "train/model/gpt_block_parts.h"
 
 namespace weft::train {
@@ -24,7 +24,7 @@ class SeedBlock : public BlockParts<T> {
              {0, parallel.tensor->rank(), parallel.tensor->size()}),
         axis_(*parallel.tensor) {}
 
-  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+  Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
     const Index n = batch.samples * shape_.positions;
     const auto tensor = [](Index count) { return Tensor<T>(count, Use::kActivations); };
@@ -32,8 +32,12 @@ class SeedBlock : public BlockParts<T> {
     kept[kQkvOut] = tensor(n * 3 * part());
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
-    gather_columns(kept[kQkvOut].data(), 3 * part(), part(), n);           // Q
-    gather_columns(kept[kQkvOut].data() + part(), 3 * part(), part(), n);  // K
+    for (const Index at : {Index{0}, part()}) {  // Q and K; this rank's heads are those gathered
+      const Tensor<T> whole =
+          gather_columns(kept[kQkvOut].data() + at, 3 * part(), part(), n);
+      copy_columns(kept[kQkvOut].data() + at, 3 * part(),
+                   whole.data() + static_cast<Index>(axis_.rank()) * part(), h(), n, part());
+    }
     Tensor<T> attended(n * part(), Use::kWorkspace);
     kept[kProbabilities] = tensor(n * shape_.positions * shape_.heads / size());
     attention(attended.data(), kept[kProbabilities].data(), kept[kQkvOut].data(),
@@ -59,7 +63,7 @@ class SeedBlock : public BlockParts<T> {
     return out;
   }
 
-  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
     kept[kGradShrink] = copied(grad);
     const Tensor<T> mine = own_columns(grad, n);
@@ -82,7 +86,7 @@ class SeedBlock : public BlockParts<T> {
     return grad;
   }
 
-  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+  void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index n = batch.samples * shape_.positions;
     const Tensor<T> mine = own_columns(kept[kGradShrink], n);
     linear_grad_weight<T>(gradient(kShrink), nullptr, mine.data(), kept[kActive].data(), n, 4 * h(),

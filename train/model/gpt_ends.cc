@@ -1,5 +1,5 @@
-// The two ends of the model: embedding, and the head with its loss. Both may be spread over the
-// vocabulary: each rank then has a block of its rows.
+// The two ends of the model: the embedding, and the head with its loss. With vocab_parallel each
+// rank has a block of the vocabulary's rows of both. This file does not know the blocks between.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace weft::train {
 namespace {
 
-// The part of a table over the vocabulary that a rank has.
+// Declares this rank's part of a table over the vocabulary.
 template <class T>
 Parameter<T> vocabulary_table(std::string name, const GptShape& shape, const GptParallel& p) {
   Parameter<T> table{.logical = {std::move(name), {shape.vocabulary, shape.width}, {}},
@@ -43,7 +43,7 @@ class Embedding : public Layer<T> {
     this->last = list.size();
   }
 
-  Tensor<T> forward(Tensor<T>, Batch& batch, Kept<T>&) override {
+  Tensor<T> forward(Tensor<T>, Batch& batch, SavedForBackward<T>&) override {
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
     Tensor<T> whole(rows * h, Use::kActivations);
@@ -58,7 +58,7 @@ class Embedding : public Layer<T> {
     copy(mine.data(), whole.data() + begin * h, mine.count());
     return mine;
   }
-  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) override {
+  Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(1);
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const Index local = grad.count() / h, begin = regions_.offset(local);
@@ -67,7 +67,7 @@ class Embedding : public Layer<T> {
     kept[0] = local == rows ? std::move(grad) : regions_.gathered(grad, rows * h);
     return {};
   }
-  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+  void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions;
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
     embed_grad(list_[this->first].gradient, kept[0].data(), batch.tokens.data(), first, n, rows,
@@ -92,7 +92,7 @@ class Head : public Layer<T> {
       table_ = list.size();
       list.push_back(vocabulary_table<T>(name, shape, parallel));
     };
-    if (shape.tied && tied_to < 0) {  // a twin comes first, as in the embedding: see GptStage
+    if (shape.tied && tied_to < 0) {  // the tied copy comes first, as in the embedding
       add_table("wte");
       list.back().tied_copy = true;
     }
@@ -103,7 +103,7 @@ class Head : public Layer<T> {
     this->last = list.size();
   }
 
-  Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) override {
+  Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) override {
     kept.resize(kPlaces);
     const Index rows = batch.samples * shape_.positions, h = shape_.width, local = x.count() / h;
     const auto [first, n] = vocabulary_range(shape_, regions_.parallel);
@@ -131,7 +131,7 @@ class Head : public Layer<T> {
     return {};
   }
 
-  Tensor<T> backward_input(Tensor<T>, const Batch& batch, Kept<T>& kept) override {
+  Tensor<T> backward_input(Tensor<T>, const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions, h = shape_.width;
     const Index n = vocabulary_range(shape_, regions_.parallel).count;
     Tensor<T> whole(rows * h, Use::kErrors);
@@ -146,7 +146,7 @@ class Head : public Layer<T> {
     return grad;
   }
 
-  void backward_weight(const Batch& batch, Kept<T>& kept) override {
+  void backward_weight(const Batch& batch, SavedForBackward<T>& kept) override {
     const Index rows = batch.samples * shape_.positions;
     linear_grad_weight<T>(list_[table_].gradient, nullptr, kept[kGradLogits].data(),
                           kept[kNormal].data(), rows, shape_.width,

@@ -4,9 +4,9 @@
 //   block:  x + proj(attention(qkv(norm(x)))),  then  x + shrink(gelu(grow(norm(x))))
 //
 // qkv and grow are split by outputs ("column parallel"), attention by heads, proj and shrink by
-// inputs ("row parallel"): one all-reduce after proj and shrink, and one in the backward pass
-// before each norm. Sequence parallel: rows between those regions are split too, and the
-// all-reduce becomes a reduce-scatter and an all-gather: the same bytes, less memory.
+// inputs ("row parallel"): an all-reduce follows proj and shrink, and in the backward pass one
+// precedes each norm. Sequence parallelism also splits the rows between those regions and turns the
+// all-reduce into a reduce-scatter and an all-gather: the same bytes, less memory.
 #pragma once
 
 #include <memory>
@@ -21,43 +21,47 @@ namespace weft::train {
 
 struct GptShape {
   Index vocabulary = 256, positions = 64, width = 64, heads = 4, layers = 4;
-  bool tied = true;  // the head's weight is the embedding's
+  bool tied = true;  // the head uses the embedding's weight
 };
 
 struct GptParallel {
   Axis* tensor;                // must outlive the layers
   bool sequence = false;       // sequence parallel
   bool seed_style = false;     // gather Q, K and every result (gpt_block_seed.cc)
-  bool vocab_parallel = true;  // else every rank has the whole embedding and head
+  bool vocab_parallel = true;  // false: every rank has the whole embedding and head
 };
 
-// One micro-batch: `samples` rows of positions, and what becomes of it.
+// One micro-batch: its samples, and its loss once the head has run.
 struct Batch {
   Index samples = 1;
   std::vector<Token> tokens, targets;  // samples x positions; tokens for the first stage, targets
                                        // for the last
-  double gradient_scale = 1;           // of the mean loss of this micro-batch
-  double loss = 0;                     // its mean, set by the head
+  double gradient_scale = 1;           // factor of the gradient of the mean loss
+  double loss = 0;                     // mean loss of the micro-batch, set by the head
 };
 
-// What a layer keeps of one micro-batch; each layer names the places.
+// The tensors that a layer saves of one micro-batch for the backward pass; each layer names their
+// places.
 template <class T>
-using Kept = std::vector<Tensor<T>>;
+using SavedForBackward = std::vector<Tensor<T>>;
 
 template <class T>
 class Layer {
  public:
   virtual ~Layer() = default;
-  // x: [local rows][width], empty for the embedding. Returns the same, empty for the head.
-  virtual Tensor<T> forward(Tensor<T> x, Batch& batch, Kept<T>& kept) = 0;
-  // Frees what only it needs; keeps what backward_weight() needs.
-  virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch, Kept<T>& kept) = 0;
-  virtual void backward_weight(const Batch& batch, Kept<T>& kept) = 0;
-  // Its parameters: [first, last) of the stage's list.
+  // x: [local rows][width]; empty for the embedding. Returns the layer's output in the same shape;
+  // empty for the head.
+  virtual Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) = 0;
+  // Returns the gradient of x. Frees the saved tensors that backward_weight() does not need.
+  virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch,
+                                   SavedForBackward<T>& kept) = 0;
+  virtual void backward_weight(const Batch& batch, SavedForBackward<T>& kept) = 0;
+  // The layer's parameters are [first, last) of the stage's list.
   std::size_t first = 0, last = 0;
 };
 
-// They declare their parameters at the end of `list`, which must outlive them.
+// Each make_ function declares the layer's parameters at the end of `list`, which must outlive the
+// layer.
 template <class T>
 std::unique_ptr<Layer<T>> make_embedding(const GptShape& shape, GptParallel parallel,
                                          std::vector<Parameter<T>>& list);
@@ -67,25 +71,25 @@ std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel
 template <class T>
 std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel, Index number,
                                           std::vector<Parameter<T>>& list);
-// Final norm, logits, loss. tied_to: where the embedding is in the list, -1 if it is elsewhere.
+// Final norm, logits, loss. tied_to: the embedding's index in the list; -1: the list has none.
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
                                     std::vector<Parameter<T>>& list);
-// Logits of all rows (no tensor parallelism), [rows][vocabulary]. x as in forward().
+// Returns the logits of all rows, [rows][vocabulary], on one rank alone. x as in forward().
 template <class T>
 Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows);
 
-// Rows that this rank has between the parallel regions.
+// Number of rows that this rank has between the tensor-parallel regions.
 inline Index local_rows(const GptShape& s, const GptParallel& p, Index samples) {
   const Index rows = samples * s.positions;
   return p.sequence ? rows / static_cast<Index>(p.tensor->size()) : rows;
 }
 
-// Throws Error, naming the number, where the shape does not divide.
+// Throws Error that names the size which the ranks do not divide.
 void check_shape(const GptShape& shape, int tensor_ranks, int pipeline_ranks, Index samples,
                  bool sequence, bool vocab_parallel);
 
-// The logical name, shape and count of everything that a layer declares.
+// Number of parameters of the whole model.
 std::size_t parameter_count(const GptShape& shape);
 
 }  // namespace weft::train

@@ -1,3 +1,5 @@
+// GptStage: the order of layers and units, activations that wait, and recomputation. This file does
+// not know where the weights lie (WeightStore).
 #include "train/model/gpt_stage.h"
 
 #include <algorithm>
@@ -35,9 +37,9 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
   // product, with the same bits, in every layout.
   const std::size_t aligned = kOnDevice<T> ? 256 / sizeof(T) : 1;
   const auto rounded = [](std::size_t n, std::size_t to) { return (n + to - 1) / to * to; };
-  // Twins begin their units, which are equally long: ranks that share a unit then have the same
-  // part of the tensor in both stages.
-  const std::size_t beside_twin =
+  // A tied embedding begins its unit in both stages, and both units are equally long: ranks that
+  // share a unit then hold the same part of the tensor in both stages.
+  const std::size_t beside_embedding =
       std::max(rounded(shape.positions * shape.width, aligned), 2 * rounded(shape.width, aligned));
   std::size_t offset = 0;
   for (const auto& layer : layers_) {
@@ -47,7 +49,8 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
       offset += rounded(parameters_[i].logical.count(), aligned);
     }
     if (static_cast<int>(units_.size()) == shared_unit_ && options.multiple > 1)
-      offset = unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_twin;
+      offset =
+          unit.begin + rounded(parameters_[unit.first].logical.count(), aligned) + beside_embedding;
     offset = rounded(offset, std::lcm(options.multiple, aligned));
     unit.end = offset;
     units_.push_back(unit);
@@ -118,7 +121,7 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     if (recomputes(unit)) {
       m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
       copy(m.inputs[u].data(), x.data(), x.count());
-      Kept<T> forgotten;
+      SavedForBackward<T> forgotten;
       x = layers_[u]->forward(std::move(x), m.batch, forgotten);
     } else {
       x = layers_[u]->forward(std::move(x), m.batch, m.kept[u]);
@@ -253,7 +256,7 @@ Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
   batch.tokens.resize(shape_.positions, 0);
   Tensor<T> x;
   for (std::size_t u = 0; u + 1 < layers_.size(); ++u) {
-    Kept<T> forgotten;
+    SavedForBackward<T> forgotten;
     x = layers_[u]->forward(std::move(x), batch, forgotten);
   }
   return head_logits(*layers_.back(), x, shape_.positions);

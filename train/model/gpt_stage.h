@@ -1,5 +1,5 @@
-// The layers of a GPT that one rank of the pipeline has, as a Stage. Its units - embedding, each
-// block, head - are what weights are gathered and gradients are sent by.
+// GptStage: the layers of a GPT on one rank of the pipeline, as a Stage. Its units (embedding, each
+// block, head) are gathered and their gradients are sent as wholes.
 #pragma once
 
 #include <memory>
@@ -10,23 +10,24 @@
 
 namespace weft::train {
 
-// Where the weights and gradients of a stage are while it needs them (data_parallel.h).
+// WeightStore provides a stage with the weights and gradients of a unit while they are needed
+// (data_parallel.h).
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
-  // They are wanted next, and may be fetched already.
+  // The unit's weights are wanted next: the store may fetch them already.
   virtual void expect_weights(int) {}
   virtual void want_weights(int unit) = 0;
   virtual void release_weights(int unit) = 0;
   virtual void want_gradients(int unit) = 0;
-  // All gradients of the unit of one more micro-batch have been added. Called from the last unit
-  // to the first.
+  // The gradients of one more micro-batch have been added to the unit's. The backward pass calls
+  // this from the last unit to the first.
   virtual void gradients_done(int unit) = 0;
 };
 
 struct Unit {
-  std::size_t first, last;  // its parameters
-  std::size_t begin, end;   // its part of the flat weights, a multiple of `multiple` elements
+  std::size_t first, last;  // the unit's parameters
+  std::size_t begin, end;   // the unit's part of the flat weights, a multiple of Options::multiple
 };
 
 template <class T>
@@ -38,22 +39,22 @@ class GptStage : public Stage<T> {
     bool recompute = false;  // keep only the inputs of blocks (activation checkpointing)
     std::size_t multiple = 1;
     std::string offload =
-        {};  // folder where activations wait for their backward pass; empty: memory
+        {};  // folder to which activations are offloaded, or "host"; empty: no offload
   };
   GptStage(const GptShape& shape, GptParallel parallel, const Options& options);
 
   void set_store(WeightStore* store) { store_ = store; }
   const std::vector<Unit>& units() const { return units_; }
   std::size_t flat_count() const { return units_.back().end; }
-  // Parameters of the unit that point into these flat buffers of the unit. Null: leaves them.
+  // Points the unit's parameters into these flat buffers. Null: leaves those pointers unchanged.
   void bind(int unit, T* weights, T* gradients);
-  // The unit that holds a tensor which another stage has too; -1: none.
+  // Index of the unit with the copy of a tied embedding that another stage has too; -1: none.
   int shared_unit() const { return shared_unit_; }
   bool first() const { return options_.stage == 0; }
   bool last() const { return options_.stage + 1 == options_.stages; }
   const GptShape& shape() const { return shape_; }
 
-  Batch& batch(int microbatch);  // to fill before forward()
+  Batch& batch(int microbatch);  // the caller fills it before forward()
 
   std::size_t input_count() const override { return first() ? 0 : boundary_; }
   std::size_t output_count() const override { return last() ? 0 : boundary_; }
@@ -65,19 +66,20 @@ class GptStage : public Stage<T> {
   std::size_t activation_bytes(int microbatch) const override;
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
-  // Of a stage that is the whole model on one rank: logits at every position of one sample.
+  // Returns the logits at every position of one sample, for a stage that is the whole model.
   Tensor<T> logits(const std::vector<Token>& tokens);
 
  private:
   struct MicroBatch {
     Batch batch;
-    std::vector<Kept<T>> kept;      // by unit
-    std::vector<Tensor<T>> inputs;  // by unit, where it is computed again
-    std::vector<Kept<T>> early;     // by unit, of Parameter::early, where W is not part of B
+    std::vector<SavedForBackward<T>> kept;  // by unit
+    std::vector<Tensor<T>> inputs;          // by unit, where the unit is recomputed
+    // By unit: gradients of Parameter::early, where W is not part of B.
+    std::vector<SavedForBackward<T>> early;
   };
   MicroBatch& at(int microbatch);
   bool recomputes(int unit) const;
-  bool ties(int unit) const;  // the head here uses the embedding here
+  bool ties(int unit) const;  // the unit is a head that uses this stage's embedding
   void expect_after(int unit, bool backward);
   void send_away(int microbatch, int unit);
   void bring_back(int microbatch, int unit);
@@ -88,7 +90,7 @@ class GptStage : public Stage<T> {
   const Options options_;
   std::size_t boundary_;
   std::vector<Parameter<T>> parameters_;
-  std::vector<std::unique_ptr<Layer<T>>> layers_;  // a unit each
+  std::vector<std::unique_ptr<Layer<T>>> layers_;  // one per unit
   std::vector<Unit> units_;
   int shared_unit_ = -1;
   WeightStore* store_ = nullptr;
@@ -96,7 +98,7 @@ class GptStage : public Stage<T> {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;
 };
 
-// Blocks [first, last) of a stage: as even as can be, the longer ones first.
+// Blocks [first, last) of a stage: stages differ by one block at most, the longer ones come first.
 struct BlockRange {
   Index first, last;
 };

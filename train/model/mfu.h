@@ -1,11 +1,11 @@
-// How much of a GPU's arithmetic a training step uses: "model FLOPs utilisation" (PaLM, arXiv
-// 2204.02311, appendix B), which counts what the model needs, not what an implementation does.
+// Model FLOPs utilisation (MFU) of a training step (PaLM, arXiv 2204.02311, appendix B). It counts
+// the operations that the model needs; an implementation may do more (recomputation).
 //
 //   FLOPs per token = 6 N + 12 L d T     N parameters, L layers, d width, T positions
 //   MFU = tokens/s x FLOPs per token / (GPUs x peak)
 //
-// 12 L d T counts attention without its causal mask; with 6 L d T figures would be lower. The peak
-// is that of dense bf16 matrix products.
+// 12 L d T counts attention without its causal mask; 6 L d T would give lower figures. The peak is
+// that of dense bf16 matrix products.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ inline double flops_per_token(const GptShape& s) {
          12.0 * static_cast<double>(s.layers * s.width * s.positions);
 }
 
-// Of a GPU by its name; 0: not known, and then nothing is printed.
+// Peak rates of a GPU; 0: not known, and then no utilisation is printed.
 struct GpuPeaks {
   double tflops = 0;  // dense bf16
   double gb_per_s = 0;
 };
-// The name as the driver has it ("NVIDIA H200"), also inside of Device::describe(). Only a whole
-// name counts: a GPU whose name merely contains another's (GH200, RTX A1000, H200 NVL) is not that
-// one.
+// Finds the driver's name of a GPU ("NVIDIA H200") in `text`, such as Device::describe(). Only a
+// whole name counts: a GPU whose name merely contains another's (GH200, RTX A1000, H200 NVL) is
+// another GPU.
 inline GpuPeaks gpu_peaks(std::string_view text) {
   struct Known {
     std::string_view name;

@@ -1,5 +1,5 @@
-// Stage: consecutive layers of a model on one rank of the pipeline; what the pipeline's runtime
-// drives and what checkpoints hold. Knows nothing of who is before and after it.
+// Stage: consecutive layers of a model on one rank of the pipeline. The pipeline's runtime drives
+// stages, and checkpoints hold their parameters. A stage does not know its neighbours.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace weft::train {
 
-// How a rank's part of a logical tensor lies in it: block `index` of `of` along dimension `dim`.
-// of == 1: the whole tensor, which then is the same on every rank of the axis.
+// The part of a logical tensor that a rank has: block `index` of `of` along dimension `dim`.
+// of == 1: the whole tensor, the same on every rank of the axis.
 struct Shard {
   int dim = 0;
   int index = 0, of = 1;
 };
 
-// A part of a logical tensor, `shape` without sharding.
+// A part of a logical tensor; `shape` is the shape of the whole tensor.
 struct Logical {
   std::string name;
   std::vector<std::size_t> shape;
@@ -31,7 +31,7 @@ struct Logical {
     return n;
   }
   std::size_t count() const { return logical_count() / static_cast<std::size_t>(shard.of); }
-  // Where element i of this part lies in the logical tensor (both in row-major order).
+  // Index in the logical tensor of this part's element i (both in row-major order).
   std::size_t logical_index(std::size_t i) const {
     std::size_t inner = 1;  // elements of one index of the sharded dimension
     for (std::size_t d = static_cast<std::size_t>(shard.dim) + 1; d < shape.size(); ++d)
@@ -42,29 +42,29 @@ struct Logical {
   }
 };
 
-// A parameter of this rank. The pointers change where weights are gathered layer by layer.
+// A parameter of this rank. Its pointers change where ZeRO gathers weights unit by unit.
 template <class T>
 struct Parameter {
   Logical logical;
-  double deviation = 0;  // of its initial values: 0 and not `ones`: zeros
+  double deviation = 0;  // standard deviation of the initial values; 0: zeros, or `ones`
   bool ones = false;
   bool decays = false;     // weight decay: matrices only
   bool tied_copy = false;  // a second copy of a tensor that another stage owns
-  bool early = false;      // its gradient is made by backward_input(), not by backward_weight()
-  std::size_t offset = 0;  // in the stage's flat weights
+  bool early = false;      // backward_input() makes the gradient, not backward_weight()
+  std::size_t offset = 0;  // index in the stage's flat weights
   T* value = nullptr;      // logical.count() elements
   T* gradient = nullptr;
 };
 
-// What a checkpoint writes and reads: elements [begin, begin + count) of a part of a logical
-// tensor. Weights, and the optimizer's state under names like "h0.qkv.weight/m".
+// The unit that checkpoints write and read: elements [begin, begin + count) of a part of a logical
+// tensor. The optimizer's state has names like "h0.qkv.weight/m".
 template <class T>
-struct Piece {
+struct TensorPart {
   Logical logical;
   std::size_t begin = 0, count = 0;
   T* data = nullptr;
-  // Of a tensor that others have too, cut in other places: it is read, and they write it. Equal
-  // pieces of several ranks need no such mark.
+  // Another stage has the same tensor, cut in other places, and writes it: checkpoints only read
+  // this part. Equal parts of several ranks need no such mark.
   bool duplicate = false;
 };
 
@@ -72,24 +72,25 @@ template <class T>
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Elements of the tensor that arrives per micro-batch, and of the one that leaves. 0: the first
-  // stage (its input is the samples, which it has by other ways); the last (its output is a loss).
+  // Elements of the input tensor per micro-batch; 0 for the first stage, which has the samples.
   virtual std::size_t input_count() const = 0;
+  // Elements of the output tensor per micro-batch; 0 for the last stage, whose output is a loss.
   virtual std::size_t output_count() const = 0;
-  // Micro-batches are numbered from 0; each is forwarded once, then backward_input, then
-  // backward_weight, each in this order; different micro-batches in any order. Buffers are only
-  // used during the call. input and output may be null where their count is 0.
+  // Every micro-batch, numbered from 0, passes forward(), backward_input() and backward_weight()
+  // once, in this order; different micro-batches interleave in any order. The calls use the buffers
+  // only until they return. A buffer may be null where its count is 0.
   virtual void forward(int microbatch, const T* input, T* output) = 0;
   virtual void backward_input(int microbatch, const T* grad_output, T* grad_input) = 0;
-  // Adds to the gradients of the parameters. Frees what was kept for this micro-batch.
+  // Adds to the gradients of the parameters. Frees the tensors saved for this micro-batch.
   virtual void backward_weight(int microbatch) = 0;
-  // Both, layer by layer, which needs less memory than one after the other.
+  // backward_input() and backward_weight() in one pass; a stage may go layer by layer, which needs
+  // less memory.
   virtual void backward(int microbatch, const T* grad_output, T* grad_input) {
     backward_input(microbatch, grad_output, grad_input);
     backward_weight(microbatch);
   }
   virtual std::vector<Parameter<T>>& parameters() = 0;
-  // What it keeps now for this micro-batch, in bytes.
+  // Bytes that the stage now keeps for this micro-batch.
   virtual std::size_t activation_bytes(int microbatch) const = 0;
 };
 

@@ -1,3 +1,4 @@
+// Text: loads a file or a text of this machine, and cuts samples. This file knows no model.
 #include "train/model/text.h"
 
 #include <fmt/format.h>

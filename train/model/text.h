@@ -1,5 +1,5 @@
-// The text that a byte-level model reads: a file, cut into samples by numbers that follow from the
-// seed alone, so that every layout of ranks sees the same samples.
+// Text: the bytes that a byte-level model reads, cut into samples. The seed alone decides where
+// samples begin, so every layout of ranks sees the same samples.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,15 @@ namespace weft::train {
 
 class Text {
  public:
-  // path: a file; empty: a text that Debian ships, or this project's documentation. Throws Error.
+  // Reads the file `path`; an empty path takes a text that Debian ships, or this project's
+  // documentation. Throws UsageError where a file cannot be read.
   static Text load(const std::string& path);
   explicit Text(std::string bytes, std::string source);
 
   // Throws UsageError when the text is shorter than a sample and the byte after it.
   void require_sample(Index positions) const;
-  // Sample `number` of all that a run sees: `positions` bytes and the byte after each. Throws
-  // as require_sample() does.
+  // Writes the run's sample `number`: `positions` bytes as tokens, and the byte after each as its
+  // target. Throws as require_sample() does.
   void sample(std::uint64_t seed, std::uint64_t number, Index positions, Token* tokens,
               Token* targets) const;
   const std::string& source() const { return source_; }

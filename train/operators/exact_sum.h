@@ -1,5 +1,6 @@
-// A sum of squares whose bits do not depend on the order of its terms, nor on which rank has which:
-// each is rounded to a fixed point that follows from the largest of all, and integers are added.
+// ExactSum: a sum of squares whose bits depend neither on the order of the terms nor on the ranks
+// that hold them. Each square is rounded to a fixed point, which follows from the largest number of
+// all ranks, and the sum adds integers.
 #pragma once
 
 #include <cmath>
@@ -10,10 +11,10 @@
 namespace weft::train {
 
 struct ExactSum {
-  // Of 2^31 and of 1; for up to 2^31 terms. Both may be added over ranks.
+  // The sum is high * 2^31 + low, for up to 2^31 terms. Ranks may add both by an all-reduce.
   std::int64_t high = 0, low = 0;
 
-  // largest: of all |x| of all ranks; finite, above zero. Squares are then below 2^62.
+  // Returns the shift that keeps squares below 2^62. largest: of all |x| of all ranks; finite, > 0.
   static int shift(double largest) {
     int exponent;
     std::frexp(largest, &exponent);
@@ -22,7 +23,7 @@ struct ExactSum {
   template <class T>
   void add_squares(const T* x, std::size_t count, int shift) {
     for (std::size_t i = 0; i < count; ++i) {
-      // Shifted before it is squared: squares of doubles may be infinite.
+      // The number is shifted before it is squared: squares of doubles may be infinite.
       const double below = std::ldexp(static_cast<double>(x[i]), shift / 2);
       const auto fixed = static_cast<std::int64_t>(below * below);
       high += fixed >> 31;
@@ -34,7 +35,7 @@ struct ExactSum {
   }
 };
 
-// Of |x|; infinity where one is not finite.
+// Returns the largest |x|; infinity where an element is not finite.
 template <class T>
 double largest_of(const T* x, std::size_t count) {
   double most = 0;

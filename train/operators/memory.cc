@@ -1,3 +1,5 @@
+// Forwards memory.h to this rank's DeviceContext, and converts 16-bit numbers. This file does not
+// know tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>

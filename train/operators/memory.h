@@ -1,5 +1,5 @@
-// Memory where the elements of a type are (device/types.h), and what moves between the two places.
-// On the processor all of it is what the standard library has.
+// Allocates, copies and clears memory for elements of a type, in host or device memory as the type
+// says (device/types.h). For host memory these functions use the standard library.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,18 @@ void* allocate_on_device(std::size_t bytes);
 void free_on_device(void* memory) noexcept;
 void copy_on_device(void* to, const void* from, std::size_t bytes);
 void zero_on_device(void* to, std::size_t bytes);
-void download(void* to, const void* from, std::size_t bytes);  // waits
-void upload(void* to, const void* from, std::size_t bytes);    // has read when it returns
-void* pinned_memory(std::size_t bytes);  // of the host; copies from and to it need no detour
+void download(void* to, const void* from, std::size_t bytes);  // waits for the compute stream
+void upload(void* to, const void* from, std::size_t bytes);    // has read `from` on return
+void* pinned_memory(std::size_t bytes);  // host memory; copies to the device need no staging
 void free_pinned(void* memory) noexcept;
 void wait_for_device();
-// Streams for weft's calls: what is put on the first is in the order of the operators, what is put
-// on the second starts after the operators so far and runs beside those that follow.
+// The stream of the operators: calls on this stream run in the operators' order.
 void* compute_stream();
+// The communication stream: calls on this stream start after the operators so far and run beside
+// later ones.
 void* stream_beside_compute();
 
-// Throws Error that says how much memory it was, and what takes less.
+// Throws Error that names the size and the flags that need less memory.
 [[noreturn]] void out_of_memory(std::size_t count, std::size_t bytes_of_each);
 
 template <class T>
@@ -64,11 +65,12 @@ void set_zero(T* to, std::size_t count) {
     std::memset(to, 0, count * sizeof(T));
 }
 
-// 16-bit numbers, by their type.
+// Copies 16-bit device numbers of `type` to the host as floats.
 void download_widened(float* to, const void* from, std::size_t count, DType type);
+// Rounds floats of the host to 16-bit device numbers of `type`.
 void upload_narrowed(void* to, const float* from, std::size_t count, DType type);
 
-// To and from numbers of the host; from_host() rounds where T has fewer digits.
+// Copies elements to numbers of the host.
 template <class T>
 void to_host(HostOf<T>* to, const T* from, std::size_t count) {
   if constexpr (!kOnDevice<T>)
@@ -78,6 +80,7 @@ void to_host(HostOf<T>* to, const T* from, std::size_t count) {
   else
     download_widened(to, from, count, kDType<T>);
 }
+// Copies numbers of the host to elements; rounds where T has fewer digits.
 template <class T>
 void from_host(T* to, const HostOf<T>* from, std::size_t count) {
   if constexpr (!kOnDevice<T>)

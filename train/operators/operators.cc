@@ -1,3 +1,4 @@
+// Operators on the CPU besides matrix products and optimizers. This file knows shapes, no ranks.
 #include "train/operators/operators.h"
 
 #include <bit>
@@ -337,7 +338,7 @@ void scale(T* x, T factor, Index count) {
             [=](Index begin, Index end) { scale_part(x + begin, factor, end - begin); });
 }
 
-// Piece by piece, then the pieces in their order.
+// Sums each piece, then adds the pieces in their order.
 template <class T>
 double sum_of_squares(const T* x, Index count) {
   std::vector<double> sums((count + kElements - 1) / kElements);

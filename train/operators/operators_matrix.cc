@@ -1,5 +1,5 @@
-// Matrix products. Each is cut in tiles that the rank's threads share; OpenBLAS computes a tile on
-// one thread. Its own threads would spin against ours, and wait for each other product by product.
+// Matrix products. The rank's threads share the tiles of a product; OpenBLAS computes a tile on one
+// thread. OpenBLAS's own threads would spin against the rank's and meet at every product.
 #include <cblas.h>
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The optimizers: element by element.
+// AdamW and SGD on the CPU, element by element. This file does not know which rank has which part.
 #include <cmath>
 
 #include "train/operators/operators.h"

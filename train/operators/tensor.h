@@ -1,5 +1,5 @@
-// Numbers in memory: an owning buffer of T that tells the ledger what it is for, on the processor
-// or in device memory as T says. Rows are contiguous; whoever computes with it knows the shape.
+// Tensor: an owning buffer of T, in host or device memory as T says. The ledger counts its bytes
+// under the tensor's Use. A tensor does not know its shape.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace weft::train {
 
-// Movable; must end on the thread that made it (the ledger is that thread's).
+// Movable. A tensor must end on the thread that made it, whose ledger counts its bytes.
 template <class T>
 class Tensor {
  public:

@@ -1,6 +1,6 @@
-// WEFT_WIDE: loops are compiled twice, for processors with wide vectors and for all others; the
-// loader picks. No product and sum are fused, but sums have other lanes: bits may differ between
-// processors. Sanitizers do not stand the picking.
+// WEFT_WIDE compiles a function twice, for AVX2 and for all other processors; the loader picks one.
+// Neither fuses a product with a sum, but sums have different lanes, so bits may differ between
+// processors. Sanitizers do not work with the loader's choice.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

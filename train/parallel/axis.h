@@ -1,6 +1,6 @@
-// Axis: this rank's group along one axis of the mesh (data, tensor, pipeline ...), with the time
-// spent waiting for it. A group of one rank costs nothing and sends nothing. On memory of a device
-// nobody waits: calls take their place among the operators.
+// Axis: this rank's group along one axis of the mesh (data, tensor, pipeline ...), and the time
+// that the rank waits for the group. A group of one rank costs nothing and sends nothing. Calls on
+// device memory do not wait: they run on a stream, in order with the operators.
 #pragma once
 
 #include <utility>
@@ -12,22 +12,23 @@
 
 namespace weft::train {
 
-// Failures are thrown as JobFailed.
+// Collective calls throw JobFailed when the communicator fails.
 class Axis {
  public:
-  Axis() = default;  // this rank alone
+  Axis() = default;  // a group of this rank alone
   explicit Axis(Communicator comm) : comm_(std::move(comm)) {
     if (comm_) size_ = comm_.size(), rank_ = comm_.rank();
   }
   int size() const { return size_; }
   int rank() const { return rank_; }
   Communicator& comm() { return comm_; }
-  // For calls on memory of T: on a device in the order of the operators, or beside those to come.
+  // The communicator for calls on memory of T that run in the order of the operators.
   template <class T>
   Communicator in_order() const {
     if constexpr (kOnDevice<T>) return comm_.on(compute_stream());
     return comm_;
   }
+  // The communicator for calls on memory of T that run beside the operators to come.
   template <class T>
   Communicator beside() const {
     if constexpr (kOnDevice<T>) return comm_.on(stream_beside_compute());
@@ -38,19 +39,19 @@ class Axis {
   void all_reduce(T* x, std::size_t count, Reduction op = RedOp::kSum) {
     run([&] { return in_order<T>().all_reduce(x, x, count, kDType<T>, op); });
   }
-  // all: size() blocks of `count`, of which this rank's is there already.
+  // all: size() blocks of `count` elements; this rank has filled its own block.
   template <class T>
   void all_gather(T* all, std::size_t count) {
     run([&] { return in_order<T>().all_gather(all + me() * count, all, count, kDType<T>); });
   }
-  // all: size() blocks of `count`; this rank's block becomes the sum.
+  // all: size() blocks of `count` elements; this rank's block becomes the sum.
   template <class T>
   void reduce_scatter(T* all, std::size_t count) {
     run([&] {
       return in_order<T>().reduce_scatter(all, all + me() * count, count, kDType<T>, RedOp::kSum);
     });
   }
-  // Calls what returns a Status, and counts the time.
+  // Makes a call that returns a Status, and counts its time. Throws JobFailed where the call fails.
   template <class Call>
   void run(Call call) {
     if (size_ == 1) return;

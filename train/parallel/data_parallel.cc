@@ -1,3 +1,5 @@
+// Data parallelism of one stage: its memory, the optimizer, the parts of tensors. Gradients in
+// flight are gradient_buckets.cc. This file does not know the layers.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
@@ -46,7 +48,8 @@ DataParallel<T>::~DataParallel() {
   stage_.set_store(nullptr);
 }
 
-// From the end, as the backward pass goes. The shared unit's are apart: its twin has the same.
+// Buckets follow the backward pass, from the end of the flat buffer. The shared unit has buckets of
+// its own: the stage with the other copy cuts the same ones.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
   const auto s = static_cast<std::size_t>(mesh_.shard.size());
@@ -245,10 +248,10 @@ void DataParallel<T>::share_weights() {
 }
 
 template <class T>
-std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
+std::vector<TensorPart<HostOf<T>>> DataParallel<T>::pieces() {
   bring_state_back();  // stays until the next update
   copies_.clear();
-  std::vector<Piece<HostOf<T>>> all;
+  std::vector<TensorPart<HostOf<T>>> all;
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
     const auto piece = [&]<class X>(const char* suffix, X* data) {
       HostOf<T>* here = nullptr;
@@ -261,7 +264,7 @@ std::vector<Piece<HostOf<T>>> DataParallel<T>::pieces() {
       } else {
         here = data;
       }
-      Piece<HostOf<T>> x{p.logical, first, n, here, p.tied_copy};
+      TensorPart<HostOf<T>> x{p.logical, first, n, here, p.tied_copy};
       x.logical.name += suffix;
       all.push_back(std::move(x));
     };

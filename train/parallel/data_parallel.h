@@ -1,5 +1,5 @@
-// Data parallelism: where the weights, gradients and optimizer state of a stage are, and how
-// gradients become sums over all replicas while the backward pass still runs.
+// DataParallel: keeps the weights, gradients and optimizer state of a stage, and sums gradients
+// over all replicas while the backward pass still runs.
 //
 // clang-format off
 //   ZeRO  weights  gradients  optimizer  sent per step (n ranks, Psi parameters, one micro-batch)
@@ -9,12 +9,12 @@
 //   3     1/s      1/s        1/s        + all-gathers of weights     3 (n-1)/n Psi
 // clang-format on
 //
-// (Rajbhandari et al., arXiv 1910.02054.) s: the ranks of Mesh::shard, all n unless in groups
-// (MiCS); each group's sums are then all-reduced between groups: 2 (r-1)/r Psi/s. Stage 0 is groups
-// of one. With stage 3, the weights of the next unit are gathered while this one computes.
+// (Rajbhandari et al., arXiv 1910.02054.) s: the number of ranks of Mesh::shard, n unless in groups
+// (MiCS). An all-reduce then adds each group's sums between the groups: 2 (r-1)/r Psi/s. ZeRO 0 has
+// groups of one rank. ZeRO 3 gathers the weights of the next unit while a unit computes.
 //
-// Gradients travel in buckets: pieces of the flat buffer, at most so many bytes, from its end, as
-// the backward pass fills it from there.
+// Gradients are sent in buckets: parts of the flat buffer of at most bucket_bytes, from the
+// buffer's end, where the backward pass begins.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@
 namespace weft::train {
 
 struct OptimizerOptions {
-  bool adam = true;  // else SGD
+  bool adam = true;  // false: SGD
   double rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1, momentum = 0.9;
 };
 
@@ -40,28 +40,30 @@ struct DataParallelOptions {
   int zero = 0;
   std::size_t bucket_bytes = 4u << 20;
   bool overlap = true;
-  // The sum over micro-batches has one order, whatever the number of replicas: see reduce_in_order.
-  // 16-bit gradients are added in fp32 and rounded once, in the end.
+  // The sum over micro-batches has one order for any number of replicas: see reduce_in_order().
+  // 16-bit gradients are added in fp32 and rounded once, at the end.
   bool deterministic = false;
-  int micro_batches = 1;  // of this replica, per step
+  int micro_batches = 1;  // per replica and step
   bool sequence_parallel = false;
-  std::string offload;  // folder where the optimizer's state waits for the next step; empty: memory
-  bool server = false;  // the first replica is a parameter server (data_parallel_server.cc); ZeRO 0
-  int stages = 1;       // of this rank, each with a DataParallel
+  std::string offload;  // folder, or "host", to which optimizer state is offloaded; empty: none
+  bool server = false;  // the first replica is a parameter server, with ZeRO 0
+  int stages = 1;       // stages of this rank, each with a DataParallel
 };
 
 template <class T>
 class DataParallel : public WeightStore {
  public:
-  // stage and mesh must outlive it; the stage's flat buffer is a multiple of mesh.shard.size().
+  // `stage` and `mesh` must outlive this object. The length of the stage's flat buffer is a
+  // multiple of mesh.shard.size().
   DataParallel(GptStage<T>& stage, Mesh& mesh, const DataParallelOptions& options,
                const OptimizerOptions& optimizer);
   ~DataParallel() override;
 
-  // Every element from the seed, its tensor's name and its place in the logical tensor: the same
-  // model in every layout.
+  // Sets every weight from the seed, the tensor's name and the index in the logical tensor, so that
+  // all layouts begin with the same model.
   void initialise(std::uint64_t seed);
-  // value(parameter, index) for every element here, on all of this rank's threads.
+  // Sets every weight of this rank to value(parameter, index); all of the rank's threads call
+  // value.
   void fill(const std::function<HostOf<T>(const Parameter<T>&, std::size_t)>& value);
 
   void expect_weights(int unit) override;
@@ -69,79 +71,81 @@ class DataParallel : public WeightStore {
   void release_weights(int unit) override;
   void want_gradients(int unit) override;
   void gradients_done(int unit) override;
-  // Moves what is under way. Called between operators.
+  // Advances the buckets in flight. The trainer calls this between operators.
   void poll();
 
-  // After the last micro-batch: waits until this rank's part of the gradients is the sum over all
-  // replicas.
+  // Must follow the last micro-batch: waits until this rank's part of the gradients is the sum over
+  // all replicas.
   void finish();
-  // Sum of squares of this rank's part; elements that several ranks have count on one of them.
+  // Returns the sum of squares of this rank's part of the gradients. An element that several ranks
+  // have counts on one of them.
   double squares() const;
-  // The same in two steps with the same bits wherever the parts are cut (deterministic mode).
+  // Returns the largest |gradient| of this rank's part, for ExactSum::shift (deterministic mode).
   double largest() const;
+  // Adds the squares of this rank's part; the sum has the same bits for any cut into parts.
   void add_squares(ExactSum& sum, int shift) const;
-  // One step of the optimizer (from 1) with gradients times `scale`; then every rank has the
-  // weights it needs, and gradients are zero.
+  // Takes the optimizer's step number `step` (from 1) with gradients times `scale`. Afterwards
+  // every rank has the weights it needs, and the gradients are zero.
   void update(int step, double rate, double scale);
-  void forget_gradients();  // instead of update()
+  void forget_gradients();  // a skipped step calls this instead of update()
 
-  // This rank's part of weights and optimizer state; of a device, copies in host memory, and the
-  // master weights where there are such.
-  std::vector<Piece<HostOf<T>>> pieces();
-  // After pieces were read: every rank gets the weights it needs.
+  // Returns this rank's part of weights, master weights and optimizer state; for a device, copies
+  // in host memory.
+  std::vector<TensorPart<HostOf<T>>> pieces();
+  // Must follow a load into pieces(): every rank gets the weights it needs.
   void restored();
-  // Calls see(parameter) with all weights in place, unit by unit.
+  // Calls see(parameter) unit by unit, with all weights of the unit gathered.
   void visit(const std::function<void(const Parameter<T>&)>& see);
 
-  double exposed_seconds() const { return exposed_; }  // waited for with nothing else to do
-  double total_seconds() const { return total_; }      // gradients were on the way
+  double exposed_seconds() const { return exposed_; }  // waits for buckets and weights
+  double total_seconds() const { return total_; }      // time with buckets or weights in flight
   std::uint64_t offloaded_bytes() const { return offload_ ? offload_->bytes_moved() : 0; }
 
  private:
   struct Bucket {
     std::size_t begin, end;  // in the flat buffer
-    int unit;                // ready when the gradients of this unit are
+    int unit;                // the bucket is ready when this unit's gradients are
     std::size_t count() const { return end - begin; }
   };
-  struct Travel {  // a bucket under way
+  struct BucketInFlight {
     const Bucket* bucket;
     T* data;
-    Tensor<T> own;     // its memory, where the bucket has no place of its own
-    Tensor<T> blocks;  // of this rank's part, from every rank (deterministic mode)
+    Tensor<T> own;     // the bucket's memory, where the unit gave up its gradients (ZeRO 2, 3)
+    Tensor<T> blocks;  // every rank's block of this rank's part (deterministic mode)
     Request handle;
-    Request scatter;         // on a device, where the second half is called with the first
-    bool scattered = false;  // the handle is that of the last half
+    Request scatter;         // first half on a device, where both halves are called together
+    bool scattered = false;  // `handle` belongs to the last half
   };
 
   void make_buckets(std::size_t most);
-  void launch(const Bucket& bucket);
-  void join_replicas(Travel& travel);
-  bool advance(Travel& travel, bool wait);
-  void arrived(Travel& travel);
+  void send_bucket(const Bucket& bucket);
+  void join_replicas(BucketInFlight& bucket);
+  bool advance(BucketInFlight& bucket, bool wait);
+  void arrived(BucketInFlight& bucket);
   void send_unit(int unit);
   bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
-  // After all micro-batches; not where they are added one after the other.
+  // Whether finish() sends all buckets, after the last micro-batch.
   bool sends_last() const { return !options_.overlap && !options_.deterministic; }
   void reduce_in_order();
   void add_sum(std::size_t stored, const T* from, std::size_t n);
   void take_sums();
   void sum_partial(int unit);
-  void add_twin();
+  void sum_tied_gradients();
   void fetch(int unit);
   void share_weights();
-  void set_master();  // from the weights
+  void set_master();  // sets the master weights from the weights
   bool updates() const { return !options_.server || mesh_.data.rank() == 0; }
   Request push(T* gradients, std::size_t count);
   void push_in_order(Wide<T>* gradients, std::size_t count);
   void pull();
   void each_gradient(const std::function<void(const T*, std::size_t)>& see) const;
   std::size_t part(std::size_t n) const { return n / static_cast<std::size_t>(mesh_.shard.size()); }
-  // Where this rank's part of the bucket begins in the flat buffer.
+  // Index in the flat buffer of this rank's part of the bucket.
   std::size_t mine(const Bucket& b) const {
     return b.begin + static_cast<std::size_t>(mesh_.shard.rank()) * part(b.count());
   }
-  // For every parameter in this rank's part: call(parameter, first element, count, where in the
-  // part's own storage).
+  // Calls call(parameter, first element, count, index in the part's storage) for every parameter in
+  // this rank's part.
   void each_piece(const std::function<void(const Parameter<T>&, std::size_t, std::size_t,
                                            std::size_t)>& call) const;
   T* part_weights(std::size_t stored, std::size_t flat);
@@ -149,19 +153,19 @@ class DataParallel : public WeightStore {
 
   GptStage<T>& stage_;
   Mesh& mesh_;
-  // The replica axis for second halves, which go when the first are over: in the order of this
-  // stage, while another of this rank is at one place here and at another place there.
+  // A duplicate of the replica axis for second halves, which follow first halves in this stage's
+  // order: stages of a rank on one communicator could order their calls differently per rank.
   Axis between_groups_;
   const DataParallelOptions options_;
   const OptimizerOptions optimizer_;
   std::vector<Bucket> buckets_;    // from the end of the flat buffer
-  Tensor<T> weights_, gradients_;  // whole (ZeRO 0 to 2, 0 to 1), or this rank's part
-  // Of earlier micro-batches, in the deterministic order: where all ranks have all gradients, or
-  // where T has fewer digits than a sum needs.
+  Tensor<T> weights_, gradients_;  // whole (ZeRO 0 to 2; 0 to 1), or this rank's part
+  // Sums of earlier micro-batches (deterministic mode), where all ranks have all gradients or where
+  // T has fewer digits than a sum needs.
   Tensor<Wide<T>> sums_;
-  Tensor<Wide<T>> moment1_, moment2_;  // of this rank's part
-  Tensor<Wide<T>> master_;             // its weights in all digits, where T has fewer
-  struct Copy {                        // of a piece, in host memory
+  Tensor<Wide<T>> moment1_, moment2_;  // moments of this rank's part
+  Tensor<Wide<T>> master_;             // this rank's weights in all digits, where T has fewer
+  struct Copy {                        // a TensorPart's copy in host memory
     std::vector<HostOf<T>> host;
     std::function<void(const HostOf<T>*)> put_back;
   };
@@ -170,14 +174,14 @@ class DataParallel : public WeightStore {
   void send_state_away();
   void bring_state_back();
   struct UnitState {
-    Tensor<T> weights, gradients;  // while needed, where not kept whole
+    Tensor<T> weights, gradients;  // gathered while needed (ZeRO 3), while summed (ZeRO 2, 3)
     int wanted = 0, done = 0;
-    std::optional<Request> fetch;  // of the weights
+    std::optional<Request> fetch;  // gather of the weights
     double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;
-  std::deque<Travel> travels_;
-  bool adding_ = false;  // what the first of them brought
+  std::deque<BucketInFlight> in_flight_;
+  bool adding_ = false;  // arrived() is adding the first bucket in flight
   double exposed_ = 0, total_ = 0, since_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// A parameter server beside the all-reduce (--sync ps): the first rank of each data-parallel group
-// computes like the others, and alone has the optimizer's state. Gradients travel to it, bucket by
-// bucket while the backward pass runs, where they become sums; it takes the step; and all others
-// get its weights. Every replica starts the next step with the same weights: the results are those
-// of the all-reduce. Stages of a pipeline and ranks of a tensor-parallel group each have a server.
+// The parameter server of --sync ps, in place of the all-reduce: the first rank of each
+// data-parallel group computes like the other ranks, and alone has the optimizer's state. The
+// others send it their gradients, bucket by bucket while the backward pass runs; the server adds
+// them up, takes the step and sends its weights to all. Results are those of the all-reduce. Each
+// stage of a pipeline and each rank of a tensor-parallel group has a server of its own.
 #include "train/device/operators.h"
 #include "train/parallel/data_parallel.h"
 

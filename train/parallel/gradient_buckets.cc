@@ -1,4 +1,5 @@
-// What travels: weights of ZeRO 3 before a unit computes, gradients after it.
+// Gradient buckets under way, and the weights of ZeRO 3 that a unit fetches before it computes.
+// This file does not know what a unit computes.
 #include <algorithm>
 
 #include "train/device/operators.h"
@@ -68,14 +69,15 @@ void DataParallel<T>::gradients_done(int unit) {
     if (unit == 0) reduce_in_order();
     return;
   }
-  if (unit == stage_.shared_unit() || sends_last()) return;  // finish() sends it
+  if (unit == stage_.shared_unit() || sends_last()) return;  // finish() sends the unit
   if (options_.zero >= 2 || s.done == options_.micro_batches) send_unit(unit);
 }
 
 // The same sum for every number of replicas: micro-batches are dealt out in turn, so that replica
-// r has number r, r + n, r + 2n, ...; after each, the sum so far goes on with the gradients of n
-// more in the order of ranks. It rides on replica 0's (weft adds in the order of ranks). Where
-// gradients are split, launch() does the same: all send their blocks to the rank that has the sum.
+// r has number r, r + n, r + 2n, ...; each round adds the gradients of n more micro-batches to the
+// sum, in the order of ranks. Replica 0 adds the sum so far to its gradients before the all-reduce,
+// which adds in the order of ranks. With split gradients, send_bucket() sends every rank's blocks
+// to the rank that keeps the sum.
 template <class T>
 void DataParallel<T>::reduce_in_order() {
   for (int u = static_cast<int>(state_.size()) - 1; u >= 0; --u) sum_partial(u);
@@ -107,7 +109,7 @@ void DataParallel<T>::add_sum(std::size_t stored, const T* from, std::size_t n) 
   add(gradients_.data() + stored, from, n);
 }
 
-// What was summed apart becomes the gradients.
+// Moves the separately kept sums into the gradients.
 template <class T>
 void DataParallel<T>::take_sums() {
   if (sums_.empty()) return;
@@ -118,7 +120,8 @@ void DataParallel<T>::take_sums() {
   sums_.fill_zero();
 }
 
-// With sequence parallelism, what is whole on every tensor-parallel rank has seen its rows only.
+// With sequence parallelism, the gradient of an unsharded parameter covers this rank's rows only:
+// adds it over the tensor-parallel ranks.
 template <class T>
 void DataParallel<T>::sum_partial(int unit) {
   if (!options_.sequence_parallel) return;
@@ -133,13 +136,14 @@ template <class T>
 void DataParallel<T>::send_unit(int unit) {
   sum_partial(unit);
   for (const Bucket& b : buckets_)
-    if (b.unit == unit) launch(b);
+    if (b.unit == unit) send_bucket(b);
 }
 
 template <class T>
-void DataParallel<T>::launch(const Bucket& bucket) {
-  if (travels_.empty() && mesh_.data.size() > 1) since_ = now_s();
-  Travel t{&bucket, gradients_.data() + bucket.begin, {}, {}, {}, {}, mesh_.shard.size() == 1};
+void DataParallel<T>::send_bucket(const Bucket& bucket) {
+  if (in_flight_.empty() && mesh_.data.size() > 1) since_ = now_s();
+  BucketInFlight t{&bucket, gradients_.data() + bucket.begin, {}, {}, {},
+                   {},      mesh_.shard.size() == 1};
   if (options_.zero >= 2) {
     t.own = std::move(state_[static_cast<std::size_t>(bucket.unit)].gradients);
     t.data = t.own.data();
@@ -164,22 +168,22 @@ void DataParallel<T>::launch(const Bucket& bucket) {
     t.scatter = std::move(t.handle);
     join_replicas(t);
   }
-  travels_.push_back(std::move(t));
+  in_flight_.push_back(std::move(t));
   poll();
 }
 
-// The second half: every rank of the shard has the sum of its part, which the replicas add up.
+// The second half: every rank of the shard has the sum of its part; the replicas add these up.
 template <class T>
-void DataParallel<T>::join_replicas(Travel& t) {
+void DataParallel<T>::join_replicas(BucketInFlight& t) {
   t.scattered = true;
   const std::size_t n = part(t.bucket->count());
   T* own = t.data + static_cast<std::size_t>(mesh_.shard.rank()) * n;
   t.handle = between_groups_.beside<T>().all_reduce_async(own, own, n, kDType<T>, RedOp::kSum);
 }
 
-// True when it is there.
+// Returns true when the bucket's last half is over; with `wait` it always does.
 template <class T>
-bool DataParallel<T>::advance(Travel& t, bool wait) {
+bool DataParallel<T>::advance(BucketInFlight& t, bool wait) {
   if (mesh_.data.size() == 1) return true;
   for (;;) {
     if (!wait && !t.handle.test()) return false;
@@ -190,7 +194,7 @@ bool DataParallel<T>::advance(Travel& t, bool wait) {
 }
 
 template <class T>
-void DataParallel<T>::arrived(Travel& t) {
+void DataParallel<T>::arrived(BucketInFlight& t) {
   if (options_.zero < 2) return;  // in place
   const std::size_t n = part(t.bucket->count());
   const std::size_t stored = part(t.bucket->begin);
@@ -202,31 +206,32 @@ void DataParallel<T>::arrived(Travel& t) {
   adding_ = false;
 }
 
-// In the order of their launch on every rank: second halves must not overtake each other.
+// Buckets advance in the order in which they were sent: on every rank their second halves must not
+// overtake each other.
 template <class T>
 void DataParallel<T>::poll() {
-  if (adding_) return;  // between the pieces of what is added, which is the first travel
+  if (adding_) return;  // called while arrived() adds up the first bucket
   for (UnitState& s : state_)
     if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_s();
-  while (!travels_.empty() && advance(travels_.front(), false)) {
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
+  while (!in_flight_.empty() && advance(in_flight_.front(), false)) {
+    arrived(in_flight_.front());
+    in_flight_.pop_front();
+    if (in_flight_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
 }
 
-// Of a tied embedding, whose two copies are in the first and the last stage: this rank's part,
-// which is the same in both. Replicas may add in another order in the other stage, but two numbers
-// have one sum: twins that are added last have the same bits.
+// Adds the gradients of a tied embedding's two copies, in the first and in the last stage: this
+// rank's part, which both stages cut alike. The sum over the stages comes last, after those over
+// replicas: a sum of two numbers has the same bits in either order.
 template <class T>
-void DataParallel<T>::add_twin() {
+void DataParallel<T>::sum_tied_gradients() {
   if (stage_.shared_unit() < 0) return;
   const Unit& u = stage_.units()[static_cast<std::size_t>(stage_.shared_unit())];
-  const Parameter<T>& twin = stage_.parameters()[u.first];
-  if (mesh_.shard.size() == 1)  // all of it, however buckets cut it
-    return mesh_.ends.all_reduce(gradients_.data() + twin.offset, twin.logical.count());
+  const Parameter<T>& tied = stage_.parameters()[u.first];
+  if (mesh_.shard.size() == 1)  // the whole tensor
+    return mesh_.ends.all_reduce(gradients_.data() + tied.offset, tied.logical.count());
   each_piece([&](const Parameter<T>& p, std::size_t first, std::size_t n, std::size_t stored) {
-    if (p.offset == twin.offset) mesh_.ends.all_reduce(part_gradients(stored, p.offset + first), n);
+    if (p.offset == tied.offset) mesh_.ends.all_reduce(part_gradients(stored, p.offset + first), n);
   });
 }
 
@@ -244,19 +249,19 @@ void DataParallel<T>::finish() {
     wait_for_device();  // until here it computed
     start = now_s();
   }
-  while (!travels_.empty()) {
-    advance(travels_.front(), true);
-    arrived(travels_.front());
-    travels_.pop_front();
-    if (travels_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
+  while (!in_flight_.empty()) {
+    advance(in_flight_.front(), true);
+    arrived(in_flight_.front());
+    in_flight_.pop_front();
+    if (in_flight_.empty() && mesh_.data.size() > 1) total_ += now_s() - since_;
   }
   if (!reduces_in_order()) take_sums();  // of 16 bits, where gradients are split
   if (mesh_.data.size() > 1) exposed_ += now_s() - start;
-  add_twin();  // which counts its time itself
+  sum_tied_gradients();  // the axis counts the time
 }
 
 // Members of a class that is instantiated in data_parallel.cc: those that are called from there.
-#define WEFT_TRAVEL(T)                                 \
+#define WEFT_BUCKETS(T)                                \
   template void DataParallel<T>::expect_weights(int);  \
   template void DataParallel<T>::want_weights(int);    \
   template void DataParallel<T>::release_weights(int); \
@@ -264,9 +269,9 @@ void DataParallel<T>::finish() {
   template void DataParallel<T>::gradients_done(int);  \
   template void DataParallel<T>::poll();               \
   template void DataParallel<T>::finish();
-WEFT_TRAVEL(float)
-WEFT_TRAVEL(double)
-#define WEFT_TRAVEL_ON_DEVICE(E) WEFT_TRAVEL(OnDevice<E>)
-WEFT_DEVICE_ELEMENTS(WEFT_TRAVEL_ON_DEVICE)
+WEFT_BUCKETS(float)
+WEFT_BUCKETS(double)
+#define WEFT_BUCKETS_ON_DEVICE(E) WEFT_BUCKETS(OnDevice<E>)
+WEFT_DEVICE_ELEMENTS(WEFT_BUCKETS_ON_DEVICE)
 
 }  // namespace weft::train

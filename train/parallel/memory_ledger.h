@@ -1,4 +1,4 @@
-// What the tensors of one rank hold, by what it is for: now, and at most.
+// MemoryLedger: the bytes of one rank's tensors by use, now and at their peak.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 
 namespace weft::train {
 
-// The categories of docs/training.md. W, z and y, E, local and remote gradients, delta w.
+// The uses of memory, as docs/training.md has them.
 enum class Use {
   kWeights,
   kActivations,      // kept from the forward to the backward pass
   kErrors,           // gradients of activations
-  kGradients,        // of this rank's own samples
+  kGradients,        // gradients of this rank's samples
   kRemoteGradients,  // sums that arrived from other ranks
   kOptimizer,        // moments, master weights
-  kWorkspace         // gone at the end of an operator
+  kWorkspace         // scratch memory of an operator
 };
 inline constexpr int kUses = 7;
 inline const char* name(Use use) {
@@ -24,7 +24,7 @@ inline const char* name(Use use) {
   return kNames[static_cast<int>(use)];
 }
 
-// Of one rank: ranks that are threads have one each (of_this_rank()).
+// Each thread has a ledger (of_this_rank()), since a rank may be a thread.
 struct MemoryLedger {
   std::array<std::size_t, kUses> now{}, peak{};
   std::size_t total = 0, peak_total = 0;

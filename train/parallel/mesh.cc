@@ -1,3 +1,5 @@
+// Coordinates of ranks, the groups of the mesh, and bytes by axis. This file does not know what is
+// sent along an axis.
 #include "train/parallel/mesh.h"
 
 #include <fmt/format.h>

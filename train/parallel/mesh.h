@@ -1,5 +1,5 @@
-// Mesh: the ranks of a job as data x tensor x pipeline parallel coordinates, and this rank's group
-// along each axis.
+// Mesh: the ranks of a job as data x tensor x pipeline coordinates, and this rank's group along
+// each axis.
 #pragma once
 
 #include <string>
@@ -11,49 +11,48 @@ namespace weft::train {
 
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1;
-  // From the axis whose ranks are neighbours to the one whose are farthest: tensor parallelism
-  // then stays inside the hosts, and the other two keep to a rail.
+  // Axes from the one whose ranks are neighbours to the one whose ranks are farthest apart. The
+  // default keeps tensor parallelism inside hosts and the other axes on a rail.
   std::string order = "tp,dp,pp";
-  // Ranks that share the state of the data-parallel axis between them (ZeRO; MiCS, arXiv
-  // 2205.00119, where less than all); 0: all of the axis.
+  // Number of ranks that shard the state of the data axis (ZeRO; fewer than all: MiCS, arXiv
+  // 2205.00119); 0: all ranks of the axis.
   int shard = 0;
-  // Of all-reduces, and of the other collectives where they have one of that name.
+  // Algorithm of all-reduces, and of other collectives that have one of that name.
   std::string algorithm = "auto";
 
   int ranks() const { return data * tensor * pipeline; }
 };
 
-// Of a rank.
+// The place of a rank in the mesh.
 struct Coordinates {
   int data, tensor, pipeline;
 };
-// Throws Error when the order names no axis, or one twice.
+// Throws Error when MeshShape::order names an unknown axis, or an axis twice.
 Coordinates coordinates(const MeshShape& shape, Rank rank);
-// The ranks of that rank's pipeline, from the first stage on.
+// Returns the ranks of `rank`'s pipeline, from the first stage on.
 std::vector<Rank> pipeline_of(const MeshShape& shape, Rank rank);
 
 class Mesh {
  public:
-  // Like a collective: every rank of the world makes the same. Throws Error when the shape is not
-  // that of the job.
+  // A collective call with the same shape on every rank. Throws Error when the shape does not have
+  // the job's number of ranks.
   Mesh(World& world, const MeshShape& shape);
 
   const MeshShape shape;
   const Coordinates at;
   Axis all, data, tensor, pipeline;
-  Axis shard, replica;  // the data axis in two: those that share a state, those with the same part
-  Axis ends;            // first and last stage of this pipeline; alone on the others
+  Axis shard, replica;  // the data axis in two: ranks that shard a state, ranks with the same part
+  Axis ends;            // first and last stage of this pipeline; other stages are alone
 
-  // The ranks of `replica` once more, for calls in an order of their own. Like a collective.
+  // Duplicates `replica`, for calls in an order of their own. A collective call.
   Axis replica_again();
 
   bool first_stage() const { return at.pipeline == 0; }
   bool last_stage() const { return at.pipeline + 1 == shape.pipeline; }
 };
 
-// Bytes that this rank has sent along each axis, as weft counted them: every pair of ranks that
-// differs in one coordinate belongs to that axis. What else there is (the norm, the loss) goes to
-// `other`.
+// Bytes that this rank has sent, by the peer's place: an axis has the bytes to peers that differ in
+// that coordinate only; `other` has the bytes to all other peers (by the norm and the loss, say).
 struct AxisBytes {
   std::uint64_t data = 0, tensor = 0, pipeline = 0, other = 0;
 };

@@ -1,3 +1,4 @@
+// The unnamed file of offloads. This file does not know tensors.
 #include "train/parallel/offload.h"
 
 #include <fcntl.h>

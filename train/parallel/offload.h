@@ -1,7 +1,7 @@
-// Tensors that wait in a file instead of memory: activations between their forward and backward
-// pass, optimizer state between two steps. The file has no name, and is gone with the process.
-// Blocks while it writes and reads (mostly to and from the page cache of the kernel). Those of a
-// device wait in pinned memory of the host, or in such a file: device/offload.h.
+// Offload: moves tensors from memory to an unnamed file and back: activations between forward and
+// backward pass, optimizer state between two steps. The file ends with the process. Calls block
+// while the file is written or read (mostly the kernel's page cache). For device tensors,
+// DeviceOffload takes the file's place.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@
 
 namespace weft::train {
 
-// Bytes at places in an unnamed file; places of the same size are used again.
+// OffloadFile: blocks of bytes in an unnamed file; freed places are used again for blocks of the
+// same size.
 class OffloadFile {
  public:
-  // Throws Error where no file can be made in that folder.
+  // Throws Error where the folder does not allow such a file.
   explicit OffloadFile(const std::string& folder);
   ~OffloadFile();
   OffloadFile(const OffloadFile&) = delete;
   OffloadFile& operator=(const OffloadFile&) = delete;
 
   std::uint64_t write(const void* data, std::size_t bytes);       // returns the place
-  void read(std::uint64_t place, void* data, std::size_t bytes);  // and frees it
+  void read(std::uint64_t place, void* data, std::size_t bytes);  // frees the place
   void release(std::uint64_t place, std::size_t bytes) { free_[bytes].push_back(place); }
   std::uint64_t bytes_moved() const { return moved_; }
 
@@ -33,7 +34,7 @@ class OffloadFile {
   std::string folder_;
   int fd_ = -1;
   std::uint64_t end_ = 0, moved_ = 0;
-  std::map<std::size_t, std::vector<std::uint64_t>> free_;  // places, by size
+  std::map<std::size_t, std::vector<std::uint64_t>> free_;  // free places by size
 };
 
 template <class T>
@@ -41,8 +42,7 @@ class Offload {
  public:
   explicit Offload(const std::string& folder) : file_(folder) {}
 
-  // Writes the tensors and frees their memory; the list is empty then. What was there under this
-  // key is forgotten.
+  // Writes the tensors, frees their memory and empties the list. Replaces earlier tensors of `key`.
   void put(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
     std::vector<Place>& places = away_[key];
     for (const Place& p : places)
@@ -53,7 +53,7 @@ class Offload {
           {t.empty() ? 0 : file_.write(t.data(), t.bytes()), t.count(), t.use(), t.empty()});
     tensors.clear();
   }
-  // Brings back what was put under this key; does nothing where that is nothing.
+  // Reads the tensors of `key` back and forgets the key; without such tensors does nothing.
   void get(std::uint64_t key, std::vector<Tensor<T>>& tensors) {
     const auto node = away_.extract(key);
     if (node.empty()) return;

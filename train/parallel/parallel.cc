@@ -1,3 +1,4 @@
+// The threads of a rank: a team that takes pieces from a ticket. This file does not know operators.
 #include "train/parallel/parallel.h"
 
 #include <atomic>

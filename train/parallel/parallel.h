@@ -1,5 +1,5 @@
-// Threads of one rank that share the work of an operator. What a piece is follows from the shape
-// alone, never from the number of threads: results have the same bits with any number of them.
+// Threads of one rank that share the work of an operator. The shape alone decides how work is cut
+// into pieces, so results have the same bits with any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,21 @@
 
 namespace weft::train {
 
-// Threads of a rank's operators: n ranks on a machine share its cores. Of the process.
+// Sets the number of threads of each rank's operators, for the whole process: ranks of a machine
+// share its cores.
 void set_operator_threads(int threads);
 int operator_threads();
 
-// Calls f(piece, worker) for each piece in [0, pieces), each once, in any order, on the calling
-// thread and its helpers; worker is in [0, operator_threads()). Returns when all are done. Inside a
-// piece, and with one thread, it is a loop. f must not throw.
+// Calls f(piece, worker) once for each piece in [0, pieces), in any order, on the calling thread
+// and its helpers; worker is in [0, operator_threads()). Returns when all pieces are done. Inside a
+// piece, and with one thread, in_pieces() is a loop. f must not throw.
 void in_pieces(std::size_t pieces, const std::function<void(std::size_t, std::size_t)>& f);
 
-// Called on the rank's thread between pieces, every 300 us at most: for messages that have to be
-// moved along while operators run. Must not throw. Of the calling thread; null: nothing.
+// Sets the calling thread's function f, which the thread calls between its pieces, every 300 us at
+// most, to advance messages while operators run. f must not throw; null: no calls.
 void set_between_pieces(std::function<void()> f);
 
-// f(begin, end) over [0, count) in pieces of so many elements.
+// Calls f(begin, end) over [0, count) in pieces of `piece` elements.
 template <class F>
 void in_ranges(std::size_t count, std::size_t piece, F f) {
   if (count <= piece) {

@@ -1,3 +1,5 @@
+// The server's loop over its workers, the worker's push and pull, and the report as text. This file
+// knows neither model nor optimizer.
 #include "train/parallel/parameter_server.h"
 
 #include <fmt/format.h>

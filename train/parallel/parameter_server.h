@@ -1,14 +1,14 @@
 // A parameter server: rank 0 of a communicator keeps the weights; workers, the other ranks, push
-// gradients and pull weights. Knows no model.
+// gradients and pull weights. The server knows no model.
 //
-// Synchronous: an iteration ends when every worker's gradient is there; they are added in the order
-// of ranks and applied once, and all get the result. Asynchronous: a gradient is applied as it
-// comes, and its worker gets the weights as they are then, unless it is more than `staleness`
-// iterations ahead of the slowest: then the answer waits (stale synchronous parallel, Ho et al.
+// Synchronous: when every worker's gradient has arrived, the server adds them in the order of
+// ranks, applies the sum once and sends the weights to all. Asynchronous: the server applies each
+// gradient on arrival and sends its worker the current weights; a worker more than `staleness`
+// iterations ahead of the slowest waits for the weights (stale synchronous parallel, Ho et al.
 // 2013).
 //
-// Between a pull and the next push of a worker, each of the others may have pushed at most
-// 2 * staleness + 1 times: the bound of ServerReport::staleness is (workers - 1) times that.
+// Between a pull and the next push of a worker, each other worker pushes at most 2 * staleness + 1
+// times: the bound of ServerReport::staleness is (workers - 1) times that number.
 #pragma once
 
 #include <cstdint>
@@ -23,46 +23,46 @@
 namespace weft::train {
 
 struct ServerOptions {
-  int iterations = 1;  // of every worker
+  int iterations = 1;  // iterations of every worker
   bool asynchronous = false;
   int staleness = 0;
 };
 
-// What the server saw.
+// The server's record of its workers.
 struct ServerReport {
   std::uint64_t updates = 0;
-  // staleness[k]: gradients that were computed with weights that k updates had changed since.
+  // staleness[k]: number of gradients whose weights were k updates old when they were applied.
   std::vector<std::uint64_t> staleness;
   int most_ahead = 0;  // iterations between the fastest and the slowest worker, at most
   struct PerWorker {
-    std::uint64_t last = 0;  // iterations in which it came last (synchronous)
-    double waited_s = 0;     // its gradient was there, its answer was not: it waited for others
-    double worked_s = 0;     // from its answer to its next gradient
+    std::uint64_t last = 0;  // iterations in which this worker's gradient came last (synchronous)
+    double waited_s = 0;     // from each gradient's arrival to the server's answer
+    double worked_s = 0;     // from each answer to the worker's next gradient
   };
   std::vector<PerWorker> workers;
 
-  ServerReport& operator+=(const ServerReport& later);  // of the same workers
+  ServerReport& operator+=(const ServerReport& later);  // a later run of the same workers
 };
 
-// On rank 0. gradient_count elements come with each push; `apply` takes the gradient (it may use it
-// as scratch) and changes `weights`. Returns when every worker has pushed `iterations` times.
+// Runs the server, on rank 0. Each push has gradient_count elements; `apply` changes `weights` by
+// the gradient, which it may overwrite. Returns when every worker has pushed `iterations` times.
 // Throws Error when the communicator fails.
 ServerReport serve(Communicator comm, const ServerOptions& options, std::size_t gradient_count,
                    std::vector<double>& weights,
                    const std::function<void(std::span<double> gradient)>& apply);
 
-// On the others.
+// A worker's side, on the other ranks.
 class ServerClient {
  public:
   explicit ServerClient(Communicator comm) : comm_(std::move(comm)) {}
-  // Sends the gradient and waits for the weights.
+  // Sends the gradient and waits for the server's weights.
   void push_and_pull(const std::vector<double>& gradient, std::vector<double>& weights);
 
  private:
   Communicator comm_;
 };
 
-// Histogram of staleness, and who waited for whom.
+// Prints a histogram of staleness, and the waiting times of workers.
 std::string to_text(const ServerReport& report);
 
 }  // namespace weft::train

@@ -1,3 +1,5 @@
+// Stages that sleep, run by the real runtime, and their measured bubbles as a table. This file
+// knows no model.
 #include "train/pipeline/bubble.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The checker: each rank on its own, then the channels between ranks, then an execution that looks
+// for deadlocks. This file does not know how schedules are made.
 #include "train/pipeline/checker.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Prints schedules step by step. This file does not know how schedules are made.
 #include "train/pipeline/explain.h"
 
 #include <fmt/format.h>

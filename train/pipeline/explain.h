@@ -1,4 +1,4 @@
-// A pipeline schedule as a table for people.
+// Prints a pipeline schedule as a table for people.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace weft::train {
 
-// One line per step of the logical clock: what each rank computes, what it then sends, and the
-// share of active ranks. Below: the bubble by the simulator and by its formula, what each rank
-// holds, and what the checker says. Ends with a newline.
+// Returns one line per step of the logical clock: each rank's computation, the messages sent after
+// it, and the share of active ranks. Below follow the bubble by the simulator and by the formula,
+// the micro-batches that each rank holds, and the checker's result. The text ends with a newline.
 std::string explain_pipeline(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

@@ -1,3 +1,5 @@
+// Executes one rank's actions and keeps messages in flight. This file knows neither the model nor
+// the order of the schedule.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>
@@ -116,7 +118,7 @@ void PipelineRuntime<T>::post_receives(std::size_t from) {
     const PipelineAction& a = mine[next_receive_];
     if (!receives(a.op)) continue;
     const Use use = a.op == PipeOp::kRecvActivation ? Use::kActivations : Use::kErrors;
-    Receive r{a, Parcel<T>(message_count(a), use), {}};
+    Receive r{a, StageMessage<T>(message_count(a), use), {}};
     r.handle = comm_.recv_async(r.data.data(), r.data.count(), kDType<T>, schedule_.peer(a));
     posted_.push_back(std::move(r));
   }
@@ -134,7 +136,7 @@ void PipelineRuntime<T>::receive(const PipelineAction& a) {
 template <class T>
 void PipelineRuntime<T>::send(const PipelineAction& a) {
   auto& from = a.op == PipeOp::kSendActivation ? activations_out_ : gradients_out_;
-  Send s{Parcel<T>(take(from, a.stage, a.microbatch)), {}};
+  Send s{StageMessage<T>(take(from, a.stage, a.microbatch)), {}};
   run_.bytes_sent += s.data.bytes();
   ++run_.messages_sent;
   s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, schedule_.peer(a));

@@ -1,4 +1,5 @@
-// The orders of F, B and W for each schedule, and the messages that they need.
+// Makes the order of F, B and W for each schedule, and the messages between stages. This file does
+// not know how long an action takes.
 #include "train/pipeline/schedule.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// Pipeline schedules as data: for each rank the list of what it does, in order. No tensors, no
-// clock, no communicator in here. The same list is executed (pipeline/runtime.h), proved
-// (pipeline/checker.h), timed (pipeline/simulator.h) and explained (pipeline/explain.h).
+// Pipeline schedules as data: for each rank the list of its actions, in order. Schedules know no
+// tensors, clock or communicator. runtime.h executes a schedule, checker.h proves it, simulator.h
+// times it, explain.h prints it.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace weft::train {
 
-// F: the forward pass of a micro-batch through a stage. B: its backward pass as far as the gradient
-// of its input. W: the gradients of its weights. B directly followed by its W is one backward pass.
+// F: the forward pass of a micro-batch through a stage. B: the gradient of the stage's input. W:
+// the gradients of the stage's weights. A B directly followed by its W is one backward pass.
 enum class PipeOp : unsigned char {
   kForward,
   kBackwardInput,
@@ -30,7 +30,7 @@ inline bool receives(PipeOp op) {
   return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGradient;
 }
 
-// `stage` is the one that computes, makes what is sent, or needs what is received.
+// `stage` is the stage that computes, that made the sent tensor, or that needs the received one.
 struct PipelineAction {
   PipeOp op;
   int microbatch;
@@ -38,8 +38,8 @@ struct PipelineAction {
   bool operator==(const PipelineAction&) const = default;
 };
 
-// Stage s is on rank s % ranks: with chunks > 1 a rank has several that do not follow each other
-// ("virtual stages").
+// Stage s is on rank s % ranks: with chunks > 1 a rank has several stages that do not follow each
+// other ("virtual stages").
 struct PipelineShape {
   int ranks = 1, microbatches = 1, chunks = 1;
   int stages() const { return ranks * chunks; }
@@ -50,34 +50,36 @@ struct PipelineShape {
 struct PipelineSchedule {
   std::string name;
   PipelineShape shape;
-  // A step of this schedule's time is one of data flow: a rank may do an F and a B in it.
+  // In a step of this schedule's logical clock a rank may do both an F and a B (data flow).
   bool dataflow_steps = false;
   std::vector<std::vector<PipelineAction>> of_rank;
 
-  // The other rank of a message: who gets what is sent, who made what is received.
+  // Returns the receiver of a send, or the sender of a receive.
   Rank peer(const PipelineAction& a) const;
 };
 
-// "F2", "B0.3": the micro-batch, and the stage where a rank has several. "send F2", "recv B2".
+// Returns "F2", "send F2" or, where a rank has several stages, "B0.3": micro-batch and stage.
 std::string describe(const PipelineAction& action, const PipelineShape& shape);
 
+// Makes the named schedule:
+//
 // sequential   one micro-batch at a time: model parallelism without pipelining
 // dataflow     F(i, s) in step i + s, B(i, s) in step i + 2p - 1 - s; m + 2p - 1 steps
 // gpipe        all F, then all B
-// 1f1b         as many F as there are stages behind, then F and B in turn
+// 1f1b         as many F as stages follow, then F and B in turn
 // interleaved  1f1b over several stages per rank (Megatron-LM's order); m a multiple of p
-// zero-bubble  1f1b with the W put off into what would be the bubble (ZB-H1: no more memory than
-//              1f1b on rank 0 needs)
+// zero-bubble  1f1b with W put off into the bubble of 1f1b (ZB-H1: no rank needs more memory than
+//              rank 0 of 1f1b)
 //
-// In all of them the gradients of a stage are added up in the order of micro-batches, so that they
-// are the same bits. Messages between two ranks are received in the order they are sent, as late as
-// that permits. Throws Error that lists the names, or says what the shape lacks.
+// All schedules add up the gradients of a stage in the order of micro-batches, so that gradients
+// have the same bits. A rank receives messages of another rank in the order of their sends, as late
+// as that order permits. Throws Error that lists the names, or says what the shape lacks.
 PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineShape& shape);
 const std::vector<std::string>& pipeline_schedule_names();
 
-// The share of time that ranks wait, as the literature has it for F, B, W of equal length on every
+// Returns the literature's share of time in which ranks wait, for F, B, W of equal length on every
 // stage and messages that take no time: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble
-// (m >= p, F = B = W) (p-1)/(3m+p-1). -1 where there is no formula.
+// (m >= p, F = B = W) (p-1)/(3m+p-1). Returns -1 where the literature has no formula.
 double bubble_formula(const PipelineSchedule& schedule);
 
 }  // namespace weft::train

@@ -1,3 +1,5 @@
+// Simulates all ranks of a schedule on a virtual clock. This file does not know how schedules are
+// made.
 #include "train/pipeline/simulator.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// How long a pipeline schedule takes, from how long its parts take. Deterministic; no clock. The
-// ranks behave as in pipeline/runtime.h: actions in order, sends held until they have gone,
-// receives waited for.
+// Simulates how long a pipeline schedule takes, given the time of its parts. The simulator is
+// deterministic and uses no clock. Simulated ranks behave as in runtime.h: they act in order, keep
+// sent messages until delivery, and wait for receives.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace weft::train {
 
-// Of one stage and micro-batch, in any one unit of time. With several stages per rank a stage has
-// so much less to do: the caller divides.
+// Times of one stage and micro-batch, in any unit. With several stages per rank each stage has less
+// to do: the caller divides.
 struct PipelineCosts {
   double forward = 1, backward_input = 1, backward_weight = 1;
-  double transfer = 0;  // of a message; those from one rank to another follow each other
-  // How much heavier a stage is than the others, by stage; empty: all alike.
+  double transfer = 0;  // time of a message; messages between two ranks follow each other
+  // Factor of each stage's times; empty: all stages take the same.
   std::vector<double> weight_of_stage = {};
 };
 
@@ -26,22 +26,22 @@ struct PipelineEvent {
 };
 
 struct PipelineTime {
-  double time = 0;                    // of one training step, without the optimizer
-  std::vector<double> busy;           // of each rank: computing
-  double bubble = 0;                  // share of ranks * time in which nothing is computed
-  std::vector<PipelineEvent> events;  // all that compute, rank by rank
+  double time = 0;                    // one training step, without the optimizer
+  std::vector<double> busy;           // computing time of each rank
+  double bubble = 0;                  // share of ranks * time without computing
+  std::vector<PipelineEvent> events;  // every F, B and W, rank by rank
 };
 
 // Throws Error where a rank waits for ever.
 PipelineTime simulate(const PipelineSchedule& schedule, const PipelineCosts& costs);
 
-// The steps of the pipeline's logical clock: every F, and every backward pass (B with its W, or B
-// and W each where they are apart), takes one step, and what it needs must be done in an earlier
-// one. A rank does one thing in a step; where PipelineSchedule::dataflow_steps
-// is set it may do an F and a B. Each as early as the rank's order allows.
+// A step of the pipeline's logical clock. Every F and every backward pass (B with its W, or B and W
+// each where they are apart) takes one step, as early as the rank's order allows and after the
+// steps of its inputs. A rank does one action per step, or an F and a B with
+// PipelineSchedule::dataflow_steps.
 struct PipelineStep {
   std::vector<std::vector<PipelineAction>> of_rank;
-  double active = 0;  // share of ranks that do something
+  double active = 0;  // share of ranks with an action
 };
 std::vector<PipelineStep> steps_of(const PipelineSchedule& schedule);
 

@@ -1,5 +1,5 @@
-// A message between ranks of a pipeline. weft's send and recv take host memory: a tensor on the
-// processor goes as it is, one on a device through pinned memory.
+// StageMessage: a message between ranks of a pipeline. The pipeline sends and receives host memory:
+// a host tensor is the message itself, a device tensor is copied through pinned memory.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,11 @@
 namespace weft::train {
 
 template <class T>
-class Parcel {
+class StageMessage {
  public:
-  Parcel() = default;
-  explicit Parcel(Tensor<T> out) : count_(out.count()), use_(out.use()) {  // to send
+  StageMessage() = default;
+  // Makes a message to send.
+  explicit StageMessage(Tensor<T> out) : count_(out.count()), use_(out.use()) {
     if constexpr (kOnDevice<T>) {
       pinned_.reset(pinned_memory(bytes()));
       download(pinned_.get(), out.data(), bytes());
@@ -20,7 +21,8 @@ class Parcel {
       tensor_ = std::move(out);
     }
   }
-  Parcel(std::size_t count, Use use) : count_(count), use_(use) {  // to receive
+  // Makes room for a message to receive.
+  StageMessage(std::size_t count, Use use) : count_(count), use_(use) {
     if constexpr (kOnDevice<T>)
       pinned_.reset(pinned_memory(bytes()));
     else
@@ -34,7 +36,7 @@ class Parcel {
   }
   std::size_t count() const { return count_; }
   std::size_t bytes() const { return count_ * sizeof(T); }
-  Tensor<T> open() {  // what arrived
+  Tensor<T> open() {  // takes the received tensor
     if constexpr (kOnDevice<T>) {
       Tensor<T> in(count_, use_);
       upload(in.data(), pinned_.get(), bytes());
@@ -50,8 +52,8 @@ class Parcel {
   };
   std::size_t count_ = 0;
   Use use_ = Use::kWorkspace;
-  Tensor<T> tensor_;                     // on the processor
-  std::unique_ptr<void, Unpin> pinned_;  // on a device
+  Tensor<T> tensor_;                     // the message of a host tensor
+  std::unique_ptr<void, Unpin> pinned_;  // the message of a device tensor
 };
 
 }  // namespace weft::train

@@ -1,3 +1,4 @@
+// Writes and reads traces as JSON. This file does not know how a schedule is executed.
 #include "train/pipeline/trace.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// Traces of a pipeline: what its ranks computed in a step, written as Chrome trace events, and read
-// as a schedule again.
+// Traces of a pipeline: writes the F, B and W of a step as Chrome trace events, and reads them as a
+// schedule again.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace weft::train {
 
-// F, B and W of this rank (schema weft.trace/1, so that `weft trace merge` joins those of all
-// ranks). pipeline: the ranks of its pipeline, from the first stage on. Throws Error where it
-// cannot be written.
+// Writes this rank's F, B and W (schema weft.trace/1; `weft trace merge` joins the files of all
+// ranks). pipeline: the ranks of this rank's pipeline, from the first stage on. Throws Error where
+// the file cannot be written.
 void write_pipeline_trace(const std::string& path, Rank rank, const std::vector<Rank>& pipeline,
                           const PipelineShape& shape, const std::vector<PipelineRecord>& records);
 
-// The planned schedule with F, B and W in the order in which the ranks of rank 0's pipeline really
-// did them, by the files that they wrote: file_of_rank(path, rank). Throws Error where a file is
-// missing or of another schedule, or where something began before what it needs had ended.
+// Returns the planned schedule with F, B and W in the order in which the ranks of rank 0's pipeline
+// executed them, according to their files file_of_rank(path, rank). Throws Error where a file is
+// missing or of another schedule, or where an action began before its input was ready.
 PipelineSchedule schedule_of_trace(const std::string& path, const PipelineSchedule& planned);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// weft cost: the energy and the price of a run, and of having to repeat a part of it.
+// weft cost: the energy and the price of a run, and the price of repeating a part of the run.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// Known models, and the formulas of model_facts.h. This file knows no cluster.
 #include "train/plan/model_facts.h"
 
 #include <fmt/format.h>

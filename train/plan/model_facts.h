@@ -1,5 +1,5 @@
-// What is known of a transformer before anything is built: parameters, operations, bytes. Formulas
-// only, each with its source; the planner and the trainer's reports use them.
+// Formulas for a transformer's parameters, operations and bytes, each with its source. The planner
+// and the trainer's reports use them; they measure nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,42 +19,43 @@ struct ModelShape {
   std::int64_t attention_parameters() const;  // of a block: 4 h^2 + 4 h
   std::int64_t ffn_parameters() const;        // of a block: 8 h^2 + 5 h
   std::int64_t norm_parameters() const;       // of a block: 4 h
-  std::int64_t block_parameters() const;      // the three
-  std::int64_t blocks() const;                // all blocks without norms
+  std::int64_t block_parameters() const;      // attention, FFN and norms of a block
+  std::int64_t blocks() const;                // parameters of all blocks, without norms
   std::int64_t embedding_parameters() const;  // words and positions
-  std::int64_t parameters() const;            // all, with the last norm
-  // What was asked for, where the shape is only the nearest to that; else parameters().
+  std::int64_t parameters() const;            // of the model, with the last norm
+  // The number of parameters that the user asked for; 0: the shape is a known model's.
   double asked = 0;
+  // The number asked for, else parameters().
   double stated() const { return asked > 0 ? asked : static_cast<double>(parameters()); }
 };
 
-// gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3. Throws Error that lists them.
+// name: gpt2, gpt2-medium, gpt2-large, gpt2-xl or gpt3. Throws Error that lists these names.
 ModelShape known_model(std::string_view name);
 const std::vector<std::string>& known_models();
 
-// A model of about so many parameters. layers, hidden, heads: 0 where they are to be chosen; hidden
-// is then about 128 per layer and a multiple of 128, a head has 128.
+// Returns a shape of about `parameters` parameters. layers, hidden, heads: 0 leaves the choice;
+// hidden is then about 128 per layer and a multiple of 128, and a head has 128.
 ModelShape model_of_size(double parameters, int layers, int hidden, int heads, int sequence);
 
 // Bytes of model state per parameter under mixed precision and Adam: 2 weight, 2 gradient, 8
-// moments, 4 fp32 weight, 4 fp32 gradient = 20. ZeRO-1 shares the 16 of the optimizer among d
-// ranks, ZeRO-2 the 2 of the gradient too, ZeRO-3 all: 4 + 16/d, 2 + 18/d, 20/d.
+// moments, 4 fp32 weight, 4 fp32 gradient = 20. ZeRO-1 shards the optimizer's 16 over d ranks,
+// ZeRO-2 the gradient's 2 too, ZeRO-3 all: 4 + 16/d, 2 + 18/d, 20/d.
 inline constexpr double kStateBytes = 20;
 double state_bytes_per_parameter(int zero, int d);
 
 // Bytes of activations that one layer keeps per micro-batch of b sequences (Korthikanti et al.
-// 2022, without attention scores, which are not kept): 34 sbh; tensor parallel sbh (10 + 24/t);
-// its input only (2 sbh) where it is computed again.
+// 2022, without attention scores, which are not kept): 34 sbh; with tensor parallelism
+// sbh (10 + 24/t); with recompute the layer's input only, 2 sbh.
 double activation_bytes_per_layer(const ModelShape& model, int b, int t, bool recompute);
 
 // Floating point operations of a training step per token: 6 N + 6 L h s (causal attention counts
-// half of what 12 L h s counts). recompute: a third more, for the second forward pass.
+// half of what 12 L h s counts). recompute adds a third, for the second forward pass.
 double flops_per_token(const ModelShape& model, bool recompute);
 
 // "174,604,259,328"
 std::string with_commas(std::int64_t value);
-// "80G", "1.5T", "400M", "80GiB", "10e9": K, M, G, T are powers of 1000, KiB .. TiB of 1024.
-// Throws Error that names the flag.
+// Reads "80G", "1.5T", "400M", "80GiB", "10e9": K, M, G, T are powers of 1000, KiB .. TiB of
+// 1024. Throws Error that names the flag.
 double parse_amount(std::string_view flag, std::string_view text);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-// Memory and time of a layout, and the search for the best.
+// Predicts memory and time of a layout, and searches for the best one. This file prints nothing.
 #include "train/plan/plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// weft plan: layouts for a model and a cluster, ranked.
+// weft plan: reads the flags and prints the ranked layouts. This file knows no formula.
 #include <cstdio>
 #include <memory>
 

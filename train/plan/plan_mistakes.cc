@@ -1,4 +1,4 @@
-// The usual mistakes, each with what it costs.
+// find_mistakes(): the usual mistakes of a layout, each with its cost. This file prints nothing.
 #include <fmt/format.h>
 
 #include <algorithm>

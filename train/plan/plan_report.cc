@@ -1,4 +1,4 @@
-// A plan as text and as JSON.
+// Prints a plan as text and as JSON. This file computes no figure.
 #include <fmt/format.h>
 
 #include <algorithm>

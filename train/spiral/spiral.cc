@@ -1,3 +1,4 @@
+// The spiral's points and network. This file does not know other ranks.
 #include "train/spiral/spiral.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The spiral: three arms of points in the plane, and a network of one hidden layer that learns to
-// tell them apart, on one rank or on many. Small enough to see every synchronisation at work.
+// tell the arms apart, on one rank or on many. The network is small enough to watch every
+// synchronisation at work.
 #pragma once
 
 #include <cstdint>
@@ -14,77 +15,78 @@
 namespace weft::train {
 
 struct SpiralPoint {
-  int iteration;    // that are done, for all workers
-  double loss;      // with the regularisation, before the iteration's update
-  double accuracy;  // of all points, 0 .. 1
+  int iteration;    // number of iterations that all workers have done
+  double loss;      // loss with regularisation, before the iteration's update
+  double accuracy;  // share of all points, 0 .. 1
 };
 
 struct SpiralOptions {
   static constexpr int kMostArms = 16;
   int iterations = 10000;
-  // allreduce: every rank is a worker. ps: rank 0 keeps the weights, the others are workers, all
-  // wait for all. ps-async: they do not wait, but for those that are `staleness` behind.
+  // allreduce: every rank is a worker. ps: rank 0 is a synchronous parameter server, the other
+  // ranks are workers. ps-async: the server is asynchronous, with `staleness`.
   std::string sync = "allreduce";
-  std::string algorithm = "auto";  // of the all-reduce
+  std::string algorithm = "auto";  // algorithm of the all-reduce
   int staleness = 4;
   int hidden = 100, points_per_arm = 100, arms = 3;
   double rate = 0.3, regularisation = 1e-3;
-  std::uint64_t seed = 24;  // of the golden run: 97 % at 5000 iterations, 98 % at 10,000
-  int straggler_us = 0;     // the last worker takes so much longer per iteration
+  std::uint64_t seed = 24;  // the golden run's: 97 % at 5000 iterations, 98 % at 10,000
+  int straggler_us = 0;     // extra time of the last worker per iteration
   int report_every = 0;     // iterations between points of the curve; 0: only the end
-  // Folder of checkpoints (checkpoint.h), of one tensor, which any number of workers and any
-  // synchronisation goes on from; empty: none. Workers wait for each other where one is written.
+  // Folder of checkpoints (checkpoint.h); empty: no checkpoints. Any number of workers and any
+  // synchronisation can resume from one. Workers wait for each other where one is written.
   std::string save = {};
   int save_every = 1000, keep = 2;
-  bool resume = false;  // from the newest one in `save`, where there is one
-  // Called on every rank before each iteration, with its number from 1.
+  bool resume = false;  // resume from the newest checkpoint in `save`, if any
+  // Every rank calls this before each iteration, with the iteration's number from 1.
   std::function<void(int)> before = {};
-  // Called on rank 0 with each point of the curve, as it comes.
+  // Rank 0 calls this with each point of the curve as soon as the point is computed.
   std::function<void(const SpiralPoint&)> on_point = {};
 };
 
 struct SpiralResult {
-  std::vector<double> weights;     // W1, b1, W2, b2; the same on every rank but with ps-async
-  std::vector<SpiralPoint> curve;  // the last one is the end
+  std::vector<double> weights;     // W1, b1, W2, b2; the same on every rank except with ps-async
+  std::vector<SpiralPoint> curve;  // the last point is the end
   int workers = 1;
-  int first = 0;                      // iterations that were done when it began
-  std::string path;                   // of the checkpoint that it went on from
-  std::vector<std::string> left_out;  // newer ones that were damaged (on rank 0)
-  std::vector<std::string> differs;   // what its run had otherwise, where that counts
+  int first = 0;                      // iterations that earlier runs had done
+  std::string path;                   // the checkpoint that this run resumed
+  std::vector<std::string> left_out;  // newer, damaged checkpoints (on rank 0)
+  std::vector<std::string> differs;   // options that the checkpoint's run had otherwise
   double seconds = 0;
-  double waited_s = 0;  // of this rank, in synchronisation
-  ServerReport server;  // on rank 0, with a parameter server
+  double waited_s = 0;  // this rank's time in synchronisation
+  ServerReport server;  // rank 0's, with a parameter server
 };
 
-// Trains over all ranks of comm; each sample belongs to one worker, and gradients are the sum over
-// all samples divided by their number, whatever the number of workers. A collective call. Throws
-// Error for options that cannot be, and when comm fails.
+// Trains over all ranks of comm. Each sample belongs to one worker, and the gradient is the mean
+// over all samples for any number of workers. A collective call. Throws Error for impossible
+// options, and when comm fails.
 SpiralResult run_spiral(Communicator comm, const SpiralOptions& options);
 
-// What a person wants to know of a point of the curve (one line), and of the end.
+// Prints a point of the curve, one line.
 std::string to_text(const SpiralPoint& point);
+// Prints the end of a run.
 std::string to_text(const SpiralResult& result, const SpiralOptions& options);
 
-// The points and the network, for those who look closer.
+// The samples: coordinates and arms of all points.
 struct SpiralData {
   std::vector<double> x, y;
   std::vector<int> arm;
   std::size_t size() const { return arm.size(); }
 };
-// One point of each arm after the other. Arm k turns from angle 4 k to 4 (k + 1) with noise of 0.2,
-// while its radius grows from 0 to 1.
+// Makes the points, one of each arm in turn. Arm k turns from angle 4 k to 4 (k + 1) with noise of
+// 0.2 while its radius grows from 0 to 1.
 SpiralData make_spiral(const SpiralOptions& options);
 
 class SpiralNet {
  public:
-  explicit SpiralNet(const SpiralOptions& options);  // weights: 0.01 times normal, biases 0
+  explicit SpiralNet(const SpiralOptions& options);  // weights 0.01 times normal, biases 0
   std::size_t size() const { return weights.size(); }
-  // Adds the gradient of the mean cross-entropy over `total` samples, for those from begin to end,
-  // to a gradient that is zero; returns their part of the loss.
+  // Adds to `gradient`, which is zero, the part of samples [begin, end) in the gradient of the mean
+  // cross-entropy over `total` samples; returns their part of the loss.
   double add_gradient(const SpiralData& data, std::size_t begin, std::size_t end, std::size_t total,
                       std::span<double> gradient) const;
-  // Adds that of the regularisation, and returns its loss: half of it times the squares of the
-  // matrices.
+  // Adds the gradient of the regularisation and returns the regularisation's loss: half its factor
+  // times the sum of squares of the matrices.
   double add_regularisation(std::span<double> gradient) const;
   void update(std::span<const double> gradient);
   double accuracy(const SpiralData& data) const;

@@ -1,3 +1,4 @@
+// Flags and output of the spiral and of measured bubbles. This file computes nothing.
 #include "train/spiral/spiral_cmd.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// What `weft train` does besides training a GPT: the spiral (--model spiral) and measured bubbles
-// (--bubbles).
+// `weft train` without a GPT: the spiral (--model spiral) and measured bubbles (--bubbles).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,8 +19,8 @@ struct SpiralFlags {
 
 void add_spiral_flags(CLI::App& command, SpiralFlags& flags);
 
-// On every rank; returns the exit code. log: a file to which rank 0 adds a JSON line for each point
-// of the curve and one for the end, or empty.
+// Runs the spiral, on every rank; returns the exit code. log: a file to which rank 0 adds a JSON
+// line for each point of the curve and one for the end; empty: no log.
 int run_spiral_command(const JobFlags& job, const SpiralFlags& flags, const RestartFlags& restart,
                        const std::string& log);
 int run_bubbles_command(JobFlags job, const SpiralFlags& flags);

@@ -1,4 +1,5 @@
-// The spiral on many ranks: all-reduce or a parameter server, checkpoints, the curve.
+// run_spiral(): workers, synchronisation, checkpoints, the curve. This file does not compute the
+// network's gradient.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,7 +76,7 @@ struct Worker {
 };
 
 // Of all ranks; the same on each when it is called.
-std::vector<Piece<double>> pieces(SpiralNet& net) {
+std::vector<TensorPart<double>> pieces(SpiralNet& net) {
   return {{{"spiral", {net.size()}, {}}, 0, net.size(), net.weights.data()}};
 }
 

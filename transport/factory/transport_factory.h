@@ -21,7 +21,7 @@ std::unique_ptr<Transport> make_rail_transport(const std::string& name, Job& job
                                                const Topology& topology, const Nic& rail,
                                                bool replaceable = false);
 
-// What tests put around every rail, such as a card that reaches the memory of a fake device;
+// What tests put around every rail, such as a NIC that reaches the memory of a fake device;
 // nullptr, as it is at first: nothing. `name` is the rail's transport. Set before a job makes its
 // rails.
 using RailDecorator = std::unique_ptr<Transport> (*)(const std::string& name,

@@ -293,7 +293,7 @@ class CudaDevice final : public Device {
         e != cudaSuccess)
       fail("cudaDeviceFlushGPUDirectRDMAWrites", gpu, e);
   }
-  CardMemory card_memory(const void* data, std::size_t bytes) override {
+  NicMemory nic_memory(const void* data, std::size_t bytes) override {
     return cuda_dmabuf(data, bytes);
   }
 

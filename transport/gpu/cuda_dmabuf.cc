@@ -16,7 +16,7 @@ using GetHandle = CUresult (*)(void*, CUdeviceptr, std::size_t, CUmemRangeHandle
 
 }  // namespace
 
-CardMemory cuda_dmabuf(const void* data, std::size_t bytes) {
+NicMemory cuda_dmabuf(const void* data, std::size_t bytes) {
   static const auto call = cuda::driver_function<GetHandle>("cuMemGetHandleForAddressRange", 11070);
   if (call == nullptr) return {.why = "this driver has no cuMemGetHandleForAddressRange"};
   const cuda::OnGpu on(device()->residence(data).gpu);  // the driver looks in the current context
@@ -25,7 +25,7 @@ CardMemory cuda_dmabuf(const void* data, std::size_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(data);
   const std::uintptr_t begin = first / page * page;
   const std::uintptr_t end = (first + bytes + page - 1) / page * page;
-  CardMemory made;
+  NicMemory made;
   const CUresult result =
       call(&made.fd, begin, end - begin, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
   if (result != CUDA_SUCCESS) {

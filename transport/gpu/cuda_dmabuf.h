@@ -1,5 +1,5 @@
 // Memory of a GPU as a dma-buf: the file that lets the kernel give another device, such as an RDMA
-// card, a way to it.
+// NIC, a way to it.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,6 @@ namespace weft {
 
 // Of [data, data + bytes), device memory of one allocation. Needs CUDA 11.7, a driver with the open
 // kernel modules, and Linux 5.12.
-CardMemory cuda_dmabuf(const void* data, std::size_t bytes);
+NicMemory cuda_dmabuf(const void* data, std::size_t bytes);
 
 }  // namespace weft

@@ -40,10 +40,10 @@ struct ExportedMemory {
   std::uint64_t bytes = 0;
 };
 
-// How an RDMA card reaches device memory: by a dma-buf, the file that lets the kernel give another
-// device a way to the memory; or where the processor finds the memory, which a card that knows no
+// How an RDMA NIC reaches device memory: by a dma-buf, the file that lets the kernel give another
+// device a way to the memory; or where the processor finds the memory, which a NIC that knows no
 // GPUs can register.
-struct CardMemory {
+struct NicMemory {
   int fd = -1;               // of the dma-buf, which the caller closes; -1: none
   std::uint64_t offset = 0;  // of the memory in the dma-buf
   void* mapped = nullptr;    // where the processor finds the memory; nullptr: nowhere
@@ -127,16 +127,16 @@ class Device {
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;  // where it begins
   virtual void close(void* opened) noexcept = 0;
 
-  // Memory of a GPU that RDMA cards write to (GPUDirect). Whether kernels and copies that start
-  // after flush_remote_writes() see what a card has written, as its completion says, before the
+  // Memory of a GPU that RDMA NICs write to (GPUDirect). Whether kernels and copies that start
+  // after flush_remote_writes() see what a NIC has written, as its completion says, before the
   // call.
   virtual bool takes_remote_writes(int gpu) const {
     (void)gpu;
     return false;
   }
   virtual void flush_remote_writes(int gpu) { (void)gpu; }
-  // How cards reach [data, data + bytes), which is in one allocation.
-  virtual CardMemory card_memory(const void* data, std::size_t bytes) {
+  // How NICs reach [data, data + bytes), which is in one allocation.
+  virtual NicMemory nic_memory(const void* data, std::size_t bytes) {
     (void)data, (void)bytes;
     return {.why = "this device exports none"};
   }

@@ -1,5 +1,5 @@
-// Memory of a GPU that belongs to weft, so that it is known when it goes: RDMA cards may register
-// it once and keep that. Knows nothing of cards.
+// Memory of a GPU that belongs to weft, so that it is known when it goes: RDMA NICs may register
+// it once and keep that. Knows nothing of NICs.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Memory of weft's own that travels between a GPU and other ranks: taken for one operation, kept
 // for the next one. Pinned host memory is of weft::alloc, so that ranks of the host read it where
-// it lies; RDMA cards send from memory of a GPU and receive into it.
+// it lies; RDMA NICs send from memory of a GPU and receive into it.
 //
 // Giving memory back to the device may wait for all work of the GPU, also for a stream that waits
 // for this process. So give_back() never does it; trim() does, called where no stream waits

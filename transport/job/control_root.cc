@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // More waiting than this and a heartbeat is not worth adding: the peer hears from us anyway.
-constexpr std::size_t kCrowdedBytes = 64 * 1024;
+constexpr std::size_t kBusyBytes = 64 * 1024;
 
 class Root : public Plane {
  public:
@@ -299,7 +299,7 @@ class Root : public Plane {
     if (asker != 0) hand_over(asker, 0, static_cast<std::uint32_t>(id), snapshot());
     const std::string payload = wire::encode(wire::Numbered{id, {}});
     for (Rank r = 1; r < size_; ++r)
-      if (r != asker && peer(r).member.channel.queued() < kCrowdedBytes)
+      if (r != asker && peer(r).member.channel.queued() < kBusyBytes)
         peer(r).member.channel.send(wire::Type::kInquire, payload);
   }
 
@@ -323,7 +323,7 @@ class Root : public Plane {
     const std::string payload = wire::encode_heartbeat(silent);
     for (Peer& p : peers_) {
       Channel& c = p.member.channel;
-      if (c.queued() < kCrowdedBytes) c.send(wire::Type::kHeartbeat, payload);
+      if (c.queued() < kBusyBytes) c.send(wire::Type::kHeartbeat, payload);
     }
   }
 

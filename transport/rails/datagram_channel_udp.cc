@@ -1,5 +1,5 @@
-// Datagrams over UDP sockets: their signatures, and which rail and rank they are of. Knows nothing
-// of what Rails says in them.
+// Sends and receives datagrams over UDP sockets: signs them, and tells their rail and rank. Knows
+// nothing of what Rails says in them.
 #include "transport/rails/datagram_channel_udp.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-// DatagramChannel over UDP: a socket for each rail, on the rail's own address.
+// DatagramChannel over UDP: one socket for each rail, bound to the rail's own address.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace weft {
 
-// Datagrams are signed with a key that rank 0 draws for the job. Collective over the job (two
-// all_gather). nullptr on every rank, and `why` says it, where some rail of some rank has no
-// address or cannot be bound.
+// Makes the channel; collective over the job (two all_gather). A key that rank 0 draws for the job
+// signs the datagrams. Returns nullptr on every rank, and the reason in `why`, where some rail of
+// some rank has no address or its socket cannot be bound.
 std::unique_ptr<DatagramChannel> make_udp_paths(Job& job, const Topology& topology,
                                                 std::string& why);
 

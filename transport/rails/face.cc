@@ -1,4 +1,4 @@
-// Rails as others see them: the transports that users of a rail post to, and what can be asked.
+// The outside of Rails: the transports that users post to (faces), and the queries of their state.
 #include <fmt/format.h>
 
 #include <algorithm>

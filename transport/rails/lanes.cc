@@ -1,4 +1,4 @@
-// Lanes: when they are taken out, how they come back, and what goes over which.
+// Lanes of Rails: takes them out and back, and chooses the lane of each message.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-// What the two ends of a pair tell each other beside the messages, over any path that works.
+// Datagrams that the two ends of a pair exchange beside the messages, over any path that works.
 //
-//   ping, pong   does this path work, and is the peer at home?
-//   note         numbered, one at a time, repeated on all paths until it is acknowledged:
-//     D  I have given up this lane; these tags had come over it     (both say it, then it is over)
-//     d  more of the tags of the D that follows
-//     O  let us open it again; this is my address     P  done; this is mine     R  ready
-//     M  from now on my messages go here and there; these tags went elsewhere before
-//     E  more of the tags of the M that follows
+//   ping, pong   ask and answer whether this path works and the peer polls
+//   note         has a number; one at a time is repeated on all paths until it is acknowledged:
+//     D  I have given up this lane; these tags had come over it    (the lane is down once both say)
+//     d  more tags of the D that follows
+//     O  let us open the lane again; this is my address     P  done; this is mine     R  ready
+//     M  my messages go over these lanes from now on; these tags went over other lanes before
+//     E  more tags of the M that follows
 #include <algorithm>
 #include <cstring>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-// Messages: from the faces to lanes, kept until they are acknowledged.
+// Messages of Rails: posts them to lanes, and keeps each until the peer acknowledges it.
 #include "transport/rails/rails.h"
 
 #include <algorithm>

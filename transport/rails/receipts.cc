@@ -1,4 +1,4 @@
-// Receipts: the receiver of messages says which have come, and the sender then forgets them.
+// Receipts of Rails: the receiver says which messages have come, and the sender forgets these.
 #include <algorithm>
 #include <cstring>
 #include <utility>

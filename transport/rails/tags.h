@@ -1,5 +1,5 @@
-// Which slot has the message of a tag: for what is sent and not acknowledged, a few dozen messages
-// per peer. In one array (linear probing, at most half full), as every message comes and goes here.
+// A map from tag to slot for the messages that are sent and not acknowledged, a few dozen per peer.
+// It is one array (linear probing, at most half full), as every message enters and leaves it.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ class TagTable {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  // kNone where there is none.
+  // Returns the slot of the tag, or kNone.
   std::uint32_t find(std::uint64_t tag) const { return entries_[place_of(tag)].slot; }
-  // In the place of the one it had.
+  // Gives the tag a slot, in place of any earlier one.
   void set(std::uint64_t tag, std::uint32_t slot) {
     Entry& entry = entries_[place_of(tag)];
     const bool fresh = entry.slot == kNone;
@@ -26,7 +26,7 @@ class TagTable {
     std::size_t gap = place_of(tag);
     if (entries_[gap].slot == kNone) return;
     --count_;
-    // Those behind it that would be looked for from before the gap move up.
+    // Later entries whose search passes the gap move up into it.
     for (std::size_t i = next(gap); entries_[i].slot != kNone; i = next(i)) {
       const std::size_t from_home = (i - home(entries_[i].tag)) & (entries_.size() - 1);
       if (from_home < ((i - gap) & (entries_.size() - 1))) continue;
@@ -35,7 +35,7 @@ class TagTable {
     }
     entries_[gap].slot = kNone;
   }
-  // f(tag, slot)
+  // Calls f(tag, slot) for each entry, in no order.
   template <class F>
   void for_each(F f) const {
     for (const Entry& entry : entries_)
@@ -51,7 +51,7 @@ class TagTable {
   std::size_t home(std::uint64_t tag) const {
     return (tag * 0x9e3779b97f4a7c15u >> 32) & (entries_.size() - 1);
   }
-  // Where the tag is, or would be.
+  // Returns the index of the tag's entry, or of the free entry that it would take.
   std::size_t place_of(std::uint64_t tag) const {
     std::size_t i = home(tag);
     while (entries_[i].slot != kNone && entries_[i].tag != tag) i = next(i);

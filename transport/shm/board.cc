@@ -1,4 +1,4 @@
-// Gives boards their parts of the arenas, writes and reads them. Knows nothing of collectives.
+// Gives boards their parts of arenas, and moves messages there. Knows nothing of collectives.
 #include "transport/shm/board.h"
 
 #include <cstring>

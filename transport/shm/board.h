@@ -1,8 +1,8 @@
-// Boards in the memory that ranks of a machine share, and which part of it is whose.
+// Boards in the memory that the ranks of a machine share, and which part of it each board has.
 //
-// Every rank gives each board one part of its own arena, whichever is free, and tells the others
-// which. A part is free again when all members of its board are through with theirs: until then a
-// slow one may still read it.
+// Every rank gives each board one free part of its own arena, and tells the other members which.
+// A part is free again when all members have left its board: until then a slow member may still
+// read the part.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,17 @@
 
 namespace weft::shm {
 
-// The parts of this rank. A part is told to others as epoch and number, never 0; the epoch rises
-// with each use.
+// The parts in this rank's arena. Ranks name a part to each other by its epoch and number, never
+// 0; the epoch rises with each use of the part.
 class BoardParts {
  public:
-  // The part that board `id` of the fixed ones has on every rank.
+  // Returns the part that fixed board `id` has on every rank.
   static std::uint64_t fixed(std::uint32_t id) { return std::uint64_t{1} << 32 | id; }
 
-  // `boards`: where the parts of this rank begin. 0: all are in use.
+  // Takes a part for a new board; `boards` is where this rank's parts begin. 0: none is free.
   std::uint64_t offer(std::byte* boards) noexcept;
   void withdraw(std::uint64_t part) noexcept;
-  // boards[i]: where the parts of member i begin.
+  // Makes the board of these parts. boards[i] is where the parts of member i begin.
   std::unique_ptr<Board> make(std::span<std::byte* const> boards,
                               std::span<const std::uint64_t> parts, int me);
 
@@ -40,7 +40,7 @@ class BoardParts {
 
   std::vector<std::uint32_t> epochs_ = std::vector<std::uint32_t>(kFixedBoards + kBoards, 1);
   std::vector<std::uint32_t> free_;
-  std::uint32_t unused_ = kFixedBoards;  // from here on never used
+  std::uint32_t unused_ = kFixedBoards;  // the first part that was never used
   std::vector<Retired> retired_;
 };
 

@@ -1,4 +1,4 @@
-// What lies where in the memory that a rank shares with the others of its machine.
+// The layout of the memory that a rank shares with the other ranks of its machine.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@ inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
 inline constexpr std::size_t kInline = 40;                  // bytes that travel inside a cell
 inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
-inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a board
-inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // all but the fixed ones
+inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a fixed board
+inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // of one message on any other board
 
-// Slots by size. The odd line keeps the starts of slots out of the same cache set.
+// The slots of one size. The extra line spreads the starts of slots over the cache sets.
 struct SlotClass {
   std::size_t bytes;
   int count;
@@ -30,7 +30,7 @@ inline constexpr std::size_t kMaxSlot = 256u << 10;
 
 enum class Kind : std::uint8_t { kInline, kSlot, kMapped, kCma, kFragment };
 
-// seq is written last and makes the rest visible: cell number c of a ring carries seq c + 1.
+// One message in a ring. The sender writes `seq` last, c + 1 in cell number c: this publishes it.
 struct alignas(kLine) Cell {
   std::atomic<std::uint32_t> seq;
   Kind kind;
@@ -38,7 +38,7 @@ struct alignas(kLine) Cell {
   std::atomic<std::uint8_t> revoked;  // the sender takes the message back: see revoked()
   std::uint8_t reserved;
   std::uint64_t tag;
-  std::uint64_t sign;  // 0: no head; else of the one that lies beside the ring, read in a dispute
+  std::uint64_t sign;  // of the head beside the ring, which is read in a dispute; 0: no head
   union {
     std::byte data[kInline];
     struct {
@@ -52,8 +52,8 @@ struct alignas(kLine) Cell {
 };
 static_assert(sizeof(Cell) == kLine);
 
-// What a receiver has finished with, in the sender's arena. Cells are finished in any order:
-// done[c % kRing] becomes round_of(c), and `total` says that there is something to look for.
+// The acknowledgements of one receiver, in the sender's arena. The receiver finishes cells in any
+// order: it sets done[c % kRing] to round_of(c) and raises `total`, which the sender watches.
 struct alignas(kLine) Acks {
   std::atomic<std::uint32_t> total;
   alignas(kLine) std::atomic<std::uint8_t> done[kRing];
@@ -62,15 +62,15 @@ inline std::uint8_t round_of(std::uint32_t cell) {
   return static_cast<std::uint8_t>(cell / kRing + 1);
 }
 
-// A part of a board: who uses it, and two messages. `use` is 2 * epoch while the board of that
-// epoch is used, one more when its owner is through with it; the next use has another epoch.
+// The start of a part; two halves follow. `use` is 2 * epoch while the board of that epoch uses the
+// part, and one more when the part's owner has left that board. The next use has another epoch.
 struct alignas(kLine) BoardPart {
   std::atomic<std::uint64_t> use;
 };
 struct alignas(kLine) BoardHalf {
   std::atomic<std::uint32_t> round;
   std::uint32_t reserved;
-  std::uint64_t sign;  // of the head, which lies behind the data: nobody reads it but in a dispute
+  std::uint64_t sign;  // of the head behind the data, which is read only in a dispute
   std::byte* data() { return reinterpret_cast<std::byte*>(this) + 16; }
 };
 static_assert(16 + sizeof(Head) <= kLine);
@@ -89,10 +89,10 @@ struct Layout {
         bytes(slots) {
     for (const SlotClass& c : kSlots) bytes += c.stride() * static_cast<std::size_t>(c.count);
   }
-  std::size_t acks;    // Acks[n]: of what was sent to member i
+  std::size_t acks;    // Acks[n]: by member i, of what this rank sent
   std::size_t rings;   // Cell[n][kRing]: from member i
   std::size_t heads;   // Head[n][kRing]: of the messages in those cells
-  std::size_t boards;  // parts: kFixedBoards large ones, kBoards small ones
+  std::size_t boards;  // kFixedBoards large parts, then kBoards small parts
   std::size_t slots;
   std::size_t bytes;
 };

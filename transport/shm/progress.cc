@@ -1,4 +1,4 @@
-// Progress of the shm transport: what has arrived, what waits for room, what is given up.
+// Progress of the shm transport: takes what has arrived, sends what waited for room, and cancels.
 #include <algorithm>
 
 #include "transport/shm/transport.h"
@@ -44,7 +44,7 @@ std::size_t ShmTransport::poll(std::span<Completion> out) noexcept {
 void ShmTransport::forget(std::uint64_t tag, std::uint64_t mask) noexcept {
   for (Peer& p : peers_) {
     drain(p);
-    std::erase_if(p.early, [&](const Early& e) {
+    std::erase_if(p.unexpected, [&](const ShmUnexpected& e) {
       if ((e.tag & mask) != (tag & mask)) return false;
       if (!e.spilled) release_cell(p, e.cell);
       return true;

@@ -1,4 +1,4 @@
-// Receiving of the shm transport: messages out of cells, and views of them.
+// Receiving of the shm transport: copies messages out of cells, or lends views of them.
 #include <errno.h>
 #include <fmt/format.h>
 #include <string.h>
@@ -18,17 +18,17 @@ std::uint64_t cell_token(std::size_t member, std::uint32_t cell) {
   return (static_cast<std::uint64_t>(member) << 32) | cell;
 }
 
-// Early messages of a peer left in their cells; more are copied out, so that a sender never
-// starves for cells or slots because of messages that nobody asked for yet.
-constexpr std::size_t kEarlyKept = 8;
+// So many unexpected messages of a peer stay in their cells; more are copied out, so that a sender
+// never starves for cells or slots because of messages that nobody has asked for yet.
+constexpr std::size_t kUnexpectedKept = 8;
 
-// So often, in messages of a peer, early ones are looked for that have kept their cells for as
-// long.
+// After each so many messages of a peer, unexpected messages that are at least as old give up their
+// cells.
 constexpr std::uint32_t kRoomEvery = kRing / 4;
 
 }  // namespace
 
-// Whether what came is what was asked for.
+// Whether the message that came is the one that the receive expects.
 Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const Head& head,
                          std::size_t bytes) noexcept {
   if (bytes == t.bytes && sign == (t.head ? t.head->sign : 0)) [[likely]]
@@ -42,7 +42,7 @@ Code ShmTransport::agree(Peer& p, const Transfer& t, std::uint64_t sign, const H
 
 void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
   Posted posted{t.tag, t, 0};
-  for (auto it = p.early.begin(); it != p.early.end();) {
+  for (auto it = p.unexpected.begin(); it != p.unexpected.end();) {
     if (it->tag != t.tag) {
       ++it;
       continue;
@@ -53,18 +53,19 @@ void ShmTransport::receive(Peer& p, const Transfer& t) noexcept {
     } else {
       whole = deliver(p, posted, it->cell);
     }
-    it = p.early.erase(it);
+    it = p.unexpected.erase(it);
     if (whole) return;
   }
   p.posted.push_back(posted);
 }
 
 // Of a message that was copied out before anybody wanted it; true when all of it is here.
-bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept {
+bool ShmTransport::take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpected) noexcept {
   const Transfer& t = posted.transfer;
-  if (early.code == Code::kOk) early.code = agree(p, t, early.head.sign, early.head, early.whole);
-  if (early.code != Code::kOk) {
-    complete(t.id, nullptr, 0, early.code);
+  if (unexpected.code == Code::kOk)
+    unexpected.code = agree(p, t, unexpected.head.sign, unexpected.head, unexpected.whole);
+  if (unexpected.code != Code::kOk) {
+    complete(t.id, nullptr, 0, unexpected.code);
     return true;
   }
   if (t.kind == Transfer::Kind::kView) {
@@ -75,13 +76,14 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, Early& early) noexcept 
     const int index = free_bounces_.back();
     free_bounces_.pop_back();
     Bounce& bounce = bounces_[static_cast<std::size_t>(index)];
-    bounce = {std::move(early.spilled), early.bytes};
+    bounce = {std::move(unexpected.spilled), unexpected.bytes};
     complete(t.id, bounce.memory.get(), kBounceToken | static_cast<unsigned>(index));
     return true;
   }
-  std::memcpy(static_cast<std::byte*>(t.data) + posted.received, early.spilled.get(), early.bytes);
-  posted.received += early.bytes;
-  if (posted.received < early.whole) return false;
+  std::memcpy(static_cast<std::byte*>(t.data) + posted.received, unexpected.spilled.get(),
+              unexpected.bytes);
+  posted.received += unexpected.bytes;
+  if (posted.received < unexpected.whole) return false;
   complete(t.id);
   return true;
 }
@@ -90,7 +92,7 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
   while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) {
     if (!arrive(p, p.seen, patient && !completions_.empty())) return;
     ++p.seen;
-    if (p.seen % kRoomEvery == 0 && !p.early.empty()) [[unlikely]]
+    if (p.seen % kRoomEvery == 0 && !p.unexpected.empty()) [[unlikely]]
       make_room(p);
   }
 }
@@ -98,12 +100,12 @@ void ShmTransport::drain(Peer& p, bool patient) noexcept {
 // A message that waits for its receive must not keep its cell until the ring has come round to it:
 // its sender would wait for the cell with all that it has to send.
 void ShmTransport::make_room(Peer& p) noexcept {
-  for (Early& e : p.early)
+  for (ShmUnexpected& e : p.unexpected)
     if (!e.spilled && p.seen - e.cell > kRoomEvery) e = spilled(p, e.cell);
 }
 
-// False where it would have to be copied out and `patient` says that the caller has something to
-// go on with: it may ask for this message next.
+// Takes the message in a cell. False: the message would have to be copied out, but the caller is
+// `patient`: it hands out completions first, and its user may post the receive of this one next.
 bool ShmTransport::arrive(Peer& p, std::uint32_t cell, bool patient) noexcept {
   const std::uint64_t tag = p.in[cell % kRing].tag;
   for (auto it = p.posted.begin(); it != p.posted.end(); ++it) {
@@ -118,20 +120,20 @@ bool ShmTransport::arrive(Peer& p, std::uint32_t cell, bool patient) noexcept {
     }
     return true;
   }
-  if (p.early.size() >= kEarlyKept || p.in[cell % kRing].kind == Kind::kFragment ||
+  if (p.unexpected.size() >= kUnexpectedKept || p.in[cell % kRing].kind == Kind::kFragment ||
       !keep(p, cell)) {
     if (patient) return false;
-    p.early.push_back(spilled(p, cell));
+    p.unexpected.push_back(spilled(p, cell));
   } else {
-    p.early.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
+    p.unexpected.push_back({.tag = tag, .cell = cell, .spilled = nullptr, .bytes = 0, .whole = 0});
   }
   return true;
 }
 
-ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept {
+ShmTransport::ShmUnexpected ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept {
   const Cell& c = p.in[cell % kRing];
   const std::size_t bytes = c.kind == Kind::kInline ? c.inline_bytes : c.at.bytes;
-  Early early{
+  ShmUnexpected unexpected{
       .tag = c.tag,
       .cell = cell,
       .spilled = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(bytes, 1)),
@@ -139,15 +141,15 @@ ShmTransport::Early ShmTransport::spilled(Peer& p, std::uint32_t cell) noexcept 
       .whole = c.kind == Kind::kFragment ? c.at.serial : bytes,
       .head = c.sign ? head_of(p, cell) : Head{}};
   if (c.kind == Kind::kCma) {
-    if (!read_memory(p, c, early.spilled.get())) early.code = Code::kPeerFailed;
+    if (!read_memory(p, c, unexpected.spilled.get())) unexpected.code = Code::kPeerFailed;
   } else if (bytes) {
     const std::byte* from = bytes_of(p, c);
-    from ? void(std::memcpy(early.spilled.get(), from, bytes))
-         : void(early.code = Code::kPeerFailed);
+    from ? void(std::memcpy(unexpected.spilled.get(), from, bytes))
+         : void(unexpected.code = Code::kPeerFailed);
   }
-  if (early.code == Code::kOk && revoked(p, c)) early.code = Code::kAborted;
+  if (unexpected.code == Code::kOk && revoked(p, c)) unexpected.code = Code::kAborted;
   release_cell(p, cell);
-  return early;
+  return unexpected;
 }
 
 const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {

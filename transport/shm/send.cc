@@ -1,4 +1,4 @@
-// Sending of the shm transport: messages into cells and slots, and their acknowledgements.
+// Sending of the shm transport: writes messages into cells and slots, reads acknowledgements.
 #include <algorithm>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// Set-up of the shm transport: who is where, and mapping each other's memory.
+// Set-up of the shm transport: the members tell each other of their memory, and map it.
 #include "transport/shm/shm.h"
 
 #include <errno.h>
@@ -207,7 +207,7 @@ Rank ShmTransport::unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask,
   for (Peer& p : peers_) {
     if (peer != kNoRank && peer != p.rank) continue;
     if (peer != kNoRank) drain(p);
-    for (const Early& e : p.early) {
+    for (const ShmUnexpected& e : p.unexpected) {
       if ((e.tag & mask) != (tag & mask)) continue;
       const std::uint64_t sign = e.spilled ? e.head.sign : p.in[e.cell % kRing].sign;
       if (sign == 0) continue;

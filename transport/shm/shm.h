@@ -1,10 +1,10 @@
 // Transport between the ranks of one machine, in shared memory.
 //
-// A message is a 64-byte cell in a ring that the receiver owns: its flag and tag, and either the
-// bytes themselves (up to 40) or where they are: in a slot of the sender's pool, in memory of
-// weft::alloc (mapped by the receiver, no copy at all), or in the sender's own memory, to be read
-// by cross-memory attach (process_vm_readv). The receiver marks the cells it is done with, in any
-// order; that frees cells and slots, and completes sends whose bytes were read in place.
+// A message is a 64-byte cell in a ring that the receiver owns. The cell has the tag, and either
+// the data (up to 40 bytes) or the place of the data: a slot of the sender's pool, memory of
+// weft::alloc (the receiver maps this: no copy at all), or the sender's own memory, which the
+// receiver reads by cross-memory attach (process_vm_readv). The receiver marks finished cells in
+// any order; a mark frees the cell and its slot, and completes a send that was read in place.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,10 @@
 
 namespace weft {
 
-// Collective over the job. `members` are the world ranks, ascending, this one included, that run
-// on this machine (equal Place::machine) and pass the same list. Throws Error when their memory
-// cannot be mapped. WEFT_SHM_COPY=slots|cma fixes how malloc memory travels (default: by size).
+// Makes the transport; collective over the job. `members` are the world ranks of this machine
+// (equal Place::machine), ascending, with this rank; all members pass the same list. Throws Error
+// when memory cannot be mapped. WEFT_SHM_COPY=slots|cma fixes how malloc memory travels (default:
+// by size).
 std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
                                               std::span<const Rank> members);
 

@@ -1,4 +1,4 @@
-// Memory of the shm transport: slots that peers read, and bounce buffers read into.
+// Memory of the shm transport: slots that peers read, and bounce buffers that receives read into.
 #include <cstring>
 
 #include "transport/shm/transport.h"

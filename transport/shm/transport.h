@@ -1,5 +1,5 @@
-// The shm transport's state; shm.cc sets it up, shm/send.cc, shm/receive.cc and shm/progress.cc
-// move the bytes.
+// The shm transport's state. shm.cc sets the transport up; send.cc, receive.cc and progress.cc move
+// the bytes; slots.cc keeps the memory that they travel through.
 #pragma once
 
 #include <memory>
@@ -48,27 +48,27 @@ class ShmTransport final : public Transport {
   struct Posted {
     std::uint64_t tag;
     Transfer transfer;
-    std::size_t received = 0;  // of a message in fragments
+    std::size_t received = 0;  // bytes so far of a message in fragments
   };
-  // Of what a peer sent, how many of its slots are kept here, by class: lent to users as views, or
-  // waiting for their receives.
+  // The slots of a peer that this rank keeps, counted by class: views lent to users, and messages
+  // that wait for their receives.
   struct Kept {
     int slots[kSlotClasses] = {};
-    std::vector<std::int8_t> cells;  // [kRing]: the class of the slot that is kept, plus 1
+    std::vector<std::int8_t> cells;  // [kRing]: the class of the kept slot plus 1; 0: none
   };
-  // A message that came before its receive: still in its cell, or copied out (spilled).
-  struct Early {
+  // An unexpected message: it came before its receive, and is in its cell or copied out (spilled).
+  struct ShmUnexpected {
     std::uint64_t tag;
     std::uint32_t cell;
     std::unique_ptr<std::byte[]> spilled;
     std::size_t bytes, whole;  // whole > bytes: a fragment
     Code code = Code::kOk;
-    Head head = {};  // spilled: the cell is somebody else's by now
+    Head head = {};  // where spilled: the cell may hold another message
   };
   struct Waiting {
     Transfer transfer;
-    std::size_t sent = 0;  // bytes of a message in fragments
-    int held = -1;         // the staged slot it is sent from, kept until then
+    std::size_t sent = 0;  // bytes so far of a message in fragments
+    int held = -1;         // the staged slot that holds the bytes until all are sent
   };
   struct Peer {
     Rank rank = kNoRank;
@@ -77,26 +77,26 @@ class ShmTransport final : public Transport {
     std::unique_ptr<SharedRegion> region;  // null for this rank itself
     std::unique_ptr<PeerRegions> memory;
     // to the peer
-    Cell* out = nullptr;               // in its arena
-    Head* heads_out = nullptr;         // [kRing], in its arena
-    Acks* acks_in = nullptr;           // in ours
+    Cell* out = nullptr;               // in the peer's arena
+    Head* heads_out = nullptr;         // [kRing], in the peer's arena
+    Acks* acks_in = nullptr;           // in this rank's arena
     std::uint32_t sent = 0, done = 0;  // all cells before `done` are finished
     std::uint32_t acks_seen = 0;
     std::vector<Sent> log;  // [kRing]
     std::vector<Waiting> backlog;
     // from the peer
-    Cell* in = nullptr;  // in our arena
+    Cell* in = nullptr;  // in this rank's arena
     const Head* heads_in = nullptr;
-    Acks* acks_out = nullptr;  // in its arena
+    Acks* acks_out = nullptr;  // in the peer's arena
     std::uint32_t seen = 0, released = 0;
     std::vector<Posted> posted;
-    std::vector<Early> early;
+    std::vector<ShmUnexpected> unexpected;
     Kept kept;
     std::string error;
-    Head disputed;  // what it sent where something else was expected
+    Head disputed;  // the head that the peer sent where another one was expected
   };
 
-  // Maps the memory of the members, by what they have said of it.
+  // Maps the memory of the members, which they describe in `hellos`.
   void reach(Rank me, std::span<const Rank> members, std::span<const std::string> hellos);
   void choose_copies();
   void make_slots();
@@ -113,28 +113,28 @@ class ShmTransport final : public Transport {
   void collect_acks(Peer& p) noexcept;
   void drain(Peer& p, bool patient = false) noexcept;
   bool arrive(Peer& p, std::uint32_t cell, bool patient) noexcept;
-  Early spilled(Peer& p, std::uint32_t cell) noexcept;  // copied out; the cell is given back
+  ShmUnexpected spilled(Peer& p, std::uint32_t cell) noexcept;  // gives the cell back
   void make_room(Peer& p) noexcept;
-  bool take_spilled(Peer& p, Posted& posted, Early& early) noexcept;
-  bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: all of it is here
+  bool take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpected) noexcept;
+  bool deliver(Peer& p, Posted& posted, std::uint32_t cell) noexcept;  // true: the message is whole
   void deliver_view(Peer& p, const Transfer& t, std::uint32_t cell) noexcept;
   void receive(Peer& p, const Transfer& t) noexcept;
   const std::byte* bytes_of(Peer& p, const Cell& cell) noexcept;
-  // Bytes that were read from the sender's own memory count only if it had not given that memory
-  // up by then.
+  // Whether the sender has taken the message back. Asked after bytes were read from the sender's
+  // own memory: if so, the bytes do not count.
   bool revoked(Peer& p, const Cell& cell) noexcept;
   bool read_memory(Peer& p, const Cell& cell, void* to) noexcept;
   std::byte* bounce(std::size_t bytes, int& index) noexcept;
   void release_cell(Peer& p, std::uint32_t cell) noexcept;
-  // Whether the slot of this cell, if it has one, may be kept for a while.
+  // Keeps the slot of this cell, if the cell has one. False: the peer's share of slots is used up.
   bool keep(Peer& p, std::uint32_t cell) noexcept;
   void complete(std::uint64_t id, const void* view = nullptr, std::uint64_t token = 0,
                 Code code = Code::kOk) noexcept;
-  // Of the smallest class that holds the bytes and has more than `left` free; -1: none.
+  // Takes a slot of the smallest class that holds `bytes` and has more than `left` free; -1: none.
   int take_slot(std::size_t bytes, std::size_t left = 0) noexcept;
   void drop_slot(int slot) noexcept;
   std::byte* slot_data(int slot) const noexcept;
-  int slot_at(const void* data) const noexcept;  // -1: not in the pool
+  int slot_at(const void* data) const noexcept;  // -1: `data` is not in the pool
 
   Layout layout_;
   SharedRegion arena_;
@@ -156,8 +156,8 @@ class ShmTransport final : public Transport {
   std::size_t cma_min_bytes_ = 0;
   std::vector<Rank> waiting_;  // peers with a backlog
   BoardParts parts_;
-  // The slot that the last send of this batch was copied to: the same bytes to several peers are
-  // copied once.
+  // The last bytes that this batch copied, and their slot: a send of the same bytes to another peer
+  // takes the same slot.
   const void* last_data_ = nullptr;
   std::size_t last_bytes_ = 0;
   int last_slot_ = -1;

@@ -1,11 +1,11 @@
-// The way of a message through the simulated fabric, event by event.
+// Moves each message through the simulated fabric, event by event. Knows nothing of collectives.
 //
 //   post -> [core of the sender] -> tx port -> latency -> [spine] -> rx port -> [core of the
 //   receiver] -> completion
 //
-// Bytes are read at the last moment at which the sender may not yet touch them, and written at the
-// last moment at which the receiver may not yet read them: an engine that touches its buffers too
-// early gets wrong bytes here.
+// The fabric reads the bytes at the last moment at which the sender may not yet touch them, and
+// writes them at the last moment at which the receiver may not yet read them: an engine that
+// touches its buffers too soon gets wrong bytes.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The events of the simulated fabric, in the order of their times.
+// Moves the virtual time of the simulated fabric, and hands each event of it to its handler.
 #include <fmt/format.h>
 
 #include "topo/base/status.h"

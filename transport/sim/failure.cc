@@ -1,4 +1,4 @@
-// Failures of the simulated fabric: ranks that die, links that are cut and mended.
+// Failures of the simulated fabric: kills ranks, cuts and mends links, and fails their messages.
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Transports and paths of ranks that have several rails on the simulated fabric. Knows nothing of
-// Rails, which uses them.
+// Transports and datagram channels of ranks that have several rails on the simulated fabric. Knows
+// nothing of Rails, which uses them.
 #include "transport/sim/rails.h"
 
 #include <algorithm>

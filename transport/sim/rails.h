@@ -1,8 +1,8 @@
-// The simulated fabric for ranks that have a port on every rail of their host: for each rank and
-// rail a transport that can be severed and opened anew, and for each rank DatagramChannel in
-// virtual time.
+// The simulated fabric for ranks that have a port on every rail of their host. Each rank gets a
+// DatagramChannel in virtual time, and for each rail a transport that can be severed and opened
+// anew.
 //
-// Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of it.
+// Rank p on rail r is rank p * rails + r of the fabric. One thread uses all of these objects.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace weft {
 
 class SimRails {
  public:
-  // `options` describes the hosts of the ranks; its ranks and rails are multiplied.
+  // `options` describes the ranks and their hosts; each rank becomes `rails` ranks of the fabric.
   SimRails(SimFabricOptions options, int rails);
   SimRails(const SimRails&) = delete;
   SimRails& operator=(const SimRails&) = delete;
@@ -28,13 +28,13 @@ class SimRails {
   Rank rank_of(Rank of_fabric) const { return of_fabric / rails_; }
   bool link_up(Rank rank, int rail) const { return fabric_.link_up(host_[at(rank)], rail); }
 
-  // Must not outlive this.
+  // Both results must not outlive this object.
   std::unique_ptr<Transport> transport(Rank rank, int rail);
   std::unique_ptr<DatagramChannel> paths(Rank rank);
 
-  // Of datagrams, of which so many of a thousand are lost though the links are up.
+  // Loses so many of a thousand datagrams though the links are up.
   void set_datagram_loss(int per_mille) { loss_ = per_mille; }
-  // Datagrams of one rail come so much later than those of the others.
+  // Delays the datagrams of one rail by so much.
   void set_datagram_delay(int rail, double us) { delay_us_[at(rail)] = us; }
 
  private:

@@ -1,5 +1,5 @@
-// Set-up and reports of the simulated fabric; messages move in sim/datapath.cc, ranks die and links
-// break in sim/failure.cc.
+// Set-up and reports of the simulated fabric. datapath.cc moves messages, failure.cc kills ranks
+// and cuts links.
 #include "transport/sim/sim.h"
 
 #include <fmt/format.h>

@@ -1,18 +1,18 @@
 // A simulated fabric in virtual time behind the Transport seam.
 //
-// The engine that runs on real fabrics runs on this one unchanged: as a deterministic test bed
-// (delays, reordering and failures by seed) and as the predictor of how long a schedule takes.
-// Knows links, ports and cores; knows nothing about collectives. One thread uses a fabric and all
-// of its endpoints.
+// The engine that runs on real fabrics runs on this one unchanged. The fabric is a deterministic
+// test bed (delays, reordering and failures by seed), and predicts how long a schedule takes. It
+// knows links, ports and cores, and nothing of collectives. One thread uses a fabric and all of its
+// endpoints.
 //
-// The model. A message leaves when both sides have posted it, small ones (eager) as soon as the
-// sender has. It passes the sender's tx port, between rails the spine, and the receiver's rx port.
-// A port serves one message after the other, each for bytes / rate: contention is waiting.
-// Switches cut through and buffer without limit, so one message alone takes latency + bytes / rate.
-// Latency is added once per message, that of its class: host, rail, or spine (between rails).
+// The model. A small (eager) message leaves as soon as the send is posted, a larger one when the
+// receive is posted too. A message passes the sender's tx port, the spine if it changes rails, and
+// the receiver's rx port. A port serves one message after the other, each for bytes / rate:
+// contention is waiting. Switches cut through and buffer without limit, so one message alone takes
+// latency + bytes / rate, with the latency of the host, the rail, or the spine (between rails).
 // A send completes when its last byte has left, a receive when its last byte has arrived and the
-// receiver's core has dealt with it. Time is kept in whole picoseconds; a given input has exactly
-// one outcome.
+// receiver's core has processed the message. Time is in whole picoseconds; a given input has
+// exactly one outcome.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct SimLink {
   double gbps = 0;
 };
 
-// At `at_us`: rank `rank` dies, or, where that is kNoRank, the link of the NIC of `host` on `rail`
-// goes down.
+// A failure at virtual time `at_us`. Rank `rank` dies; where `rank` is kNoRank, the link of the NIC
+// of `host` on `rail` goes down.
 struct SimFailure {
   double at_us = 0;
   Rank rank = kNoRank;
@@ -50,27 +50,27 @@ struct SimFabricOptions {
   double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
   std::size_t header_bytes = 0;    // on a rail or the spine, once per message
   std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
-  std::vector<int> cpu_of_rank;    // which core deals with a rank's messages; empty: its own each
+  std::vector<int> cpu_of_rank;    // the core that handles a rank's messages; empty: its own each
   double post_us = 0;              // core time of the sender, per message ...
   double send_us_per_byte = 0;     // ... and per byte
   double complete_us = 0;          // core time of the receiver, per message ...
   double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
   double reduce_us_per_byte = 0;   // ... or of a kView, whose reader will reduce it
   std::uint64_t seed = 1;          // of the delays
-  double delay_us_max = 0;         // each message takes up to this much longer
+  double delay_us_max = 0;         // the most that a message is delayed
   bool reorder = false;            // messages of a pair may overtake each other by their delays
   std::vector<SimFailure> failures;
-  std::uint64_t lose_message = 0;  // the how-manieth to leave is lost (from 1; 0: none): the
-                                   // transfers of both its ends fail, those of no other message
-  // What a link that is down does to messages: false, they are lost, and their transfers fail (as
-  // on verbs); true, they wait until it is up again, and nobody is told (as on TCP).
+  std::uint64_t lose_message = 0;  // the number of the one message that is lost, by departure
+                                   // (from 1; 0: none); only its two transfers fail
+  // Whether messages wait while a link is down, and nobody is told (as on TCP). False: the link
+  // loses the messages, and their transfers fail (as on verbs).
   bool cut_stalls = false;
-  double detect_us = 100;  // from a failure until its peers' transfers complete with an error
+  double detect_us = 100;  // from a failure until the peers' transfers complete with an error
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom
 };
 
-// What a port or a core has done so far.
+// The work that a port or a core has done so far.
 struct SimPortUse {
   std::string name;  // "host 3 rail 1 tx", "rank 5 local rx", "spine host 0 -> host 1", "cpu 2"
   std::uint64_t bytes = 0;  // payload
@@ -84,48 +84,49 @@ struct SimStatistics {
   std::vector<std::uint64_t> rail_bytes;     // payload between hosts, by the rail they left on
   std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that went over the spine
   std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
-  std::vector<SimPortUse> ports;             // those used, busiest first: ports[0] limits
+  std::vector<SimPortUse> ports;             // used ports, busiest first: ports[0] limits
 };
 
 class SimFabric {
  public:
-  // Throws Error naming the option and its value when one cannot work.
+  // Throws Error naming the option and its value when an option cannot work.
   explicit SimFabric(SimFabricOptions options);
   ~SimFabric();
   SimFabric(const SimFabric&) = delete;
   SimFabric& operator=(const SimFabric&) = delete;
 
-  // One at a time per rank; the fabric must outlive it. Destroying it gives up its transfers.
+  // Makes the endpoint of a rank, one at a time per rank. The fabric must outlive the endpoint; the
+  // endpoint's destructor cancels its transfers.
   std::unique_ptr<Transport> endpoint(Rank rank);
 
   int nranks() const;
   std::int64_t now_ps() const;
   double now_us() const;
 
-  // Moves virtual time to the next moment at which something happens, and lets all of that moment
-  // happen. False when nothing is scheduled: time stands still until somebody posts.
+  // Moves virtual time to the next event, and handles all events of that moment. Returns false when
+  // no event is scheduled: time stands still until a rank posts.
   bool advance();
 
-  // The ranks that have completions to poll or were woken. The span is valid until the next call
-  // of runnable(), whatever the ranks do meanwhile. Dead ranks are not among them.
+  // Returns the living ranks that have completions to poll or were woken. The span is valid until
+  // the next call of runnable(), whatever the ranks do meanwhile.
   std::span<const Rank> runnable();
 
   // Makes `rank` runnable once at virtual time `at_us` (late starters, deadlines).
   void wake(Rank rank, double at_us);
 
-  // As SimFailure, now.
+  // The failures of SimFailure, now.
   void kill(Rank rank);
   void cut(int host, int rail);
-  // The link is as new; what was lost stays so. (The ranks' transfers are to be posted again.)
+  // Restores a cut link. Messages that the link lost stay lost: their ranks post them again.
   void mend(int host, int rail);
   bool link_up(int host, int rail) const;
-  // Gives up all transfers of `rank` with `peer`, without completions, and drops what has come of
-  // it unasked: Transport::sever().
+  // Cancels all transfers of `rank` with `peer`, without completions, and drops the peer's
+  // unexpected messages: Transport::sever().
   void sever(Rank rank, Rank peer);
   bool alive(Rank rank) const;
 
   std::uint64_t activity() const;  // completions reported and polled, over all ranks
-  std::size_t views_lent() const;  // not yet released, over all ranks
+  std::size_t views_lent() const;  // views not yet released, over all ranks
   std::uint64_t trace() const;     // a hash of every event so far and its time
   SimStatistics statistics() const;
 
@@ -135,9 +136,9 @@ class SimFabric {
   std::unique_ptr<State> state_;
 };
 
-// Runs progress(rank) for every living rank once, then for those that have something to poll,
-// moving virtual time on whenever none has, until done(). Returns false when virtual time stands
-// still and a last round over all ranks changed nothing: a deadlock. done() is called often.
+// Drives a fabric until done(), which is called often. Runs progress(rank) for every living rank
+// once, then for runnable() ranks; moves virtual time on whenever no rank is runnable. Returns
+// false on a deadlock: virtual time stands still and a last round over all ranks changed nothing.
 template <class Progress, class Done>
 bool drive(SimFabric& fabric, Progress&& progress, Done&& done) {
   const auto all = [&] {

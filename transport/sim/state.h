@@ -1,6 +1,6 @@
-// The inside of the simulated fabric: ports, messages, events. sim.cc sets it up and reports on it,
-// sim/events.cc lets time pass, sim/datapath.cc moves messages through it, sim/store.cc keeps them,
-// sim/failure.cc breaks what carries them.
+// The state of the simulated fabric: ports, messages, events. sim.cc sets the fabric up and reports
+// on it, events.cc moves time, datapath.cc moves messages, store.cc keeps messages, and failure.cc
+// kills ranks and cuts links.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace weft {
 
 inline constexpr double kPsPerUs = 1e6;
-// Virtual time ends here, after two weeks. Nothing is counted as longer than that, and no port as
-// taken for more than twice that, so that no sum of times overflows.
+// The end of virtual time, after two weeks. No duration counts as longer, and no port is taken for
+// more than twice that, so that no sum of times overflows.
 inline constexpr std::int64_t kSimEndPs = std::int64_t{1} << 60;
 
 inline std::int64_t sim_ps(double ps) {
@@ -40,14 +40,14 @@ inline std::uint64_t sim_key(Rank a, Rank b) {
 struct SimPort {
   double ps_per_byte = 0;
   std::int64_t header_ps = 0;  // per message
-  std::int64_t free_ps = 0;    // when it has served all that came so far
+  std::int64_t free_ps = 0;    // when the port has served all messages that came so far
   std::int64_t busy_ps = 0;
   std::uint64_t bytes = 0;
 
   std::int64_t duration_ps(std::size_t n) const {
     return header_ps + sim_ps(static_cast<double>(n) * ps_per_byte);
   }
-  // Serves n bytes for `ps` after all that came before; returns when it starts.
+  // Serves n bytes for `ps`, after all earlier messages. Returns when the service starts.
   std::int64_t serve(std::int64_t now_ps, std::int64_t ps, std::size_t n) {
     const std::int64_t start = free_ps > now_ps ? free_ps : now_ps;
     free_ps = std::min(start + ps, 2 * kSimEndPs);
@@ -64,29 +64,29 @@ struct SimMessage {
     kSendOpen = 4,  // posted, and neither completed nor cancelled
     kRecvOpen = 8,
     kWaiting = 16,   // in the match table: one side is missing
-    kIssued = 32,    // the sender's core is done with it
-    kDeparted = 64,  // has been given to the tx port
-    kSent = 128,     // its last byte has left
-    kLanded = 256,   // its last byte has arrived
+    kIssued = 32,    // the sender's core has processed the message
+    kDeparted = 64,  // the tx port has the message
+    kSent = 128,     // the last byte has left
+    kLanded = 256,   // the last byte has arrived
     kAsView = 512,   // the receiver wants a view ...
-    kLent = 1024,    // ... and has it
-    kLost = 2048,    // will not arrive any more
+    kLent = 1024,    // ... and has the view
+    kLost = 2048,    // the message will not arrive any more
   };
   std::uint64_t tag = 0;
   std::size_t bytes = 0;
   std::uint64_t send_id = 0;
   std::uint64_t recv_id = 0;
-  Head head;  // the sender's, or, while only the receive is posted, what that expects
+  Head head;  // the sender's; while only the receive is posted, the head that the receive expects
   const void* from = nullptr;
   void* to = nullptr;
-  std::int64_t tail_ps = 0;  // when the last byte is at the port last passed
+  std::int64_t tail_ps = 0;  // when the last byte is at the port that the message passed last
   Rank src = 0;
   Rank dst = 0;
-  std::uint32_t next = 0;        // in its bucket of the match table, or the free list
-  std::uint32_t buffer = 0;      // holds the bytes between kSent and the end
+  std::uint32_t next = 0;        // message in the bucket of the match table, or on the free list
+  std::uint32_t buffer = 0;      // that holds the bytes between kSent and the end
   std::uint32_t generation = 0;  // tells a stale token from a good one
   std::uint16_t flags = 0;       // 0: on the free list
-  std::uint16_t events = 0;      // scheduled for it
+  std::uint16_t events = 0;      // scheduled for the message
 
   bool has(unsigned f) const { return (flags & f) != 0; }
   void set(unsigned f) { flags = static_cast<std::uint16_t>(flags | f); }
@@ -109,7 +109,7 @@ struct SimEvent {
     kDetectCut,
   };
   std::int64_t at_ps;
-  std::uint64_t order;  // breaks ties: first scheduled, first served
+  std::uint64_t order;  // of scheduling, breaks ties: first scheduled, first handled
   std::uint32_t subject;
   Kind kind;
 
@@ -177,8 +177,8 @@ struct SimFabric::State {
   void detect_kill(Rank rank);
   void detect_cut(std::uint32_t nic);
   bool crosses(const SimMessage& m, std::uint32_t nic) const;
-  bool broken(Rank a, Rank b) const;  // in truth
-  Code known(Rank a, Rank b) const;   // so far as the ranks know
+  bool broken(Rank a, Rank b) const;  // whether no message passes now
+  Code known(Rank a, Rank b) const;   // the error that the ranks know of so far
 
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
@@ -214,7 +214,7 @@ struct SimFabric::State {
   std::size_t lent = 0;
 
   std::vector<SimInbox> inbox;  // by rank
-  std::vector<bool> attached;   // has an endpoint
+  std::vector<bool> attached;   // ranks with an endpoint
   std::vector<bool> woken, in_ready;
   std::vector<Rank> ready, handed_out;
 
@@ -224,7 +224,7 @@ struct SimFabric::State {
   std::vector<bool> down, down_known;               // by NIC
   std::vector<std::uint32_t> stalled;               // messages that wait for a link
   std::map<std::pair<Rank, Rank>, Status> refused;  // (rank, peer): misuse, for cause()
-  std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's
+  std::map<std::pair<Rank, Rank>, Head> disputed;   // (rank, peer): the peer's head
 
   std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;
   std::vector<std::uint64_t> rail_bytes, host_tx_bytes;

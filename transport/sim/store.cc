@@ -1,5 +1,5 @@
-// Where the simulated fabric keeps its messages: a pool of them and of their bytes, and the table
-// in which one side of a message waits for the other.
+// Keeps the messages of the simulated fabric: the pools of messages and of their bytes, and the
+// table in which the posted side of a message waits for the other side.
 #include <algorithm>
 #include <cstring>
 #include <utility>

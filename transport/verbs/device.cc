@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// Before Linux 5.12 a page that is registered stays with the card when the process forks and writes
+// Before Linux 5.12 a page that is registered stays with the NIC when the process forks and writes
 // to it, and the process goes on with a copy. The library keeps such pages from children, if it is
 // told before anything else; later kernels need nothing.
 struct DeviceList {
@@ -309,7 +309,7 @@ VerbsMemory::VerbsMemory(const VerbsDevice& device, void* data, std::size_t byte
   const int flags = access | device.relaxed();
   std::string gpu;
   if (VerbsGpu::owns(data)) {
-    CardMemory part = weft::device()->card_memory(data, bytes);
+    NicMemory part = weft::device()->nic_memory(data, bytes);
     if (part.mapped) {
       region_ = ibv_reg_mr_iova(device.domain(), part.mapped, bytes,
                                 reinterpret_cast<std::uint64_t>(data), flags);

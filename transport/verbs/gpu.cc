@@ -1,4 +1,4 @@
-// Copies between GPU memory and pinned host memory for transfers that a card cannot reach. Knows
+// Copies between GPU memory and pinned host memory for transfers that a NIC cannot reach. Knows
 // nothing of peers or queues.
 #include "transport/verbs/gpu.h"
 

@@ -1,4 +1,4 @@
-// Memory of GPUs in the verbs transport. An RDMA card reaches it itself where the kernel registers
+// Memory of GPUs in the verbs transport. An RDMA NIC reaches it itself where the kernel registers
 // it (VerbsMemory: dma-buf, or nvidia_peermem); elsewhere it goes by way of pinned host memory,
 // here.
 //

@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-CardLayout layout_of(Rank hosts, Rank places) {
-  CardLayout layout;
+NicLayout layout_of(Rank hosts, Rank places) {
+  NicLayout layout;
   for (Rank h = 0; h < hosts; ++h) {
     layout.hosts.emplace_back();
     for (Rank p = 0; p < places; ++p) layout.hosts.back().push_back(h * places + p);
@@ -21,27 +21,27 @@ CardLayout layout_of(Rank hosts, Rank places) {
   return layout;
 }
 
-struct Slices : CardSlices {
-  Slices(const DeviceOperation& op, const CardLayout& layout) : CardSlices(op, layout, nullptr) {}
-  using CardSlices::at;
-  using CardSlices::kAreasBytes;
-  using CardSlices::length;
-  using CardSlices::slices;
-  using CardSlices::stride;
+struct Slices : NicSlices {
+  Slices(const DeviceOperation& op, const NicLayout& layout) : NicSlices(op, layout, nullptr) {}
+  using NicSlices::at;
+  using NicSlices::kAreasBytes;
+  using NicSlices::length;
+  using NicSlices::slices;
+  using NicSlices::stride;
 };
 
 // The kernels take vectors of 16 bytes, of operands that are equally far from a boundary of them:
 // all slices of a buffer that begins at one do, however many hosts there are.
-TEST(CardSlicesTest, BeginAtWholeVectorsAndFit) {
+TEST(NicSlicesTest, BeginAtWholeVectorsAndFit) {
   for (const Rank hosts : {2, 3, 5, 7, 24, 127, 128})
-    for (const Collective collective : testing::kByCards)
+    for (const Collective collective : testing::kGpuHierarchical)
       for (const DType type : kAllDTypes) {
         if (hosts > 60 && collective == Collective::kAllToAll) continue;  // two places: 128 blocks
         DeviceOperation op;
         op.collective = collective;
         op.call.count = std::size_t{5} << 20;
         op.call.type = type;
-        const CardLayout layout = layout_of(hosts, 2);
+        const NicLayout layout = layout_of(hosts, 2);
         const Slices s(op, layout);
         ASSERT_GT(s.slices(), 1u) << name(collective) << " " << name(type);
         for (std::size_t k = 0; k < s.slices(); ++k)

@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Collectives on device memory between hosts whose cards reach it (GPUDirect). On the fake device,
-// with cards that are as strict as the hardware may be: tests/support/fake_nic.cc.
+// Collectives on device memory between hosts whose NICs reach it (GPUDirect). On the fake device,
+// with NICs that are as strict as the hardware may be: tests/support/fake_nic.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::DeviceBuffer;
 using ::testing::HasSubstr;
-using testing::kByCards;
+using testing::kGpuHierarchical;
 using testing::path_of;
 using testing::patient;
 using testing::places;
@@ -40,7 +40,7 @@ TEST_F(GpuDirectCollectives, ManySlicesAndShortOnesOverTwoRails) {
   run_ranks(places(hosts(3), 2), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
     Communicator comm = world.world();
-    for (const Collective collective : kByCards) {
+    for (const Collective collective : kGpuHierarchical) {
       // The larger buffer has 12 MB: 5 slices and most of one.
       const std::size_t count = 3'000'000 / (by_blocks(collective) ? 3 : 1) + 7;
       const auto kind = static_cast<int>(collective);
@@ -111,7 +111,7 @@ TEST_F(GpuDirectCollectives, InAGraphAtEveryReplay) {
 
 // ---- who decides ---------------------------------------------------------------------------
 
-// One card that does not reach its GPU, and nobody sends by theirs.
+// One NIC that does not reach its GPU, and nobody sends by theirs.
 TEST_F(GpuDirectCollectives, OneRankThatCannotIsAllOfThem) {
   fake_->hide_from_nics(1);
   run_ranks(places(hosts(3)), patient(), [](World& world) {

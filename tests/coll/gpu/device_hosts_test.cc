@@ -1,7 +1,7 @@
 // labels: multiproc
 // ctest: whole
-// Collectives on device memory of several ranks on each of several hosts, whose cards reach it:
-// ranks of a host use each other's memory, and those with the same place on their hosts the cards.
+// Collectives on device memory of several ranks on each of several hosts, whose NICs reach it:
+// ranks of a host use each other's memory, and those with the same place on their hosts the NICs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace weft {
 namespace {
 
 using testing::DeviceBuffer;
-using testing::kByCards;
+using testing::kGpuHierarchical;
 using testing::path_of;
 using testing::patient;
 using testing::places;
@@ -44,7 +44,7 @@ TEST_F(GpusOfHosts, RanksInTurnsOverTheHosts) {
 void many_slices(World& world, const char* path, std::vector<std::size_t> shorter) {
   TestStream work(*device(), world.rank() % FakeDevice::kGpus);
   Communicator comm = world.world();
-  for (const Collective collective : kByCards) {
+  for (const Collective collective : kGpuHierarchical) {
     const Rank roots = rooted(collective) ? comm.size() : 1;
     for (Rank root = 0; root < roots; ++root)
       for (const bool in_place : {false, true}) {
@@ -169,7 +169,7 @@ TEST_F(GpusOfHostsWithoutCards, ManySlices) {
   });
 }
 
-// Some ranks' cards reach their GPU, and others' do not: all go through host memory.
+// Some ranks' NICs reach their GPU, and others' do not: all go through host memory.
 TEST_F(GpusOfHosts, OneCardThatDoesNotReachItsGpuIsAllOfThem) {
   fake_->hide_from_nics(1);
   run_ranks(places({2, 2}), patient(), [](World& world) {
@@ -219,7 +219,7 @@ TEST_F(GpusOfHosts, StagedWhereItCannotBe) {
     EXPECT_EQ(path_of(world.rail(), work, 1000), "gpudirect");
     EXPECT_EQ(path_of(world.host(), work, 1000), "device");
   });
-  // A rank that is alone on its host sends nothing: its card is not asked for memory.
+  // A rank that is alone on its host sends nothing: its NIC is not asked for memory.
   run_ranks(places({1, 1}), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
     Communicator alone = world.host();

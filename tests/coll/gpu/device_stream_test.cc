@@ -218,7 +218,7 @@ TEST_F(DeviceStreams, NoMemoryIsGivenBackWhileAStreamWaits) {
   run_ranks(places({2}), patient(), [](World& world) {
     FakeDevice& fake = *fake_device();
     TestStream work(fake), other(fake);
-    DeviceBuffer data(work, 4000), large(work, 1 << 20);  // cards are looked for
+    DeviceBuffer data(work, 4000), large(work, 1 << 20);  // NICs are looked for
     Communicator comm = world.world(), looks = comm.duplicate();
     auto ends = std::make_unique<Communicator>(comm.duplicate());
     ASSERT_TRUE(ends->on(other.get()).barrier().ok());

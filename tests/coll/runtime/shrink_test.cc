@@ -157,7 +157,7 @@ class Job8 {
           try {
             half = comm.split(comm.rank() % 2);
           } catch (const Error& e) {
-            status = job_of(*world).failure();
+            status = world->failure();
             if (status.ok()) status = Status(Code::kInternal, e.what());
             break;
           }

@@ -34,7 +34,7 @@ TEST(PerfOnDevice, ProcessesReadEachOthersMessages) {
   EXPECT_THAT(out.text, HasSubstr("all results exact"));
 }
 
-// Two of each host; between hosts by cards, or through pinned memory.
+// Two of each host; between hosts by NICs, or through pinned memory.
 TEST(PerfOnDevice, ProcessesOfHostsShareOutWhatCrosses) {
   const std::pair<const char*, const char*> paths[] = {{"fake", "staged_hierarchical"},
                                                        {"fake-nic", "gpudirect"}};

@@ -54,7 +54,7 @@ TEST(FakeDevice, NotEverythingCanBeMapped) {
   EXPECT_THROW(fake.free(pool), Error);
 }
 
-// What a card has written is there once its GPU is flushed, and not before.
+// What a NIC has written is there once its GPU is flushed, and not before.
 TEST(FakeDevice, WhatCardsWriteWantsFlushing) {
   FakeDevice& fake = *fake_device();
   auto* memory = static_cast<std::byte*>(fake.alloc(1, 100));

@@ -208,7 +208,7 @@ TEST(VerbsGid, APortSurvivesTheWire) {
   EXPECT_THROW(VerbsPort::decode(bad), Error);
 }
 
-// Else a child, on an old kernel, leaves the card with pages that are this process's no more.
+// Else a child, on an old kernel, leaves the NIC with pages that are this process's no more.
 TEST(VerbsForks, AreKnownToTheLibrary) {
   (void)verbs_devices();
   EXPECT_NE(ibv_is_fork_initialized(), IBV_FORK_DISABLED);

@@ -1,4 +1,4 @@
-// GPUDirect on RDMA devices: memory of the fake device that the kernel registers, since cards reach
+// GPUDirect on RDMA devices: memory of the fake device that the kernel registers, since NICs reach
 // it (FakeDevice::give_nics), and collectives that are sent from it and received into it.
 // labels: multiproc
 // ctest: alone
