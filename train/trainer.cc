@@ -1,5 +1,4 @@
-// Trainer: one step, told in order, and the collection of whole tensors. This file does not know
-// how gradients travel or how a stage computes.
+// Trainer: one step, told in order. This file knows neither buckets nor operators.
 #include "train/trainer.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Products as device work, and their execution on the fake device. This file does not know
-// cuBLASLt.
+// Products as device work, and on the fake device. This file does not know cuBLASLt.
 #include "train/device/gemm.h"
 
 #include <algorithm>

@@ -40,8 +40,7 @@ struct Batch {
   double loss = 0;                     // mean loss of the micro-batch, set by the head
 };
 
-// The tensors that a layer saves of one micro-batch for the backward pass; each layer names their
-// places.
+// The tensors that a layer saves of one micro-batch; each layer names their places.
 template <class T>
 using SavedForBackward = std::vector<Tensor<T>>;
 
@@ -49,8 +48,8 @@ template <class T>
 class Layer {
  public:
   virtual ~Layer() = default;
-  // x: [local rows][width]; empty for the embedding. Returns the layer's output in the same shape;
-  // empty for the head.
+  // x: [local rows][width], empty for the embedding. Returns an output of that shape, empty for the
+  // head.
   virtual Tensor<T> forward(Tensor<T> x, Batch& batch, SavedForBackward<T>& kept) = 0;
   // Returns the gradient of x. Frees the saved tensors that backward_weight() does not need.
   virtual Tensor<T> backward_input(Tensor<T> grad, const Batch& batch,
@@ -60,8 +59,7 @@ class Layer {
   std::size_t first = 0, last = 0;
 };
 
-// Each make_ function declares the layer's parameters at the end of `list`, which must outlive the
-// layer.
+// Each layer declares its parameters at the end of `list`, which must outlive the layer.
 template <class T>
 std::unique_ptr<Layer<T>> make_embedding(const GptShape& shape, GptParallel parallel,
                                          std::vector<Parameter<T>>& list);

@@ -1,5 +1,4 @@
-// GptStage: the order of layers and units, activations that wait, and recomputation. This file does
-// not know where the weights lie (WeightStore).
+// GptStage: layers, units, offload, recomputation. This file does not know where the weights lie.
 #include "train/model/gpt_stage.h"
 
 #include <algorithm>

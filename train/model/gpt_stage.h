@@ -10,8 +10,7 @@
 
 namespace weft::train {
 
-// WeightStore provides a stage with the weights and gradients of a unit while they are needed
-// (data_parallel.h).
+// WeightStore gives a stage a unit's weights and gradients while needed (data_parallel.h).
 class WeightStore {
  public:
   virtual ~WeightStore() = default;

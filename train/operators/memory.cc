@@ -1,5 +1,4 @@
-// Forwards memory.h to this rank's DeviceContext, and converts 16-bit numbers. This file does not
-// know tensors.
+// Forwards to this rank's DeviceContext, and converts 16-bit numbers. This file knows no tensors.
 #include "train/operators/memory.h"
 
 #include <fmt/format.h>

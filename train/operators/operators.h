@@ -16,8 +16,7 @@ namespace weft::train {
 using Token = std::int32_t;
 using Index = std::size_t;
 
-// c[m][n] = alpha a b + beta c, with a or b transposed where asked. A stride is the distance of two
-// rows in elements.
+// c[m][n] = alpha a b + beta c, with a or b transposed. Strides are elements from row to row.
 template <class T>
 void gemm(bool transpose_a, bool transpose_b, Index m, Index n, Index k, T alpha, const T* a,
           Index a_stride, const T* b, Index b_stride, T beta, T* c, Index c_stride);

@@ -1,5 +1,5 @@
-// Data parallelism of one stage: its memory, the optimizer, the parts of tensors. Gradients in
-// flight are gradient_buckets.cc. This file does not know the layers.
+// Memory, optimizer and tensor parts of a stage; gradient_buckets.cc sends gradients. This file
+// does not know the layers.
 #include "train/parallel/data_parallel.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ DataParallel<T>::~DataParallel() {
 }
 
 // Buckets follow the backward pass, from the end of the flat buffer. The shared unit has buckets of
-// its own: the stage with the other copy cuts the same ones.
+// its own, which the stage with the other copy cuts alike.
 template <class T>
 void DataParallel<T>::make_buckets(std::size_t most) {
   const auto s = static_cast<std::size_t>(mesh_.shard.size());

@@ -124,7 +124,7 @@ class DataParallel : public WeightStore {
   void arrived(BucketInFlight& bucket);
   void send_unit(int unit);
   bool reduces_in_order() const { return options_.deterministic && options_.zero < 2; }
-  // Whether finish() sends all buckets, after the last micro-batch.
+  // Whether finish() sends all buckets.
   bool sends_last() const { return !options_.overlap && !options_.deterministic; }
   void reduce_in_order();
   void add_sum(std::size_t stored, const T* from, std::size_t n);

@@ -1,5 +1,4 @@
-// Gradient buckets under way, and the weights of ZeRO 3 that a unit fetches before it computes.
-// This file does not know what a unit computes.
+// Sends gradient buckets, and fetches the weights of ZeRO 3. This file does not know the layers.
 #include <algorithm>
 
 #include "train/device/operators.h"
@@ -120,8 +119,8 @@ void DataParallel<T>::take_sums() {
   sums_.fill_zero();
 }
 
-// With sequence parallelism, the gradient of an unsharded parameter covers this rank's rows only:
-// adds it over the tensor-parallel ranks.
+// Sums gradients of unsharded parameters over tensor ranks: with sequence parallelism each rank saw
+// its rows only.
 template <class T>
 void DataParallel<T>::sum_partial(int unit) {
   if (!options_.sequence_parallel) return;
@@ -206,8 +205,7 @@ void DataParallel<T>::arrived(BucketInFlight& t) {
   adding_ = false;
 }
 
-// Buckets advance in the order in which they were sent: on every rank their second halves must not
-// overtake each other.
+// Buckets advance in the order of their sends: second halves must not overtake each other.
 template <class T>
 void DataParallel<T>::poll() {
   if (adding_) return;  // called while arrived() adds up the first bucket

@@ -1,5 +1,4 @@
-// Coordinates of ranks, the groups of the mesh, and bytes by axis. This file does not know what is
-// sent along an axis.
+// Coordinates, groups and bytes of the mesh. This file does not know what an axis carries.
 #include "train/parallel/mesh.h"
 
 #include <fmt/format.h>

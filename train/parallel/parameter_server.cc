@@ -1,5 +1,4 @@
-// The server's loop over its workers, the worker's push and pull, and the report as text. This file
-// knows neither model nor optimizer.
+// The server's loop, a worker's push and pull, the report. This file knows no model or optimizer.
 #include "train/parallel/parameter_server.h"
 
 #include <fmt/format.h>

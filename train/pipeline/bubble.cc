@@ -1,5 +1,4 @@
-// Stages that sleep, run by the real runtime, and their measured bubbles as a table. This file
-// knows no model.
+// Measures bubbles of stages that sleep in the real runtime. This file knows no model.
 #include "train/pipeline/bubble.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// The checker: each rank on its own, then the channels between ranks, then an execution that looks
-// for deadlocks. This file does not know how schedules are made.
+// Checks each rank alone, then the channels, then an execution. This file makes no schedules.
 #include "train/pipeline/checker.h"
 
 #include <fmt/format.h>

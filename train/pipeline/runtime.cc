@@ -1,5 +1,4 @@
-// Executes one rank's actions and keeps messages in flight. This file knows neither the model nor
-// the order of the schedule.
+// Executes one rank's actions and keeps messages in flight. This file knows no model.
 #include "train/pipeline/runtime.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,4 @@
-// Simulates all ranks of a schedule on a virtual clock. This file does not know how schedules are
-// made.
+// Simulates all ranks of a schedule on a virtual clock. This file makes no schedules.
 #include "train/pipeline/simulator.h"
 
 #include <fmt/format.h>
