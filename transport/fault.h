@@ -35,8 +35,13 @@ struct Fault {
 // "delay:polls=50". Throws Error naming the wrong part of the text.
 Fault fault_from(std::string_view text);
 
-// Wraps `inner`, the transport of `rail` (-1: of none); returns `inner` itself where the fault is
-// for another rank, link or rail.
+// The faults of all transports that this process makes from now on, as a text for fault_from();
+// empty: none. World::from_environment() sets WEFT_FAULT. Not to be called while transports are
+// made.
+void set_faults(std::string text);
+const std::string& faults();
+
+// `inner` itself where the fault is not for this rank, link or rail. rail: of `inner`; -1: of none.
 std::unique_ptr<Transport> make_faulty_transport(std::unique_ptr<Transport> inner,
                                                  const Fault& fault, Rank me, int rail = -1);
 

@@ -12,6 +12,7 @@
 #include "coll/select/profile.h"
 #include "topo/discover.h"
 #include "transport/fault.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft {
 namespace {

@@ -21,6 +21,7 @@
 #include "coll/runtime/waiting.h"
 #include "coll/select/cost.h"
 #include "coll/select/tuning.h"
+#include "topo/base/yield.h"
 #include "topo/topology.h"
 #include "transport/job/bootstrap.h"
 #include "transport/rails/rails.h"
@@ -31,15 +32,6 @@ namespace weft {
 // A thread makes so many empty polls before its first relax(): a message that is about to arrive
 // should not wait for the end of a pause.
 inline constexpr int kEager = 32;
-
-// Tells the processor that this is a polling loop.
-inline void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Publishes this rank's message on the group's board (board.cc) and begins a round of the board.
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);

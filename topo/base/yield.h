@@ -10,4 +10,13 @@ namespace weft {
 // policy is not SCHED_OTHER or whose slices are that short already. Thread-safe.
 void yield_core();
 
+// Tells the processor that this is a polling loop.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace weft

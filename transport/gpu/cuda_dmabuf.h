@@ -1,5 +1,5 @@
-// Exports GPU memory as a dma-buf, a file by which the kernel gives another device, such as an RDMA
-// NIC, access to the memory.
+// Memory of a GPU as a dma-buf: the file that lets the kernel give another device, such as an RDMA
+// NIC, a way to it.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Exports [data, data + bytes), device memory of one allocation. Needs CUDA 11.7, a driver with the
-// open kernel modules, and Linux 5.12; elsewhere CardMemory::why tells the reason.
-CardMemory cuda_dmabuf(const void* data, std::size_t bytes);
+// Of [data, data + bytes), device memory of one allocation. Needs CUDA 11.7, a driver with the open
+// kernel modules, and Linux 5.12.
+NicMemory cuda_dmabuf(const void* data, std::size_t bytes);
 
 }  // namespace weft

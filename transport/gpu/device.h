@@ -40,13 +40,14 @@ struct ExportedMemory {
   std::uint64_t bytes = 0;
 };
 
-// How an RDMA NIC reaches device memory: by a dma-buf, a file that gives the NIC access to the
-// memory; or at a CPU address, which a NIC without GPU support can register.
-struct CardMemory {
-  int fd = -1;               // the dma-buf, which the caller closes; -1: none
-  std::uint64_t offset = 0;  // the memory's place in the dma-buf
-  void* mapped = nullptr;    // where the CPU finds the memory; nullptr: nowhere
-  std::string why;           // the reason where there is neither
+// How an RDMA NIC reaches device memory: by a dma-buf, the file that lets the kernel give another
+// device a way to the memory; or where the processor finds the memory, which a NIC that knows no
+// GPUs can register.
+struct NicMemory {
+  int fd = -1;               // of the dma-buf, which the caller closes; -1: none
+  std::uint64_t offset = 0;  // of the memory in the dma-buf
+  void* mapped = nullptr;    // where the processor finds the memory; nullptr: nowhere
+  std::string why;           // there is neither
 };
 
 // Work that a GPU or the CPU can do. launch() copies `args`.
@@ -126,15 +127,16 @@ class Device {
   virtual void* open(const ExportedMemory& exported, int pid, int gpu) = 0;  // returns its start
   virtual void close(void* opened) noexcept = 0;
 
-  // Returns whether RDMA NICs may write to memory of the GPU (GPUDirect): kernels and copies that
-  // start after flush_remote_writes() see all that a NIC has written and completed before the call.
+  // Memory of a GPU that RDMA NICs write to (GPUDirect). Whether kernels and copies that start
+  // after flush_remote_writes() see what a NIC has written, as its completion says, before the
+  // call.
   virtual bool takes_remote_writes(int gpu) const {
     (void)gpu;
     return false;
   }
   virtual void flush_remote_writes(int gpu) { (void)gpu; }
-  // Returns how NICs reach [data, data + bytes), which lies in one allocation.
-  virtual CardMemory card_memory(const void* data, std::size_t bytes) {
+  // How NICs reach [data, data + bytes), which is in one allocation.
+  virtual NicMemory nic_memory(const void* data, std::size_t bytes) {
     (void)data, (void)bytes;
     return {.why = "this device exports none"};
   }

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "coll/runtime/core.h"
 #include "topo/base/mutex.h"
 #include "topo/base/yield.h"
 

@@ -56,29 +56,31 @@ class Plane {
  protected:
   using Lock = MutexLock;
 
-  // Hands this rank's part of a gather to the job.
-  virtual void contribute(std::string_view mine, bool for_each) = 0;
-  virtual void tell(const Status& failure) = 0;
+  // Hands this rank's part to the job.
+  virtual void contribute(std::string_view mine, bool for_each) WEFT_REQUIRES(mutex_) = 0;
+  virtual void tell(const Status& failure) WEFT_REQUIRES(mutex_) = 0;
   // Waits, for a moment at most, until the job's failure is decided.
-  virtual void await_verdict(Lock&) {}
-  // Asks all other ranks for snapshots; take_snapshot() takes the answers.
-  virtual void ask(std::uint32_t number) = 0;
-  // Collects the descriptors to poll in a round of the thread; returns when to stop waiting.
-  virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now) = 0;
-  // Does the work of a round; false ends the thread.
-  virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now) = 0;
+  virtual void await_verdict(Lock&) WEFT_REQUIRES(mutex_) {}
+  // Asks all other ranks; their answers go to take_snapshot().
+  virtual void ask(std::uint32_t number) WEFT_REQUIRES(mutex_) = 0;
+  // One round of the thread: what to poll, and then what to do; false ends the thread.
+  virtual Clock::time_point prepare(std::vector<pollfd>& polled, Clock::time_point now)
+      WEFT_REQUIRES(mutex_) = 0;
+  virtual bool serve(const std::vector<pollfd>& polled, Clock::time_point now)
+      WEFT_REQUIRES(mutex_) = 0;
 
-  // Callers of the functions below hold mutex_.
-  void set_failure(const Status& failure);
-  bool blamed(Rank rank) const { return !failure_.ok() && failure_.rank() == rank; }
-  bool taken_for_dead(Rank rank) const {
+  void set_failure(const Status& failure) WEFT_REQUIRES(mutex_);
+  bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) {
+    return !failure_.ok() && failure_.rank() == rank;
+  }
+  bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {
     return blamed(rank) && failure_.code() == Code::kPeerFailed;
   }
   // Throws Error unless this rank may go on after a failure.
-  void check_shrink() const;
-  // Ends the thread and keeps its connections open, for the plane that takes them over.
-  void retire(Lock& lock);
-  // Makes the spec of a job of the ranks with '1' in `mask`, and lists these ranks in `survivors`.
+  void check_shrink() const WEFT_REQUIRES(mutex_);
+  // Ends the thread as it is, so that its connections can go to another plane.
+  void retire(Lock& lock) WEFT_REQUIRES(mutex_);
+  // A spec for the ranks of `mask` ('1' or '0' for each), and which ranks these are.
   JobSpec shrunk_spec(std::string_view mask, std::vector<Rank>& survivors) const;
   void fail_gather(const std::string& why) WEFT_REQUIRES(mutex_);
   void finish_gather(std::vector<std::string> parts) WEFT_REQUIRES(mutex_);
@@ -86,13 +88,13 @@ class Plane {
   static std::uint64_t inquiry_id(Rank rank, std::uint32_t number) {
     return static_cast<std::uint64_t>(rank) << 32 | number;
   }
-  std::string snapshot();
-  void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes);
-  // The thread calls it in every round; with `beat` it passes on the questions of outsiders.
-  void serve_inquiry(Clock::time_point now, bool beat);
-  // Returns when serve_inquiry() must run next, at the latest `otherwise`.
-  Clock::time_point inquiry_due(Clock::time_point otherwise) const;
-  void wake() noexcept { ring(wake_); }  // makes the thread look for frames to write
+  std::string snapshot() WEFT_REQUIRES(mutex_);
+  void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes)
+      WEFT_REQUIRES(mutex_);
+  // Of the thread, in every round: a beat passes on what outsiders ask. Returns when to come again.
+  void serve_inquiry(Clock::time_point now, bool beat) WEFT_REQUIRES(mutex_);
+  Clock::time_point inquiry_due(Clock::time_point otherwise) const WEFT_REQUIRES(mutex_);
+  void wake() noexcept { ring(wake_); }  // the thread: there may be more to write
   std::chrono::milliseconds at_least_audible(std::chrono::milliseconds age) const {
     return std::max<std::chrono::milliseconds>(age, 3 * period_);
   }
@@ -103,32 +105,38 @@ class Plane {
   const std::chrono::milliseconds timeout_;
   const std::chrono::milliseconds period_;  // between heartbeats
 
-  mutable std::mutex mutex_;
-  Status failure_;
-  std::condition_variable changed_;
-  bool left_ = false;           // leave() was called here
-  bool stopping_ = false;       // stop() was called
-  bool handed_over_ = false;    // the connections belong to the job of shrink()
-  std::uint64_t sequence_ = 0;  // the number of the latest all_gather, from 1
-  std::string gather_error_;    // stays: ranks that disagree on a gather cannot agree again
-  Clock::time_point tick_ = Clock::now();  // when the thread had last read all sockets
+  mutable Mutex mutex_;
+  Status failure_ WEFT_GUARDED_BY(mutex_);
+  std::condition_variable_any changed_;
+  bool left_ WEFT_GUARDED_BY(mutex_) = false;      // leave() was called here
+  bool stopping_ WEFT_GUARDED_BY(mutex_) = false;  // stop() was called
+  // The connections belong to the job that goes on.
+  bool handed_over_ WEFT_GUARDED_BY(mutex_) = false;
+  // Of the all_gather under way or done last, counted from 1.
+  std::uint64_t sequence_ WEFT_GUARDED_BY(mutex_) = 0;
+  // Sticks: ranks that disagree about it cannot agree again.
+  std::string gather_error_ WEFT_GUARDED_BY(mutex_);
+  // When the thread had last read everything there was.
+  Clock::time_point tick_ WEFT_GUARDED_BY(mutex_) = Clock::now();
 
  private:
   void run();
   void begin_inquiry() WEFT_REQUIRES(mutex_);
   void end_inquiry() WEFT_REQUIRES(mutex_);
 
-  Witness* witness_ = nullptr;
-  std::uint32_t inquiry_ = 0;   // the number of the latest inquiry
-  bool inquiring_ = false;      // an inquiry is under way
-  bool for_outsiders_ = false;  // an observer outside the job waits for the inquiry
-  std::vector<std::string> snapshots_;
-  Clock::time_point last_snapshot_{}, inquiry_until_{};
+  Witness* witness_ WEFT_GUARDED_BY(mutex_) = nullptr;
+  // The number of the one under way, or done last.
+  std::uint32_t inquiry_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool inquiring_ WEFT_GUARDED_BY(mutex_) = false;      // it is under way
+  bool for_outsiders_ WEFT_GUARDED_BY(mutex_) = false;  // and somebody outside waits for it
+  std::vector<std::string> snapshots_ WEFT_GUARDED_BY(mutex_);
+  Clock::time_point last_snapshot_ WEFT_GUARDED_BY(mutex_){};
+  Clock::time_point inquiry_until_ WEFT_GUARDED_BY(mutex_){};
 
   std::atomic<bool> failed_{false};
-  bool gathered_ = false;
-  std::vector<std::string> parts_;
-  std::mutex one_gather_;  // serialises the all_gather calls of this rank's threads
+  bool gathered_ WEFT_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> parts_ WEFT_GUARDED_BY(mutex_);
+  Mutex one_gather_;  // all_gather calls of several threads of this rank queue here
   Fd wake_;
   std::thread thread_;
   std::atomic<int> aborted_{0};  // 1: reason being written, 2: written, 3: told
