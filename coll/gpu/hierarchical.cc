@@ -356,8 +356,8 @@ std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
 }
 
 Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
-                    std::span<const DeviceRecord> records, const MappedBuffers& buffers,
-                    std::byte* memory, bool on_device) {
+                            std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                            std::byte* memory, bool on_device) {
   GpuHierarchical exchange(lane, op, layout, records, buffers, memory, on_device);
   try {
     return exchange.run();

@@ -27,7 +27,7 @@ std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks);
 // buffers: those of this host's ranks, in the order of `layout`; these ranks may use them until all
 // of them have returned. Throws Error when the device fails, as the job has.
 Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
-                    std::span<const DeviceRecord> records, const MappedBuffers& buffers,
-                    std::byte* memory, bool on_device);
+                            std::span<const DeviceRecord> records, const MappedBuffers& buffers,
+                            std::byte* memory, bool on_device);
 
 }  // namespace weft

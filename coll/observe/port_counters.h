@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "topo/counters.h"
 #include "topo/base/mutex.h"
+#include "topo/counters.h"
 #include "topo/topology.h"
 
 namespace weft {

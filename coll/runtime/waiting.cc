@@ -24,7 +24,8 @@ constexpr std::chrono::milliseconds kRailsEvery{20};
 // ---- giving way ----------------------------------------------------------------------------
 
 Polling::Polling(Core& core)
-    : core_(core), spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
+    : core_(core),
+      spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
 
 Polling::Turn Polling::turn(std::unique_lock<FairMutex>& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;

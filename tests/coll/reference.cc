@@ -82,8 +82,8 @@ int Question::block_at(int r, std::size_t i) const {
 
 std::string Question::words() const {
   return fmt::format("{}{} of {} x {} {} over {} ranks, root {}{}", name(collective),
-                     is_vector() ? "_v" : "", count, name(type), reduces(collective) ? name(op) : "",
-                     n, root, in_place ? ", in place" : "");
+                     is_vector() ? "_v" : "", count, name(type),
+                     reduces(collective) ? name(op) : "", n, root, in_place ? ", in place" : "");
 }
 
 RankData::RankData(const Question& q, int r, std::size_t shift, std::pmr::memory_resource* memory)

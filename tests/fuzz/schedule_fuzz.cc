@@ -124,7 +124,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     in.below(4) ? change(schedules, in) : add_transfer(schedules, in);
   if (!check(algorithm.collective, schedules, {.credits = 0, .root = shape.root}).empty()) return 0;
 
-  weft::testing::StormCall memory(algorithm, std::move(schedules), shape, type, op, count, in_place);
+  weft::testing::StormCall memory(algorithm, std::move(schedules), shape, type, op, count,
+                                  in_place);
   memory.fill();
   try {
     SimJob job(options);

@@ -17,10 +17,10 @@
 namespace weft::testing {
 
 // The collectives that the NICs can carry out.
-inline constexpr Collective kGpuHierarchical[] = {Collective::kAllReduce,     Collective::kAllGather,
-                                          Collective::kReduceScatter, Collective::kBroadcast,
-                                          Collective::kReduce,        Collective::kGather,
-                                          Collective::kScatter,       Collective::kAllToAll};
+inline constexpr Collective kGpuHierarchical[] = {
+    Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+    Collective::kBroadcast, Collective::kReduce,    Collective::kGather,
+    Collective::kScatter,   Collective::kAllToAll};
 
 class OnFakeCards : public OnFakeDevice {
  protected:

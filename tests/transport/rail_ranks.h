@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "transport/rank_processes.h"
-#include "transport/shared_job.h"
 #include "topo/topology.h"
 #include "transport/factory/transport_factory.h"
+#include "transport/rank_processes.h"
+#include "transport/shared_job.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft::testing {

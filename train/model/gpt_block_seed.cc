@@ -33,8 +33,7 @@ class SeedBlock : public BlockParts<T> {
     linear(kept[kQkvOut].data(), kept[kNormal1].data(), value(kQkv), value(kQkv + 1), n, h(),
            3 * part());
     for (const Index at : {Index{0}, part()}) {  // Q and K; this rank's heads are those gathered
-      const Tensor<T> whole =
-          gather_columns(kept[kQkvOut].data() + at, 3 * part(), part(), n);
+      const Tensor<T> whole = gather_columns(kept[kQkvOut].data() + at, 3 * part(), part(), n);
       copy_columns(kept[kQkvOut].data() + at, 3 * part(),
                    whole.data() + static_cast<Index>(axis_.rank()) * part(), h(), n, part());
     }

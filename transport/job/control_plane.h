@@ -89,8 +89,7 @@ class Plane {
     return static_cast<std::uint64_t>(rank) << 32 | number;
   }
   std::string snapshot() WEFT_REQUIRES(mutex_);
-  void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes)
-      WEFT_REQUIRES(mutex_);
+  void take_snapshot(Rank from, std::uint32_t number, std::string_view bytes) WEFT_REQUIRES(mutex_);
   // Of the thread, in every round: a beat passes on what outsiders ask. Returns when to come again.
   void serve_inquiry(Clock::time_point now, bool beat) WEFT_REQUIRES(mutex_);
   Clock::time_point inquiry_due(Clock::time_point otherwise) const WEFT_REQUIRES(mutex_);

@@ -6,9 +6,9 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/faults.h"
 #include "support/device_ranks.h"
 #include "support/fake_device.h"
+#include "support/faults.h"
 #include "support/ranks.h"
 
 namespace weft {

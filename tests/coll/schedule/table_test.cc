@@ -20,10 +20,10 @@ namespace weft {
 namespace {
 
 using testing::full_name;
+using testing::is_vector;
 using testing::on_one_host;
 using testing::Question;
 using testing::RankData;
-using testing::is_vector;
 using testing::uniform;
 
 constexpr int kRanks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33};

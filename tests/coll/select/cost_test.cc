@@ -206,8 +206,8 @@ TEST(Cost, LowerBounds) {
               unit, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kAllReduce, testing::is_vector({3, 3, 3, 2}), kBytes, m),
               6 * unit / 11, 1e-6);
-  EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::is_vector({3, 1}), kBytes, m), .75 * unit,
-              1e-6);
+  EXPECT_NEAR(lower_bound_us(Collective::kAllToAll, testing::is_vector({3, 1}), kBytes, m),
+              .75 * unit, 1e-6);
   // Inside a host a scatter is what each rank reads, a gather all that the root reads.
   EXPECT_NEAR(lower_bound_us(Collective::kScatter, on_one_host(8), kBytes, m), unit / 8, 1e-6);
   EXPECT_NEAR(lower_bound_us(Collective::kGather, on_one_host(8), kBytes, m), .875 * unit, 1e-6);

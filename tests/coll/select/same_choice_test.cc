@@ -66,7 +66,7 @@ TEST(SameChoice, WhoeverKeepsAnEarlierCommunicator) {
       for (const char* name : names)  // newer times count for more: from now on it is this one
         for (int i = 0; i < 50; ++i)
           Internals::learn(all, Collective::kAllReduce, kCount * sizeof(std::int32_t), name,
-                    name == best ? 1 : 1000);
+                           name == best ? 1 : 1000);
       Communicator again = all.subset(order);
       if (!sum(again)) return;
     }

@@ -23,10 +23,10 @@ namespace {
 
 using testing::full_name;
 using ::testing::HasSubstr;
+using testing::is_vector;
 using testing::on_one_host;
 using testing::round_robin;
 using testing::run_with_data;
-using testing::is_vector;
 using testing::uniform;
 
 std::string in_words(const Shape& shape) {
@@ -167,7 +167,8 @@ TEST_P(EveryAlgorithm, EndsWhateverTheSizeAndIsNoFasterThanTheBound) {
 TEST_P(EveryAlgorithm, NothingCrossesFromRailToRailWhereItIsHierarchical) {
   const Algorithm& a = GetParam();
   if (a.name.find("hierarchical") == std::string_view::npos) return;
-  for (const Shape& shape : {uniform(4, 4), uniform(3, 2), round_robin(4, 3), is_vector({3, 1, 2})}) {
+  for (const Shape& shape :
+       {uniform(4, 4), uniform(3, 2), round_robin(4, 3), is_vector({3, 1, 2})}) {
     if (!a.applies(shape)) continue;
     SimFabricOptions options = fabric_of(shape);
     const SimResult r = run_with_data(a, shape, 5000, DType::kInt32, options);

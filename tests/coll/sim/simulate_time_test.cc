@@ -16,8 +16,8 @@ namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::run_with_data;
 using testing::is_vector;
+using testing::run_with_data;
 using testing::uniform;
 
 // ---- times that can be derived -------------------------------------------------------------

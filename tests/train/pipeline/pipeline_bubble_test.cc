@@ -1,7 +1,7 @@
 // labels: multiproc
-// Bubbles of the runtime on real processes, against simulator and formula: exactly, for every m from
-// 1 to 32, with a fixed-time operator whose time is counted, not waited for: every message brings
-// the clock of who made it.
+// Bubbles of the runtime on real processes, against simulator and formula: exactly, for every m
+// from 1 to 32, with a fixed-time operator whose time is counted, not waited for: every message
+// brings the clock of who made it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

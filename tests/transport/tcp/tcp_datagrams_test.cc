@@ -12,8 +12,8 @@
 
 #include "transport/lost_datagrams.h"
 #include "transport/rail_ranks.h"
-#include "transport/tcp_raw.h"
 #include "transport/tcp/wire.h"
+#include "transport/tcp_raw.h"
 
 namespace weft::testing {
 namespace {

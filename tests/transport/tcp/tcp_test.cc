@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "transport/rail_ranks.h"
-#include "transport/tcp_raw.h"
 #include "transport/tcp/wire.h"
+#include "transport/tcp_raw.h"
 
 namespace weft::testing {
 namespace {

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "transport/rail_ranks.h"
 #include "support/signals.h"
+#include "transport/rail_ranks.h"
 #include "transport/ucx/config.h"
 
 namespace weft::testing {
