@@ -35,7 +35,7 @@ constexpr Arrows kLibraries[] = {
 };
 
 // "coll" is the folder itself, "coll/api.cc" are the sources of a room whose headers are below
-// others. Rooms of train and perf may include each other.
+// others. Rooms of train and perf without a row may include each other, and rooms with one.
 constexpr Arrows kRooms[] = {
     {"topo/base", ""},
     {"topo", "topo/base"},
@@ -68,6 +68,13 @@ constexpr Arrows kRooms[] = {
      "coll coll/api coll/schedule coll/engine coll/select coll/observe coll/runtime coll/gpu"},
     {"coll/sim", "coll coll/schedule coll/engine coll/select coll/runtime"},
     {"coll/jobs", "coll coll/api coll/runtime"},
+
+    {"perf/validate/facts", ""},
+    {"perf/validate/probes", "perf/validate/facts"},
+    {"perf/validate/locate", "perf/validate/facts perf/validate/probes"},
+    {"perf/validate/checks", "perf/validate/facts perf/validate/probes perf/validate/locate"},
+    {"perf/validate/report",
+     "perf/validate/facts perf/validate/probes perf/validate/locate perf/validate/checks"},
 };
 
 // Folders of these names hold programs, or scripts, of their own.

@@ -1,0 +1,62 @@
+// A finding: what is wrong (or could not be known), where, by which numbers. No English: texts
+// belong to the registry's row of the id, and to the reports.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace weft::fabric {
+
+enum class Severity { kInfo, kWarn, kFail, kFatal };  // ascending
+enum class Direction { kBoth, kTransmit, kReceive };  // seen from `host`
+
+// What is at fault. The empty fields of Where do not matter for that kind of place.
+enum class PlaceKind { kFleet, kHost, kPort, kPath, kRail, kSwitch, kTester };
+
+struct Where {
+  PlaceKind kind = PlaceKind::kFleet;
+  std::string host;  // of kHost, kPort, kPath (the sender)
+  int rail = -1;     // of kPort, kPath, kRail, kSwitch; -1: all
+  Direction direction = Direction::kBoth;
+  std::string peer;    // of kPath: the receiver
+  std::string device;  // "mlx5_0", for people
+  bool operator==(const Where&) const = default;
+};
+
+// Units as suffixes of keys in JSON.
+enum class Unit { kNone, kGbps, kMicroseconds, kPerPacket, kBytes, kCount, kShare, kRatio, kText };
+
+// A number that a finding rests on.
+struct Evidence {
+  std::string name;  // "hw.out_of_sequence", "rate", "p99"
+  std::string host;
+  int rail = -1;
+  double value = 0, expected = 0;
+  Unit unit = Unit::kCount;
+  std::string text;  // of Unit::kText: a value that is no number ("fw 22.36.1010"), verbatim from
+                     // its source
+};
+
+struct Finding {
+  std::string id;  // of the registry: "port-rate"
+  Severity severity = Severity::kWarn;
+  bool unknown =
+      false;  // what the check asks could not be known; severity is then its weight had it failed
+  Where where;
+  double value = 0, expected = 0;
+  Unit unit = Unit::kNone;
+  std::string text, expected_text;  // of Unit::kText
+  double low = 0, high = 0;         // interval of confidence of `value`; equal: none
+  double confidence = 1;            // that this is the cause at this place, 0 to 1
+  std::vector<Evidence> evidence;
+};
+
+enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
+
+// The heaviest: tester, critical, warn, unknown, ok. A worse verdict is never hidden by UNKNOWN.
+Verdict verdict_of(const std::vector<Finding>& findings);
+
+nlohmann::ordered_json to_json(const Finding& finding);
+
+}  // namespace weft::fabric

@@ -1,0 +1,58 @@
+// All checks, a row each. `weft validate --list` prints the rows; reports take their words from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "perf/validate/checks/finding.h"
+#include "perf/validate/facts/facts.h"
+#include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/cause.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+// All that a check may look at.
+struct Observed {
+  const FleetFacts& facts;
+  const std::vector<FleetHost>& hosts;
+  const Samples& samples;
+  const std::vector<Cause>& causes;  // of the localisation
+  const Policy& policy;
+};
+
+enum class CheckKind { kPassive, kActive };
+
+struct Check {
+  std::string_view id;  // stable, kebab-case
+  CheckKind kind;
+  Severity severity;         // when the check fails
+  std::string_view title;    // "link state and rate"
+  std::string_view source;   // what is read or run
+  std::string_view healthy;  // the healthy value
+  std::string_view meaning;  // what a wrong value means
+  std::string_view remedy;   // what to do
+  std::vector<Finding> (*judge)(const Check& check, const Observed& observed);
+};
+
+std::span<const Check> checks();
+const Check* find_check(std::string_view id);  // nullptr: none
+
+// How far a check came: on how many ports (or hosts, or paths) it had what it needs.
+struct Coverage {
+  std::string_view id;
+  int judged = 0, total = 0;
+};
+
+struct Judgement {
+  std::vector<Finding> findings;   // the heaviest first
+  std::vector<Coverage> coverage;  // a row per check
+};
+
+// Runs all checks but those that the policy skips.
+Judgement judge(const Observed& observed);
+
+}  // namespace weft::fabric

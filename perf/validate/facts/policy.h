@@ -1,0 +1,52 @@
+// What this fleet is expected to be: a TOML file that its engineers write, or defaults. Without a
+// declared value, a check goes by what the NIC says of itself and by the majority of hosts.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::fabric {
+
+// Limits that have a default everywhere. Rates are shares of the expected rate.
+struct Thresholds {
+  double warn_rate = 0.93, fail_rate = 0.87;      // of a port or a path, below
+  double warn_latency = 2.0, fail_latency = 5.0;  // multiples of the fleet's median, above
+  double warn_loss = 0,
+         fail_loss = 1e-5;  // packets lost per packet sent, above (lower end of the interval)
+  double idle_pause = 0, loaded_pause = 0.01;  // share of time in pause, above: WARN
+  double victim_ratio = 2.0;                   // loaded / idle p99, above: WARN
+  double incast_share = 0.90, incast_jain = 0.90;
+  double bisection_share = 0.90;
+  double class_leak = 0.01;  // share of RDMA bytes outside their class
+  double confidence = 0.95;
+};
+
+struct Policy {
+  std::string file;                             // empty: no file, all by default
+  std::optional<double> rate_gbps;              // of every rail
+  std::map<int, double> rail_rate_gbps;         // of one rail
+  std::map<std::string, std::string> firmware;  // by board id
+  std::optional<int> mtu;                       // bytes
+  std::optional<int> pfc_priority;              // -1: none is expected
+  std::optional<int> dscp;                      // of RDMA traffic
+  std::optional<std::string> trust;             // "dscp", "pcp"
+  std::optional<bool> dcqcn;                    // congestion control is expected
+  std::map<std::string, std::string> cc_parameters;
+  std::optional<bool> lossless;  // absent: RDMA ports are, plain interfaces are not
+  std::vector<std::string> excluded_devices;
+  std::vector<std::string> skipped_checks;  // ids
+  Thresholds thresholds;
+  std::map<std::string, double>
+      cost;  // gpu_hour_usd, gpus_per_host, gpu_watts, kwh_usd, communication_share
+};
+
+// Throws Error naming the file, line, key and value: an unknown key (with the nearest known one), a
+// wrong unit, a rate that is not positive.
+Policy read_policy(const std::string& path);
+
+// "400 Gb/s" and "400Gb/s", "50 GB/s", "400 Mb/s" in Gb/s. Throws Error that says the known units.
+double rate_from(const std::string& text);
+
+}  // namespace weft::fabric

@@ -1,0 +1,39 @@
+// The cause of samples out of line: one place that explains them.
+#pragma once
+
+#include <vector>
+
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+enum class CausePlace {
+  kTransmit,  // one port, sending
+  kReceive,   // one port, receiving
+  kPort,      // one port, both directions
+  kHostTransmit,
+  kHostReceive,
+  kHost,   // all ports of a host
+  kPath,   // one directed pair of ports
+  kPair,   // both directions of one pair
+  kRail,   // all ports of a rail: its switch
+  kGroup,  // some ports of a rail, as behind one leaf; see Cause::ports
+  kFleet,  // everything alike
+};
+
+enum class CauseKind { kRate, kLatency, kLoss, kUnreachable, kMtu, kSwapped, kUnstable };
+
+struct Cause {
+  CauseKind kind = CauseKind::kRate;
+  CausePlace place = CausePlace::kPort;
+  Port port;                 // the port, the sender of a path, or any port of the host or rail
+  Port peer;                 // the receiver of a path; of kSwapped: the other port
+  std::vector<Port> ports;   // of kGroup
+  double value = 0;          // Gb/s, microseconds (p50), losses per packet, bytes of MTU
+  double expected = 0;       // in the same unit
+  double low = 0, high = 0;  // interval of confidence of `value`
+  double confidence = 0;     // 0 to 1
+  int samples = 0;           // flows that speak for the cause
+};
+
+}  // namespace weft::fabric

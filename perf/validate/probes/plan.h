@@ -1,0 +1,38 @@
+// Plans rounds within a budget, and says what such rounds can see. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "perf/validate/facts/policy.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+struct PlanOptions {
+  double budget_s = 60;
+  std::uint64_t seed = 1;
+  bool all_pairs = false;
+  std::vector<Probe> only;  // empty: all that fit
+  double soak_s = 0;        // > 0: repeat the rate rounds for so long
+};
+
+// What the plan could see, with the policy's confidence, and what it leaves out.
+struct Plan {
+  std::vector<Round> rounds;
+  double seconds = 0;               // estimate
+  double smallest_loss = 0;         // losses per packet that would be seen (3 / packets), per port
+  double smallest_rate_cut = 0;     // share of the rate
+  std::vector<Probe> left_out;      // for want of time, or of a second host
+  std::vector<int> measured_paths;  // per rail: directed host pairs of kRate
+};
+
+// Rate, latency and the other probes in the order of what they tell per second: reach, latency,
+// rate cover (ceil(log2 n) XOR rounds, both directions one after the other, then random matchings),
+// path MTU, low load, incast, victim, cross-rail, loopback, bisection, all-to-all, entropy. Rounds
+// use a port at most once per direction, and at most fabric.most_flows() flows.
+Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const PlanOptions& options,
+                 const Thresholds& thresholds);
+
+}  // namespace weft::fabric

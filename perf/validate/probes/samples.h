@@ -1,0 +1,94 @@
+// What the probes are asked to do and what they measured. A probe judges nothing.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::fabric {
+
+// A port of the fleet: index of a host (FleetFacts::hosts) and a rail of that host.
+struct Port {
+  int host = 0, rail = 0;
+  auto operator<=>(const Port&) const = default;
+};
+
+enum class Probe {
+  kRate,       // streams; disjoint pairs of ports
+  kLatency,    // ping-pong of 64 bytes, on an idle network
+  kPathMtu,    // datagrams that may not be fragmented, at the interface's MTU and one byte above
+  kReach,      // does any packet arrive at all, and at which port (rail map)
+  kCrossRail,  // streams from one rail to another
+  kLoopback,   // streams between ports of one host
+  kIncast,     // streams of many hosts to one port
+  kBisection,  // streams across halves of the fleet
+  kAllToAll,   // streams of everyone to everyone at once
+  kVictim,     // latency of a flow while other ports of the network are loaded
+  kEntropy,    // one pair, many source ports or flow labels, one after the other
+  kLowLoad,    // paced streams at a tenth of the rate: loss without congestion
+  kJob,        // sizes and rhythm of a job's own traffic
+};
+const char* name(Probe probe);  // "rate"
+
+struct Flow {
+  Port from, to;
+  double pace = 1;      // share of the expected rate; 1: as fast as the flow can
+  int label = 0;        // selects the source port or flow label of kEntropy
+  bool victim = false;  // of kVictim: this flow measures latency, the others are load
+};
+
+// Flows that run at the same time.
+struct Round {
+  Probe probe = Probe::kRate;
+  std::vector<Flow> flows;
+  double seconds = 0.3;
+};
+
+// Latencies in microseconds, one way: half a round trip.
+struct LatencySample {
+  int samples = 0;
+  double min_us = 0, p50_us = 0, p99_us = 0, p999_us = 0, max_us = 0;
+};
+
+// What one end of a flow saw.
+struct FlowSample {
+  int round = 0;  // index into Samples::rounds
+  Flow flow;
+  bool reached = true;  // bytes arrived; false: `error` says what the probe got
+  std::string
+      error;  // of the operating system or the provider, verbatim: "connect: No route to host"
+  double seconds = 0;
+  std::uint64_t bytes = 0;          // that arrived at the receiver
+  std::vector<double> window_gbps;  // of consecutive windows, the first (start-up) left out
+  double window_s = 0;              // length of one window
+  std::optional<LatencySample> latency;
+  // Packets and their fate, of this flow only, where the transport says so.
+  std::optional<std::uint64_t> packets, retransmits;
+  std::optional<double> receiver_limited;  // share of time (TCP_INFO rwnd_limited)
+  std::optional<double> sender_limited;    // share of time (TCP_INFO sndbuf_limited)
+  std::optional<double> min_rtt_us;
+  std::optional<int> passed_mtu,
+      failed_mtu;                  // bytes: the largest that arrived, the smallest that did not
+  std::optional<Port> arrived_at;  // of kReach: the port at which the packet came in
+  // The share of the flow's time that the tester's threads waited for a core (schedstat), at each
+  // end.
+  double sender_starved = 0, receiver_starved = 0;
+
+  // Average over the windows, Gb/s.
+  double gbps() const;
+  double lowest_gbps() const;  // of the windows
+};
+
+struct Samples {
+  std::vector<Round> rounds;
+  std::vector<FlowSample> flows;
+  double seconds = 0;  // that all rounds took
+};
+
+nlohmann::ordered_json to_json(const FlowSample& sample);
+
+}  // namespace weft::fabric
