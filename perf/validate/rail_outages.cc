@@ -1,8 +1,5 @@
 // Gathers outages of rails from all ranks, and judges them. Does not cause or mend them.
-#include "perf/validate/validate_rails.h"
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "perf/validate/rail_outages.h"
 
 #include <algorithm>
 #include <iterator>
@@ -13,7 +10,7 @@
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
 
-namespace weft {
+namespace weft::fabric {
 
 std::vector<RailOutage> rail_outages(World& world) {
   nlohmann::json mine = nlohmann::json::array();
@@ -62,52 +59,39 @@ std::vector<std::string> hosts_at_fault(const std::vector<RailOutage>& outages) 
   return 2 * fault.size() <= hosts.size() ? fault : std::vector<std::string>();
 }
 
-Item unheard_item(const std::vector<std::string>& fault, const std::vector<RailOutage>& all) {
-  std::set<std::string> hosts;
-  for (const RailOutage& o : all) hosts.insert({o.host, o.other});
-  return {"rails",
-          fault.empty() ? "all rails" : fmt::format("host {}", fmt::join(fault, ", ")),
-          Verdict::kWarn,
-          fmt::format("messages pass between hosts {}, and datagrams (UDP) do not: a rail that "
-                      "fails there would fail the job, as no other one can stand in for it",
-                      fmt::join(hosts, ", ")),
-          "no-failover",
-          "let UDP pass between the addresses of the rails: look at the firewall and the routes"};
-}
-
-Item outage_item(int rail, const std::string& host, const std::vector<RailOutage>& all) {
-  std::set<std::string> hosts;
-  bool back = true;
-  for (const RailOutage& o : all) {
-    hosts.insert({o.host, o.other});
-    back = back && o.back;
-  }
-  // What a host sees of its own device says more than what the others do not hear.
-  const auto own = std::ranges::find(all, "its link is down", &RailOutage::cause);
-  return {"rails",
-          fmt::format("rail {}{}{}", rail, host.empty() ? "" : " host ", host),
-          back ? Verdict::kWarn : Verdict::kFail,
-          fmt::format("failed between hosts {}: {}; the other rails carried its messages{}",
-                      fmt::join(hosts, ", "), own == all.end() ? all[0].cause : own->cause,
-                      back ? ", and it came back" : ""),
-          "rail-out",
-          "look at the cable, the port and its switch: `ip link`, what the port counted above, and "
-          "a ping from address to address of this rail"};
+// Of kNoRail: messages pass between the hosts, and datagrams do not, so that no rail could stand in
+// for another.
+Finding finding_of(int rail, const std::string& host, const std::vector<RailOutage>& all) {
+  const bool back = std::ranges::all_of(all, &RailOutage::back);
+  Finding f;
+  f.id = rail == kNoRail ? "no-failover" : "rail-out";
+  f.severity = back || rail == kNoRail ? Severity::kWarn : Severity::kFail;
+  f.where.kind = host.empty()      ? rail == kNoRail ? PlaceKind::kFleet : PlaceKind::kRail
+                 : rail == kNoRail ? PlaceKind::kHost
+                                   : PlaceKind::kPort;
+  f.where.host = host;
+  f.where.rail = rail;
+  f.value = static_cast<double>(all.size());
+  f.unit = Unit::kCount;
+  for (const RailOutage& o : all)
+    f.evidence.push_back({"outage." + o.other, o.host, o.rail, 1, 0, Unit::kText, o.cause});
+  return f;
 }
 
 }  // namespace
 
-std::vector<Item> judge_outages(const std::vector<RailOutage>& outages) {
+std::vector<Finding> judge_outages(const std::vector<RailOutage>& outages) {
   std::map<int, std::vector<RailOutage>> rails;
   for (const RailOutage& o : outages) rails[o.rail].push_back(o);
-  std::vector<Item> items;
+  std::vector<Finding> findings;
   for (const auto& [rail, all] : rails) {
     const std::vector<std::string> fault = hosts_at_fault(all);
     if (rail == kNoRail) {
-      items.push_back(unheard_item(fault, all));
+      for (const std::string& host : fault) findings.push_back(finding_of(rail, host, all));
+      if (fault.empty()) findings.push_back(finding_of(rail, "", all));
       continue;
     }
-    if (fault.empty()) items.push_back(outage_item(rail, "", all));
+    if (fault.empty()) findings.push_back(finding_of(rail, "", all));
     for (const std::string& host : fault) {
       std::vector<RailOutage> its;
       std::ranges::copy_if(all, std::back_inserter(its),
@@ -118,10 +102,10 @@ std::vector<Item> judge_outages(const std::vector<RailOutage>& outages) {
             fault, [&](const std::string& other) { return other != host && between(o, other); });
       });
       if (of_two.begin() != its.begin()) its.erase(of_two.begin(), of_two.end());
-      items.push_back(outage_item(rail, host, its));
+      findings.push_back(finding_of(rail, host, its));
     }
   }
-  return items;
+  return findings;
 }
 
-}  // namespace weft
+}  // namespace weft::fabric

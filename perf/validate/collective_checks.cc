@@ -1,10 +1,11 @@
 // Chooses and runs the cases of the collectives. Does not know payloads' values.
-#include "perf/validate/validate_collectives.h"
+#include "perf/validate/collective_checks.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "coll/runtime/internals.h"
@@ -13,15 +14,11 @@
 #include "perf/cli/names.h"
 #include "transport/launch/failures.h"
 
-namespace weft {
+namespace weft::fabric {
 namespace {
 
 constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
 constexpr std::size_t kLargeCount = 65539;  // a prime: no chunk divides it
-
-std::string subject_of(Collective collective, std::string_view algorithm) {
-  return fmt::format("{}{}{}", name(collective), algorithm.empty() ? "" : " ", algorithm);
-}
 
 constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
 
@@ -53,36 +50,20 @@ nlohmann::json run_cases(Communicator& comm, const std::vector<Case>& cases, Mem
   return {{"wrong", wrong}, {"first", first}};
 }
 
-// Puts together what the ranks found; also tells whether rank 0's time is up.
-Item judge(World& world, const std::string& subject, std::size_t cases, bool proved,
-           nlohmann::json mine, bool& over) {
+// Puts together what the ranks found; sets `over` where rank 0's time is up.
+CollectiveResult gather_result(World& world, CollectiveResult result, nlohmann::json mine,
+                               bool& over) {
   mine["over"] = over;
-  std::uint64_t wrong = 0;
-  std::string first;
   const auto all = job_of(world).all_gather(mine.dump());
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto theirs = nlohmann::json::parse(all[r]);
     if (r == 0) over = theirs["over"];
     const auto here = theirs["wrong"].get<std::uint64_t>();
-    if (wrong == 0 && here > 0)
-      first = fmt::format("rank {}, {}", r, theirs["first"].get<std::string>());
-    wrong += here;
+    if (result.wrong == 0 && here > 0)
+      result.first_wrong = fmt::format("rank {}, {}", r, theirs["first"].get<std::string>());
+    result.wrong += static_cast<int>(std::min<std::uint64_t>(here, 1u << 30));
   }
-  if (wrong == 0)
-    return {"collectives",
-            subject,
-            Verdict::kPass,
-            fmt::format("{:>3} {} exact{}", cases, cases == 1 ? "case" : "cases",
-                        proved ? ", schedule proved" : ""),
-            "",
-            ""};
-  return {"collectives",
-          subject,
-          Verdict::kFail,
-          fmt::format("{} wrong elements; first: {}", wrong, first),
-          "collective-wrong-result",
-          "data was corrupted on the way or by memory: rerun `weft perf` on halves of the ranks to "
-          "find the host, and take it out"};
+  return result;
 }
 
 }  // namespace
@@ -110,16 +91,15 @@ std::vector<Case> validation_cases(Collective collective, int nranks) {
   return cases;
 }
 
-std::vector<Item> validate_collectives(World& world, double budget_s,
-                                       const std::function<void(const std::string&)>& show) {
+std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
+                                              const std::function<void(const std::string&)>& show) {
   const auto start = std::chrono::steady_clock::now();
   const Topology& topology = world.topology();
   Communicator comm = world.world();
   const auto ranks = static_cast<std::uint64_t>(world.size());
   const std::uint64_t bytes = ranks * kLargeCount * sizeof(double);
   Memory plain(bytes, false, false), shared(bytes, false, true);
-  std::vector<Item> items;
-  std::string left_out;
+  std::vector<CollectiveResult> results;
   bool over = false;
   for (Collective collective :
        {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
@@ -133,32 +113,84 @@ std::vector<Item> validate_collectives(World& world, double budget_s,
         ways.push_back(&a);
     if (ways.empty()) ways.push_back(nullptr);  // nothing to choose from
     for (const Algorithm* way : ways) {
-      const std::string subject = subject_of(collective, way ? way->name : "");
+      CollectiveResult result;
+      result.collective = name(collective);
+      if (way != nullptr) result.algorithm = way->name;
       if (over) {
-        left_out += fmt::format("{}{}", left_out.empty() ? "" : ", ", subject);
+        result.left_out = static_cast<int>(cases.size());
+        results.push_back(result);
         continue;
       }
-      show(subject);
+      show(fmt::format("{} {}", result.collective, result.algorithm));
       if (way != nullptr) {
         if (const std::string fault = prove(collective, *way, topology); !fault.empty()) {
-          items.push_back({"collectives", subject, Verdict::kFail, fault, "schedule-unproved",
-                           "a bug in weft: report it with the output of `weft explain`"});
+          result.wrong = 1;
+          result.first_wrong = fault;
+          results.push_back(result);
           continue;
         }
         comm.set_algorithm(collective, way->name);
       }
+      result.cases = static_cast<int>(cases.size());
       const auto mine = run_cases(comm, cases, plain, shared);
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
       over = spent.count() > budget_s;
-      const bool proved = way != nullptr && world.size() <= kValidatedRanks;
-      items.push_back(judge(world, subject, cases.size(), proved, mine, over));
+      results.push_back(gather_result(world, std::move(result), mine, over));
     }
+    comm.set_algorithm(collective, "auto");
   }
-  if (!left_out.empty())
-    items.push_back({"collectives", "the rest", Verdict::kUnknown,
-                     fmt::format("not run before the time was up: {}", left_out),
-                     "collective-not-run", "rerun with a larger --budget-s"});
-  return items;
+  return results;
 }
 
-}  // namespace weft
+std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
+  if (world.topology().nhosts() < 2) return {};
+  constexpr std::size_t kBytes = 4 << 20;
+  constexpr int kMost = 20, kLeast = 3;
+  Communicator comm = world.world();
+  std::vector<float> data(kBytes / sizeof(float), 0.0F);
+  std::vector<double> seconds;
+  const auto once = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    require(comm.all_reduce(data.data(), data.data(), data.size(), DType::kFloat32, RedOp::kSum));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  // The first one sets up connections, and says how many fit: rank 0's number counts.
+  once();
+  const double first = once();
+  const auto all = job_of(world).all_gather(fmt::format("{}", first));
+  const int n = std::clamp(static_cast<int>(budget_s / std::stod(all[0])), kLeast, kMost);
+  for (int i = 0; i < n; ++i) seconds.push_back(once());
+  std::ranges::sort(seconds);
+  CollectiveResult result;
+  result.collective = name(Collective::kAllReduce);
+  result.algorithm = "auto";
+  const double ranks = world.size();
+  result.busbw_gbps = 8e-9 * kBytes / seconds[seconds.size() / 2] * 2 * (ranks - 1) / ranks;
+  return {result};
+}
+
+void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
+             const Samples& samples, int ranks) {
+  std::map<std::pair<Port, bool>, double> best;  // of a port and direction: the rate it has shown
+  for (const FlowSample& s : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
+    for (const bool sends : {true, false}) {
+      double& rate = best[{sends ? s.flow.from : s.flow.to, sends}];
+      rate = std::max(rate, s.gbps());
+    }
+  }
+  if (best.empty()) return;
+  const auto slowest = std::ranges::min_element(
+      best, [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& [port, sends] = slowest->first;
+  const FleetHost& host = hosts[static_cast<std::size_t>(port.host)];
+  const double n = static_cast<double>(hosts.size());
+  const double algbw = slowest->second * static_cast<double>(host.ports.size()) * n / (2 * (n - 1));
+  for (CollectiveResult& result : timed) {
+    result.predicted_busbw_gbps = algbw * 2 * (ranks - 1) / ranks;
+    result.limiting_link =
+        fmt::format("{} rail {} {}", host.name, port.rail, sends ? "transmit" : "receive");
+  }
+}
+
+}  // namespace weft::fabric

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "perf/validate/verdict.h"
 #include "topo/counters.h"
 
 namespace weft {
@@ -28,8 +27,5 @@ nlohmann::ordered_json to_json(const std::vector<RailCount>& counts);
 
 // Returns "rail 1 host h2: tcp.retransmits +12" for each port with signs of trouble.
 std::vector<std::string> trouble(const std::vector<RailCount>& counts);
-
-// Returns an item for each port, and one more for each port whose link damaged bits or went down.
-std::vector<Item> judge_ports(const std::vector<RailCount>& counts);
 
 }  // namespace weft

@@ -1,13 +1,13 @@
-// Reports the rails that failed during a validation while other rails carried their messages.
+// Gathers the rails that failed during a validation while other rails carried their messages.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "perf/validate/verdict.h"
+#include "perf/validate/checks/finding.h"
 
-namespace weft {
+namespace weft::fabric {
 
 // The rail of an outage in which no rail failed, but no rail could stand in for another
 // (Metrics::unheard).
@@ -23,7 +23,7 @@ struct RailOutage {
 // Returns the outages that any rank has seen since the World was made. Collective over the World.
 std::vector<RailOutage> rail_outages(World& world);
 
-// Returns an item for each rail that failed, or for each host that all outages of a rail share.
-std::vector<Item> judge_outages(const std::vector<RailOutage>& outages);
+// Returns a finding for each rail that failed, or for each host that all outages of a rail share.
+std::vector<Finding> judge_outages(const std::vector<RailOutage>& outages);
 
-}  // namespace weft
+}  // namespace weft::fabric

@@ -1,13 +1,10 @@
 // Gathers port counters from all hosts, and reports their changes. Does not read devices.
-#include "perf/validate/rail_counts.h"
+#include "perf/collective/rail_counts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <map>
-#include <string_view>
 #include <utility>
 
 #include "coll/runtime/internals.h"
@@ -65,40 +62,6 @@ std::vector<std::string> trouble(const std::vector<RailCount>& counts) {
     if (std::string line = evidence(c.rail, c.host, signs_of_trouble(c.changes)); !line.empty())
       lines.push_back(std::move(line));
   return lines;
-}
-
-// Counters are evidence for whoever looks for a cause, and not judged: lossy networks drop while
-// all is well. But no network is well that damages bits, or whose links go down.
-std::vector<Item> judge_ports(const std::vector<RailCount>& counts) {
-  constexpr std::array<std::string_view, 10> kDamage = {"symbol_error",
-                                                        "link_error_recovery",
-                                                        "link_downed",
-                                                        "port_rcv_errors",
-                                                        "port_rcv_remote_physical_errors",
-                                                        "local_link_integrity_errors",
-                                                        "rx_crc_errors_phy",
-                                                        "net.rx_crc_errors",
-                                                        "net.rx_frame_errors",
-                                                        "net.tx_carrier_errors"};
-  std::vector<Item> items;
-  for (const RailCount& c : counts) {
-    std::vector<CounterDelta> damage;
-    std::ranges::copy_if(c.changes, std::back_inserter(damage), [&](const CounterDelta& d) {
-      return std::ranges::find(kDamage, d.name) != kDamage.end();
-    });
-    const std::string bad = to_string(signs_of_trouble(c.changes));
-    const std::string subject = fmt::format("rail {} host {}", c.rail, c.host);
-    items.push_back({"ports", subject, Verdict::kPass,
-                     bad.empty() ? "no counter of trouble has moved" : bad, "", ""});
-    if (damage.empty()) continue;
-    items.push_back(
-        {"ports", subject, Verdict::kWarn,
-         fmt::format("its link damaged bits, or went down, meanwhile: {}", to_string(damage)),
-         "port-errors",
-         "clean, reseat or replace the cable and the transceivers at both ends "
-         "(`ethtool -m`, `mlxlink`): it gets worse, and slows all that cross it"});
-  }
-  return items;
 }
 
 }  // namespace weft
