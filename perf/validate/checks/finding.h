@@ -50,11 +50,15 @@ struct Finding {
   double low = 0, high = 0;         // interval of confidence of `value`; equal: none
   double confidence = 1;            // that this is the cause at this place, 0 to 1
   std::vector<Evidence> evidence;
+  // Id of the finding at the same place that explains this one; empty: a fault of its own.
+  std::string explained_by;
 };
 
 enum class Verdict { kOk = 0, kWarn = 1, kCritical = 2, kUnknown = 3, kTester = 4 };  // exit codes
 
-// The heaviest: tester, critical, warn, unknown, ok. A worse verdict is never hidden by UNKNOWN.
+// The heaviest of: critical (a finding of kFail or more), tester (one of kFail or more at a kTester
+// place: the tester itself kept the checks from judging), warn, unknown, ok. A finding of kInfo
+// weighs nothing, and an unknown one weighs kUnknown: a worse verdict is never hidden by UNKNOWN.
 Verdict verdict_of(const std::vector<Finding>& findings);
 
 nlohmann::ordered_json to_json(const Finding& finding);

@@ -22,9 +22,17 @@ struct Observed {
   const Samples& samples;
   const std::vector<Cause>& causes;  // of the localisation
   const Policy& policy;
+  std::span<const CollectiveResult> collectives = {};
+  std::string_view failure = {};  // of the job, verbatim; empty: none
 };
 
 enum class CheckKind { kPassive, kActive };
+
+// What a check found, and on how many ports (or hosts, or paths) it had what it needs.
+struct Judged {
+  std::vector<Finding> findings;
+  int judged = 0, total = 0;
+};
 
 struct Check {
   std::string_view id;  // stable, kebab-case
@@ -35,13 +43,14 @@ struct Check {
   std::string_view healthy;  // the healthy value
   std::string_view meaning;  // what a wrong value means
   std::string_view remedy;   // what to do
-  std::vector<Finding> (*judge)(const Check& check, const Observed& observed);
+  Judged (*judge)(const Check& check, const Observed& observed);
 };
 
 std::span<const Check> checks();
 const Check* find_check(std::string_view id);  // nullptr: none
 
-// How far a check came: on how many ports (or hosts, or paths) it had what it needs.
+// How far a check came, see Judged. `total` counts only what the check applies to: 0 says that
+// nothing here is of its kind.
 struct Coverage {
   std::string_view id;
   int judged = 0, total = 0;
@@ -54,5 +63,10 @@ struct Judgement {
 
 // Runs all checks but those that the policy skips.
 Judgement judge(const Observed& observed);
+
+// All rows as a table of at most 100 columns: id, kind, severity, healthy value, source.
+std::string list_text();
+// All rows as a section of docs/validate.md each: what a wrong value means, and what to do.
+std::string list_markdown();
 
 }  // namespace weft::fabric

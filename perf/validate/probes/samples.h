@@ -83,6 +83,16 @@ struct FlowSample {
   double lowest_gbps() const;  // of the windows
 };
 
+// A collective that was run and compared bit by bit.
+struct CollectiveResult {
+  std::string collective, algorithm;
+  int cases = 0, wrong = 0, left_out = 0;
+  std::string first_wrong;          // rank, chunk and element, where any
+  double busbw_gbps = 0;            // of the largest case; 0: not timed
+  double predicted_busbw_gbps = 0;  // what the measured pairs allow; 0: not known
+  std::string limiting_link;        // "h3 rail 1 transmit"
+};
+
 struct Samples {
   std::vector<Round> rounds;
   std::vector<FlowSample> flows;
