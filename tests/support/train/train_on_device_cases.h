@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::testing {
 

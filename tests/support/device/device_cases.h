@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "support/device_memory.h"
+#include "support/device/device_memory.h"
 #include "topo/base/status.h"
 #include "transport/memory/memory.h"
 

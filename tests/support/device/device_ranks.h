@@ -9,9 +9,9 @@
 #include <string>
 
 #include "coll/api/communicator.h"
-#include "support/device_memory.h"
-#include "support/fake_device.h"
-#include "support/payload.h"
+#include "support/device/device_memory.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/payload.h"
 
 namespace weft::testing {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace weft::train {

@@ -1,4 +1,4 @@
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 
 #include <fmt/format.h>
 

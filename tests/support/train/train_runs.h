@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/trainer.h"
 
 namespace weft::train {

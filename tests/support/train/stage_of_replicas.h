@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::testing {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "topo/base/status.h"
 
 namespace weft {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/fake_verbs.h"
-#include "support/forged_job.h"
+#include "support/fakes/fake_verbs.h"
+#include "support/fakes/forged_job.h"
 #include "topo/topology.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/messages.h"

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft::testing {
 

@@ -8,7 +8,7 @@
 
 #include "coll/engine/kernels.h"
 #include "coll/gpu/kernels.h"
-#include "support/device_memory.h"
+#include "support/device/device_memory.h"
 
 namespace weft::testing {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "transport/decorator.h"
 #include "transport/factory/transport_factory.h"
 

@@ -2,7 +2,7 @@
 // more: WEFT_DEVICE=fake, and fake-nic, whose memory RDMA NICs reach, too.
 #include <string_view>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "transport/gpu/device.h"
 
 namespace weft {

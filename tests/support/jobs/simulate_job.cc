@@ -1,4 +1,4 @@
-#include "support/simulate_job.h"
+#include "support/jobs/simulate_job.h"
 
 #include <fmt/format.h>
 
