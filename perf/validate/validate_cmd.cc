@@ -17,6 +17,7 @@
 #include "perf/validate/checks/registry.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"
+#include "transport/job/bootstrap.h"
 #include "transport/launch/failures.h"
 #include "transport/launch/local_job.h"
 
@@ -70,7 +71,7 @@ std::string unknown_launcher() {
 }
 
 void write_reports(const ValidateFlags& flags, const Report& report) {
-  if (!flags.json.empty()) write_report(flags.json, to_json(report).dump(2) + "\n");
+  if (!flags.json.empty()) write_report(flags.json, json_text(report));
   if (!flags.html.empty()) write_report(flags.html, to_html(report));
   if (!flags.prometheus.empty()) write_report(flags.prometheus, to_prometheus(report));
 }

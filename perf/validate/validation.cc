@@ -114,10 +114,10 @@ Verdict Validation::run(World& world) {
   const std::vector<RailOutage> outages = rail_outages(world);
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
-    report_.judgement =
-        judge({report_.facts, report_.hosts, report_.samples, report_.causes, options_.policy});
-    for (const auto& more : {judge_collectives(report_.collectives), judge_outages(outages)})
-      report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
+    report_.judgement = judge({report_.facts, report_.hosts, report_.samples, report_.causes,
+                               options_.policy, report_.collectives});
+    const std::vector<Finding> more = judge_outages(outages);
+    report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
     std::ranges::stable_sort(report_.judgement.findings, std::ranges::greater(),
                              [](const Finding& f) { return std::pair(!f.unknown, f.severity); });
     report_.verdict = verdict_of(report_.judgement.findings);
