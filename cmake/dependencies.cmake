@@ -13,6 +13,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(LIBNL REQUIRED IMPORTED_TARGET libnl-3.0)
 
 set(weft_found "")
 # Sets WEFT_HAVE_<part>, and appends to weft_found. WEFT_WITH_<part>=ON makes it required.

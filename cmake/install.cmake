@@ -25,7 +25,7 @@ target_include_directories(weft_shared INTERFACE
 target_compile_features(weft_shared INTERFACE cxx_std_20)
 
 install(TARGETS weft)
-install(PROGRAMS tests/lab/netlab tests/lab/softroce tests/lab/softroce_guest
+install(PROGRAMS tests/lab/netlab tests/lab/netlab_faults tests/lab/softroce tests/lab/softroce_guest
         DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
 install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOURCE_PERMISSIONS
         OPTIONAL)

@@ -20,7 +20,6 @@
 #include "perf/collective/exercise.h"
 #include "perf/collective/perf_report.h"
 #include "perf/collective/rates.h"
-#include "perf/validate/pairs.h"
 #include "transport/factory/transport_factory.h"
 #include "transport/launch/local_job.h"
 

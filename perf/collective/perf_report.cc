@@ -41,6 +41,16 @@ std::string verdict(const PerfReport& report) {
 
 }  // namespace
 
+bool hosts_share_memory(const Topology& topology) {
+  const auto share = [&](Rank a, Rank b) {
+    return topology.same_host(a, b) && topology.place(a).machine == topology.place(b).machine;
+  };
+  for (int host = 0; host < topology.nhosts(); ++host)
+    for (const Rank r : topology.ranks_of(host))
+      if (!share(topology.ranks_of(host)[0], r)) return false;
+  return true;
+}
+
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,
                                 bool memory_shared, const std::string& between_hosts) {
   if (transport != "auto") return transport;

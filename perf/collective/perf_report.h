@@ -9,10 +9,11 @@
 
 #include "coll/types.h"
 #include "perf/cli/table.h"
+#include "perf/collective/rail_counts.h"
 #include "perf/collective/stats.h"
 #include "perf/predict/bound.h"
-#include "perf/validate/rail_counts.h"
 #include "topo/base/status.h"
+#include "topo/topology.h"
 
 namespace weft {
 
@@ -45,6 +46,10 @@ struct PerfReport {
   std::vector<RailCount> counts;  // of the ports, during the whole run
   Status failure;
 };
+
+// Whether the ranks of each host share memory. They do not where they run in separate containers or
+// as several users: then they use the rails.
+bool hosts_share_memory(const Topology& topology);
 
 // Returns "shm", "tcp", "shm inside a host, tcp between hosts" and the like.
 std::string transports_in_words(const std::string& transport, int ranks, int hosts,

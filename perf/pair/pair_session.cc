@@ -15,7 +15,6 @@
 #include "perf/pair/pair_report.h"
 #include "perf/pair/pair_run.h"
 #include "perf/pair/pair_setup.h"
-#include "perf/validate/pairs.h"
 #include "topo/base/exit_code.h"
 #include "topo/counters.h"
 #include "topo/discover.h"
@@ -26,6 +25,22 @@
 #include "transport/transport.h"
 
 namespace weft {
+
+std::vector<std::vector<std::pair<Rank, Rank>>> pair_rounds(int n) {
+  const int seats = n + n % 2;  // with an odd number, one sits out each round
+  std::vector<std::vector<std::pair<Rank, Rank>>> rounds;
+  for (int round = 0; round + 1 < seats; ++round) {
+    auto& pairs = rounds.emplace_back();
+    for (int i = 0; i < seats / 2; ++i) {
+      // The last seat stays, the others move around it.
+      const int a = i == 0 ? seats - 1 : (round + i) % (seats - 1);
+      const int b = i == 0 ? round : (round + seats - 1 - i) % (seats - 1);
+      if (a < n && b < n) pairs.emplace_back(std::min(a, b), std::max(a, b));
+    }
+  }
+  return rounds;
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;

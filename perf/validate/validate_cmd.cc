@@ -1,203 +1,146 @@
-// `weft validate`: says whether this fabric can be trusted. Checks hosts, pairs and collectives,
-// and gives a verdict for each and one over all.
+// `weft validate`: can this fabric be trusted? Reads the flags, runs a validation as a job, and
+// writes its reports.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <vector>
+#include <nlohmann/json.hpp>
 
 #include "coll/jobs/report.h"
 #include "coll/jobs/session.h"
+#include "coll/runtime/calibrate.h"
 #include "perf/cli/commands.h"
-#include "perf/cli/table.h"
 #include "perf/collective/perf_report.h"
-#include "perf/validate/pairs.h"
-#include "perf/validate/rail_counts.h"
-#include "perf/validate/validate_collectives.h"
-#include "perf/validate/validate_host.h"
-#include "perf/validate/validate_rails.h"
-#include "perf/validate/verdict.h"
-#include "topo/base/clock.h"
-#include "transport/factory/transport_factory.h"
+#include "perf/validate/checks/registry.h"
+#include "perf/validate/validation.h"
+#include "topo/base/environment.h"
+#include "transport/job/bootstrap.h"
+#include "transport/launch/failures.h"
 #include "transport/launch/local_job.h"
 
 namespace weft {
 namespace {
 
+using fabric::Report;
+
 struct ValidateFlags {
   JobFlags job;
-  double budget_s = 45;
-  std::string json;
+  fabric::PlanOptions plan;
+  std::string budget = "60s", soak, policy, json, html, prometheus;
+  std::vector<std::string> only;
+  bool list = false, verbose = false;
 };
 
-// What is known so far, on every rank alike, so that any of them can tell when others die.
-class Validation {
- public:
-  explicit Validation(const ValidateFlags& flags) : flags_(flags) {}
-
-  int run(World& world);
-  void failed(Rank me, const Status& failure);
-
- private:
-  void begin(World& world);
-  void add(const std::string& section, std::vector<Item> items);
-  int finish();
-  std::string name_of(Rank r) const {
-    const auto i = static_cast<std::size_t>(r);
-    return i < host_of_.size() ? fmt::format("rank {} host {}", r, host_of_[i])
-                               : fmt::format("rank {}", r);
+// "60", "60s", "5m", "1h" in seconds. Throws Error.
+double seconds_from(const std::string& flag, const std::string& text) {
+  std::size_t end = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = 0;
   }
-  bool prints() const { return speaks_ && flags_.json != "-"; }
-
-  const ValidateFlags& flags_;
-  double start_s_ = now_s();
-  bool speaks_ = false, emulated_ = false;
-  std::string phase_ = "start";
-  int ranks_ = 0, hosts_ = 0, rails_ = 0;
-  std::string transport_;
-  std::vector<std::string> host_of_;  // by rank
-  std::vector<Item> items_;
-  std::vector<PairResult> pairs_;
-  std::vector<RailCount> counts_;
-  nlohmann::ordered_json machines_ = nlohmann::ordered_json::array();
-};
-
-void Validation::begin(World& world) {
-  const Topology& t = world.topology();
-  speaks_ = world.rank() == 0;
-  ranks_ = t.nranks();
-  hosts_ = t.nhosts();
-  rails_ = t.nrails();
-  for (Rank r = 0; r < ranks_; ++r) host_of_.push_back(t.host_name(t.host(r)));
-  transport_ = flags_.job.transport;
-  for (Rank r = 1; r < ranks_; ++r)
-    emulated_ |= !t.same_host(r, 0) && t.place(r).machine == t.place(0).machine;
-  if (prints())
-    fmt::print("weft validate: {} ranks on {} {} x {} {}{}; {}\n\n", ranks_, hosts_,
-               hosts_ == 1 ? "host" : "hosts", rails_, rails_ == 1 ? "rail" : "rails",
-               emulated_ ? ", emulated on one machine" : "",
-               transports_in_words(transport_, ranks_, hosts_, hosts_share_memory(t),
-                                   transport_between_hosts(t)));
+  const std::string unit = text.substr(end);
+  const double scale = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (end == 0 || !(value > 0) || !(value < 1e9) || scale == 0)
+    throw Error(fmt::format("{} {}: write a time such as 60s, 5m or 1h", flag, text));
+  return value * scale;
 }
 
-void Validation::add(const std::string& section, std::vector<Item> items) {
-  items_.insert(items_.end(), items.begin(), items.end());
-  if (prints()) fmt::print("{}\n", section_text(section, items));
+// A launcher whose ranks would each take themselves for the only one; empty: none.
+std::string unknown_launcher() {
+  const std::pair<const char*, const char*> sizes[] = {
+      {"PMI_SIZE", "MPICH's mpirun"},
+      {"MPI_LOCALNRANKS", "MPICH's mpirun"},
+      {"SLURM_NTASKS", "srun"},
+      {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
+      {"MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun"},
+      {"PALS_RANKID", "PALS"}};
+  for (const auto& [variable, launcher] : sizes) {
+    const std::string value = environment(variable);
+    if (value.empty() || value == "1") continue;
+    // A batch script has the number of its tasks too; a task has its number in a step.
+    if (std::string_view(variable) == "SLURM_NTASKS" && environment("SLURM_PROCID").empty())
+      continue;
+    return fmt::format("{} ({}={})", launcher, variable, value);
+  }
+  return "";
+}
+
+void write_reports(const ValidateFlags& flags, const Report& report) {
+  if (!flags.json.empty()) write_report(flags.json, json_text(report));
+  if (!flags.html.empty()) write_report(flags.html, to_html(report));
+  if (!flags.prometheus.empty()) write_report(flags.prometheus, to_prometheus(report));
+}
+
+void print(const ValidateFlags& flags, const Report& report) {
+  if (flags.json == "-" || flags.html == "-" || flags.prometheus == "-") return;
+  fabric::TextOptions text;
+  text.verbose = flags.verbose;
+  text.colour = isatty(STDOUT_FILENO) != 0;
+  fmt::print("{}", to_text(report, text));
   std::fflush(stdout);
 }
 
-int Validation::run(World& world) {
-  begin(world);
-  const std::vector<CounterSnapshot> ports = world.rail_counters();
-  Progress progress(prints());
-  const auto show = [&](const std::string& text) { progress.show("  " + text); };
-
-  phase_ = "hosts";
-  HostReport host = validate_hosts(world);
-  const PairLimits& limits = limits_for(emulated_, host.oversubscribed);
-  machines_ = std::move(host.hosts);
-  add("host", std::move(host.items));
-
-  phase_ = "pairs";
-  if (ranks_ > 1) {
-    show("all pairs");
-    pairs_ = measure_pairs(world, transport_, flags_.budget_s / 3, limits);
-    const auto directions = static_cast<std::size_t>(ranks_) * (ranks_ - 1);
-    progress.clear();
-    add("pairs", judge_pairs(pairs_, directions, limits));
-  }
-
-  phase_ = "collectives";
-  auto collectives = validate_collectives(world, flags_.budget_s * 2 / 3, show);
-  progress.clear();
-  add("collectives", std::move(collectives));
-  counts_ = count_rails(world, ports);
-  if (!counts_.empty()) add("ports", judge_ports(counts_));
-  if (auto outages = judge_outages(rail_outages(world)); !outages.empty())
-    add("rails", std::move(outages));
-  return finish();
+int print_list() {
+  fmt::print("{}", fabric::list_text());
+  return kExitOk;
 }
 
-void Validation::failed(Rank me, const Status& failure) {
-  const Rank culprit = failure.rank();
-  if (ranks_ == 0) ranks_ = job_from_environment().size;  // before there was a topology
-  speaks_ = me == speaker(culprit) || ranks_ == 1;
-  Item item{"job",
-            // A deadline that passed may name the sender on a link that is at fault.
-            culprit == kNoRank || failure.code() == Code::kTimeout ? "the job" : name_of(culprit),
-            Verdict::kFail, fmt::format("{} (while at {})", failure.to_string(), phase_), "", ""};
-  switch (failure.code()) {
-    case Code::kPeerFailed:
-      item.fault = "rank-lost";
-      item.remedy =
-          "look at the log of that rank and host: out of memory, killed, powered off; and whether "
-          "its network still answers (`ping`)";
-      break;
-    case Code::kTimeout:
-      item.fault = "deadline-passed";
-      item.remedy =
-          "of a link that is named, look at the cable, the port, its switch, the firewall, and the "
-          "MTU all along the way; where none is, rerun with fewer hosts to find what hangs";
-      break;
-    default:
-      item.fault = "job-failed";
-      item.remedy = "the message above says what failed";
-  }
-  add("job", {item});
-  (void)finish();
-}
-
-int Validation::finish() {
-  const Verdict verdict = overall(items_);
-  const double seconds = now_s() - start_s_;
-  if (!speaks_) return exit_code(verdict);
-  if (prints()) fmt::print("{}", summary_text(items_, seconds));
-  if (flags_.json.empty()) return exit_code(verdict);
-  nlohmann::ordered_json json = {{"schema", "weft.validate/1"},
-                                 {"verdict", in_words(verdict)},
-                                 {"exit_code", exit_code(verdict)},
-                                 {"ranks", ranks_},
-                                 {"hosts", hosts_},
-                                 {"rails", rails_},
-                                 {"emulated", emulated_},
-                                 {"transport", transport_},
-                                 {"time_s", seconds},
-                                 {"machines", machines_},
-                                 {"items", nlohmann::ordered_json::array()},
-                                 {"pairs", nlohmann::ordered_json::array()}};
-  for (const Item& item : items_) json["items"].push_back(to_json(item));
-  for (const PairResult& p : pairs_)
-    json["pairs"].push_back({{"from", p.from},
-                             {"to", p.to},
-                             {"from_host", p.from_host},
-                             {"to_host", p.to_host},
-                             {"link", p.link},
-                             {"latency_us", p.latency_us},
-                             {"bandwidth_GBps", p.bandwidth_GBps}});
-  if (!counts_.empty()) json["ports"] = to_json(counts_);
-  write_report(flags_.json, json.dump(2) + "\n");
-  return exit_code(verdict);
+int refuse_unknown_launcher(const std::string& launcher) {
+  fmt::print(
+      "verdict: UNKNOWN - started by {}, which weft cannot join: every rank would test itself\n"
+      "remedy: mpirun of Open MPI, srun --mpi=pmix, torchrun, or weft launch\n",
+      launcher);
+  return kExitUnknown;
 }
 
 int validate(ValidateFlags& flags) {
+  if (flags.list) return print_list();
+  flags.plan.budget_s = seconds_from("--budget", flags.budget);
+  if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
+  fabric::ValidationOptions options;
+  if (!flags.policy.empty()) options.policy = fabric::read_policy(flags.policy);
+  options.plan = flags.plan;
+  options.transport = flags.job.transport;
+  options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
+  options.sources.excluded_devices = options.policy.excluded_devices;
   if (!launched()) {  // what to emulate where nothing is said
-    check_report(flags.json);
+    if (const std::string launcher = unknown_launcher(); !launcher.empty())
+      return refuse_unknown_launcher(launcher);
+    for (const std::string* path : {&flags.json, &flags.html, &flags.prometheus})
+      check_report(*path);
     const bool free = flags.job.hosts == 0 && flags.job.ranks == 0;
     if (flags.job.hosts == 0) flags.job.hosts = free || flags.job.ranks >= 4 ? 2 : 1;
     if (flags.job.ranks == 0) flags.job.ranks = 2 * flags.job.hosts;
     if (flags.job.rails == 0) flags.job.rails = 2;
   }
-  Validation validation(flags);
+  std::unique_ptr<Progress> progress;
+  fabric::Validation validation(options, [&](const std::string& what) {
+    if (progress) progress->show("  " + what);
+  });
+  const auto finish = [&] {
+    if (progress) progress->clear();
+    print(flags, validation.report());
+    write_reports(flags, validation.report());
+  };
   return run_job(
       "validate", flags.job,
       [&](World& world) {
-        check_report(world, flags.json);
-        return validation.run(world);
+        for (const std::string* path : {&flags.json, &flags.html, &flags.prometheus})
+          check_report(world, *path);
+        if (world.rank() == 0) progress = std::make_unique<Progress>(flags.json != "-");
+        const fabric::Verdict verdict = validation.run(world);
+        if (world.rank() == 0) finish();
+        return static_cast<int>(verdict);
       },
-      [&](Rank me, const Status& failure) { validation.failed(me, failure); });
+      [&](Rank me, const Status& failure) {
+        validation.fail(failure);
+        if (me == speaker(failure.rank()) || job_from_environment().size == 1) finish();
+      });
 }
 
 }  // namespace
@@ -208,10 +151,19 @@ void add_validate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "validate", "can this fabric be trusted? exit code 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN");
   add_job_flags(*command, flags->job);
-  command->add_option("--budget-s", flags->budget_s, "what does not fit into this time is UNKNOWN")
-      ->check(CLI::PositiveNumber)
+  command->add_flag("--list", flags->list, "print all checks and what they mean");
+  command->add_option("--budget", flags->budget, "time to plan for: 60s, 5m")
       ->capture_default_str();
+  command->add_option("--policy", flags->policy,
+                      "TOML file with what this fleet is expected to be");
+  command->add_flag("--all-pairs", flags->plan.all_pairs, "measure every pair, as the time allows");
+  command->add_option("--soak", flags->soak, "repeat the rate rounds for so long: 30m");
+  command->add_option("--seed", flags->plan.seed, "of the random pairs")->capture_default_str();
   command->add_option("--json", flags->json, "also write a report to this file; - for stdout only");
+  command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
+  command->add_option("--prometheus", flags->prometheus,
+                      "also write metrics to this file, for the textfile collector");
+  command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
   command->footer(
       "Without a launcher: 2 ranks on each of 2 hosts with 2 rails, emulated on this machine.");
   command->callback([flags, &exit_code] { exit_code = validate(*flags); });

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "tests/coll/reference.h"
 #include "transport/memory/memory.h"
 #include "transport/ucx/ucx.h"

@@ -16,10 +16,10 @@
 #include <utility>
 
 #include "coll/api/communicator.h"
-#include "support/payload.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/payload.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 
 namespace weft::testing {
 

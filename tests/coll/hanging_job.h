@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/setting.h"
-#include "support/shell.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
+#include "support/process/shell.h"
 
 namespace weft::testing {
 

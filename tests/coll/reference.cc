@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/payload.h"
+#include "support/jobs/payload.h"
 
 namespace weft::testing {
 

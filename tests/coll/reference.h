@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coll/types.h"
-#include "support/payload.h"
+#include "support/jobs/payload.h"
 #include "topo/base/status.h"
 
 namespace weft::testing {

@@ -16,7 +16,7 @@
 #include "coll/reference.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedules.h"
-#include "support/simulate_job.h"
+#include "support/jobs/simulate_job.h"
 
 namespace weft::testing {
 

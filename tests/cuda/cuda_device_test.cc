@@ -2,8 +2,8 @@
 // The device seam and the kernels on a real GPU.
 #include <gtest/gtest.h>
 
-#include "support/device_cases.h"
-#include "support/device_kernel_cases.h"
+#include "support/device/device_cases.h"
+#include "support/device/device_kernel_cases.h"
 
 namespace weft {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

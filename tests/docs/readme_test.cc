@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "support/read_file.h"
-#include "support/shell.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

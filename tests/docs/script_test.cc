@@ -6,9 +6,9 @@
 #include <fstream>
 #include <string>
 
-#include "support/read_file.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

@@ -15,7 +15,7 @@
 #include "coll/schedule/check.h"
 #include "coll/schedules.h"
 #include "coll/storm_call.h"
-#include "support/simulate_job.h"
+#include "support/jobs/simulate_job.h"
 
 namespace {
 

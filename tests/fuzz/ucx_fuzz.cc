@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "support/fake_ucx.h"
-#include "support/forged_job.h"
+#include "support/fakes/fake_ucx.h"
+#include "support/fakes/forged_job.h"
 #include "topo/topology.h"
 #include "transport/ucx/ucx.h"
 

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/verbs_peer.h"
+#include "support/fakes/verbs_peer.h"
 
 namespace {
 

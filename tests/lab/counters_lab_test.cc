@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

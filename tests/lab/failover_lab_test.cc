@@ -28,7 +28,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 #include "transport/ucx/ucx.h"
 
 namespace {

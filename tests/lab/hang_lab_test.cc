@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

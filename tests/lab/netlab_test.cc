@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace {
 

@@ -30,7 +30,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace {
 

@@ -16,7 +16,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/runtime/internals.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "support/read_file.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft::testing {
 

@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 #include "tests/lab/softroce_boot.h"
 
 namespace {

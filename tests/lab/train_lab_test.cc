@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "support/temporary_folder.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

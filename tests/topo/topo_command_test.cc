@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_sysfs.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/forged_job.h"
+#include "support/fakes/forged_job.h"
 #include "transport/tcp/socket.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/wire.h"

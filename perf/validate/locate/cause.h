@@ -34,6 +34,7 @@ struct Cause {
   double low = 0, high = 0;  // interval of confidence of `value`
   double confidence = 0;     // 0 to 1
   int samples = 0;           // flows that speak for the cause
+  bool loaded_only = false;  // of kLoss: paced flows lose nothing, so load makes the loss
 };
 
 }  // namespace weft::fabric

@@ -29,6 +29,12 @@ class Fabric {
   // How many flows may run at once without disturbing each other: on one machine that emulates all
   // hosts the cores limit them. 0: no limit.
   virtual int most_flows() const = 0;
+  // Whether rounds of this probe tell anything here: a host's own packets never reach a plain
+  // interface, for example.
+  virtual bool supports(Probe probe) const {
+    (void)probe;
+    return true;
+  }
   // Runs the flows of a round at the same time and returns a sample per flow, in order. Throws
   // JobFailed or Error when the job, not a link, has failed; a dead link is a sample.
   virtual std::vector<FlowSample> run(const Round& round) = 0;

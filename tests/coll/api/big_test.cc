@@ -13,10 +13,10 @@
 #include <string>
 
 #include "coll/api/communicator.h"
-#include "support/payload.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/sanitizer.h"
+#include "support/jobs/payload.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/process/sanitizer.h"
 
 namespace weft {
 namespace {

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <string>
 
-#include "support/ranks.h"
-#include "support/sanitizer.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
+#include "support/process/sanitizer.h"
 
 namespace weft {
 namespace {

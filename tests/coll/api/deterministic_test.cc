@@ -13,7 +13,7 @@
 #include "coll/api/communicator.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/sim/simulate.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "tests/coll/schedules.h"
 
 namespace weft {

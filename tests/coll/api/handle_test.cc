@@ -13,8 +13,8 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 
 namespace weft {
 namespace {

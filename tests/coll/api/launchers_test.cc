@@ -1,6 +1,6 @@
 // labels: multiproc
 // The same job by every launcher: mpirun, srun, torchrun, weft launch.
-#include "support/launchers.h"
+#include "support/jobs/launchers.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

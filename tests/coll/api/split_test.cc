@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 
 namespace weft {
 namespace {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/no_threads.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
+#include "support/process/no_threads.h"
 #include "topo/base/log.h"
 #include "transport/job/bootstrap.h"
 

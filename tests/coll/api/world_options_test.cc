@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft {

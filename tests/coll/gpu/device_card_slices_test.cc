@@ -7,7 +7,7 @@
 
 #include "coll/gpu/lane.h"
 #include "coll/gpu/nic_slices.h"
-#include "support/device_cards.h"
+#include "support/device/device_cards.h"
 
 namespace weft {
 namespace {

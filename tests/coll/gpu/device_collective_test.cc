@@ -6,10 +6,10 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/device_ranks.h"
-#include "support/fake_device.h"
-#include "support/faults.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/faults.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "support/device_ranks.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

@@ -1,15 +1,15 @@
 // labels: multiproc
 // ctest: whole
 // Collectives on device memory between hosts whose NICs reach it (GPUDirect). On the fake device,
-// with NICs that are as strict as the hardware may be: tests/support/fake_nic.cc.
+// with NICs that are as strict as the hardware may be: tests/support/fakes/fake_nic.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "coll/runtime/internals.h"
-#include "support/device_cards.h"
-#include "support/temporary_folder.h"
+#include "support/device/device_cards.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "support/device_ranks.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

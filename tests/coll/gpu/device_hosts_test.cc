@@ -9,7 +9,7 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/device_cards.h"
+#include "support/device/device_cards.h"
 
 namespace weft {
 namespace {

@@ -1,8 +1,8 @@
 // The GPU's arithmetic, compiled for the processor.
 #include <gtest/gtest.h>
 
-#include "support/device_kernel_cases.h"
-#include "support/fake_device.h"
+#include "support/device/device_kernel_cases.h"
+#include "support/fakes/fake_device.h"
 
 namespace weft {
 namespace {

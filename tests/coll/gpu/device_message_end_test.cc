@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "coll/runtime/internals.h"
-#include "support/device_ranks.h"
-#include "support/fake_device.h"
-#include "support/no_threads.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/ranks.h"
+#include "support/process/no_threads.h"
 
 namespace weft {
 namespace {

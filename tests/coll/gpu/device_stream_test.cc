@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "coll/runtime/internals.h"
-#include "support/device_ranks.h"
-#include "support/fake_device.h"
-#include "support/ranks.h"
-#include "support/signals.h"
+#include "support/device/device_ranks.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/ranks.h"
+#include "support/process/signals.h"
 #include "transport/gpu/pinned.h"
 
 namespace weft {

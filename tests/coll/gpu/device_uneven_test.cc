@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "support/device_ranks.h"
-#include "support/fake_device.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

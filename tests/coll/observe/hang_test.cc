@@ -14,11 +14,11 @@
 #include <random>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/setting.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 #include "tests/coll/hanging_job.h"
 #include "transport/ucx/ucx.h"
 

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "coll/api/communicator.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

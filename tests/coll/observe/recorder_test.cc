@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

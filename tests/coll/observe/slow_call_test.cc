@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "topo/base/log.h"
 
 namespace weft {

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

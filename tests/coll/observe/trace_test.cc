@@ -14,10 +14,10 @@
 #include <sstream>
 
 #include "coll/api/metrics.h"
-#include "support/ranks.h"
-#include "support/read_file.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/ranks.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

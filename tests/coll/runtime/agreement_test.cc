@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "coll/api/communicator.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft {

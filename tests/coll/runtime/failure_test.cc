@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 #include "tests/coll/failing_job.h"
 #include "transport/ucx/ucx.h"
 

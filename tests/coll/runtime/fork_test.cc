@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
 #include "tests/transport/lost_datagrams.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

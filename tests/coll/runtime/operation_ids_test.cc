@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "support/communicator_inside.h"
-#include "support/ranks.h"
+#include "support/jobs/communicator_inside.h"
+#include "support/jobs/ranks.h"
 #include "transport/integrity/checked.h"
 
 namespace weft {

@@ -15,11 +15,11 @@
 #include "coll/api/communicator.h"
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/read_file.h"
-#include "support/setting.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
+#include "support/process/read_file.h"
+#include "support/process/temporary_folder.h"
 #include "transport/ucx/ucx.h"
 
 namespace weft {

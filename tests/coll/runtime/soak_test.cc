@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/sanitizer.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/process/sanitizer.h"
 #include "topo/discover.h"
 
 namespace weft {

@@ -8,8 +8,8 @@
 #include <regex>
 
 #include "coll/api/communicator.h"
-#include "support/ranks.h"
-#include "support/setting.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
 
 namespace weft {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "coll/runtime/core.h"
-#include "support/communicator_inside.h"
-#include "support/ranks.h"
+#include "support/jobs/communicator_inside.h"
+#include "support/jobs/ranks.h"
 
 namespace weft {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "coll/api/metrics.h"
 #include "coll/runtime/internals.h"
-#include "support/ranks.h"
-#include "support/setting.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/ranks.h"
+#include "support/jobs/setting.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

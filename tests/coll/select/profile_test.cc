@@ -12,7 +12,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/runtime/calibrate.h"
-#include "support/temporary_folder.h"
+#include "support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft {

@@ -12,8 +12,8 @@
 
 #include "coll/runtime/internals.h"
 #include "coll/select/choice.h"
-#include "support/ranks.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/ranks.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 // Jobs on the simulated fabric, by hand: what the random ones of storm_test rest on.
 // labels: sim
-#include "support/simulate_job.h"
+#include "support/jobs/simulate_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "coll/storm_call.h"
-#include "support/simulate_job.h"
+#include "support/jobs/simulate_job.h"
 
 namespace weft {
 namespace {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/temporary_folder.h"
+#include "support/process/temporary_folder.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "perf/collective/device_memory.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "perf/pair/pair_options.h"
-#include "support/read_file.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/read_file.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 #include "transport/ucx/ucx.h"
 #ifdef WEFT_HAVE_VERBS
 #include "perf/pair/verbs_pair.h"

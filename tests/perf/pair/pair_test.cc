@@ -19,8 +19,8 @@
 #include "perf/pair/pair_options.h"
 #include "perf/pair/pair_run.h"
 #include "perf/pair/pair_session.h"
-#include "support/sanitizer.h"
-#include "support/shell.h"
+#include "support/process/sanitizer.h"
+#include "support/process/shell.h"
 #include "transport/gpu/device.h"
 #include "transport/ucx/ucx.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "perf/pair/pair_link.h"
-#include "support/fake_verbs.h"
+#include "support/fakes/fake_verbs.h"
 #include "topo/base/status.h"
 
 namespace weft::testing {

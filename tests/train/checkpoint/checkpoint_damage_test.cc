@@ -8,9 +8,9 @@
 #include <fstream>
 #include <random>
 
-#include "support/checkpoint_parts.h"
-#include "support/processes.h"
-#include "support/setting.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/setting.h"
+#include "support/train/checkpoint_parts.h"
 
 namespace weft::train {
 namespace {

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "support/temporary_folder.h"
-#include "support/train_runs.h"
+#include "support/process/temporary_folder.h"
+#include "support/train/train_runs.h"
 #include "train/checkpoint/checkpoint.h"
 
 namespace weft::train {

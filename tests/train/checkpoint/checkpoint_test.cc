@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "support/checkpoint_parts.h"
-#include "support/setting.h"
+#include "support/jobs/setting.h"
+#include "support/train/checkpoint_parts.h"
 #include "train/checkpoint/index.h"
 
 namespace weft::train {

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "support/launchers.h"
-#include "support/setting.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/launchers.h"
+#include "support/jobs/setting.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

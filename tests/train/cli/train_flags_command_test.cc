@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "support/launchers.h"
-#include "support/ranks.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/launchers.h"
+#include "support/jobs/ranks.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 #include "train/checkpoint/lock.h"
 
 namespace weft {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "support/launchers.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/launchers.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

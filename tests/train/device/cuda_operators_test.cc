@@ -2,7 +2,7 @@
 // The operators of the device backend on a GPU: the cases of device_operators_test.
 #include <gtest/gtest.h>
 
-#include "support/train_device_cases.h"
+#include "support/train/train_device_cases.h"
 
 namespace weft::train {
 namespace {

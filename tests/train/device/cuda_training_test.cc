@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
-#include "support/train_on_device_cases.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+#include "support/train/train_on_device_cases.h"
 #include "transport/gpu/device.h"
 
 namespace weft::train {

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "support/fake_device.h"
-#include "support/train_device_cases.h"
-#include "support/train_on_device_cases.h"
+#include "support/fakes/fake_device.h"
+#include "support/train/train_device_cases.h"
+#include "support/train/train_on_device_cases.h"
 #include "train/device/context.h"
 
 namespace weft::train {

@@ -2,8 +2,8 @@
 // processor, behind streams that run late and memory that the host may not touch.
 #include <gtest/gtest.h>
 
-#include "support/fake_device.h"
-#include "support/train_device_cases.h"
+#include "support/fakes/fake_device.h"
+#include "support/train/train_device_cases.h"
 #include "train/device/context.h"
 
 namespace weft::train {

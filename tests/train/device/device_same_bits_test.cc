@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "support/fake_device.h"
-#include "support/train_on_device_cases.h"
+#include "support/fakes/fake_device.h"
+#include "support/train/train_on_device_cases.h"
 
 namespace weft::train {
 namespace {

@@ -3,8 +3,8 @@
 // memory. The curves are the processor's.
 #include <gtest/gtest.h>
 
-#include "support/fake_device.h"
-#include "support/train_on_device_cases.h"
+#include "support/fakes/fake_device.h"
+#include "support/train/train_on_device_cases.h"
 #include "train/device/context.h"
 
 namespace weft::train {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/parallel/data_parallel.h"
 
 namespace weft::train {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/trainer.h"
 
 namespace weft::train {

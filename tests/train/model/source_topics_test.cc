@@ -10,9 +10,9 @@
 #include <string>
 
 #include "coll/api/metrics.h"
-#include "support/shell.h"
-#include "support/temporary_folder.h"
-#include "support/train_runs.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

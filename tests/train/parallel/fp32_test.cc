@@ -12,7 +12,7 @@
 
 #include <array>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

@@ -1,5 +1,5 @@
 // Bytes per axis on every rank of many layouts, against formulas that know no trainer
-// (support/train_traffic.h): tensor and pipeline parallelism of all sizes with several
+// (support/train/train_traffic.h): tensor and pipeline parallelism of all sizes with several
 // micro-batches, ZeRO, groups, mixtures, 16-bit elements. ledger_test has the formulas one by one.
 // labels: sim
 #include <fmt/format.h>
@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "coll/gpu/record.h"
-#include "support/fake_device.h"
-#include "support/train_on_device_cases.h"
-#include "support/train_traffic.h"
+#include "support/fakes/fake_device.h"
+#include "support/train/train_on_device_cases.h"
+#include "support/train/train_traffic.h"
 #include "train/device/context.h"
 
 namespace weft::train {

@@ -6,7 +6,7 @@
 #include <malloc.h>
 
 #include "coll/api/metrics.h"
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/trainer.h"
 
 namespace weft::train {

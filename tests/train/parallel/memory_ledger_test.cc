@@ -8,8 +8,8 @@
 #include <atomic>
 #include <barrier>
 
-#include "support/stage_of_replicas.h"
-#include "support/train_on_device_cases.h"
+#include "support/train/stage_of_replicas.h"
+#include "support/train/train_on_device_cases.h"
 
 namespace weft::train {
 namespace {

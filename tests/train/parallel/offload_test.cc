@@ -8,7 +8,7 @@
 #include <array>
 #include <numeric>
 
-#include "support/ranks.h"
+#include "support/jobs/ranks.h"
 #include "train/trainer.h"
 
 namespace weft::train {

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <thread>
 
-#include "support/stage_of_replicas.h"
-#include "support/train_on_device_cases.h"
+#include "support/train/stage_of_replicas.h"
+#include "support/train/train_on_device_cases.h"
 #include "train/parallel/parallel.h"
 
 namespace weft::train {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/no_threads.h"
+#include "support/process/no_threads.h"
 #include "topo/base/status.h"
 #include "train/operators/operators.h"
 

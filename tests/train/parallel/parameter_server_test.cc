@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "support/train_runs.h"
+#include "support/train/train_runs.h"
 
 namespace weft::train {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "support/processes.h"
-#include "support/ranks.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
 #include "train/pipeline/bubble.h"
 #include "train/pipeline/runtime.h"
 #include "train/pipeline/simulator.h"

@@ -10,9 +10,9 @@
 #include <numeric>
 #include <sstream>
 
-#include "support/processes.h"
-#include "support/ranks.h"
-#include "support/temporary_folder.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
+#include "support/process/temporary_folder.h"
 #include "train/pipeline/simulator.h"
 #include "train/pipeline/trace.h"
 

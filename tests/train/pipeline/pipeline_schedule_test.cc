@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "support/setting.h"
+#include "support/jobs/setting.h"
 #include "train/pipeline/checker.h"
 #include "train/pipeline/explain.h"
 #include "train/pipeline/simulator.h"

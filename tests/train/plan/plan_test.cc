@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 #include "topo/base/status.h"
 
 namespace weft::train {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 
 namespace weft {
 namespace {

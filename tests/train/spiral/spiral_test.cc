@@ -10,8 +10,8 @@
 #include <map>
 #include <numeric>
 
-#include "support/processes.h"
-#include "support/ranks.h"
+#include "support/jobs/processes.h"
+#include "support/jobs/ranks.h"
 
 namespace weft::train {
 namespace {

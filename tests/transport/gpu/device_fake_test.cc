@@ -3,8 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/device_cases.h"
-#include "support/fake_device.h"
+#include "support/device/device_cases.h"
+#include "support/fakes/fake_device.h"
 
 namespace weft {
 namespace {

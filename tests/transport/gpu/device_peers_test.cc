@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "topo/base/status.h"
 
 namespace weft {

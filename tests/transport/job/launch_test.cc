@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/shell.h"
-#include "support/temporary_folder.h"
+#include "support/process/shell.h"
+#include "support/process/temporary_folder.h"
 #include "transport/job/bootstrap.h"
 #include "transport/launch/local_job.h"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "support/processes.h"
-#include "support/sanitizer.h"
+#include "support/jobs/processes.h"
+#include "support/process/sanitizer.h"
 #include "transport/conformance.h"
 #include "transport/shm/shm.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "support/signals.h"
+#include "support/process/signals.h"
 #include "transport/rail_ranks.h"
 #include "transport/ucx/config.h"
 

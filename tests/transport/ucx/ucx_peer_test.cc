@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "support/fake_ucx.h"
-#include "support/forged_job.h"
+#include "support/fakes/fake_ucx.h"
+#include "support/fakes/forged_job.h"
 #include "topo/topology.h"
 #include "transport/ucx/ucx.h"
 

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "transport/memory/memory.h"
 #include "transport/verbs/credits.h"
 #include "transport/verbs/registration_cache.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "support/fake_device.h"
+#include "support/fakes/fake_device.h"
 #include "transport/conformance.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs_devices.h"

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "support/device_ranks.h"
-#include "support/fake_device.h"
-#include "support/ranks.h"
+#include "support/device/device_ranks.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/ranks.h"
 #include "transport/conformance.h"
 #include "transport/gpu/device_region.h"
 #include "transport/verbs/verbs.h"

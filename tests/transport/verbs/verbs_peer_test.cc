@@ -1,7 +1,7 @@
 // A peer that says over verbs what it may not say, on a fake device: the connection ends with its
 // name, and nothing else happens. tests/fuzz/verbs_fuzz.cc says everything else.
 // ctest: alone
-#include "support/verbs_peer.h"
+#include "support/fakes/verbs_peer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs_net.h"
 

@@ -1,0 +1,196 @@
+// Chooses and runs the cases of the collectives. Does not know payloads' values.
+#include "perf/validate/collective_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "coll/runtime/internals.h"
+#include "coll/schedule/algorithm.h"
+#include "coll/schedule/check.h"
+#include "perf/cli/names.h"
+#include "transport/launch/failures.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr std::size_t kSmallCounts[] = {1, 7, 1000};
+constexpr std::size_t kLargeCount = 65539;  // a prime: no chunk divides it
+
+constexpr int kValidatedRanks = 64;  // larger jobs take longer to prove than to run
+
+// Empty when the schedules of all ranks are right.
+std::string prove(Collective collective, const Algorithm& algorithm, const Topology& topology) {
+  if (topology.nranks() > kValidatedRanks) return "";
+  std::vector<Schedule> schedules;
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    schedules.push_back(algorithm.build(shape_of(topology, r, 0)));
+  return check(collective, schedules);
+}
+
+// Runs all cases by the algorithm that is set; what this rank found.
+nlohmann::json run_cases(Communicator& comm, const std::vector<Case>& cases, Memory& plain,
+                         Memory& shared) {
+  std::uint64_t wrong = 0;
+  std::string first;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Exercise exercise(comm, cases[i], i % 2 == 0 ? plain : shared);
+    exercise.prepare();
+    require(exercise.run());
+    const Mismatch mismatch = exercise.check();
+    if (wrong == 0 && mismatch.wrong > 0)
+      first = fmt::format("{} {} of {} elements{}: {}", name(cases[i].type),
+                          reduces(cases[i].collective) ? name(cases[i].op) : "", cases[i].count,
+                          cases[i].in_place ? " in place" : "", mismatch.first);
+    wrong += mismatch.wrong;
+  }
+  return {{"wrong", wrong}, {"first", first}};
+}
+
+// Puts together what the ranks found; sets `over` where rank 0's time is up.
+CollectiveResult gather_result(World& world, CollectiveResult result, nlohmann::json mine,
+                               bool& over) {
+  mine["over"] = over;
+  const auto all = job_of(world).all_gather(mine.dump());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto theirs = nlohmann::json::parse(all[r]);
+    if (r == 0) over = theirs["over"];
+    const auto here = theirs["wrong"].get<std::uint64_t>();
+    if (result.wrong == 0 && here > 0)
+      result.first_wrong = fmt::format("rank {}, {}", r, theirs["first"].get<std::string>());
+    result.wrong += static_cast<int>(std::min<std::uint64_t>(here, 1u << 30));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Case> validation_cases(Collective collective, int nranks) {
+  std::vector<Case> cases;
+  if (collective == Collective::kBarrier) return {Case{collective}};
+  const auto add = [&](DType type, RedOp op, std::size_t count) {
+    Case c{collective, type, op};
+    const std::size_t k = cases.size();
+    c.count = count;
+    // Neither follows the alternation of the buffers.
+    c.in_place = collective != Collective::kSendRecv && k % 4 >= 2;
+    c.root = rooted(collective) && k % 3 == 2 ? nranks - 1 : 0;
+    cases.push_back(c);
+  };
+  for (DType type : kAllDTypes) {
+    for (RedOp op : kAllRedOps) {
+      if (op != RedOp::kSum && !reduces(collective)) break;
+      if (!defined(op, type)) continue;
+      for (std::size_t count : kSmallCounts) add(type, op, count);
+    }
+    add(type, RedOp::kSum, kLargeCount);
+  }
+  return cases;
+}
+
+std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
+                                              const std::function<void(const std::string&)>& show) {
+  const auto start = std::chrono::steady_clock::now();
+  const Topology& topology = world.topology();
+  Communicator comm = world.world();
+  const auto ranks = static_cast<std::uint64_t>(world.size());
+  const std::uint64_t bytes = ranks * kLargeCount * sizeof(double);
+  Memory plain(bytes, false, false), shared(bytes, false, true);
+  std::vector<CollectiveResult> results;
+  bool over = false;
+  for (Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+        Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
+        Collective::kAllToAll, Collective::kBarrier, Collective::kSendRecv}) {
+    if (collective == Collective::kSendRecv && world.size() < 2) continue;
+    const auto cases = validation_cases(collective, world.size());
+    std::vector<const Algorithm*> ways;
+    for (const Algorithm& a : algorithms())
+      if (a.collective == collective && a.applies(shape_of(topology, world.rank(), 0)))
+        ways.push_back(&a);
+    if (ways.empty()) ways.push_back(nullptr);  // nothing to choose from
+    for (const Algorithm* way : ways) {
+      CollectiveResult result;
+      result.collective = name(collective);
+      if (way != nullptr) result.algorithm = way->name;
+      if (over) {
+        result.left_out = static_cast<int>(cases.size());
+        results.push_back(result);
+        continue;
+      }
+      show(fmt::format("{} {}", result.collective, result.algorithm));
+      if (way != nullptr) {
+        if (const std::string fault = prove(collective, *way, topology); !fault.empty()) {
+          result.wrong = 1;
+          result.first_wrong = fault;
+          results.push_back(result);
+          continue;
+        }
+        comm.set_algorithm(collective, way->name);
+      }
+      result.cases = static_cast<int>(cases.size());
+      const auto mine = run_cases(comm, cases, plain, shared);
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+      over = spent.count() > budget_s;
+      results.push_back(gather_result(world, std::move(result), mine, over));
+    }
+    comm.set_algorithm(collective, "auto");
+  }
+  return results;
+}
+
+std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
+  if (world.topology().nhosts() < 2) return {};
+  constexpr std::size_t kBytes = 4 << 20;
+  constexpr int kMost = 20, kLeast = 3;
+  Communicator comm = world.world();
+  std::vector<float> data(kBytes / sizeof(float), 0.0F);
+  std::vector<double> seconds;
+  const auto once = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    require(comm.all_reduce(data.data(), data.data(), data.size(), DType::kFloat32, RedOp::kSum));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  // The first one sets up connections, and says how many fit: rank 0's number counts.
+  once();
+  const double first = once();
+  const auto all = job_of(world).all_gather(fmt::format("{}", first));
+  const int n = std::clamp(static_cast<int>(budget_s / std::stod(all[0])), kLeast, kMost);
+  for (int i = 0; i < n; ++i) seconds.push_back(once());
+  std::ranges::sort(seconds);
+  CollectiveResult result;
+  result.collective = name(Collective::kAllReduce);
+  result.algorithm = "auto";
+  const double ranks = world.size();
+  result.busbw_gbps = 8e-9 * kBytes / seconds[seconds.size() / 2] * 2 * (ranks - 1) / ranks;
+  return {result};
+}
+
+void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
+             const Samples& samples, int ranks) {
+  std::map<std::pair<Port, bool>, double> best;  // of a port and direction: the rate it has shown
+  for (const FlowSample& s : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
+    for (const bool sends : {true, false}) {
+      double& rate = best[{sends ? s.flow.from : s.flow.to, sends}];
+      rate = std::max(rate, s.gbps());
+    }
+  }
+  if (best.empty()) return;
+  const auto slowest = std::ranges::min_element(
+      best, [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& [port, sends] = slowest->first;
+  const FleetHost& host = hosts[static_cast<std::size_t>(port.host)];
+  const double n = static_cast<double>(hosts.size());
+  const double algbw = slowest->second * static_cast<double>(host.ports.size()) * n / (2 * (n - 1));
+  for (CollectiveResult& result : timed) {
+    result.predicted_busbw_gbps = algbw * 2 * (ranks - 1) / ranks;
+    result.limiting_link =
+        fmt::format("{} rail {} {}", host.name, port.rail, sends ? "transmit" : "receive");
+  }
+}
+
+}  // namespace weft::fabric

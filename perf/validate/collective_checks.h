@@ -1,0 +1,33 @@
+// Runs every collective by every algorithm that works here, and compares payloads bit by bit.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coll/api/communicator.h"
+#include "perf/collective/exercise.h"
+#include "perf/validate/probes/fabric.h"
+
+namespace weft::fabric {
+
+// Returns the cases of one collective, the same on every rank: types and operators at small counts,
+// sums at a larger count, in and out of place, roots at both ends.
+std::vector<Case> validation_cases(Collective collective, int nranks);
+
+// Returns one result per collective and algorithm, the same on every rank. An algorithm that does
+// not fit in budget_s has all its cases left out. Calls `show` with the name of the case that runs.
+// Throws JobFailed.
+std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
+                                              const std::function<void(const std::string&)>& show);
+
+// Times an all_reduce between hosts, and compares with the busbw that the ports' measured rates
+// allow: of H hosts with R rails, each of which must send 2 (H - 1) / H of the message over its
+// rails in equal parts, the slowest port limits all. Collective; nothing where the job has one
+// host.
+std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s);
+// Fills in the predicted busbw and the limiting port of timed results. Pure.
+void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
+             const Samples& samples, int ranks);
+
+}  // namespace weft::fabric

@@ -1,0 +1,35 @@
+// What `ethtool` shows of an interface: by ioctl, or from what the program itself printed.
+// Internal to the room.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "perf/validate/facts/counter.h"
+
+namespace weft::fabric {
+
+struct EthtoolSettings {
+  std::optional<bool> pause_rx, pause_tx;
+  std::optional<double> rate_gbps;       // of the link as trained
+  std::optional<double> most_rate_gbps;  // of the advertised link modes, else of the supported
+  std::optional<std::string> driver, firmware;
+};
+
+// Asks the kernel, about an interface of this network namespace. Fields stay empty where the
+// driver does not answer.
+EthtoolSettings ask_ethtool(const std::string& netdev);
+// The driver's statistics by their names, without those of single queues ("rx3_packets"), which
+// are many and add up to others.
+Readings ask_ethtool_statistics(const std::string& netdev);
+
+// The same from text: what `ethtool I`, `ethtool -a I`, `ethtool -i I` and `ethtool -S I` print,
+// in one file or in part.
+EthtoolSettings settings_in_text(const std::string& path);
+Readings statistics_in_text(const std::string& path);
+
+// "400000baseKR4/Full" as 400; 0 for names that are no link modes.
+double rate_of_link_mode(const std::string& name);
+bool of_one_queue(const std::string& statistic);
+
+}  // namespace weft::fabric

@@ -1,0 +1,96 @@
+// Puts the facts of a host together. Knows where the host's own facts are; the readers of the ports
+// are in the other files of this room.
+#include "perf/validate/facts/read_facts.h"
+
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
+#include "perf/validate/facts/sources.h"
+#include "topo/base/environment.h"
+#include "topo/sysfs.h"
+
+namespace weft::fabric {
+namespace {
+
+// Soft limit of "Max locked memory  65536  65536  bytes".
+std::optional<std::uint64_t> memlock_of(const std::string& proc) {
+  std::istringstream words(sysfs::read_field(proc + "/self/limits", "Max locked memory"));
+  std::string soft;
+  if (!(words >> soft)) return std::nullopt;
+  if (soft == "unlimited") return std::numeric_limits<std::uint64_t>::max();
+  const Reading limit = reading_from(soft);
+  if (limit.state != ReadingState::kValue) return std::nullopt;
+  return limit.value;
+}
+
+std::optional<bool> peer_memory_of(const std::string& sysfs_root) {
+  std::error_code error;
+  const std::string modules = sysfs_root + "/module/";
+  if (!std::filesystem::exists(modules, error)) return std::nullopt;
+  return std::filesystem::exists(modules + "nvidia_peermem", error) ||
+         std::filesystem::exists(modules + "nv_peer_mem", error);
+}
+
+void read_cores(HostFacts& host, const Sources& sources) {
+  const std::string allowed =
+      sysfs::read_field(sources.proc + "/self/status", "Cpus_allowed_list:");
+  const std::vector<int> cpus = sysfs::parse_cpulist(allowed);
+  if (cpus.empty()) return;
+  host.allowed_cpus = allowed;
+  host.cores = static_cast<int>(cpus.size());
+  const int node = sysfs::numa_node_of(sysfs::discover_numa(sources.sysfs), allowed);
+  if (node >= 0) host.numa_node = node;
+  host.governor = line_of(sources.sysfs + "/devices/system/cpu/cpu" + std::to_string(cpus.front()) +
+                          "/cpufreq/scaling_governor");
+}
+
+PortFacts read_port(const Nic& nic, int rail, const Sources& sources) {
+  PortFacts port;
+  port.rail = rail;
+  port.device = nic.name;
+  port.netdev = nic.netdev;
+  port.rdma = nic.rdma;
+  if (!nic.pci.empty()) port.pci = nic.pci;
+  if (!nic.address.empty()) port.address = nic.address;
+  // Of a plain interface, the topology knows whether the kernel's rate is made up.
+  if (!nic.rdma && nic.rate_gbps > 0) port.rate_gbps = nic.rate_gbps;
+  if (excluded(port, sources)) return port;
+  read_net(port, sources);
+  read_pci(port, sources);
+  read_ib(port, sources);
+  read_ethtool(port, sources);
+  read_dcb(port, sources);
+  read_roce(port, sources);
+  return port;
+}
+
+}  // namespace
+
+HostFacts read_host(std::span<const Nic> rails, const Sources& sources) {
+  HostFacts host;
+  host.hostname = sysfs::read_line(sources.proc + "/sys/kernel/hostname");
+  host.kernel = sysfs::read_line(sources.proc + "/sys/kernel/osrelease");
+  if (sources.live) host.host = environment("WEFT_HOST_ID");
+  if (host.host.empty()) host.host = host.hostname;
+  read_cores(host, sources);
+  host.memlock_bytes = memlock_of(sources.proc);
+  host.peer_memory = peer_memory_of(sources.sysfs);
+  host.gpus = static_cast<int>(sysfs::discover_gpus(sources.sysfs, sources.proc).size());
+  for (const Nic& nic : rails)
+    host.ports.push_back(read_port(nic, static_cast<int>(host.ports.size()), sources));
+  return host;
+}
+
+Readings read_counters(const PortFacts& port, const Sources& sources) {
+  Readings readings;
+  if (excluded(port, sources)) return readings;
+  ib_counters(port, sources, readings);
+  net_counters(port, sources, readings);
+  ethtool_counters(port, sources, readings);
+  pci_counters(port, sources, readings);
+  if (!port.rdma) tcp_counters(sources, readings);
+  return readings;
+}
+
+}  // namespace weft::fabric

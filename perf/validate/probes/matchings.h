@@ -1,0 +1,26 @@
+// Matchings of hosts: which pairs talk in the same round. Pure.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace weft::fabric {
+
+// Disjoint pairs of hosts; a host that is left over is in no pair.
+using Matching = std::vector<std::pair<int, int>>;
+
+// All pairs of `hosts` hosts in hosts - 1 rounds (hosts rounds where the number is odd): the circle
+// method.
+std::vector<Matching> all_pairs(int hosts);
+int all_pairs_rounds(int hosts);  // how many matchings that are
+
+// ceil(log2 hosts) matchings: i with i ^ 2^k; hosts without such a partner are matched among
+// themselves.
+std::vector<Matching> xor_cover(int hosts);
+
+// A random matching; one host is left over where the number is odd.
+Matching random_matching(int hosts, std::mt19937_64& random);
+
+}  // namespace weft::fabric

@@ -1,0 +1,70 @@
+// Windows, percentiles and the scheduler's delay. Knows no transport.
+#include "perf/validate/probes/meter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "topo/base/clock.h"
+
+namespace weft::fabric {
+namespace {
+
+std::uint64_t run_delay_ns() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  std::uint64_t on_core = 0, waited = 0;
+  file >> on_core >> waited;
+  return file ? waited : 0;
+}
+
+}  // namespace
+
+WindowMeter::WindowMeter(double seconds)
+    : window_s_(std::clamp(seconds / 16, 0.005, 0.1)), until_(seconds) {}
+
+void WindowMeter::add(double now_s, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  if (bytes_ == 0) first_ = now_s;
+  last_ = now_s;
+  bytes_ += bytes;
+  if (now_s - first_ > until_) return;  // what was queued when the sender stopped
+  const auto window = static_cast<std::size_t>((now_s - first_) / window_s_);
+  if (in_window_.size() <= window) in_window_.resize(window + 1);
+  in_window_[window] += bytes;
+}
+
+std::vector<double> WindowMeter::windows() const {
+  std::vector<double> gbps;
+  if (in_window_.empty()) return gbps;
+  const std::size_t whole = in_window_.size() - 1;  // the last one may have ended early
+  for (std::size_t i = (whole + 3) / 4; i < whole; ++i)
+    gbps.push_back(static_cast<double>(in_window_[i]) * 8e-9 / window_s_);
+  return gbps;
+}
+
+Starvation::Starvation() : start_s_(now_s()), start_ns_(run_delay_ns()) {}
+
+double Starvation::share() const {
+  const double wall = now_s() - start_s_;
+  return wall > 0 ? std::min(static_cast<double>(run_delay_ns() - start_ns_) * 1e-9 / wall, 1.0)
+                  : 0;
+}
+
+LatencySample summary_of(std::vector<double> microseconds) {
+  LatencySample s;
+  s.samples = static_cast<int>(microseconds.size());
+  if (microseconds.empty()) return s;
+  std::ranges::sort(microseconds);
+  const auto at = [&](double share) {
+    const auto rank = std::ceil(share * static_cast<double>(microseconds.size()));
+    return microseconds[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+  };
+  s.min_us = microseconds.front();
+  s.p50_us = at(0.5);
+  s.p99_us = at(0.99);
+  s.p999_us = at(0.999);
+  s.max_us = microseconds.back();
+  return s;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,361 @@
+// Stages of rounds, in the order of what they tell per second. First as many rounds as fit at their
+// shortest useful length, then all of them as long as the budget allows. Measures nothing.
+#include "perf/validate/probes/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "perf/validate/probes/matchings.h"
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kRoundOverhead_s = 0.03;  // to start a round and gather its samples
+constexpr double kTypicalNoise = 0.02;     // of a rate, flow to flow
+constexpr double kLowPace = 0.1;           // of kLowLoad
+constexpr int kRandomMatchings = 5;        // after the XOR cover
+constexpr int kIncastSenders = 8;
+constexpr int kAllToAllPeers = 8;  // of each port; more flows say the same
+constexpr int kLabels = 8;
+
+// Rounds that make sense only together: both directions of a matching, say.
+using Piece = std::vector<Round>;
+
+struct Stage {
+  Probe probe;
+  double least_s, most_s;  // of a round
+  std::vector<Piece> pieces;
+  int least_pieces = 1;  // fewer tell nothing
+};
+
+class Planner {
+ public:
+  Planner(const std::vector<FleetHost>& hosts, int most_flows, const PlanOptions& options)
+      : hosts_(hosts), n_(static_cast<int>(hosts.size())), most_(most_flows), options_(options) {
+    for (const FleetHost& host : hosts)
+      rails_ = std::max(rails_, static_cast<int>(host.ports.size()));
+    random_.seed(options.seed);
+  }
+
+  std::vector<Stage> stages();
+  std::vector<Round> soak_rounds();
+
+ private:
+  bool has(int host, int rail) const {
+    return rail < static_cast<int>(hosts_[static_cast<std::size_t>(host)].ports.size());
+  }
+  bool fits(std::size_t flows) const {
+    return most_ <= 0 || flows <= static_cast<std::size_t>(most_);
+  }
+  void add(std::vector<Flow>& flows, Port from, Port to, double pace = 1) const {
+    if (has(from.host, from.rail) && has(to.host, to.rail)) flows.push_back({from, to, pace});
+  }
+  // The flows in rounds of at most most_flows.
+  void append(Piece& piece, Probe probe, const std::vector<Flow>& flows) const {
+    const std::size_t most = most_ > 0 ? static_cast<std::size_t>(most_) : flows.size();
+    for (std::size_t at = 0; at < flows.size(); at += most) {
+      const auto first = flows.begin() + static_cast<std::ptrdiff_t>(at);
+      const auto end = first + static_cast<std::ptrdiff_t>(std::min(most, flows.size() - at));
+      piece.push_back({probe, {first, end}});
+    }
+  }
+  Piece matched(Probe probe, const Matching& matching, bool both_ways, double pace = 1) const {
+    Piece piece;
+    for (int way = 0; way < (both_ways ? 2 : 1); ++way) {
+      std::vector<Flow> flows;
+      for (const auto& [a, b] : matching)
+        for (int rail = 0; rail < rails_; ++rail)
+          way == 0 ? add(flows, {a, rail}, {b, rail}, pace)
+                   : add(flows, {b, rail}, {a, rail}, pace);
+      append(piece, probe, flows);
+    }
+    return piece;
+  }
+  // Matchings for a stage: all pairs where that are no more than `most` rounds, else random ones.
+  std::vector<Matching> some_matchings(int most) {
+    if (all_pairs_rounds(n_) <= most) return all_pairs(n_);
+    std::vector<Matching> matchings;
+    for (int i = 0; i < most; ++i) matchings.push_back(random_matching(n_, random_));
+    return matchings;
+  }
+  std::vector<int> shuffled() {
+    std::vector<int> order(static_cast<std::size_t>(n_));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    return order;
+  }
+  // Many-to-one flows over the hosts order[first...], at most `senders` to each target.
+  void add_incasts(std::vector<Flow>& flows, const std::vector<int>& order, std::size_t first,
+                   int senders, int rail) const {
+    const std::size_t group = static_cast<std::size_t>(senders) + 1;
+    for (std::size_t at = first; at + 2 < order.size(); at += group)
+      for (std::size_t i = at + 1; i < std::min(at + group, order.size()); ++i)
+        add(flows, {order[i], rail}, {order[at], rail});
+  }
+
+  Stage rate();
+  Stage incast();
+  Stage victim();
+  Stage across_rails(Probe probe);
+  Stage bisection();
+  Stage all_to_all();
+  Stage entropy();
+
+  const std::vector<FleetHost>& hosts_;
+  int n_, rails_ = 0, most_;
+  const PlanOptions& options_;
+  std::mt19937_64 random_;
+};
+
+Stage Planner::rate() {
+  Stage stage{Probe::kRate, 0.1, 0.3, {}};
+  std::vector<Matching> cover = xor_cover(n_);
+  const int every = all_pairs_rounds(n_), flows = std::max(1, n_ / 2 * rails_);
+  const double rounds = 2.0 * every * (most_ > 0 ? (flows + most_ - 1) / most_ : 1);
+  const bool few = every <= static_cast<int>(cover.size()) + kRandomMatchings &&
+                   rounds * (stage.least_s + kRoundOverhead_s) <= 0.6 * options_.budget_s;
+  if (options_.all_pairs || few) {
+    cover = all_pairs(n_);
+  } else {
+    for (int i = 0; i < kRandomMatchings; ++i) cover.push_back(random_matching(n_, random_));
+  }
+  for (const Matching& matching : cover)
+    stage.pieces.push_back(matched(Probe::kRate, matching, true));
+  return stage;
+}
+
+Stage Planner::incast() {
+  Stage stage{Probe::kIncast, 0.15, 0.3, {}};
+  const int senders = std::min(kIncastSenders, most_ > 0 ? std::min(most_, n_ - 1) : n_ - 1);
+  if (senders < 2) return stage;
+  const int rounds = std::min(4, static_cast<int>(std::ceil(std::sqrt(n_))));
+  for (int i = 0; i < rounds; ++i) {
+    std::vector<Flow> flows;
+    for (int rail = 0; rail < rails_; ++rail) {
+      std::vector<int> order = shuffled();
+      if (most_ > 0) order.resize(static_cast<std::size_t>(senders) + 1);
+      if (fits(flows.size() + static_cast<std::size_t>(senders)))
+        add_incasts(flows, order, 0, senders, rail);
+    }
+    stage.pieces.push_back({{Probe::kIncast, flows}});
+  }
+  return stage;
+}
+
+Stage Planner::victim() {
+  Stage stage{Probe::kVictim, 0.15, 0.3, {}};
+  const int room = most_ > 0 ? most_ - 1 : n_ - 3;  // for senders beside the victim
+  const int senders = std::min({kIncastSenders, room, n_ - 3});
+  if (senders < 2) return stage;
+  const std::size_t victims = most_ > 0 ? 1 : static_cast<std::size_t>(std::max(1, n_ / 8));
+  for (int i = 0; i < 2; ++i) {
+    std::vector<Flow> flows;
+    for (int rail = 0; rail < (most_ > 0 ? 1 : rails_); ++rail) {
+      std::vector<int> order = shuffled();
+      for (std::size_t v = 0; v < victims; ++v) {
+        add(flows, {order[2 * v], rail}, {order[2 * v + 1], rail});
+        if (!flows.empty()) flows.back().victim = true;
+      }
+      if (most_ > 0) order.resize(2 * victims + static_cast<std::size_t>(senders) + 1);
+      add_incasts(flows, order, 2 * victims, senders, rail);
+    }
+    stage.pieces.push_back({{Probe::kVictim, flows}});
+  }
+  return stage;
+}
+
+Stage Planner::across_rails(Probe probe) {
+  Stage stage{probe, 0.1, 0.2, {}};
+  if (rails_ < 2) return stage;
+  std::vector<Flow> flows;
+  if (probe == Probe::kCrossRail) {
+    for (const auto& [a, b] : random_matching(n_, random_))
+      for (int rail = 0; rail < rails_; ++rail) add(flows, {a, rail}, {b, (rail + 1) % rails_});
+  } else {
+    for (int host = 0; host < n_; ++host)
+      for (int rail = 0; rail < rails_; ++rail)
+        add(flows, {host, rail}, {host, (rail + 1) % rails_});
+  }
+  Piece piece;
+  append(piece, probe, flows);
+  if (!piece.empty()) stage.pieces.push_back(std::move(piece));
+  return stage;
+}
+
+Stage Planner::bisection() {
+  Stage stage{Probe::kBisection, 0.15, 0.3, {}, 2};
+  for (int way = 0; way < 2; ++way) {
+    std::vector<Flow> flows;
+    for (int i = 0; i < n_ / 2; ++i)
+      for (int rail = 0; rail < rails_; ++rail) {
+        const Port low{i, rail}, high{i + (n_ + 1) / 2, rail};
+        way == 0 ? add(flows, low, high) : add(flows, high, low);
+      }
+    if (!flows.empty() && fits(flows.size())) stage.pieces.push_back({{Probe::kBisection, flows}});
+  }
+  return stage;
+}
+
+Stage Planner::all_to_all() {
+  Stage stage{Probe::kAllToAll, 0.15, 0.3, {}};
+  std::vector<int> shifts(static_cast<std::size_t>(std::max(0, n_ - 1)));
+  std::iota(shifts.begin(), shifts.end(), 1);
+  std::shuffle(shifts.begin(), shifts.end(), random_);
+  if (shifts.size() > kAllToAllPeers) shifts.resize(kAllToAllPeers);
+  std::vector<Flow> flows;
+  for (const int shift : shifts)
+    for (int host = 0; host < n_; ++host)
+      for (int rail = 0; rail < rails_; ++rail)
+        add(flows, {host, rail}, {(host + shift) % n_, rail});
+  if (!flows.empty() && fits(flows.size())) stage.pieces.push_back({{Probe::kAllToAll, flows}});
+  return stage;
+}
+
+Stage Planner::entropy() {
+  Stage stage{Probe::kEntropy, 0.05, 0.1, {}, kLabels};
+  Matching matching = random_matching(n_, random_);
+  if (most_ > 0 && !matching.empty()) matching.resize(1);
+  for (int label = 1; label <= kLabels; ++label) {
+    Piece piece = matched(Probe::kEntropy, matching, false);
+    for (Round& round : piece)
+      for (Flow& flow : round.flows) flow.label = label;
+    if (!piece.empty()) stage.pieces.push_back(std::move(piece));
+  }
+  return stage;
+}
+
+std::vector<Stage> Planner::stages() {
+  Stage reach{Probe::kReach, 0.02, 0.02, {}}, latency{Probe::kLatency, 0.03, 0.06, {}};
+  Stage mtu{Probe::kPathMtu, 0.02, 0.02, {}}, low{Probe::kLowLoad, 0.2, 0.5, {}};
+  std::vector<Matching> idle = xor_cover(n_);
+  for (int i = 0; i < 2; ++i) idle.push_back(random_matching(n_, random_));
+  if (all_pairs_rounds(n_) <= static_cast<int>(idle.size())) idle = all_pairs(n_);
+  for (const Matching& m : some_matchings(3)) reach.pieces.push_back(matched(reach.probe, m, true));
+  for (const Matching& m : idle) latency.pieces.push_back(matched(latency.probe, m, false));
+  for (const Matching& m : some_matchings(3)) mtu.pieces.push_back(matched(mtu.probe, m, true));
+  for (const Matching& m : some_matchings(3))
+    low.pieces.push_back(matched(low.probe, m, true, kLowPace));
+  return {reach,
+          latency,
+          rate(),
+          mtu,
+          low,
+          incast(),
+          victim(),
+          across_rails(Probe::kCrossRail),
+          across_rails(Probe::kLoopback),
+          bisection(),
+          all_to_all(),
+          entropy()};
+}
+
+std::vector<Round> Planner::soak_rounds() {
+  std::vector<Round> rounds;
+  double seconds = 0;
+  while (n_ > 1 && seconds < options_.soak_s) {
+    for (Round& round : matched(Probe::kRate, random_matching(n_, random_), true)) {
+      round.seconds = std::min(1.0, options_.soak_s);
+      seconds += round.seconds + kRoundOverhead_s;
+      rounds.push_back(std::move(round));
+    }
+  }
+  return rounds;
+}
+
+double shortest(const Stage& stage, const Piece& piece) {
+  return static_cast<double>(piece.size()) * (stage.least_s + kRoundOverhead_s);
+}
+
+// Drops pieces that do not fit the budget, the last stages first; returns what is left of the time.
+double fit_in(std::vector<Stage>& stages, double budget_s, std::vector<Probe>& left_out) {
+  double left = budget_s;
+  for (Stage& stage : stages) {
+    std::erase_if(stage.pieces, [](const Piece& piece) {
+      return piece.empty() ||
+             std::ranges::all_of(piece, [](const Round& r) { return r.flows.empty(); });
+    });
+    std::size_t kept = 0;
+    double used = 0;
+    while (kept < stage.pieces.size() && used + shortest(stage, stage.pieces[kept]) <= left)
+      used += shortest(stage, stage.pieces[kept++]);
+    if (kept < std::max<std::size_t>(1, static_cast<std::size_t>(stage.least_pieces))) kept = 0;
+    if (kept == 0) left_out.push_back(stage.probe);
+    stage.pieces.resize(kept);
+    if (kept > 0) left -= used;
+  }
+  return left;
+}
+
+// What the rounds can see: the losses that a port's paced packets would show, and the rate cut that
+// the average of a port's flows would show above typical noise (Bonferroni over the ports).
+void say_what_is_seen(Plan& plan, const std::vector<FleetHost>& hosts, double confidence) {
+  std::map<Port, double> packets, flows;
+  std::set<std::tuple<int, int, int>> paths;
+  std::size_t ports = 0, rails = 0;
+  for (const FleetHost& host : hosts) {
+    ports += host.ports.size();
+    rails = std::max(rails, host.ports.size());
+  }
+  for (const Round& round : plan.rounds)
+    for (const Flow& flow : round.flows) {
+      const PortInfo& port = hosts[static_cast<std::size_t>(flow.from.host)]
+                                 .ports[static_cast<std::size_t>(flow.from.rail)];
+      const double bytes = port.mtu > 0 ? port.mtu : 1500;
+      if (round.probe == Probe::kLowLoad)
+        packets[flow.from] += flow.pace * port.expected_gbps * 1e9 / 8 / bytes * round.seconds;
+      if (round.probe == Probe::kRate) {
+        flows[flow.from] += 1;
+        paths.insert({flow.from.rail, flow.from.host, flow.to.host});
+      }
+    }
+  const auto least = [](const std::map<Port, double>& of) {
+    double value = of.empty() ? 0 : of.begin()->second;
+    for (const auto& [port, count] : of) value = std::min(value, count);
+    return value;
+  };
+  plan.smallest_loss = std::min(1.0, -std::log(1 - confidence) / std::max(1e-9, least(packets)));
+  const double z = normal_quantile(
+      1 - (1 - confidence) / (2 * static_cast<double>(std::max<std::size_t>(1, ports))));
+  plan.smallest_rate_cut =
+      flows.empty() ? 1 : std::min(1.0, z * 1.2533 * kTypicalNoise / std::sqrt(least(flows)));
+  plan.measured_paths.assign(rails, 0);
+  for (const auto& [rail, from, to] : paths) ++plan.measured_paths[static_cast<std::size_t>(rail)];
+}
+
+}  // namespace
+
+Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const PlanOptions& options,
+                 const Thresholds& thresholds) {
+  Planner planner(hosts, most_flows, options);
+  std::vector<Stage> stages = planner.stages();
+  if (!options.only.empty())
+    std::erase_if(stages, [&](const Stage& stage) {
+      return std::ranges::find(options.only, stage.probe) == options.only.end();
+    });
+  Plan plan;
+  const double spare = fit_in(stages, options.budget_s, plan.left_out);
+  double wanted = 0;  // to make every round as long as is useful
+  for (const Stage& stage : stages)
+    for (const Piece& piece : stage.pieces)
+      wanted += static_cast<double>(piece.size()) * (stage.most_s - stage.least_s);
+  const double stretch = wanted > 0 ? std::clamp(spare / wanted, 0.0, 1.0) : 0;
+  for (Stage& stage : stages)
+    for (Piece& piece : stage.pieces)
+      for (Round& round : piece) {
+        round.seconds = stage.least_s + stretch * (stage.most_s - stage.least_s);
+        plan.seconds += round.seconds + kRoundOverhead_s;
+        plan.rounds.push_back(std::move(round));
+      }
+  for (Round& round : planner.soak_rounds()) {
+    plan.seconds += round.seconds + kRoundOverhead_s;
+    plan.rounds.push_back(std::move(round));
+  }
+  say_what_is_seen(plan, hosts, thresholds.confidence);
+  return plan;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,108 @@
+// A simulated fabric: rails of leaf and spine switches at the level of flows, with faults, noise
+// and virtual time. Tests and `weft validate --simulate` run the same plan and localisation over
+// SimFabric as over real ports.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "perf/validate/probes/fabric.h"
+
+namespace weft::fabric {
+
+enum class FaultKind {
+  kRate,       // strength: share of the rate that is left
+  kLoss,       // losses per packet
+  kLatency,    // microseconds added, one way
+  kJitter,     // microseconds added on average, one way, exponentially distributed
+  kMtu,        // bytes; of ports and hosts
+  kBlackHole,  // nothing passes; of paths
+  kDead,       // nothing passes; of ports and hosts
+  kSwapped,    // the cables of `port` and `peer` are swapped
+  kFlap,       // seconds from one outage of 200 ms to the next; of ports and hosts
+  kSlowCpu,    // share of a core that the tester gets; of hosts
+  kDuplicate,  // `port` has the address of `peer`
+};
+
+enum class FaultPlace { kPort, kHost, kRail, kLeaf, kPath };  // kLeaf: of the rail, above `port`
+enum class FaultWay { kBoth, kTransmit, kReceive };           // seen from the port, host or leaf
+
+struct Fault {
+  FaultKind kind = FaultKind::kRate;
+  FaultPlace place = FaultPlace::kPort;
+  FaultWay way = FaultWay::kBoth;
+  Port port;  // the sender of kPath
+  Port peer;  // the receiver of kPath; the other port of kSwapped and kDuplicate
+  double strength = 0;
+};
+
+struct SimOptions {
+  int hosts = 8, rails = 2;
+  int leaf_hosts = 0;          // hosts below one leaf switch; 0: all, one switch per rail
+  double rate_gbps = 400;      // of every port
+  bool declared = true;        // PortInfo::expected_gbps says so
+  int mtu = 4096;              // bytes
+  bool tcp = false;            // loss costs by Mathis' formula, else by go-back-N
+  double load_loss = 0;        // losses per packet of every flow at full speed, by design
+  double noise = 0.01;         // standard deviation of log rate and log latency, flow to flow
+  double latency_us = 5;       // one way, through one switch
+  double busy_share = 0;       // of flows whose ends wait for a core
+  double round_cost_s = 0.05;  // to start and gather a round
+  int most_flows = 0;
+  std::uint64_t seed = 1;
+  std::vector<Fault> faults;
+};
+
+// Not thread-safe.
+class SimFabric : public Fabric {
+ public:
+  explicit SimFabric(const SimOptions& options);
+
+  const std::vector<FleetHost>& hosts() const override { return hosts_; }
+  int most_flows() const override { return options_.most_flows; }
+  std::vector<FlowSample> run(const Round& round) override;
+  double now_s() const override { return now_s_; }
+
+ private:
+  // What faults do to the packets that pass one place in one direction.
+  struct Link {
+    double rate = 1, loss = 0, latency_us = 0, jitter_us = 0;
+    bool dead = false;
+  };
+
+  int index(Port port) const { return port.host * options_.rails + port.rail; }
+  int leaf(Port port) const { return port.host / leaf_hosts_ * options_.rails + port.rail; }
+  void apply(const Fault& fault);
+  void apply_to_ports(const Fault& fault);
+  Link along(Port from, Port to) const;
+  std::vector<double> rates(const Round& round);
+  void measure_rate(FlowSample& sample, double gbps, const Link& link);
+  void measure_latency(FlowSample& sample, const Link& there, const Link& back);
+  void outages(FlowSample& sample);
+  double noise(double deviation);
+
+  SimOptions options_;
+  int leaf_hosts_;
+  std::vector<FleetHost> hosts_;
+  double now_s_ = 0;
+  std::mt19937_64 random_;
+  std::vector<Link> transmit_, receive_;  // by port
+  std::vector<Link> rail_, up_, down_;    // by rail, by leaf of a rail
+  std::map<std::pair<Port, Port>, Link> path_;
+  std::vector<int> mtu_;                  // by port
+  std::vector<double> flap_s_, phase_s_;  // by port; 0: no flaps
+  std::vector<double> cpu_;               // by host
+  std::map<Port, Port> arrives_at_;       // of packets to a port, where not there
+};
+
+// Goodput as a share of the rate under go-back-N with `window` packets in flight. (1 - p) / (1 + p
+// (W - 1)): D. Bertsekas, R. Gallager, "Data Networks", 2.4.1.
+double go_back_n_goodput(double loss, double window);
+// Most Gb/s of one TCP flow: M. Mathis et al., "The macroscopic behavior of the TCP congestion
+// avoidance algorithm", CCR 1997.
+double mathis_gbps(double loss, double segment_bytes, double rtt_us);
+
+}  // namespace weft::fabric

@@ -1,0 +1,24 @@
+// The few statistics that plans and localisation share. Pure.
+#pragma once
+
+#include <vector>
+
+namespace weft::fabric {
+
+// z with P(N(0, 1) <= z) = p, for 0 < p < 1. P. Acklam's rational approximation, relative error
+// below 1.2e-9.
+double normal_quantile(double p);
+// P(N(0, 1) > z).
+double normal_tail(double z);
+
+struct Interval {
+  double low = 0, high = 0;
+};
+// The Wilson score interval of a share, two-sided. E. B. Wilson, "Probable inference", JASA 1927.
+Interval wilson(double events, double trials, double confidence);
+
+// The value at share `at` (0 to 1) of the sorted values, without interpolation; reorders them.
+// values must not be empty.
+double quantile(std::vector<double>& values, double at);
+
+}  // namespace weft::fabric

@@ -1,0 +1,158 @@
+// One end of a stream or a ping-pong over RDMA verbs. Built with and without verbs:
+// make_verbs_pair() says what is missing.
+#include <algorithm>
+#include <cerrno>
+
+#include "perf/pair/pair_link.h"
+#include "perf/validate/probes/flow_end.h"
+#include "perf/validate/probes/meter.h"
+#include "topo/base/clock.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr std::size_t kMessage = 64 << 10, kPing = 64;
+constexpr double kTailSeconds = 2;
+constexpr int kWarmUp = 10, kMostPings = 2000;
+constexpr int kBatch = 16;
+
+class VerbsEnd final : public FlowEnd {
+ public:
+  VerbsEnd(const EndOrder& order, Nic rail)
+      : order_(order),
+        latency_(order.probe == Probe::kLatency || order.victim),
+        rail_(std::move(rail)) {
+    sample_.flow = order.flow;
+    sample_.sends = order.sends;
+    options_.op = latency_ ? "send" : "write";
+    options_.test = latency_ ? PairTest::kLatency : PairTest::kBandwidth;
+  }
+
+  std::string offer() override {
+    return guarded([&] {
+      link_ = make_verbs_pair(options_, rail_, latency_ ? kPing : kMessage);
+      return link_->offer();
+    });
+  }
+
+  void connect(const std::string& theirs) override {
+    if (theirs.empty() && sample_.error.empty())
+      sample_.error = "the other end could not open its device";
+    guarded([&] {
+      link_->connect(theirs);
+      PairRole role;
+      role.bytes = latency_ ? kPing : kMessage;
+      role.latency = latency_;
+      role.sends = order_.sends;
+      role.receives = !order_.sends;
+      link_->prepare(role);
+      return std::string();
+    });
+  }
+
+  EndSample run() override {
+    const Starvation starvation;
+    guarded([&] {
+      if (latency_)
+        order_.sends ? ping() : echo();
+      else if (order_.sends)
+        stream();
+      return std::string();
+    });
+    sample_.starved = starvation.share();
+    return sample_;
+  }
+
+ private:
+  template <typename Call>
+  std::string guarded(Call&& call) {
+    if (!sample_.error.empty()) return "";
+    try {
+      return call();
+    } catch (const std::exception& e) {
+      sample_.error = e.what();
+      return "";
+    }
+  }
+
+  // Writes until the time is over; the sender's completions are the receiver's acknowledgements.
+  void stream() {
+    WindowMeter meter(order_.seconds);
+    const double start = now_s(), until = start + order_.seconds;
+    const double bytes_per_s = order_.pace_gbps * 1e9 / 8;
+    std::uint64_t posted = 0, done = 0;
+    bool ended = false;
+    double now = start;
+    while (!ended || done < posted) {
+      now = now_s();
+      if (now > until + kTailSeconds) {
+        sample_.error = "messages did not complete";
+        break;
+      }
+      if (!ended) {
+        const double due = bytes_per_s > 0 ? (now - start) * bytes_per_s / kMessage : 1e18;
+        int n = 0;
+        if (now >= until) {
+          n = link_->post_last();
+          ended = n > 0;
+        } else if (static_cast<double>(posted) < due) {
+          n = link_->post(kBatch);
+        }
+        posted += static_cast<std::uint64_t>(n);
+      }
+      const PairProgress progress = link_->poll();
+      done += static_cast<std::uint64_t>(progress.sent);
+      meter.add(now, static_cast<std::uint64_t>(progress.sent) * kMessage);
+    }
+    sample_.bytes = meter.bytes();
+    sample_.seconds = meter.seconds();
+    sample_.window_gbps = meter.windows();
+    sample_.window_s = meter.window_s();
+  }
+
+  bool await(std::uint64_t turn, double until) {
+    while (!link_->arrived(turn))
+      if (now_s() > until) return false;
+    return true;
+  }
+
+  void ping() {
+    std::vector<double> times;
+    const double start = now_s(), until = start + order_.seconds;
+    for (std::uint64_t turn = 1; turn <= kWarmUp + kMostPings && now_s() < until; ++turn) {
+      const double began = now_s();
+      link_->ping(turn);
+      if (!await(turn, until + kTailSeconds)) {
+        sample_.error = "no answer to a ping";
+        break;
+      }
+      if (turn > kWarmUp) times.push_back((now_s() - began) / 2 * 1e6);
+    }
+    sample_.seconds = now_s() - start;
+    sample_.latency = summary_of(std::move(times));
+  }
+
+  // Until the sender is silent: a sender that has what it needs just stops.
+  void echo() {
+    for (std::uint64_t turn = 1; await(turn, now_s() + std::max(order_.seconds, 0.2)); ++turn) {
+      link_->ping(turn);
+      sample_.bytes += kPing;
+    }
+    if (sample_.bytes == 0) sample_.error = "no ping arrived";
+  }
+
+  const EndOrder order_;
+  const bool latency_;
+  const Nic rail_;
+  PairOptions options_;
+  EndSample sample_;
+  std::unique_ptr<PairLink> link_;
+};
+
+}  // namespace
+
+std::unique_ptr<FlowEnd> make_verbs_end(const EndOrder& order, const Nic& rail) {
+  return std::make_unique<VerbsEnd>(order, rail);
+}
+
+}  // namespace weft::fabric

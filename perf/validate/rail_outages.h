@@ -1,0 +1,29 @@
+// Gathers the rails that failed during a validation while other rails carried their messages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coll/api/communicator.h"
+#include "perf/validate/checks/finding.h"
+
+namespace weft::fabric {
+
+// The rail of an outage in which no rail failed, but no rail could stand in for another
+// (Metrics::unheard).
+inline constexpr int kNoRail = -1;
+// An outage of a rail between two hosts, as a rank of `host` saw it.
+struct RailOutage {
+  int rail = 0;
+  std::string host, other;
+  bool back = false;  // the rail answers again
+  std::string cause;
+};
+
+// Returns the outages that any rank has seen since the World was made. Collective over the World.
+std::vector<RailOutage> rail_outages(World& world);
+
+// Returns a finding for each rail that failed, or for each host that all outages of a rail share.
+std::vector<Finding> judge_outages(const std::vector<RailOutage>& outages);
+
+}  // namespace weft::fabric

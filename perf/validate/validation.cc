@@ -1,0 +1,152 @@
+// Takes the ranks through a validation, step by step.
+#include "perf/validate/validation.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "coll/runtime/internals.h"
+#include "perf/validate/collective_checks.h"
+#include "perf/validate/facts/read_facts.h"
+#include "perf/validate/locate/conduct.h"
+#include "perf/validate/probes/agent_fabric.h"
+#include "perf/validate/rail_outages.h"
+#include "topo/base/clock.h"
+#include "transport/factory/transport_factory.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kCollectiveShare = 0.3;  // of the budget, at most
+
+}  // namespace
+
+Validation::Validation(const ValidationOptions& options,
+                       std::function<void(const std::string&)> show)
+    : options_(options), show_(std::move(show)), start_s_(now_s()) {
+  report_.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  report_.version = WEFT_VERSION;
+  report_.budget_s = options.plan.budget_s;
+  report_.policy = options.policy;
+}
+
+double Validation::left_s() const { return options_.plan.budget_s - (now_s() - start_s_); }
+
+// Every agent reads its host's facts; rank 0 gets all of them.
+void Validation::describe(World& world) {
+  phase_ = "facts";
+  const Topology& topology = world.topology();
+  const std::vector<Rank> agents = agents_of(topology);
+  agent_ = std::ranges::find(agents, world.rank()) != agents.end();
+  for (Rank r = 0; r < world.size(); ++r) host_of_.push_back(topology.host_name(topology.host(r)));
+  report_.ranks = world.size();
+  report_.rails = topology.nrails();
+  const std::string between = transport_between_hosts(topology);
+  report_.transport = options_.transport == "auto" ? between : options_.transport;
+  if (report_.transport != "verbs") report_.transport = "tcp";
+  const int host = topology.host(world.rank());
+  if (agent_) {
+    const auto& rails = topology.place(world.rank()).rails;
+    mine_ = read_host(rails, options_.sources);
+    mine_.host = topology.host_name(host);
+    mine_.first_rank = world.rank();
+    mine_.ranks = static_cast<int>(topology.ranks_of(host).size());
+    for (const Rank other : agents)
+      mine_.emulated |= other != world.rank() && topology.same_kernel(other, world.rank());
+    for (PortFacts& port : mine_.ports) port.before = read_counters(port, options_.sources);
+  }
+  gather_facts(world);
+  for (const HostFacts& other : report_.facts.hosts) report_.emulated |= other.emulated;
+}
+
+void Validation::gather_facts(World& world) {
+  report_.facts.hosts.clear();
+  for (const std::string& text :
+       gather_from_agents(world, agent_ ? fabric::to_json(mine_).dump() : ""))
+    report_.facts.hosts.push_back(host_facts_from_json(nlohmann::ordered_json::parse(text)));
+}
+
+void Validation::probe(World& world) {
+  phase_ = "probes";
+  AgentFabric fabric(world, report_.facts, options_.policy, options_.declared_gbps,
+                     report_.transport);
+  if (world.rank() != 0) return fabric.serve();
+  report_.hosts = fabric.hosts();
+  show_("probes");
+  PlanOptions plan = options_.plan;
+  plan.budget_s = left_s() * (1 - kCollectiveShare);
+  Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
+  report_.plan = std::move(conducted.plan);
+  report_.samples = std::move(conducted.samples);
+  report_.causes = std::move(conducted.causes);
+  fabric.stop();
+}
+
+void Validation::collectives(World& world) {
+  phase_ = "collectives";
+  const std::string left = fmt::format("{}", left_s());
+  const double budget = std::stod(job_of(world).all_gather(left)[0]);
+  report_.collectives =
+      run_collectives(world, std::max(budget, 1.0) * 0.7, [this](const std::string& what) {
+        if (show_) show_(what);
+      });
+  phase_ = "all_reduce, timed";
+  std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
+  predict(timed, report_.hosts, report_.samples, report_.ranks);
+  report_.collectives.insert(report_.collectives.end(), timed.begin(), timed.end());
+}
+
+void Validation::count_again(World& world) {
+  phase_ = "counters";
+  if (agent_)
+    for (PortFacts& port : mine_.ports) port.after = read_counters(port, options_.sources);
+  gather_facts(world);
+}
+
+Verdict Validation::run(World& world) {
+  describe(world);
+  const double counted_s = now_s();
+  probe(world);
+  collectives(world);
+  count_again(world);
+  const std::vector<RailOutage> outages = rail_outages(world);
+  if (world.rank() == 0) {
+    report_.facts.seconds = now_s() - counted_s;
+    report_.judgement = judge({report_.facts, report_.hosts, report_.samples, report_.causes,
+                               options_.policy, report_.collectives});
+    const std::vector<Finding> more = judge_outages(outages);
+    report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
+    std::ranges::stable_sort(report_.judgement.findings, std::ranges::greater(),
+                             [](const Finding& f) { return std::pair(!f.unknown, f.severity); });
+    report_.verdict = verdict_of(report_.judgement.findings);
+    report_.seconds = now_s() - start_s_;
+  }
+  phase_ = "verdict";
+  const std::string mine = std::to_string(static_cast<int>(report_.verdict));
+  report_.verdict = static_cast<Verdict>(std::stoi(job_of(world).all_gather(mine)[0]));
+  return report_.verdict;
+}
+
+void Validation::fail(const Status& failure) {
+  Finding finding;
+  finding.id = failure.code() == Code::kPeerFailed ? "rank-lost"
+               : failure.code() == Code::kTimeout  ? "deadline-passed"
+                                                   : "job-failed";
+  finding.severity = Severity::kFatal;
+  const auto culprit = static_cast<std::size_t>(failure.rank());
+  // A deadline that passed may name the sender on a link that is at fault.
+  if (failure.code() == Code::kPeerFailed && culprit < host_of_.size()) {
+    finding.where.kind = PlaceKind::kHost;
+    finding.where.host = host_of_[culprit];
+  }
+  finding.unit = Unit::kText;
+  finding.text = phase_;
+  report_.failure = fmt::format("{} (while at {})", failure.to_string(), phase_);
+  report_.judgement.findings.insert(report_.judgement.findings.begin(), finding);
+  report_.verdict = Verdict::kCritical;
+  report_.seconds = now_s() - start_s_;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,46 @@
+// The cases that validate runs, and the busbw that measured ports allow.
+#include "perf/validate/collective_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace weft::fabric {
+namespace {
+
+TEST(ValidationCases, CoverTypesOperatorsAndBothPlaces) {
+  std::set<std::pair<DType, RedOp>> seen;
+  std::set<bool> places;
+  for (const Case& c : validation_cases(Collective::kAllReduce, 4)) {
+    seen.insert({c.type, c.op});
+    places.insert(c.in_place);
+  }
+  std::size_t combinations = 0;
+  for (DType type : kAllDTypes)
+    for (RedOp op : kAllRedOps) combinations += defined(op, type);
+  EXPECT_EQ(seen.size(), combinations);
+  EXPECT_EQ(places.size(), 2u);
+  std::set<Rank> roots;
+  for (const Case& c : validation_cases(Collective::kBroadcast, 4)) roots.insert(c.root);
+  EXPECT_EQ(roots, (std::set<Rank>{0, 3}));
+}
+
+TEST(Collectives, TheSlowestPortLimitsWhatTheyCanReach) {
+  const std::vector<FleetHost> hosts(2, FleetHost{"h", false, 1, {{}, {}}});
+  Samples samples;
+  samples.rounds.push_back({});
+  for (const double gbps : {10.0, 4.0}) {
+    FlowSample s;
+    s.flow = {{0, gbps < 5 ? 1 : 0}, {1, 0}};
+    s.window_gbps = {gbps};
+    samples.flows.push_back(s);
+  }
+  std::vector<CollectiveResult> timed(1);
+  predict(timed, hosts, samples, 4);
+  // 2 rails at 4 Gb/s carry algbw 8 for 2 hosts, of which each sends the whole message once.
+  EXPECT_DOUBLE_EQ(timed[0].predicted_busbw_gbps, 8 * 1.5);
+  EXPECT_EQ(timed[0].limiting_link, "h rail 1 transmit");
+}
+
+}  // namespace
+}  // namespace weft::fabric

@@ -1,0 +1,163 @@
+// The ends of flows, over sockets of the loopback device: both ends in this process.
+#include "perf/validate/probes/flow_end.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "perf/validate/probes/meter.h"
+
+namespace weft::fabric {
+namespace {
+
+using ::testing::Each;
+using ::testing::Gt;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Nic loopback() {
+  Nic nic;
+  nic.name = nic.netdev = "lo";
+  nic.address = "127.0.0.1";
+  nic.up = true;
+  return nic;
+}
+
+EndOrder order_of(Probe probe, bool sends) {
+  EndOrder order;
+  order.probe = probe;
+  order.sends = sends;
+  order.seconds = 0.1;
+  return order;
+}
+
+using Maker = std::function<std::unique_ptr<FlowEnd>(const EndOrder&)>;
+
+// Lets two ends meet and run at the same time.
+FlowSample meet(const EndOrder& sender, const EndOrder& receiver, const Maker& make) {
+  const auto a = make(sender), b = make(receiver);
+  const std::string from_a = a->offer(), from_b = b->offer();
+  const auto both = [](auto&& one, auto&& other) {
+    std::thread thread(one);
+    other();
+    thread.join();
+  };
+  both([&] { a->connect(from_b); }, [&] { b->connect(from_a); });
+  EndSample sent, received;
+  both([&] { sent = a->run(); }, [&] { received = b->run(); });
+  // As they travel between hosts.
+  return join({}, end_sample_from_json(to_json(sent)), end_sample_from_json(to_json(received)));
+}
+
+FlowSample over_tcp(EndOrder sender) {
+  EndOrder receiver = sender;
+  receiver.sends = false;
+  return meet(sender, receiver, [](const EndOrder& o) { return make_tcp_end(o, loopback()); });
+}
+
+TEST(TcpEnd, AStreamIsCountedInWindows) {
+  const FlowSample s = over_tcp(order_of(Probe::kRate, true));
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_GT(s.bytes, 1u << 20);
+  EXPECT_THAT(s.window_gbps, Not(IsEmpty()));
+  ASSERT_TRUE(s.packets && s.retransmits);
+  EXPECT_GE(*s.packets * 65536, s.bytes) << "no packet of this device is longer";
+}
+
+TEST(TcpEnd, AStreamKeepsToItsPace) {
+  EndOrder sender = order_of(Probe::kLowLoad, true);
+  sender.seconds = 0.4;
+  sender.pace_gbps = 0.05;
+  const FlowSample s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+  EXPECT_LT(static_cast<double>(s.bytes), 0.05e9 / 8 * 0.4 * 3) << "a burst may go first";
+}
+
+TEST(TcpEnd, APingPongHasPercentilesInOrder) {
+  const FlowSample s = over_tcp(order_of(Probe::kLatency, true));
+  ASSERT_TRUE(s.reached && s.latency) << s.error;
+  EXPECT_GT(s.latency->samples, 0);
+  EXPECT_LE(s.latency->min_us, s.latency->p50_us);
+  EXPECT_LE(s.latency->p50_us, s.latency->p99_us);
+  EXPECT_LE(s.latency->p999_us, s.latency->max_us);
+}
+
+TEST(TcpEnd, ALabelChoosesTheSourcePort) {
+  EndOrder sender = order_of(Probe::kEntropy, true);
+  sender.label = 7;
+  const FlowSample s = over_tcp(sender);
+  EXPECT_TRUE(s.reached) << s.error;
+}
+
+TEST(TcpEnd, WhoeverIsNotThereIsAnErrorAndNoWait) {
+  const auto alone = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  alone->connect("127.0.0.1 1 42");
+  EXPECT_THAT(alone->run().error, HasSubstr("connect: "));
+  const auto deaf = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  deaf->connect("");
+  EXPECT_THAT(deaf->run().error, HasSubstr("could not listen"));
+}
+
+TEST(TcpEnd, AStrangerIsTurnedAway) {
+  const auto receiver = make_tcp_end(order_of(Probe::kRate, false), loopback());
+  std::string offer = receiver->offer();
+  const auto stranger = make_tcp_end(order_of(Probe::kRate, true), loopback());
+  const std::string guess = offer.substr(0, offer.rfind(' ')) + " 1";
+  stranger->connect(guess);
+  receiver->connect("");
+  EXPECT_THAT(receiver->run().error, HasSubstr("accept: "));
+}
+
+TEST(DatagramEnd, ThePathTakesWhatTheInterfaceSays) {
+  EndOrder sender = order_of(Probe::kPathMtu, true);
+  const FlowSample s = meet(sender, order_of(Probe::kPathMtu, false),
+                            [](const EndOrder& o) { return make_datagram_end(o, {loopback()}); });
+  EXPECT_TRUE(s.reached) << s.error;
+  ASSERT_TRUE(s.passed_mtu && s.failed_mtu);
+  EXPECT_EQ(*s.failed_mtu, *s.passed_mtu + 1);
+}
+
+TEST(DatagramEnd, APacketIsSeenAtTheRailThatItCameInAt) {
+  const FlowSample s = meet(order_of(Probe::kReach, true), order_of(Probe::kReach, false),
+                            [](const EndOrder& o) { return make_datagram_end(o, {loopback()}); });
+  EXPECT_TRUE(s.reached) << s.error;
+  ASSERT_TRUE(s.arrived_at);
+  EXPECT_EQ(s.arrived_at->rail, 0);
+}
+
+TEST(VerbsEnd, WithoutADeviceIsAnError) {
+  Nic none;
+  none.name = "mlx5_none";
+  const auto end = make_verbs_end(order_of(Probe::kRate, true), none);
+  EXPECT_EQ(end->offer(), "");
+  EXPECT_THAT(end->run().error, Not(IsEmpty()));
+}
+
+TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
+  WindowMeter meter(1.6);  // windows of 100 ms
+  for (int i = 0; i <= 200; ++i) meter.add(10 + i * 0.01, i < 40 ? 5000 : 1000);
+  EXPECT_EQ(meter.bytes(), 40u * 5000 + 161u * 1000);
+  EXPECT_THAT(meter.windows(), Each(Gt(0)));
+  for (const double gbps : meter.windows())
+    EXPECT_NEAR(gbps, 10 * 1000 * 8e-9 / 0.1, 1.01 * 1000 * 8e-9 / 0.1);
+  EXPECT_THAT(WindowMeter(1).windows(), IsEmpty());
+}
+
+TEST(Summary, PercentilesAreThoseOfTheSamples) {
+  std::vector<double> times;
+  for (int i = 1000; i >= 1; --i) times.push_back(i);
+  const LatencySample s = summary_of(times);
+  EXPECT_EQ(s.samples, 1000);
+  EXPECT_EQ(s.min_us, 1);
+  EXPECT_EQ(s.p50_us, 500);
+  EXPECT_EQ(s.p99_us, 990);
+  EXPECT_EQ(s.p999_us, 999);
+  EXPECT_EQ(s.max_us, 1000);
+  EXPECT_EQ(summary_of({}).samples, 0);
+}
+
+}  // namespace
+}  // namespace weft::fabric

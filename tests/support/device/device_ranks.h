@@ -1,0 +1,159 @@
+// Collectives on device memory: the fake device that they run on, and for one rank what fills
+// buffers, calls, and compares every byte.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "coll/api/communicator.h"
+#include "support/device/device_memory.h"
+#include "support/fakes/fake_device.h"
+#include "support/jobs/payload.h"
+
+namespace weft::testing {
+
+class OnFakeDevice : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_ = &use_fake_device(); }
+  void TearDown() override { fake_->separate(false); }
+  FakeDevice* fake_ = nullptr;
+};
+
+// A stream that stands still until told.
+class Brake {
+ public:
+  explicit Brake(Device::Stream stream) : word_(fake_device()->words(1)) {
+    fake_device()->wait_word(stream, word_, 1);
+  }
+  ~Brake() { fake_device()->free_words(word_); }
+  void release() { word_->store(1); }
+
+ private:
+  std::atomic<std::uint32_t>* word_;
+};
+
+inline WorldOptions patient() {
+  WorldOptions options;
+  options.timeout = std::chrono::milliseconds(60000);
+  return options;
+}
+
+struct DeviceCase {
+  Collective collective;
+  std::size_t count;
+  DType type = DType::kFloat32;
+  RedOp op = RedOp::kSum;
+  bool in_place = false;
+  std::size_t shift = 0;
+  Rank root = 0;
+  bool on_stream = true;
+};
+
+inline std::string text(const DeviceCase& c, const Communicator& comm) {
+  return std::string(name(c.collective)) + " of " + std::to_string(c.count) + " " + name(c.type) +
+         " " + name(c.op) + (c.in_place ? " in place" : "") + " shift " + std::to_string(c.shift) +
+         " root " + std::to_string(c.root) + (c.on_stream ? " on a stream" : "") + ", rank " +
+         std::to_string(comm.rank()) + " of " + std::to_string(comm.size());
+}
+
+inline Status call(Communicator comm, const DeviceCase& c, const void* in, void* out) {
+  const Reduction reduction{c.op, c.op == RedOp::kPreMulSum ? 2.0 : 1.0};
+  switch (c.collective) {
+    case Collective::kAllReduce:
+      return comm.all_reduce(in, out, c.count, c.type, reduction);
+    case Collective::kAllGather:
+      return comm.all_gather(in, out, c.count, c.type);
+    case Collective::kReduceScatter:
+      return comm.reduce_scatter(in, out, c.count, c.type, reduction);
+    case Collective::kBroadcast:
+      return comm.broadcast(in, out, c.count, c.type, c.root);
+    case Collective::kReduce:
+      return comm.reduce(in, out, c.count, c.type, reduction, c.root);
+    case Collective::kGather:
+      return comm.gather(in, out, c.count, c.type, c.root);
+    case Collective::kScatter:
+      return comm.scatter(in, out, c.count, c.type, c.root);
+    case Collective::kAllToAll:
+      return comm.all_to_all(in, out, c.count, c.type);
+    default:
+      return comm.barrier();
+  }
+}
+
+// The reference, computed without weft: element i of this rank's output.
+inline double expected(const Communicator& comm, const DeviceCase& c, std::size_t i) {
+  const auto me = static_cast<std::size_t>(comm.rank());
+  switch (c.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      return reduced(comm.size(), i, c.type, c.op);
+    case Collective::kReduceScatter:
+      return reduced(comm.size(), me * c.count + i, c.type, c.op);
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return operand(static_cast<int>(i / c.count), i % c.count, c.type, c.op);
+    case Collective::kScatter:
+      return operand(c.root, me * c.count + i, c.type, c.op);
+    case Collective::kAllToAll:
+      return operand(static_cast<int>(i / c.count), me * c.count + i % c.count, c.type, c.op);
+    default:
+      return operand(c.root, i, c.type, c.op);
+  }
+}
+
+// `work` is the rank's stream, with its GPU.
+inline void run_device_case(Communicator comm, TestStream& work, const DeviceCase& c) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  const auto me = static_cast<std::size_t>(comm.rank());
+  const std::size_t e = size_of(c.type);
+  const bool at_root = comm.rank() == c.root;
+  const bool gathers =
+      c.collective == Collective::kAllGather || c.collective == Collective::kGather;
+  const bool scatters =
+      c.collective == Collective::kReduceScatter || c.collective == Collective::kScatter;
+  const bool exchanges = c.collective == Collective::kAllToAll;
+  std::size_t in_count = scatters || exchanges ? c.count * n : c.count;
+  std::size_t out_count = gathers || exchanges ? c.count * n : c.count;
+  if (!at_root && (c.collective == Collective::kBroadcast || c.collective == Collective::kScatter))
+    in_count = 0;
+  if (!at_root && (c.collective == Collective::kReduce || c.collective == Collective::kGather))
+    out_count = 0;
+  const bool in_place = c.in_place && in_count && out_count;
+  const std::string what = text(c, comm);
+  DeviceBuffer whole(work, std::max(in_count, out_count) * e, c.shift);
+  DeviceBuffer other(work, out_count * e, c.shift);
+  std::byte *in = whole.data(), *out = other.data();
+  std::size_t out_at = 0;
+  if (in_place) {
+    if (gathers) in = whole.data() + me * c.count * e;
+    out_at = scatters ? me * c.count * e : 0;
+    out = whole.data() + out_at;
+  }
+  std::vector<std::byte> mine(in_count * e);
+  for (std::size_t i = 0; i < in_count; ++i)
+    put(mine.data(), i, c.type, operand(comm.rank(), i, c.type, c.op));
+  Device& device = work.device();
+  device.copy(in, mine.data(), mine.size(), work.gpu(), work.get());
+  if (!c.on_stream) work.wait();
+  // A buffer that is not looked at may be null.
+  const Status s = call(c.on_stream ? comm.on(work.get()) : comm, c, in_count ? in : nullptr,
+                        out_count ? out : nullptr);
+  ASSERT_TRUE(s.ok()) << what << ": " << s.to_string();
+  // What follows on the stream sees the result.
+  std::vector<std::byte> got(out_count * e), want(got.size());
+  device.copy(got.data(), out, got.size(), work.gpu(), work.get());
+  work.wait();
+  for (std::size_t i = 0; i < out_count; ++i) put(want.data(), i, c.type, expected(comm, c, i));
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], want[i]) << what << ": element " << i / e << " of " << out_count;
+  EXPECT_TRUE(whole.intact_around() && other.intact_around()) << what << ": wrote past the end";
+  if (!in_place) {
+    const auto kept = whole.get();
+    EXPECT_TRUE(std::equal(mine.begin(), mine.end(), kept.begin())) << what << ": input changed";
+  }
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,321 @@
+#include "support/fakes/fake_device.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <iterator>
+#include <optional>
+
+#include "topo/base/status.h"
+#include "topo/base/thread.h"
+
+namespace weft {
+
+struct FakeDevice::FakeEvent {
+  std::atomic<std::uint64_t> recorded{0}, reached{0};
+};
+
+struct FakeDevice::FakeStream {
+  explicit FakeStream(int g)
+      : gpu(g), thread(start_thread("a stream of the fake device", [this] { serve(); })) {}
+  ~FakeStream() {
+    {
+      const MutexLock lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  void put(Work work) {
+    {
+      const MutexLock lock(mutex);
+      if (captured) {
+        captured->push_back(std::move(work));
+        return;
+      }
+      queue.push_back(std::move(work));
+    }
+    changed.notify_all();
+  }
+  void serve() {
+    std::uint32_t dice = 12345u + static_cast<std::uint32_t>(gpu);
+    MutexLock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&]() WEFT_REQUIRES(mutex) { return stop || !queue.empty(); });
+      if (queue.empty()) return;
+      Work work = std::move(queue.front());
+      lock.unlock();
+      dice = dice * 1664525u + 1013904223u;
+      // Late, now and then: whoever does not wait reads old bytes.
+      if (dice >> 30 == 0) std::this_thread::sleep_for(std::chrono::microseconds(dice >> 25 & 63));
+      work();
+      lock.lock();
+      queue.pop_front();
+      if (queue.empty()) idle.notify_all();
+    }
+  }
+
+  const int gpu;
+  Mutex mutex;
+  std::condition_variable_any changed, idle;
+  std::deque<Work> queue WEFT_GUARDED_BY(mutex);
+  std::optional<Graph> captured WEFT_GUARDED_BY(mutex);
+  bool stop WEFT_GUARDED_BY(mutex) = false;
+  std::thread thread;
+};
+
+// ---- what there is -------------------------------------------------------------------------
+
+std::string FakeDevice::describe(int gpu) const { return fmt::format("GPU {} (fake)", gpu); }
+std::string FakeDevice::identity(int gpu) const { return fmt::format("fake-{}", gpu); }
+bool FakeDevice::reaches(int gpu, int other) const { return gpu == other || !separate_; }
+
+void FakeDevice::fail_next(const char* call) {
+  const MutexLock lock(mutex_);
+  failing_ = call;
+}
+
+void FakeDevice::check_injected(const char* call) {
+  const MutexLock lock(mutex_);
+  if (failing_ != call) return;
+  failing_.clear();
+  throw Error(fmt::format("{} on fake GPU 0: injected failure", call));
+}
+
+// ---- streams -------------------------------------------------------------------------------
+
+std::size_t FakeDevice::streams() const {
+  const MutexLock lock(mutex_);
+  return streams_.size();
+}
+
+FakeDevice::FakeStream& FakeDevice::stream_of(Stream stream, int gpu) {
+  const MutexLock lock(mutex_);
+  auto found = streams_.find(stream);
+  if (found == streams_.end()) {
+    if (stream) throw Error(fmt::format("stream on fake GPU {}: {} is not a stream", gpu, stream));
+    found = streams_.emplace(nullptr, std::make_shared<FakeStream>(0)).first;
+  }
+  return *found->second;
+}
+
+Device::Stream FakeDevice::make_stream(int gpu) {
+  auto made = std::make_shared<FakeStream>(gpu);
+  const MutexLock lock(mutex_);
+  Stream stream = made.get();
+  streams_[stream] = std::move(made);
+  return stream;
+}
+
+void FakeDevice::free_stream(Stream stream) noexcept {
+  std::shared_ptr<FakeStream> last;
+  const MutexLock lock(mutex_);
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  last = std::move(found->second);
+  streams_.erase(found);
+}
+
+void FakeDevice::put(Stream stream, Work work) { stream_of(stream).put(std::move(work)); }
+
+void FakeDevice::synchronize(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  MutexLock lock(s.mutex);
+  s.idle.wait(lock, [&]() WEFT_REQUIRES(s.mutex) { return s.queue.empty(); });
+}
+
+// An event may be freed while a stream has yet to pass it.
+Device::Event FakeDevice::make_event(int) {
+  ++events_;
+  return new std::shared_ptr<FakeEvent>(std::make_shared<FakeEvent>());
+}
+void FakeDevice::free_event(Event event) noexcept {
+  --events_;
+  delete static_cast<std::shared_ptr<FakeEvent>*>(event);
+}
+void FakeDevice::record(Event event, Stream stream) {
+  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const std::uint64_t number = ++e->recorded;
+  put(stream, [e, number] { e->reached.store(number, std::memory_order_release); });
+}
+bool FakeDevice::reached(Event event) {
+  const FakeEvent& e = **static_cast<std::shared_ptr<FakeEvent>*>(event);
+  return e.reached.load(std::memory_order_acquire) == e.recorded.load();
+}
+
+void FakeDevice::wait_event(Stream stream, Event event) {
+  std::shared_ptr<FakeEvent> e = *static_cast<std::shared_ptr<FakeEvent>*>(event);
+  const std::uint64_t number = e->recorded.load();
+  put(stream, [e, number] {
+    while (e->reached.load(std::memory_order_acquire) < number)
+      std::this_thread::sleep_for(std::chrono::microseconds(5));
+  });
+}
+
+void FakeDevice::let_copy(int gpu, int copies) {
+  copies_let_[static_cast<std::size_t>(gpu)] = copies;
+}
+
+void FakeDevice::copy(void* to, const void* from, std::size_t bytes, int gpu, Stream stream) {
+  check_injected("copy");
+  if (bytes == 0) return;
+  {
+    const MutexLock lock(mutex_);
+    pageable_copies_ += pageable(to, bytes) || pageable(from, bytes);
+    host_copies_ += !find(to) || !find(from);
+  }
+  put(stream, [=, this, g = static_cast<std::size_t>(gpu)] {
+    for (int left = copies_let_[g]; left >= 0; left = copies_let_[g]) {
+      if (left > 0 && copies_let_[g].compare_exchange_strong(left, left - 1)) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    std::memmove(local(to), local(from), bytes);
+    ++copies_done_[g];
+  });
+}
+
+// Host memory that is not pinned.
+bool FakeDevice::pageable(const void* p, std::size_t bytes) const {
+  if (!p || find(p)) return false;
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  const auto next = pinned_.upper_bound(at);
+  return next == pinned_.begin() || std::prev(next)->first + std::prev(next)->second < at + bytes;
+}
+
+// What a kernel reads or writes: not to be found at all on a GPU where it is pageable.
+void* FakeDevice::operand(const void* pointer) {
+  void* const found = local(pointer);
+  const MutexLock lock(mutex_);
+  pageable_operands_ += found == pointer && pageable(pointer, 1);
+  return found;
+}
+
+void FakeDevice::pin(void* memory, std::size_t bytes) {
+  const MutexLock lock(mutex_);
+  pinned_[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
+}
+
+void FakeDevice::unpin(void* memory) noexcept {
+  note_return();
+  const MutexLock lock(mutex_);
+  pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
+}
+
+void FakeDevice::load(const DeviceWork& work, int gpu) {
+  const MutexLock lock(mutex_);
+  if (loaded_.emplace(work.title, gpu).second)
+    late_loads_ += streams_waiting_.at(static_cast<std::size_t>(gpu)) > 0;
+}
+
+void FakeDevice::launch(const DeviceWork& work, int gpu, Stream stream) {
+  check_injected("launch");
+  load(work, gpu);
+  // Aligned like any argument of a kernel.
+  std::vector<std::max_align_t> args((work.bytes + sizeof(std::max_align_t) - 1) /
+                                     sizeof(std::max_align_t));
+  std::memcpy(args.data(), work.args, work.bytes);
+  put(stream, [run = work.run, args = std::move(args)] {
+    run(args.data(), [](const void* p) { return fake_device()->operand(p); });
+  });
+}
+
+std::atomic<std::uint32_t>* FakeDevice::words(std::size_t count) {
+  const MutexLock lock(mutex_);
+  words_.push_back({std::make_unique<std::atomic<std::uint32_t>[]>(count), count, false});
+  return words_.back().memory.get();
+}
+
+// What was freed reads as 1, so that no stream waits for it for ever, and is never given back: a
+// write that comes late shows.
+void FakeDevice::free_words(std::atomic<std::uint32_t>* words) noexcept {
+  note_return();
+  const MutexLock lock(mutex_);
+  for (Words& w : words_) {
+    if (w.memory.get() != words) continue;
+    for (std::size_t i = 0; i < w.count; ++i) w.memory[i].store(1);
+    w.freed = true;
+  }
+}
+
+std::size_t FakeDevice::pageable_operands() const {
+  const MutexLock lock(mutex_);
+  return pageable_operands_;
+}
+
+std::size_t FakeDevice::host_copies() const {
+  const MutexLock lock(mutex_);
+  return host_copies_;
+}
+std::size_t FakeDevice::pageable_copies() const {
+  const MutexLock lock(mutex_);
+  return pageable_copies_;
+}
+
+std::size_t FakeDevice::late_writes() const {
+  const MutexLock lock(mutex_);
+  std::size_t late = 0;
+  for (const Words& w : words_)
+    for (std::size_t i = 0; w.freed && i < w.count; ++i) late += w.memory[i].load() != 1;
+  return late;
+}
+
+void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  put(stream, [word, value] { word->store(value, std::memory_order_release); });
+}
+void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  const auto gpu = static_cast<std::size_t>(gpu_of(stream));
+  put(stream, [word, value, &waiting = streams_waiting_.at(gpu)] {
+    ++waiting;
+    while (word->load(std::memory_order_acquire) != value)
+      std::this_thread::sleep_for(std::chrono::microseconds(5));
+    --waiting;
+  });
+}
+
+int FakeDevice::gpu_of(Stream stream) { return stream_of(stream).gpu; }
+
+// ---- graphs --------------------------------------------------------------------------------
+
+bool FakeDevice::capturing(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const MutexLock lock(s.mutex);
+  return s.captured.has_value();
+}
+
+void FakeDevice::begin_capture(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const MutexLock lock(s.mutex);
+  s.captured.emplace();
+}
+
+FakeDevice::Graph FakeDevice::end_capture(Stream stream) {
+  FakeStream& s = stream_of(stream);
+  const MutexLock lock(s.mutex);
+  Graph graph = std::move(*s.captured);
+  s.captured.reset();
+  return graph;
+}
+
+void FakeDevice::launch_graph(const Graph& graph, Stream stream) {
+  for (const Work& work : graph) put(stream, work);
+}
+
+FakeDevice* fake_device() {
+  static FakeDevice* const device = new FakeDevice;
+  return device;
+}
+
+FakeDevice& use_fake_device() {
+  Device* const now = fake_device();
+  if (detail::device_looked_for.load() && detail::active_device.load() != now)
+    throw Error("use_fake_device() after device(): this process has another one already");
+  detail::active_device.store(now);
+  detail::device_looked_for.store(true);
+  put_fake_nics_on_rails();
+  return *fake_device();
+}
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// One stage with all layers on each of several replicas, driven by hand, so that a test can look at
+// what there is in the middle of a pass.
+#pragma once
+
+#include <functional>
+
+#include "support/train/train_runs.h"
+
+namespace weft::testing {
+
+// Passes everything on to the store that it stands before, and tells `see` after each unit: in the
+// forward pass when its weights are let go, in the backward pass when its gradients are done.
+struct SeeingStore : train::WeightStore {
+  explicit SeeingStore(train::WeightStore& to) : store(to) {}
+  void expect_weights(int unit) override { store.expect_weights(unit); }
+  void want_weights(int unit) override { store.want_weights(unit); }
+  void release_weights(int unit) override {
+    store.release_weights(unit);
+    if (forward && see) see(unit);
+  }
+  void want_gradients(int unit) override { store.want_gradients(unit); }
+  void gradients_done(int unit) override {
+    store.gradients_done(unit);
+    if (see) see(unit);
+  }
+  train::WeightStore& store;
+  bool forward = true;  // the pass that runs
+  std::function<void(int unit)> see;
+};
+
+template <class T>
+struct Replica {
+  Replica(World& world, const train::GptShape& shape, train::DataParallelOptions options,
+          train::Index samples)
+      : mesh(world,
+             {.data = world.size(), .shard = options.zero == 0 ? 1 : 0, .algorithm = "ring"}),
+        stage(shape, {&mesh.tensor},
+              {.samples = samples, .multiple = static_cast<std::size_t>(mesh.shard.size())}),
+        store(stage, mesh, options, {}),
+        seeing(store) {
+    store.initialise(1);
+    stage.set_store(&seeing);
+    const train::Text data = train::text();
+    for (int m = 0; m < options.micro_batches; ++m) {
+      train::Batch& batch = stage.batch(m);
+      batch.gradient_scale = 1.0 / (options.micro_batches * world.size());
+      batch.tokens.resize(samples * shape.positions);
+      batch.targets.resize(samples * shape.positions);
+      for (train::Index s = 0; s < samples; ++s)
+        data.sample(1, static_cast<std::uint64_t>(m * world.size() + world.rank()) * samples + s,
+                    shape.positions, batch.tokens.data() + s * shape.positions,
+                    batch.targets.data() + s * shape.positions);
+    }
+  }
+  void forward(int microbatch) {
+    seeing.forward = true;
+    stage.forward(microbatch, nullptr, nullptr);
+  }
+  void backward(int microbatch) {
+    seeing.forward = false;
+    stage.backward(microbatch, nullptr, nullptr);
+  }
+  train::Mesh mesh;
+  train::GptStage<T> stage;
+  train::DataParallel<T> store;
+  SeeingStore seeing;
+};
+
+}  // namespace weft::testing
