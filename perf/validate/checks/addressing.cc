@@ -1,0 +1,249 @@
+// What ports are called and how large their packets may be: subnets, MTU, GIDs, addresses, slots.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "perf/validate/checks/counters.h"
+
+namespace weft::fabric {
+namespace {
+
+bool has_full_membership(const PortFacts& port) {
+  return port.pkeys.empty() || std::ranges::any_of(port.pkeys, [](const std::string& key) {
+           return std::strtoul(key.c_str(), nullptr, 16) >= 0x8000;
+         });
+}
+
+Outcome judge_subnet(const Check& check, const Observed& observed, const HostFacts& host,
+                     const PortFacts& port, std::map<std::pair<int, int>, int>& lids) {
+  if (!is_infiniband(port)) return std::nullopt;
+  const Where where = at_port(host, port);
+  if (!port.lid || !port.sm_lid) return std::vector{make_unknown(check, where)};
+  if (*port.sm_lid == 0) return std::vector{text_finding(check, where, "sm_lid 0", "sm_lid > 0")};
+  if (*port.lid == 0) return std::vector{text_finding(check, where, "lid 0", "lid > 0")};
+  if (lids[{port.rail, *port.lid}] > 1)
+    return std::vector{
+        text_finding(check, where, fmt::format("lid {}", *port.lid), "a lid of its own")};
+  if (!has_full_membership(port))
+    return std::vector{text_finding(check, where, port.pkeys.front(), "0x8000 or more")};
+  static constexpr std::array<std::string_view, 1> kDropped = {"ib.VL15_dropped"};
+  Outcome outcome = judge_counters(check, observed, host, port, {.names = kDropped});
+  if (!outcome) return std::vector<Finding>{};
+  for (Finding& finding : *outcome) finding.severity = Severity::kWarn;
+  return outcome;
+}
+
+Judged ib_subnet(const Check& check, const Observed& observed) {
+  std::map<std::pair<int, int>, int> lids;  // ports by rail and LID: rails may be other subnets
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports)
+      if (is_infiniband(port) && port.lid) ++lids[{port.rail, *port.lid}];
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_subnet(check, observed, host, port, lids);
+  });
+}
+
+// Adds findings for ports whose number is not that of the others of their rail.
+void add_unlike(const Check& check, const std::map<int, std::vector<Alike>>& rails,
+                const std::optional<std::string>& declared, std::string_view name, Unit unit,
+                Judged& all) {
+  for (const auto& [rail, group] : rails)
+    for (Finding& finding : unlike(check, group, declared, at_rail(rail), name)) {
+      if (!finding.text.empty()) {
+        finding.unit = unit;
+        finding.value = std::atof(finding.text.c_str());
+        finding.expected = std::atof(finding.expected_text.c_str());
+        finding.text.clear();
+        finding.expected_text.clear();
+      }
+      all.findings.push_back(std::move(finding));
+    }
+}
+
+Judged mtu(const Check& check, const Observed& observed) {
+  std::map<int, std::vector<Alike>> interfaces, ports;
+  static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
+  Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    const Where where = at_port(host, port);
+    // The MTU of an interface over InfiniBand (IPoIB) is not that of the port.
+    const bool has_mtu = port.mtu && !is_infiniband(port);
+    if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
+    if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});
+    if (!has_mtu && !port.active_mtu) return std::vector{make_unknown(check, where)};
+    const Outcome oversize = judge_counters(check, observed, host, port,
+                                            {.names = kOversize, .direction = Direction::kReceive});
+    return oversize.value_or(std::vector<Finding>{});
+  });
+  const auto declared =
+      observed.policy.mtu ? std::optional(fmt::format("{}", *observed.policy.mtu)) : std::nullopt;
+  add_unlike(check, interfaces, declared, "mtu", Unit::kBytes, all);
+  // A port whose interface is named above needs no second finding for what follows from that.
+  std::set<std::pair<std::string, int>> named;
+  for (const Finding& finding : all.findings)
+    if (!finding.unknown) named.emplace(finding.where.host, finding.where.rail);
+  Judged active;
+  add_unlike(check, ports, std::nullopt, "active_mtu", Unit::kBytes, active);
+  for (Finding& finding : active.findings)
+    if (!named.contains({finding.where.host, finding.where.rail}))
+      all.findings.push_back(std::move(finding));
+  return all;
+}
+
+// "0000:0000:0000:0000:0000:ffff:0a00:0001" of 10.0.0.1; empty: no IPv4 address.
+std::string mapped_gid(const std::string& address) {
+  std::array<unsigned, 4> byte{};
+  if (std::sscanf(address.c_str(), "%u.%u.%u.%u", &byte[0], &byte[1], &byte[2], &byte[3]) != 4)
+    return "";
+  return fmt::format("0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}", byte[0], byte[1],
+                     byte[2], byte[3]);
+}
+
+// The RoCE v2 GID of the port's address, else the first that is not link-local, else the first.
+const PortFacts::Gid* routable_gid(const PortFacts& port) {
+  const std::string wanted = mapped_gid(port.address.value_or(""));
+  const PortFacts::Gid* best = nullptr;
+  for (const PortFacts::Gid& gid : port.gids) {
+    if (gid.type.find("v2") == std::string::npos) continue;
+    if (gid.gid == wanted) return &gid;
+    if (!best || (best->gid.starts_with("fe80") && !gid.gid.starts_with("fe80"))) best = &gid;
+  }
+  return best;
+}
+
+Judged gid(const Check& check, const Observed& observed) {
+  std::map<int, std::vector<Alike>> indices;
+  Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    if (!port.rdma || is_infiniband(port)) return std::nullopt;
+    const Where where = at_port(host, port);
+    if (port.gids.empty()) {
+      if (is_soft(port)) return std::nullopt;
+      return std::vector{make_unknown(check, where)};
+    }
+    const PortFacts::Gid* chosen = routable_gid(port);
+    if (!chosen) return std::vector{text_finding(check, where, port.gids.front().type, "RoCE v2")};
+    const std::string wanted = mapped_gid(port.address.value_or(""));
+    if (!wanted.empty() && chosen->gid != wanted && !is_soft(port))
+      return std::vector{text_finding(check, where, chosen->gid, wanted)};
+    indices[port.rail].push_back({where, fmt::format("{}", chosen->index)});
+    return std::vector<Finding>{};
+  });
+  Judged other;
+  add_unlike(check, indices, std::nullopt, "gid_index", Unit::kCount, other);
+  // Fatal only to programs that are told an index; who looks for the address finds it.
+  for (Finding& finding : other.findings) {
+    finding.severity = Severity::kWarn;
+    all.findings.push_back(std::move(finding));
+  }
+  return all;
+}
+
+// A port that says it has an address (an IP, MAC or GID).
+struct Owner {
+  const HostFacts* host;
+  const PortFacts* port;
+};
+
+// One interface, seen by two ranks that emulate two hosts or by two rails of a host.
+bool is_same_interface(const Owner& a, const Owner& b) {
+  const std::string& left = a.port->netdev.empty() ? a.port->device : a.port->netdev;
+  const std::string& right = b.port->netdev.empty() ? b.port->device : b.port->netdev;
+  const bool alike = left == right && a.port->mac == b.port->mac;
+  return alike && (a.host == b.host ||
+                   (a.host->emulated && b.host->emulated && a.port->address == b.port->address));
+}
+
+Judged duplicate_address(const Check& check, const Observed& observed) {
+  std::map<std::string, std::vector<Owner>> owners;
+  Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    std::set<std::string> names;
+    if (port.address && !port.address->empty() && !port.address->starts_with("127."))
+      names.insert("ip " + *port.address);
+    if (port.mac && port.mac->find_first_not_of("0:") != std::string::npos)
+      names.insert("mac " + *port.mac);
+    for (const PortFacts::Gid& gid : port.gids)
+      if (gid.gid.find_first_not_of("0:") != std::string::npos) names.insert("gid " + gid.gid);
+    if (names.empty()) return std::nullopt;
+    for (const std::string& name : names) owners[name].push_back({&host, &port});
+    return std::vector<Finding>{};
+  });
+  std::map<std::pair<std::string, int>, Finding> by_port;  // one for a port, IP before MAC and GID
+  for (const char* kind : {"ip ", "mac ", "gid "})
+    for (const auto& [name, ports] : owners) {
+      if (ports.size() < 2 || !name.starts_with(kind)) continue;
+      for (const Owner& one : ports) {
+        const auto other = std::ranges::find_if(ports, [&](const Owner& them) {
+          return them.port != one.port && !is_same_interface(one, them);
+        });
+        if (other == ports.end()) continue;
+        const Where where = at_port(*one.host, *one.port);
+        const auto key = std::pair(one.host->host, one.port->rail);
+        Finding& finding =
+            by_port.try_emplace(key, text_finding(check, where, name, "unique")).first->second;
+        const Where theirs = at_port(*other->host, *other->port);
+        finding.evidence.push_back(
+            text_evidence(name, theirs, other->port->mac.value_or(other->port->device)));
+      }
+    }
+  for (auto& [key, finding] : by_port) all.findings.push_back(std::move(finding));
+  return all;
+}
+
+Judged rail_map(const Check& check, const Observed& observed) {
+  std::map<int, std::vector<Alike>> rails;
+  Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    if (!port.pci || host.emulated) return std::nullopt;
+    rails[port.rail].push_back({at_port(host, port), *port.pci});
+    return std::vector<Finding>{};
+  });
+  for (const auto& [rail, group] : rails)
+    for (Finding& finding : unlike(check, group, std::nullopt, at_rail(rail), "pci"))
+      all.findings.push_back(std::move(finding));
+  return all;
+}
+
+constexpr Check kAddressingRows[] = {
+    {"ib-subnet", CheckKind::kPassive, Severity::kFatal, "port belongs to its subnet",
+     "sysfs infiniband lid, sm_lid, pkeys, VL15_dropped", "nonzero, unique, full member",
+     "The subnet manager has not set this port up, or has set it up like another port, so packets "
+     "to this port are not routed.",
+     "Look at the subnet manager (`sminfo`, `ibstat`, opensm's log) and at the partition in which "
+     "the port should be.",
+     ib_subnet},
+    {"mtu", CheckKind::kPassive, Severity::kFatal, "MTU is equal on all hosts",
+     "interface mtu, ibv active_mtu, rx_oversize_pkts_phy", "equal, as declared",
+     "Ports that talk to each other allow packets of different sizes: small messages pass, and "
+     "large ones hang.",
+     "Set one MTU on all hosts of the rail (`ip link set DEV mtu N`) and at least that on every "
+     "switch port between them.",
+     mtu},
+    {"gid", CheckKind::kPassive, Severity::kFatal, "RoCE v2 GID is there and alike",
+     "sysfs infiniband gids, gid_attrs/types, gid_attrs/ndevs", "RoCE v2 of the address, one index",
+     "The GID that RDMA connections use is missing, or has another index than at the other hosts, "
+     "so both sides choose GIDs that cannot reach each other.",
+     "Give the interface its IPv4 address and let the GID appear (`show_gids`); where programs "
+     "are told an index (NCCL_IB_GID_INDEX), make that index mean the same on all hosts.",
+     gid},
+    {"duplicate-address", CheckKind::kPassive, Severity::kFatal, "addresses are unique",
+     "addresses, MACs and GIDs of all hosts, joined", "each one once",
+     "Two ports say that they have the same address. Packets go to either of them by chance, and "
+     "connections break at random.",
+     "Give one of the ports another address. Equal MACs point at cloned virtual machines or at a "
+     "badly written manifest.",
+     duplicate_address},
+    {"rail-map", CheckKind::kPassive, Severity::kWarn, "rails are the same slots everywhere",
+     "sysfs device/ (PCI address) of each rail", "the same PCI address on every host",
+     "A rail of this host is another slot than on the other hosts: either the NICs are numbered "
+     "differently, or hardware is missing or was moved.",
+     "Compare `lspci` of the hosts. If a NIC is missing, reseat or replace that NIC; else fix the "
+     "order of the rails (WEFT_RAILS, or udev names).",
+     rail_map},
+};
+
+}  // namespace
+
+std::span<const Check> addressing_checks() { return kAddressingRows; }
+
+}  // namespace weft::fabric

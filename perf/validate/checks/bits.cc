@@ -1,0 +1,156 @@
+// Bits that links damage: found and repaired, found and lost, and found behind the link.
+#include <algorithm>
+#include <array>
+
+#include "perf/validate/checks/counters.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+Judged bit_errors(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 6> kNames = {"eth.rx_pcs_symbol_err_phy",
+                                                             "eth.rx_symbol_err_phy",
+                                                             "ib.symbol_error",
+                                                             "ib.link_error_recovery",
+                                                             "ib.local_link_integrity_errors",
+                                                             "ib.excessive_buffer_overrun_errors"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_counters(
+        check, observed, host, port,
+        {.names = kNames, .direction = Direction::kReceive, .owed = is_mlx5(port)});
+  });
+}
+
+// Bits per second that the error correction of a port repaired; empty: the port does not say.
+std::optional<double> corrected_per_second(const Observed& observed, const PortFacts& port) {
+  if (observed.facts.seconds <= 0) return std::nullopt;
+  if (const auto bits = change_of(port, "eth.rx_corrected_bits_phy"))
+    return *bits / observed.facts.seconds;
+  std::optional<double> sum;
+  for (const std::string_view lane : {"eth.rx_err_lane_0_phy", "eth.rx_err_lane_1_phy",
+                                      "eth.rx_err_lane_2_phy", "eth.rx_err_lane_3_phy"})
+    if (const auto bits = change_of(port, lane)) sum = sum.value_or(0) + *bits;
+  if (!sum) return std::nullopt;
+  return *sum / observed.facts.seconds;
+}
+
+constexpr double kMostTimesMedian = 10;       // corrected bits, against the fleet
+constexpr double kLeastCorrectedPerS = 1000;  // fewer are no sign of anything
+constexpr std::size_t kLeastPortsForMedian = 3;
+
+Judged corrected_bits(const Check& check, const Observed& observed) {
+  std::vector<double> all;
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports)
+      if (const auto rate = corrected_per_second(observed, port)) all.push_back(*rate);
+  const double median = median_of(all);
+  const double usual = std::max(median, kLeastCorrectedPerS / kMostTimesMedian);
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    static constexpr std::array<std::string_view, 1> kNames = {"eth.rx_corrected_bits_phy"};
+    const Where where = at_port(host, port, Direction::kReceive);
+    const auto rate = corrected_per_second(observed, port);
+    if (!rate) {
+      if (auto unknown = doubt(check, where, moves_of(host, port, kNames), false))
+        return std::vector{*unknown};
+      return std::nullopt;
+    }
+    if (all.size() < kLeastPortsForMedian || *rate <= kMostTimesMedian * usual)
+      return std::vector<Finding>{};
+    Finding finding = make_finding(check, where);
+    finding.unit = Unit::kRatio;
+    finding.value = *rate / usual;
+    finding.expected = 1;
+    finding.evidence.push_back(
+        number_evidence("corrected_bits_per_s", where, *rate, median, Unit::kCount));
+    return std::vector{finding};
+  });
+}
+
+Judged crc_errors(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 6> kNames = {
+      "eth.rx_crc_errors_phy", "ib.port_rcv_errors",  "ib.port_rcv_remote_physical_errors",
+      "net.rx_crc_errors",     "net.rx_frame_errors", "net.tx_carrier_errors"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_counters(check, observed, host, port,
+                          {.names = kNames,
+                           .direction = Direction::kReceive,
+                           .owed = is_mlx5(port),
+                           .per_packet = true});
+  });
+}
+
+Judged icrc_errors(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 1> kNames = {"hw.rx_icrc_encapsulated"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_counters(check, observed, host, port,
+                          {.names = kNames,
+                           .direction = Direction::kReceive,
+                           .owed = is_roce(port) && is_mlx5(port),
+                           .per_packet = true});
+  });
+}
+
+// The counter belongs to the network namespace: every port of a host shows the same one.
+Judged checksum_errors(const Check& check, const Observed& observed) {
+  return each_host(observed, [&](const HostFacts& host) -> Outcome {
+    static constexpr std::array<std::string_view, 1> kNames = {"tcp.InCsumErrors"};
+    if (host.ports.empty()) return std::nullopt;
+    const PortFacts& port = host.ports.front();
+    const Moves moves = moves_of(host, port, kNames);
+    if (moves.present == 0) return std::nullopt;
+    const Where where = at_host(host.host, Direction::kReceive);
+    if (moves.events <= 0) {
+      if (auto unknown = doubt(check, where, moves, false)) return std::vector{*unknown};
+      return std::vector<Finding>{};
+    }
+    Finding finding = make_finding(check, where);
+    finding.evidence = moves.moved;
+    set_rate(finding, moves.events, change_of(port, "tcp.InSegs"),
+             observed.policy.thresholds.confidence);
+    return std::vector{finding};
+  });
+}
+
+constexpr Check kBitsRows[] = {
+    {"bit-errors", CheckKind::kPassive, Severity::kFail, "no uncorrected bit errors",
+     "rx_pcs_symbol_err_phy, symbol_error, link_error_recovery", "0 in the run",
+     "The link delivers bits that its error correction could not repair. Every such bit costs a "
+     "packet.",
+     "Clean the fibre ends, reseat both transceivers, then replace the cable. `mlxlink -c` shows "
+     "the eye and the error rate of each lane.",
+     bit_errors},
+    {"corrected-bits", CheckKind::kPassive, Severity::kWarn, "few corrected bit errors",
+     "rx_corrected_bits_phy, rx_err_lane_*_phy", "< 10 x the fleet's median",
+     "The error correction of this port repairs far more bits than that of the others: the link "
+     "still works, and is the next to fail.",
+     "Clean or replace the optic at the next maintenance, before it starts to lose packets.",
+     corrected_bits},
+    {"crc-errors", CheckKind::kPassive, Severity::kFail, "no packets with a wrong checksum",
+     "rx_crc_errors_phy, port_rcv_errors, rx_crc_errors", "0 in the run",
+     "Packets arrived damaged and were thrown away: the link into this port, or a link before it "
+     "on a cut-through path, changes bits.",
+     "Replace the cable or optic into this port. If several ports behind one switch show errors, "
+     "look for the link that they share.",
+     crc_errors},
+    {"icrc-errors", CheckKind::kPassive, Severity::kFail, "no packets damaged behind the link",
+     "hw_counters/rx_icrc_encapsulated", "0 in the run",
+     "A packet passed the checks of every link and was damaged all the same: a switch, a NIC or a "
+     "middlebox changed the packet.",
+     "Find what the affected paths share. Look for a switch with memory errors, and for devices "
+     "that rewrite RoCE headers.",
+     icrc_errors},
+    {"checksum-errors", CheckKind::kPassive, Severity::kFail, "no TCP segments damaged",
+     "/proc/net/snmp Tcp InCsumErrors", "0 in the run",
+     "TCP threw segments away because their checksum was wrong: the network, or this host's "
+     "memory or NIC, corrupts data that the links believe to be sound.",
+     "Find the paths that these segments took, replace what these share, and do not trust results "
+     "of transports without a checksum of their own on these paths.",
+     checksum_errors},
+};
+
+}  // namespace
+
+std::span<const Check> bit_checks() { return kBitsRows; }
+
+}  // namespace weft::fabric

@@ -1,0 +1,346 @@
+// Places, kinds of devices, and findings made of causes; see check.h.
+#include "perf/validate/checks/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <map>
+
+namespace weft::fabric {
+namespace {
+
+constexpr std::size_t kMostEvidence = 16;
+
+bool same(const std::vector<Port>& ports, Port port) {
+  return std::ranges::find(ports, port) != ports.end();
+}
+
+}  // namespace
+
+Finding make_finding(const Check& check, Where where) {
+  Finding finding;
+  finding.id = check.id;
+  finding.severity = check.severity;
+  finding.where = std::move(where);
+  return finding;
+}
+
+Finding make_unknown(const Check& check, Where where) {
+  Finding finding = make_finding(check, std::move(where));
+  finding.unknown = true;
+  return finding;
+}
+
+Finding text_finding(const Check& check, Where where, std::string text, std::string expected) {
+  Finding finding = make_finding(check, std::move(where));
+  finding.unit = Unit::kText;
+  finding.text = std::move(text);
+  finding.expected_text = std::move(expected);
+  return finding;
+}
+
+Where at_host(const std::string& host, Direction direction) {
+  Where where;
+  where.kind = PlaceKind::kHost;
+  where.host = host;
+  where.direction = direction;
+  return where;
+}
+
+Where at_port(const HostFacts& host, const PortFacts& port, Direction direction) {
+  Where where = at_host(host.host, direction);
+  where.kind = PlaceKind::kPort;
+  where.rail = port.rail;
+  where.device = port.device;
+  return where;
+}
+
+Where at_port(const Observed& observed, Port port, Direction direction) {
+  Where where = at_host(host_name(observed, port.host), direction);
+  where.kind = PlaceKind::kPort;
+  where.rail = port.rail;
+  if (const PortFacts* facts = port_of(observed, port)) {
+    where.device = facts->device;
+  } else if (const auto host = static_cast<std::size_t>(port.host); host < observed.hosts.size()) {
+    const auto& ports = observed.hosts[host].ports;
+    if (const auto rail = static_cast<std::size_t>(port.rail); rail < ports.size())
+      where.device = ports[rail].device;
+  }
+  return where;
+}
+
+Where at_path(const Observed& observed, Port from, Port to) {
+  Where where = at_port(observed, from, Direction::kTransmit);
+  where.kind = PlaceKind::kPath;
+  where.peer = host_name(observed, to.host);
+  return where;
+}
+
+Where at_rail(int rail) {
+  Where where;
+  where.kind = PlaceKind::kRail;
+  where.rail = rail;
+  return where;
+}
+
+Evidence text_evidence(std::string name, const Where& where, std::string text) {
+  Evidence evidence = number_evidence(std::move(name), where, 0, 0, Unit::kText);
+  evidence.text = std::move(text);
+  return evidence;
+}
+
+Evidence number_evidence(std::string name, const Where& where, double value, double expected,
+                         Unit unit) {
+  Evidence evidence;
+  evidence.name = std::move(name);
+  evidence.host = where.host;
+  evidence.rail = where.rail;
+  evidence.value = value;
+  evidence.expected = expected;
+  evidence.unit = unit;
+  return evidence;
+}
+
+const HostFacts* host_of(const Observed& observed, int host) {
+  const auto& hosts = observed.facts.hosts;
+  return host >= 0 && static_cast<std::size_t>(host) < hosts.size()
+             ? &hosts[static_cast<std::size_t>(host)]
+             : nullptr;
+}
+
+const PortFacts* port_of(const Observed& observed, Port port) {
+  const HostFacts* host = host_of(observed, port.host);
+  if (!host) return nullptr;
+  const auto it = std::ranges::find(host->ports, port.rail, &PortFacts::rail);
+  return it == host->ports.end() ? nullptr : &*it;
+}
+
+std::string host_name(const Observed& observed, int host) {
+  if (const HostFacts* facts = host_of(observed, host); facts && !facts->host.empty())
+    return facts->host;
+  const auto index = static_cast<std::size_t>(host);
+  return host >= 0 && index < observed.hosts.size() ? observed.hosts[index].name : "";
+}
+
+double expected_gbps(const Observed& observed, Port port) {
+  const Policy& policy = observed.policy;
+  if (const auto it = policy.rail_rate_gbps.find(port.rail); it != policy.rail_rate_gbps.end())
+    return it->second;
+  if (policy.rate_gbps) return *policy.rate_gbps;
+  const auto host = static_cast<std::size_t>(port.host), rail = static_cast<std::size_t>(port.rail);
+  if (port.host < 0 || port.rail < 0 || host >= observed.hosts.size()) return 0;
+  const auto& ports = observed.hosts[host].ports;
+  return rail < ports.size() ? ports[rail].expected_gbps : 0;
+}
+
+double expected_gbps(const Observed& observed, const Flow& flow) {
+  const double from = expected_gbps(observed, flow.from), to = expected_gbps(observed, flow.to);
+  return from > 0 && to > 0 ? std::min(from, to) : 0;
+}
+
+bool excluded(const Observed& observed, const PortFacts& port) {
+  return std::ranges::find(observed.policy.excluded_devices, port.device) !=
+         observed.policy.excluded_devices.end();
+}
+
+bool is_mlx5(const PortFacts& port) {
+  return port.rdma &&
+         (port.device.starts_with("mlx5") || port.driver.value_or("").starts_with("mlx5"));
+}
+
+bool is_soft(const PortFacts& port) { return port.rdma && !port.pci && !is_mlx5(port); }
+
+bool is_roce(const PortFacts& port) {
+  return port.rdma && !is_soft(port) && port.link_layer.value_or("") == "Ethernet";
+}
+
+bool is_infiniband(const PortFacts& port) {
+  return port.rdma && port.link_layer.value_or("") == "InfiniBand";
+}
+
+bool must_be_lossless(const Observed& observed, const PortFacts& port) {
+  return observed.policy.lossless.value_or(port.rdma);
+}
+
+std::vector<int> cores_in(std::string_view list) {
+  std::vector<int> cores;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (at < end) {
+    int first = 0;
+    const auto [after, error] = std::from_chars(at, end, first);
+    if (error != std::errc()) break;
+    int last = first;
+    at = after;
+    if (at < end && *at == '-') {
+      const auto range = std::from_chars(at + 1, end, last);
+      if (range.ec != std::errc()) break;
+      at = range.ptr;
+    }
+    for (int core = first; core <= last && core - first < 65536; ++core) cores.push_back(core);
+    if (at < end && *at != ',') break;
+    ++at;
+  }
+  return cores;
+}
+
+bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
+  if (host.allowed_cpus && port.local_cpus) {
+    const std::vector<int> allowed = cores_in(*host.allowed_cpus);
+    std::vector<int> local = cores_in(*port.local_cpus), both;
+    std::ranges::sort(local);
+    return !allowed.empty() && !local.empty() && std::ranges::none_of(allowed, [&](int core) {
+      return std::ranges::binary_search(local, core);
+    });
+  }
+  return host.numa_node && port.numa_node && *host.numa_node >= 0 && *port.numa_node >= 0 &&
+         *host.numa_node != *port.numa_node;
+}
+
+bool is_starved(const FlowSample& sample) {
+  return std::max(sample.sender_starved, sample.receiver_starved) > kStarvedShare;
+}
+
+bool over_tcp(const FlowSample& sample) {
+  return sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
+}
+
+bool is_flooding(Probe probe) {
+  return probe == Probe::kIncast || probe == Probe::kAllToAll || probe == Probe::kBisection ||
+         probe == Probe::kVictim || probe == Probe::kJob;
+}
+
+void add_outcome(Outcome outcome, Judged& all) {
+  if (!outcome) return;
+  ++all.total;
+  if (std::ranges::none_of(*outcome, &Finding::unknown)) ++all.judged;
+  std::ranges::move(*outcome, std::back_inserter(all.findings));
+}
+
+std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
+                            const std::optional<std::string>& declared, const Where& all,
+                            std::string_view name) {
+  std::map<std::string_view, std::size_t> holders;
+  for (const Alike& one : group) ++holders[one.value];
+  std::optional<std::string> expected = declared;
+  double confidence = 1;
+  if (!declared) {
+    if (holders.size() < 2) return {};
+    const auto most = std::ranges::max_element(holders, {}, &decltype(holders)::value_type::second);
+    if (2 * most->second > group.size()) {
+      expected = most->first;
+      confidence = static_cast<double>(most->second) / static_cast<double>(group.size());
+    }
+  }
+  std::vector<Finding> findings;
+  if (!expected) {
+    Finding& finding = findings.emplace_back(make_finding(check, all));
+    for (const auto& [value, number] : holders) {
+      finding.evidence.push_back(number_evidence(fmt::format("{}={}", name, value), all,
+                                                 static_cast<double>(number),
+                                                 static_cast<double>(group.size()), Unit::kCount));
+    }
+    for (const Alike& one : group) {
+      if (finding.evidence.size() >= kMostEvidence) break;
+      finding.evidence.push_back(text_evidence(std::string(name), one.where, one.value));
+    }
+    return findings;
+  }
+  for (const Alike& one : group) {
+    if (one.value == *expected) continue;
+    Finding& finding = findings.emplace_back(text_finding(check, one.where, one.value, *expected));
+    finding.confidence = confidence;
+    finding.evidence.push_back(text_evidence(std::string(name), one.where, one.value));
+  }
+  return findings;
+}
+
+Where place_of(const Observed& observed, const Cause& cause) {
+  const auto host = [&](Direction direction) {
+    return at_host(host_name(observed, cause.port.host), direction);
+  };
+  switch (cause.place) {
+    case CausePlace::kTransmit:
+      return at_port(observed, cause.port, Direction::kTransmit);
+    case CausePlace::kReceive:
+      return at_port(observed, cause.port, Direction::kReceive);
+    case CausePlace::kPort:
+      return at_port(observed, cause.port);
+    case CausePlace::kHostTransmit:
+      return host(Direction::kTransmit);
+    case CausePlace::kHostReceive:
+      return host(Direction::kReceive);
+    case CausePlace::kHost:
+      return host(Direction::kBoth);
+    case CausePlace::kPath:
+      return at_path(observed, cause.port, cause.peer);
+    case CausePlace::kPair: {
+      Where where = at_path(observed, cause.port, cause.peer);
+      where.direction = Direction::kBoth;
+      return where;
+    }
+    case CausePlace::kRail:
+      return at_rail(cause.port.rail);
+    case CausePlace::kGroup: {
+      Where where = at_rail(cause.port.rail);
+      where.kind = PlaceKind::kSwitch;
+      return where;
+    }
+    case CausePlace::kFleet:
+      break;
+  }
+  return {};
+}
+
+Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit) {
+  Finding finding = make_finding(check, place_of(observed, cause));
+  finding.unit = unit;
+  finding.value = cause.value;
+  finding.expected = cause.expected;
+  finding.low = cause.low;
+  finding.high = cause.high;
+  finding.confidence = cause.confidence;
+  if (cause.samples > 0)
+    finding.evidence.push_back(
+        number_evidence("flows", finding.where, cause.samples, 0, Unit::kCount));
+  for (const Port port : cause.ports) {
+    if (finding.evidence.size() >= kMostEvidence) break;
+    const Where where = at_port(observed, port);
+    finding.evidence.push_back(text_evidence("port", where, where.device));
+  }
+  return finding;
+}
+
+bool passes(const Flow& flow, const Cause& cause) {
+  switch (cause.place) {
+    case CausePlace::kTransmit:
+      return flow.from == cause.port;
+    case CausePlace::kReceive:
+      return flow.to == cause.port;
+    case CausePlace::kPort:
+      return flow.from == cause.port || flow.to == cause.port;
+    case CausePlace::kHostTransmit:
+      return flow.from.host == cause.port.host;
+    case CausePlace::kHostReceive:
+      return flow.to.host == cause.port.host;
+    case CausePlace::kHost:
+      return flow.from.host == cause.port.host || flow.to.host == cause.port.host;
+    case CausePlace::kPath:
+      return flow.from == cause.port && flow.to == cause.peer;
+    case CausePlace::kPair:
+      return (flow.from == cause.port && flow.to == cause.peer) ||
+             (flow.from == cause.peer && flow.to == cause.port);
+    case CausePlace::kRail:
+      return flow.from.rail == cause.port.rail || flow.to.rail == cause.port.rail;
+    case CausePlace::kGroup:
+      return same(cause.ports, flow.from) || same(cause.ports, flow.to);
+    case CausePlace::kFleet:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace weft::fabric

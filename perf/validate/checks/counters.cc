@@ -1,0 +1,122 @@
+// Readings of counters, before and after a run, turned into changes and findings.
+#include "perf/validate/checks/counters.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+Reading reading(const Readings& readings, const std::string& name) {
+  const auto it = readings.find(name);
+  return it == readings.end() ? Reading{} : it->second;
+}
+
+// Why a change is not exact; empty: the change is, or the counter does not exist.
+std::string_view doubt_of(const Reading& before, const Reading& after, const Change& change) {
+  for (const Reading* one : {&before, &after}) {
+    if (one->state == ReadingState::kNotAvailable) return "n/a";
+    if (one->state == ReadingState::kUnreadable) return "unreadable";
+  }
+  const bool was = before.state == ReadingState::kValue, is = after.state == ReadingState::kValue;
+  if (was != is) return was ? "vanished" : "appeared";
+  if (change.state == ChangeState::kSaturated) return "saturated";
+  if (change.state == ChangeState::kReset) return "reset";
+  return "";
+}
+
+}  // namespace
+
+Moves moves_of(const HostFacts& host, const PortFacts& port, Names names) {
+  Moves moves;
+  const Where where = at_port(host, port);
+  for (const std::string_view name : names) {
+    const std::string key(name);
+    const Reading before = reading(port.before, key), after = reading(port.after, key);
+    if (before.state == ReadingState::kAbsent && after.state == ReadingState::kAbsent) continue;
+    ++moves.present;
+    const Change change = difference(before, after, kind_of_counter(key));
+    if (change.change > 0 && change.state != ChangeState::kUnknown) {
+      const auto events = static_cast<double>(change.change);
+      moves.events += events;
+      moves.moved.push_back(number_evidence(key, where, events, 0, Unit::kCount));
+    }
+    if (const std::string_view why = doubt_of(before, after, change); !why.empty())
+      moves.doubtful.push_back(text_evidence(key, where, std::string(why)));
+  }
+  return moves;
+}
+
+std::optional<double> change_of(const PortFacts& port, std::string_view name) {
+  const std::string key(name);
+  const Change change =
+      difference(reading(port.before, key), reading(port.after, key), kind_of_counter(key));
+  if (!change.exact()) return std::nullopt;
+  return static_cast<double>(change.change);
+}
+
+std::optional<double> first_change(const PortFacts& port, Names names) {
+  for (const std::string_view name : names)
+    if (const auto change = change_of(port, name)) return change;
+  return std::nullopt;
+}
+
+std::optional<double> packets_of(const PortFacts& port, Direction direction) {
+  static constexpr std::array<std::string_view, 4> kSent = {"hw.sent_pkts", "ib.port_xmit_packets",
+                                                            "eth.tx_packets_phy", "net.tx_packets"};
+  static constexpr std::array<std::string_view, 4> kReceived = {
+      "hw.rcvd_pkts", "ib.port_rcv_packets", "eth.rx_packets_phy", "net.rx_packets"};
+  const auto sent = first_change(port, kSent), received = first_change(port, kReceived);
+  if (direction == Direction::kTransmit) return sent;
+  if (direction == Direction::kReceive) return received;
+  if (!sent || !received) return sent ? sent : received;
+  return *sent + *received;
+}
+
+void set_rate(Finding& finding, double events, std::optional<double> packets, double confidence) {
+  if (!packets || *packets < 1) {
+    finding.unit = Unit::kCount;
+    finding.value = events;
+    return;
+  }
+  const double trials = std::max(*packets, events);
+  const Interval interval = share_interval(events, trials, confidence);
+  finding.unit = Unit::kPerPacket;
+  finding.value = events / trials;
+  finding.low = interval.low;
+  finding.high = interval.high;
+  finding.evidence.push_back(number_evidence("packets", finding.where, *packets, 0, Unit::kCount));
+}
+
+std::optional<Finding> doubt(const Check& check, const Where& where, const Moves& moves,
+                             bool owed) {
+  if (moves.doubtful.empty() && !(owed && moves.present == 0)) return std::nullopt;
+  Finding finding = make_unknown(check, where);
+  finding.unit = Unit::kText;
+  finding.text = moves.doubtful.empty() ? "missing" : moves.doubtful.front().text;
+  finding.evidence = moves.doubtful;
+  return finding;
+}
+
+Outcome judge_counters(const Check& check, const Observed& observed, const HostFacts& host,
+                       const PortFacts& port, const Question& question) {
+  const Moves moves = moves_of(host, port, question.names);
+  const Where where = at_port(host, port, question.direction);
+  if (moves.events > 0) {
+    Finding finding = make_finding(check, where);
+    finding.evidence = moves.moved;
+    finding.evidence.insert(finding.evidence.end(), moves.doubtful.begin(), moves.doubtful.end());
+    set_rate(finding, moves.events,
+             question.per_packet ? packets_of(port, question.direction) : std::nullopt,
+             observed.policy.thresholds.confidence);
+    return std::vector{finding};
+  }
+  if (auto unknown = doubt(check, where, moves, question.owed)) return std::vector{*unknown};
+  if (moves.present == 0) return std::nullopt;
+  return std::vector<Finding>{};
+}
+
+}  // namespace weft::fabric

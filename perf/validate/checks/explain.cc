@@ -1,0 +1,216 @@
+// One fault is seen by many checks. This file says which findings follow from which others at the
+// same place, so that a report can show the fault once and the rest as its evidence.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "perf/validate/checks/check.h"
+
+namespace weft::fabric {
+namespace {
+
+// How far from its reason a finding may be.
+enum class Reach {
+  kPlace,   // at the same port, host or path
+  kRail,    // the partners of a port see what goes wrong there: anywhere on its rail
+  kWithin,  // the finding is a sum over ports: anywhere inside its own place
+};
+
+using Ids = std::array<std::string_view, 12>;  // empty at the end
+
+struct Rule {
+  std::string_view id;
+  Reach reach;
+  Ids reasons;  // the nearest first
+};
+
+constexpr Ids kRates = {"link-state",  "link-flaps",        "link-rate", "pcie-link",
+                        "pause-storm", "duplicate-address", "loss",      "host-rate"};
+constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
+                          "path-mtu",   "loss",       "congestion-loss",   "discards"};
+constexpr Ids kSums = {"link-state", "link-rate",   "link-flaps", "unreachable",
+                       "loss",       "port-rate",   "host-rate",  "path-rate",
+                       "rail-rate",  "switch-rate", "fleet-rate", "congestion-loss"};
+constexpr Ids kDamage = {"loss", "link-flaps"};
+
+constexpr Rule kRules[] = {
+    {"unreachable",
+     Reach::kPlace,
+     {"link-state", "link-flaps", "duplicate-address", "ib-subnet", "gid"}},
+    {"path-mtu", Reach::kPlace, {"mtu"}},
+    {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
+    {"congestion-loss",
+     Reach::kPlace,
+     {"port-rate", "host-rate", "path-rate", "rail-rate", "switch-rate", "fleet-rate"}},
+    {"port-rate", Reach::kPlace, kRates},
+    {"host-rate", Reach::kPlace, kRates},
+    {"path-rate", Reach::kPlace, kRates},
+    {"latency", Reach::kPlace, {"link-flaps", "duplicate-address", "loss"}},
+    {"unstable-rate",
+     Reach::kPlace,
+     {"link-state", "link-flaps", "unreachable", "loss", "port-rate", "host-rate", "path-rate"}},
+    {"bit-errors", Reach::kPlace, kDamage},
+    {"corrected-bits", Reach::kPlace, {"loss", "link-flaps", "bit-errors"}},
+    {"crc-errors", Reach::kPlace, kDamage},
+    {"icrc-errors", Reach::kPlace, kDamage},
+    {"checksum-errors", Reach::kRail, kDamage},
+    {"pause", Reach::kPlace, {"pause-storm", "pcie-link", "host-rate", "port-rate"}},
+    {"pcie-stalls", Reach::kPlace, {"pcie-link"}},
+    {"discards", Reach::kPlace, {"loss", "congestion-loss"}},
+    {"retransmits", Reach::kRail, kPackets},
+    {"out-of-sequence", Reach::kRail, kPackets},
+    {"tcp-retransmits", Reach::kRail, kPackets},
+    {"timeouts",
+     Reach::kRail,
+     {"link-state", "link-flaps", "duplicate-address", "mtu", "unreachable", "path-mtu", "loss",
+      "congestion-loss", "discards", "retransmits"}},
+    {"incast", Reach::kPlace, kSums},
+    {"incast-fairness", Reach::kRail, kSums},
+    {"victim-flow", Reach::kPlace, kSums},
+    {"bisection", Reach::kWithin, kSums},
+    {"all-to-all", Reach::kWithin, kSums},
+    {"cross-rail", Reach::kPlace, kSums},
+    {"ecmp-entropy", Reach::kPlace, kSums},
+    {"busbw", Reach::kWithin, kSums},
+    {"port-not-measured",
+     Reach::kPlace,
+     {"tester-starved", "link-state", "unreachable", "job-failed"}},
+    {"nothing-measured", Reach::kWithin, {"job-failed", "tester-starved", "unreachable"}},
+};
+
+const Rule* rule_of(std::string_view id) {
+  const auto* rule = std::ranges::find(kRules, id, &Rule::id);
+  return rule == std::end(kRules) ? nullptr : rule;
+}
+
+bool overlap(Direction a, Direction b) {
+  return a == Direction::kBoth || b == Direction::kBoth || a == b;
+}
+
+bool same_rail(const Where& a, const Where& b) {
+  return a.rail < 0 || b.rail < 0 || a.rail == b.rail;
+}
+
+Direction turned(Direction direction) {
+  return direction == Direction::kTransmit  ? Direction::kReceive
+         : direction == Direction::kReceive ? Direction::kTransmit
+                                            : Direction::kBoth;
+}
+
+// Does a port or host, in a direction, belong to `where`, an end of which it may be.
+bool touches(const Where& where, const std::string& host, Direction direction) {
+  if (where.host == host && overlap(where.direction, direction)) return true;
+  return where.kind == PlaceKind::kPath && where.peer == host &&
+         overlap(turned(where.direction), direction);
+}
+
+bool is_place_of_switch(const Finding& reason, const std::string& host) {
+  return std::ranges::any_of(
+      reason.evidence, [&](const Evidence& one) { return one.name == "port" && one.host == host; });
+}
+
+// What goes wrong at the place of `reason` can be seen at `where`.
+bool covers(const Finding& reason, const Where& where) {
+  const Where& place = reason.where;
+  switch (place.kind) {
+    case PlaceKind::kFleet:
+      return true;
+    case PlaceKind::kRail:
+      return place.rail == where.rail;
+    case PlaceKind::kSwitch:
+      return place.rail == where.rail && is_place_of_switch(reason, where.host);
+    case PlaceKind::kHost:
+    case PlaceKind::kTester:
+    case PlaceKind::kPort:
+      return same_rail(place, where) && touches(where, place.host, place.direction);
+    case PlaceKind::kPath:
+      if (!same_rail(place, where)) return false;
+      if (where.kind == PlaceKind::kPath)
+        return (where.host == place.host && where.peer == place.peer) ||
+               (place.direction == Direction::kBoth && where.host == place.peer &&
+                where.peer == place.host);
+      return touches(place, where.host, where.direction);
+  }
+  return false;
+}
+
+bool is_within(const Where& place, const Where& where) {
+  return where.kind == PlaceKind::kFleet ||
+         (where.kind == PlaceKind::kRail && same_rail(place, where));
+}
+
+// Findings of one id, by where they are.
+struct Reasons {
+  std::map<std::string, std::vector<std::size_t>> by_host;  // of ports, hosts and paths
+  std::vector<std::size_t> wide;                            // of rails, switches and the fleet
+  std::map<int, std::size_t> by_rail;                       // the first of a rail; -1: of all
+};
+
+void add(Reasons& reasons, const Finding& finding, std::size_t index) {
+  const Where& where = finding.where;
+  reasons.by_rail.try_emplace(where.rail, index);
+  if (where.host.empty()) {
+    reasons.wide.push_back(index);
+    return;
+  }
+  reasons.by_host[where.host].push_back(index);
+  if (!where.peer.empty()) reasons.by_host[where.peer].push_back(index);
+}
+
+std::optional<std::size_t> reason_among(const Reasons& reasons,
+                                        const std::vector<Finding>& findings, std::size_t symptom,
+                                        Reach reach) {
+  const Where& where = findings[symptom].where;
+  std::vector<std::size_t> candidates = reasons.wide;
+  for (const std::string& host : {where.host, where.peer})
+    if (const auto it = reasons.by_host.find(host); !host.empty() && it != reasons.by_host.end())
+      candidates.insert(candidates.end(), it->second.begin(), it->second.end());
+  for (const std::size_t index : candidates)
+    if (index != symptom && covers(findings[index], where)) return index;
+  if (reach == Reach::kPlace) return std::nullopt;
+  for (const auto& [rail, index] : reasons.by_rail) {
+    if (index == symptom) continue;
+    const Where& place = findings[index].where;
+    if (reach == Reach::kRail ? same_rail(place, where) : is_within(place, where)) return index;
+  }
+  return std::nullopt;
+}
+
+void add_evidence(const Finding& symptom, Finding& reason) {
+  constexpr std::size_t kMost = 24;
+  if (reason.evidence.size() >= kMost) return;
+  Evidence one =
+      number_evidence(symptom.id, symptom.where, symptom.value, symptom.expected, symptom.unit);
+  one.text = symptom.text;
+  reason.evidence.push_back(std::move(one));
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, symptom.evidence.size()); ++i)
+    if (reason.evidence.size() < kMost) reason.evidence.push_back(symptom.evidence[i]);
+}
+
+}  // namespace
+
+void explain(std::vector<Finding>& findings) {
+  std::map<std::string_view, Reasons> reasons;
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    const Finding& finding = findings[i];
+    if (finding.unknown && finding.id != "job-failed") continue;
+    if (finding.severity >= Severity::kWarn) add(reasons[finding.id], finding, i);
+  }
+  for (std::size_t i = 0; i < findings.size(); ++i) {
+    const Rule* rule = rule_of(findings[i].id);
+    const bool unmeasured = findings[i].id.ends_with("-measured");
+    if (!rule || (findings[i].unknown && !unmeasured)) continue;
+    for (const std::string_view id : rule->reasons) {
+      const auto it = reasons.find(id);
+      if (id.empty() || it == reasons.end()) continue;
+      const auto reason = reason_among(it->second, findings, i, rule->reach);
+      if (!reason) continue;
+      findings[i].explained_by = id;
+      add_evidence(findings[i], findings[*reason]);
+      break;
+    }
+  }
+}
+
+}  // namespace weft::fabric

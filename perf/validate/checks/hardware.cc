@@ -1,0 +1,146 @@
+// The cards themselves: their place on PCIe, and their firmware.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+
+#include "perf/validate/checks/counters.h"
+
+namespace weft::fabric {
+namespace {
+
+// Gb/s of data that a PCIe link moves, after its coding and headers (about a tenth).
+double pcie_gbps(const std::string& speed, int lanes) {
+  const double gts = std::atof(speed.c_str());  // "32.0 GT/s PCIe"
+  const double coding = gts < 8 ? 0.8 : 128.0 / 130;
+  return gts * coding * 0.9 * lanes;
+}
+
+Outcome judge_pcie_link(const Check& check, const HostFacts& host, const PortFacts& port) {
+  if (!port.pcie_speed && !port.pcie_width) {
+    if (!port.rdma || is_soft(port)) return std::nullopt;
+    return std::vector{make_unknown(check, at_port(host, port))};
+  }
+  const Where where = at_port(host, port);
+  const bool slower =
+      port.pcie_speed && port.pcie_most_speed &&
+      std::atof(port.pcie_speed->c_str()) < std::atof(port.pcie_most_speed->c_str());
+  const bool narrower =
+      port.pcie_width && port.pcie_most_width && *port.pcie_width < *port.pcie_most_width;
+  if (!slower && !narrower) return std::vector<Finding>{};
+  Finding finding = make_finding(check, where);
+  finding.unit = Unit::kText;
+  const auto describe = [](const std::optional<std::string>& speed, std::optional<int> width) {
+    return fmt::format("{} x{}", speed.value_or("?"), width.value_or(0));
+  };
+  finding.text = describe(port.pcie_speed, port.pcie_width);
+  finding.expected_text = describe(port.pcie_most_speed, port.pcie_most_width);
+  // A slot of an older generation may still carry all that the port can send.
+  if (port.pcie_speed && port.pcie_width && port.rate_gbps) {
+    const double carried = pcie_gbps(*port.pcie_speed, *port.pcie_width);
+    finding.evidence.push_back(
+        number_evidence("pcie_gbps", where, carried, *port.rate_gbps, Unit::kGbps));
+    if (carried > *port.rate_gbps) finding.severity = Severity::kWarn;
+  }
+  return std::vector{finding};
+}
+
+Judged pcie_link(const Check& check, const Observed& observed) {
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_pcie_link(check, host, port);
+  });
+}
+
+Judged pcie_errors(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 2> kLost = {"pci.TOTAL_ERR_FATAL",
+                                                            "pci.TOTAL_ERR_NONFATAL"};
+  static constexpr std::array<std::string_view, 1> kRepaired = {"pci.TOTAL_ERR_COR"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    Outcome lost = judge_counters(check, observed, host, port, {.names = kLost});
+    if (lost && !lost->empty()) return lost;
+    Outcome repaired = judge_counters(check, observed, host, port, {.names = kRepaired});
+    if (!repaired) return lost;
+    for (Finding& finding : *repaired) finding.severity = Severity::kWarn;
+    return repaired;
+  });
+}
+
+Judged pcie_stalls(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 2> kNames = {"eth.outbound_pci_stalled_rd_events",
+                                                             "eth.outbound_pci_stalled_wr_events"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_counters(check, observed, host, port, {.names = kNames});
+  });
+}
+
+// Firmware is compared among boards of one kind; drivers and kinds of boards among ports of a rail.
+Judged firmware(const Check& check, const Observed& observed) {
+  std::map<std::string, std::vector<Alike>> firmware;
+  std::map<int, std::vector<Alike>> boards, drivers;
+  Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
+    const Where where = at_port(host, port);
+    if (port.driver) drivers[port.rail].push_back({where, *port.driver});
+    if (port.board) boards[port.rail].push_back({where, *port.board});
+    if (port.firmware && !port.firmware->empty()) {
+      firmware[port.board.value_or("")].push_back({where, *port.firmware});
+      return std::vector<Finding>{};
+    }
+    if (!is_mlx5(port)) return std::nullopt;
+    return std::vector{make_unknown(check, where)};
+  });
+  std::map<std::pair<std::string, int>, Finding> by_port;
+  const auto add = [&](const std::vector<Finding>& findings) {
+    for (const Finding& finding : findings)
+      by_port.try_emplace({finding.where.host, finding.where.rail}, finding);
+  };
+  for (const auto& [board, group] : firmware) {
+    const auto it = observed.policy.firmware.find(board);
+    const auto declared =
+        it == observed.policy.firmware.end() ? std::nullopt : std::optional(it->second);
+    add(unlike(check, group, declared, {}, "firmware"));
+  }
+  for (const auto& [rail, group] : boards)
+    add(unlike(check, group, std::nullopt, at_rail(rail), "board"));
+  for (const auto& [rail, group] : drivers)
+    add(unlike(check, group, std::nullopt, at_rail(rail), "driver"));
+  for (auto& [key, finding] : by_port) all.findings.push_back(std::move(finding));
+  return all;
+}
+
+constexpr Check kHardwareRows[] = {
+    {"pcie-link", CheckKind::kPassive, Severity::kFail, "PCIe link is at its full width and speed",
+     "sysfs device/current_link_speed, current_link_width", "the most of the card",
+     "The card's PCIe link trained slower or narrower than the card can, which caps the port, and "
+     "makes a lossless port send pause.",
+     "Reseat the card and the riser, and check the slot and the BIOS (bifurcation, generation). "
+     "`lspci -vv` names the link partner that is at fault.",
+     pcie_link},
+    {"pcie-errors", CheckKind::kPassive, Severity::kFail, "no PCIe errors",
+     "sysfs device/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal", "0 in the run",
+     "The PCIe link of the card repeated or lost packets. Corrected errors cost bandwidth, others "
+     "cost data.",
+     "Reseat the card. If the errors return, replace the riser or the card; the kernel's log has "
+     "the AER records.",
+     pcie_errors},
+    {"pcie-stalls", CheckKind::kPassive, Severity::kWarn, "PCIe keeps up with the port",
+     "outbound_pci_stalled_rd_events, outbound_pci_stalled_wr_events", "0 in the run",
+     "The NIC had to wait for PCIe more than it should, so that packets queue in the NIC and "
+     "pause frames follow.",
+     "Check PCIe width, relaxed ordering, the IOMMU (iommu=pt), ACS, and whether a GPU and the NIC "
+     "share a switch.",
+     pcie_stalls},
+    {"firmware", CheckKind::kPassive, Severity::kWarn, "firmware, board and driver are alike",
+     "sysfs fw_ver, board_id; driver", "as declared, else as most ports",
+     "This card's firmware, board or driver is not that of the others: faults and speeds of a "
+     "mixed fleet are hard to explain.",
+     "Update the card to the version of the others (`mlxfwmanager`, `devlink dev flash`), or "
+     "declare the wanted version in the policy.",
+     firmware},
+};
+
+}  // namespace
+
+std::span<const Check> hardware_checks() { return kHardwareRows; }
+
+}  // namespace weft::fabric

@@ -1,0 +1,143 @@
+// The links of ports: up, at full rate, and without interruption.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "perf/validate/checks/counters.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+Outcome judge_link_state(const Check& check, const HostFacts& host, const PortFacts& port) {
+  const Where where = at_port(host, port);
+  const auto down = [&](const std::string& text, const char* expected) {
+    return std::vector{text_finding(check, where, text, expected)};
+  };
+  if (!port.state && !port.phys_state && !port.operstate && !port.carrier)
+    return std::vector{make_unknown(check, where)};
+  if (port.phys_state && !contains(*port.phys_state, "LinkUp"))
+    return down(*port.phys_state, "LinkUp");
+  if (port.state && !contains(*port.state, "ACTIVE")) return down(*port.state, "ACTIVE");
+  // An InfiniBand port may work while nobody uses its network interface.
+  if (is_infiniband(port)) return std::vector<Finding>{};
+  static constexpr std::array kDown = {"down", "lowerlayerdown", "notpresent", "dormant",
+                                       "testing"};
+  if (port.operstate && std::ranges::find(kDown, *port.operstate) != kDown.end())
+    return down(*port.operstate, "up");
+  if (port.carrier == false) return down("no carrier", "carrier");
+  return std::vector<Finding>{};
+}
+
+Judged link_state(const Check& check, const Observed& observed) {
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_link_state(check, host, port);
+  });
+}
+
+// The rate that the policy declares, else the most that the port can do; empty: neither is known.
+std::optional<double> rate_owed(const Observed& observed, const PortFacts& port) {
+  const Policy& policy = observed.policy;
+  if (const auto it = policy.rail_rate_gbps.find(port.rail); it != policy.rail_rate_gbps.end())
+    return it->second;
+  return policy.rate_gbps ? policy.rate_gbps : port.most_rate_gbps;
+}
+
+constexpr double kRateTolerance = 0.99;  // of the rate of a link, for roundings
+
+// What the driver says of the rate of an emulated wire or a soft device is invented.
+Outcome judge_link_rate(const Check& check, const Observed& observed, const HostFacts& host,
+                        const PortFacts& port, double usual_gbps) {
+  if (is_soft(port) || (host.emulated && !port.rdma)) return std::nullopt;
+  const Where where = at_port(host, port);
+  if (!port.rate_gbps) {
+    if (!port.rdma) return std::nullopt;
+    return std::vector{make_unknown(check, where)};
+  }
+  const std::optional<double> owed = rate_owed(observed, port);
+  const bool short_of_owed = owed && *port.rate_gbps < kRateTolerance * *owed;
+  const bool short_of_usual =
+      !observed.policy.rate_gbps && *port.rate_gbps < kRateTolerance * usual_gbps;
+  if (!short_of_owed && !short_of_usual) return std::vector<Finding>{};
+  Finding finding = make_finding(check, where);
+  if (!short_of_owed) finding.severity = Severity::kWarn;
+  finding.unit = Unit::kGbps;
+  finding.value = *port.rate_gbps;
+  finding.expected = short_of_owed ? *owed : usual_gbps;
+  if (port.width_lanes)
+    finding.evidence.push_back(
+        number_evidence("width_lanes", where, *port.width_lanes, 0, Unit::kCount));
+  return std::vector{finding};
+}
+
+Judged link_rate(const Check& check, const Observed& observed) {
+  std::map<int, std::vector<double>> rates;
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports)
+      if (port.rate_gbps && !excluded(observed, port)) rates[port.rail].push_back(*port.rate_gbps);
+  std::map<int, double> usual;
+  for (auto& [rail, all] : rates) {
+    const double middle = median_of(all);
+    const auto alike = std::ranges::count(all, middle);
+    usual[rail] = 2 * static_cast<std::size_t>(alike) > all.size() ? middle : 0;
+  }
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    return judge_link_rate(check, observed, host, port, usual[port.rail]);
+  });
+}
+
+Judged link_flaps(const Check& check, const Observed& observed) {
+  static constexpr std::array<std::string_view, 5> kNames = {
+      "net.carrier_down_count", "net.carrier_changes", "eth.link_down_events_phy", "ib.link_downed",
+      "hw.link_downed"};
+  return each_port(observed, [&](const HostFacts& host, const PortFacts& port) {
+    Outcome outcome =
+        judge_counters(check, observed, host, port, {.names = kNames, .owed = is_mlx5(port)});
+    if (!outcome) return outcome;
+    // All of the counters count the same events; carrier_changes counts the way up as well.
+    for (Finding& finding : *outcome) {
+      if (finding.unknown) continue;
+      finding.value = 0;
+      for (const Evidence& one : finding.evidence) {
+        const double times =
+            one.name == "net.carrier_changes" ? std::ceil(one.value / 2) : one.value;
+        finding.value = std::max(finding.value, times);
+      }
+    }
+    return outcome;
+  });
+}
+
+constexpr Check kLinkRows[] = {
+    {"link-state", CheckKind::kPassive, Severity::kFatal, "link is up",
+     "sysfs infiniband state, phys_state; interface operstate, carrier", "ACTIVE, LinkUp, carrier",
+     "The port has no usable link: nothing that the port sends arrives anywhere.",
+     "Look at the cable and the transceivers at both ends, and at whether the switch port is shut "
+     "down; on InfiniBand also at the subnet manager. `mlxlink -d DEVICE` says why a link is down.",
+     link_state},
+    {"link-rate", CheckKind::kPassive, Severity::kFatal, "link is trained at its full rate",
+     "sysfs infiniband rate; interface speed", "the declared rate, else the most of the port",
+     "The link came up slower, or with fewer lanes, than the policy or the port itself allows, so "
+     "every job that crosses the link is slowed.",
+     "Reseat the cable, compare the speed that is set at the switch port, and replace the cable or "
+     "the transceiver if the link trains low again.",
+     link_rate},
+    {"link-flaps", CheckKind::kPassive, Severity::kFail, "link stays up",
+     "carrier_down_count, carrier_changes, link_down_events_phy, link_downed", "0 in the run",
+     "The link went down and came back while the run went on; a job stalls for seconds each time, "
+     "or dies.",
+     "Replace the cable or the optic at this port first. If the flaps follow the port and not the "
+     "cable, look at the switch port.",
+     link_flaps},
+};
+
+}  // namespace
+
+std::span<const Check> link_checks() { return kLinkRows; }
+
+}  // namespace weft::fabric

@@ -1,0 +1,236 @@
+// Packets that flows lost, at two loads. Bits that a bad link damages are lost at any load; what a
+// full queue drops is lost under load only. A TCP flow alone on its bottleneck drops packets by
+// design, to find the rate: that is no fault.
+#include <algorithm>
+#include <set>
+
+#include "perf/validate/checks/check.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kFewEvents = 3;  // that a load would have shown, had the loss been the same
+
+// Packets of some flows, and how many were lost.
+struct Tally {
+  double packets = 0, lost = 0;
+  std::set<std::pair<Port, Port>> paths;  // that lost packets
+  bool tcp = false;
+
+  void add(const FlowSample& sample) {
+    packets += static_cast<double>(*sample.packets);
+    lost += static_cast<double>(*sample.retransmits);
+    if (*sample.retransmits > 0) paths.emplace(sample.flow.from, sample.flow.to);
+    tcp = tcp || over_tcp(sample);
+  }
+  double rate() const { return packets > 0 ? std::min(1.0, lost / packets) : 0; }
+};
+
+// The load of a flow: 0 low, 1 full; -1: one that says nothing of loss (it starved, it met others
+// by intention, or its transport does not count).
+int load_of(const Observed& observed, const FlowSample& sample) {
+  const auto round = static_cast<std::size_t>(sample.round);
+  const auto& rounds = observed.samples.rounds;
+  if (!sample.packets || !sample.retransmits || is_starved(sample)) return -1;
+  if (sample.round < 0 || round >= rounds.size()) return -1;
+  const Probe probe = rounds[round].probe;
+  if (probe == Probe::kLowLoad) return 0;
+  return probe == Probe::kRate ? 1 : -1;
+}
+
+struct Loads {
+  Tally low, full;
+};
+
+Loads tally_of(const Observed& observed, const Cause& cause) {
+  Loads loads;
+  for (const FlowSample& sample : observed.samples.flows) {
+    const int load = load_of(observed, sample);
+    if (load < 0 || !passes(sample.flow, cause)) continue;
+    (load == 0 ? loads.low : loads.full).add(sample);
+  }
+  return loads;
+}
+
+enum class LossKind {
+  kAnyLoad,    // at low load, too
+  kUnderLoad,  // at full load, and not at low load, where the loss would have shown
+  kUnclear,    // too few packets at low load
+};
+
+LossKind kind_of_loss(const Loads& loads, double rate) {
+  if (loads.low.lost > 0) return LossKind::kAnyLoad;
+  return loads.low.packets * rate >= kFewEvents ? LossKind::kUnderLoad : LossKind::kUnclear;
+}
+
+void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
+  const auto add = [&](const char* name, const Tally& tally) {
+    if (tally.packets <= 0) return;
+    const Interval interval = share_interval(std::min(tally.lost, tally.packets), tally.packets,
+                                             observed.policy.thresholds.confidence);
+    const auto rate = [&](const std::string& what, double value) {
+      finding.evidence.push_back(
+          number_evidence(std::string(name) + what, finding.where, value, 0, Unit::kPerPacket));
+    };
+    rate("", tally.rate());
+    rate(".low", interval.low);
+    rate(".high", interval.high);
+    finding.evidence.push_back(number_evidence(std::string(name) + ".packets", finding.where,
+                                               tally.packets, 0, Unit::kCount));
+  };
+  add("loss_at_low_load", loads.low);
+  add("loss_at_full_load", loads.full);
+}
+
+// RDMA that ends at this place must not lose a packet. TCP over the interface of an RDMA port may.
+bool lossless_at(const Observed& observed, const Cause& cause, const Loads& loads) {
+  if (observed.policy.lossless) return *observed.policy.lossless;
+  if (loads.low.tcp || loads.full.tcp) return false;
+  const PortFacts* port = port_of(observed, cause.port);
+  return port && must_be_lossless(observed, *port);
+}
+
+bool is_slow(const Observed& observed, const Cause& cause) {
+  return std::ranges::any_of(observed.causes, [&](const Cause& other) {
+    return other.kind == CauseKind::kRate && other.place == cause.place &&
+           other.port == cause.port &&
+           (cause.place != CausePlace::kPath || other.peer == cause.peer);
+  });
+}
+
+Severity by_rate(const Observed& observed, double low) {
+  const Thresholds& limits = observed.policy.thresholds;
+  if (low > limits.fail_loss) return Severity::kFail;
+  return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
+}
+
+// The loss that a cause names, if its kind is the asked one; `under_load` asks for congestion.
+std::optional<Finding> judge_cause(const Check& check, const Observed& observed, const Cause& cause,
+                                   bool under_load) {
+  const Loads loads = tally_of(observed, cause);
+  const LossKind kind = kind_of_loss(loads, cause.value);
+  const bool lossless = lossless_at(observed, cause, loads);
+  const bool slow = is_slow(observed, cause);
+  // A slow place that is clean at low load loses what does not fit through.
+  const bool congested = kind == LossKind::kUnderLoad || (kind == LossKind::kUnclear && slow);
+  if (congested != under_load) return std::nullopt;
+  Finding finding = finding_from(check, observed, cause, Unit::kPerPacket);
+  if (finding.low == 0 && finding.high == 0) {
+    const Tally& tally = loads.low.lost > 0 ? loads.low : loads.full;
+    const Interval interval =
+        share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+    finding.low = interval.low;
+    finding.high = interval.high;
+  }
+  add_loads(observed, loads, finding);
+  if (lossless) return finding;
+  finding.severity = by_rate(observed, finding.low);
+  if (!under_load) return finding;
+  // TCP fills a bottleneck until the queue drops; the whole fleet does, or a slow port.
+  const bool by_design = slow || cause.place == CausePlace::kFleet;
+  finding.severity = by_design ? Severity::kInfo : std::min(finding.severity, Severity::kWarn);
+  return finding;
+}
+
+// Lost packets of flows that pass no place of a known loss.
+Tally unexplained(const Observed& observed, int wanted) {
+  Tally tally;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (load_of(observed, sample) != wanted) continue;
+    const bool known = std::ranges::any_of(observed.causes, [&](const Cause& cause) {
+      return cause.kind == CauseKind::kLoss && passes(sample.flow, cause);
+    });
+    if (!known) tally.add(sample);
+  }
+  return tally;
+}
+
+constexpr std::size_t kFewPaths = 3;  // repeats of fewer TCP flows may be a time-out of a late core
+
+// A finding of what is lost where the localisation names no place.
+std::optional<Finding> judge_rest(const Check& check, const Observed& observed, int load) {
+  const Tally tally = unexplained(observed, load);
+  if (tally.lost <= 0) return std::nullopt;
+  const auto [from, to] = *tally.paths.begin();
+  const PortFacts* port = port_of(observed, from);
+  const bool lossless = observed.policy.lossless.value_or(!tally.tcp && port && port->rdma);
+  Finding finding =
+      make_finding(check, tally.paths.size() == 1 ? at_path(observed, from, to) : Where{});
+  const Interval interval =
+      share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+  finding.unit = Unit::kPerPacket;
+  finding.value = tally.rate();
+  finding.low = interval.low;
+  finding.high = interval.high;
+  finding.evidence.push_back(
+      number_evidence("packets", finding.where, tally.packets, 0, Unit::kCount));
+  for (const auto& [sender, receiver] : tally.paths) {
+    if (finding.evidence.size() > 8) break;
+    finding.evidence.push_back(text_evidence("path", at_path(observed, sender, receiver),
+                                             host_name(observed, receiver.host)));
+  }
+  if (lossless) return finding;
+  if (load != 0 || tally.paths.size() < kFewPaths) return std::nullopt;
+  finding.severity = by_rate(observed, finding.low);
+  if (finding.low <= observed.policy.thresholds.fail_loss) return std::nullopt;
+  return finding;
+}
+
+// Flows that count their packets, at that load.
+Judged counting(const Observed& observed, int load) {
+  Judged all;
+  for (const FlowSample& sample : observed.samples.flows) {
+    const auto round = static_cast<std::size_t>(sample.round);
+    const auto& rounds = observed.samples.rounds;
+    if (sample.round < 0 || round >= rounds.size()) continue;
+    all.total += rounds[round].probe == (load == 0 ? Probe::kLowLoad : Probe::kRate);
+    all.judged += load_of(observed, sample) == load;
+  }
+  return all;
+}
+
+Judged judge_losses(const Check& check, const Observed& observed, bool under_load) {
+  Judged all = counting(observed, under_load ? 1 : 0);
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kLoss) continue;
+    if (auto finding = judge_cause(check, observed, cause, under_load))
+      all.findings.push_back(std::move(*finding));
+  }
+  if (auto finding = judge_rest(check, observed, under_load ? 1 : 0))
+    all.findings.push_back(std::move(*finding));
+  return all;
+}
+
+Judged loss(const Check& check, const Observed& observed) {
+  return judge_losses(check, observed, false);
+}
+
+Judged congestion_loss(const Check& check, const Observed& observed) {
+  return judge_losses(check, observed, true);
+}
+
+constexpr Check kLossRows[] = {
+    {"loss", CheckKind::kActive, Severity::kFail, "nothing is lost on idle links",
+     "packets and repeats of each flow, at a tenth of the rate and at the full rate",
+     "0 lossless; <= fail_loss on TCP",
+     "Packets are lost at this place whatever the load, as a damaged link, a bad optic or a "
+     "faulty line card loses them.",
+     "Look at the CRC and symbol errors of both ends of the link, then replace cable and optic. "
+     "If no end counts errors, the loss is inside a switch.",
+     loss},
+    {"congestion-loss", CheckKind::kActive, Severity::kFail, "load loses no packets",
+     "packets and repeats of each flow, at a tenth of the rate and at the full rate",
+     "0 lossless; TCP may",
+     "Packets are lost under load, and none without: a queue is full and drops. The cable is not "
+     "at fault.",
+     "On a lossless class check PFC, headroom and ECN of the switches on the way. On TCP look at "
+     "shapers, at small buffers, and at links with less rate than their neighbours.",
+     congestion_loss},
+};
+
+}  // namespace
+
+std::span<const Check> loss_checks() { return kLossRows; }
+
+}  // namespace weft::fabric

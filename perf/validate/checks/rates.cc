@@ -1,0 +1,183 @@
+// Rates that are too low: causes that the localisation found, and the fleet against the absolute.
+#include <algorithm>
+#include <initializer_list>
+
+#include "perf/validate/checks/check.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+bool is_rate(const Observed& observed, const FlowSample& sample) {
+  const auto round = static_cast<std::size_t>(sample.round);
+  const auto& rounds = observed.samples.rounds;
+  return sample.reached && sample.round >= 0 && round < rounds.size() &&
+         rounds[round].probe == Probe::kRate;
+}
+
+// A port that is slow to cores of another socket is not known to be slow.
+void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& finding) {
+  const HostFacts* host = host_of(observed, cause.port.host);
+  const PortFacts* port = port_of(observed, cause.port);
+  if (finding.where.kind != PlaceKind::kPort && finding.where.kind != PlaceKind::kHost) return;
+  if (!host || !port || !has_remote_cores(*host, *port)) return;
+  finding.unknown = true;
+  finding.evidence.push_back(
+      text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
+}
+
+// Findings of the rate causes at such places. Their severity follows from the share of the rate
+// that is left.
+Judged rates_at(const Check& check, const Observed& observed,
+                std::initializer_list<CausePlace> places) {
+  const Thresholds& limits = observed.policy.thresholds;
+  Judged all;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (!is_rate(observed, sample)) continue;
+    ++all.total;
+    all.judged += !is_starved(sample);
+  }
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
+      continue;
+    const double share = cause.expected > 0 ? cause.value / cause.expected : 0;
+    if (share >= limits.warn_rate) continue;
+    Finding finding = finding_from(check, observed, cause, Unit::kGbps);
+    if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
+    doubt_remote_cores(observed, cause, finding);
+    all.findings.push_back(std::move(finding));
+  }
+  return all;
+}
+
+Judged port_rate(const Check& check, const Observed& observed) {
+  return rates_at(check, observed,
+                  {CausePlace::kTransmit, CausePlace::kReceive, CausePlace::kPort});
+}
+
+Judged host_rate(const Check& check, const Observed& observed) {
+  return rates_at(check, observed,
+                  {CausePlace::kHostTransmit, CausePlace::kHostReceive, CausePlace::kHost});
+}
+
+Judged path_rate(const Check& check, const Observed& observed) {
+  return rates_at(check, observed, {CausePlace::kPath, CausePlace::kPair});
+}
+
+Judged rail_rate(const Check& check, const Observed& observed) {
+  return rates_at(check, observed, {CausePlace::kRail});
+}
+
+Judged switch_rate(const Check& check, const Observed& observed) {
+  return rates_at(check, observed, {CausePlace::kGroup});
+}
+
+// The fleet against what its ports declare or advertise, where no cause says so already.
+Judged fleet_rate(const Check& check, const Observed& observed) {
+  Judged all = rates_at(check, observed, {CausePlace::kFleet});
+  std::vector<double> shares, rates;
+  bool hardware = false;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (!is_rate(observed, sample) || is_starved(sample)) continue;
+    const PortFacts* port = port_of(observed, sample.flow.from);
+    hardware = hardware || (port && port->rdma && !is_soft(*port));
+    rates.push_back(sample.gbps());
+    const double expected = expected_gbps(observed, sample.flow);
+    if (expected > 0) shares.push_back(sample.gbps() / expected);
+  }
+  all.judged = static_cast<int>(shares.size());
+  if (!all.findings.empty() || rates.empty()) return all;
+  if (shares.empty()) {
+    // Nobody says what the ports should do. RDMA ports always could.
+    Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
+    if (!hardware) finding.severity = Severity::kInfo;
+    finding.unit = Unit::kGbps;
+    finding.value = median_of(rates);
+    return all;
+  }
+  const double share = median_of(shares), rate = median_of(rates);
+  const Thresholds& limits = observed.policy.thresholds;
+  if (share >= limits.warn_rate) return all;
+  // Many ports at fault on their own, or a few rails, are no fault of the fleet.
+  const bool named = std::ranges::any_of(observed.causes, [](const Cause& cause) {
+    return cause.kind == CauseKind::kRate && cause.place == CausePlace::kRail;
+  });
+  if (named) return all;
+  Finding& finding = all.findings.emplace_back(make_finding(check, {}));
+  if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
+  finding.unit = Unit::kGbps;
+  finding.value = rate;
+  finding.expected = rate / share;
+  finding.evidence.push_back(
+      number_evidence("flows", {}, static_cast<double>(shares.size()), 0, Unit::kCount));
+  return all;
+}
+
+Judged unstable_rate(const Check& check, const Observed& observed) {
+  Judged all;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (!is_rate(observed, sample) || sample.window_gbps.empty()) continue;
+    ++all.total;
+    all.judged += !is_starved(sample);
+  }
+  for (const Cause& cause : observed.causes)
+    if (cause.kind == CauseKind::kUnstable)
+      all.findings.push_back(finding_from(check, observed, cause, Unit::kGbps));
+  return all;
+}
+
+constexpr Check kRatesRows[] = {
+    {"port-rate", CheckKind::kActive, Severity::kFail, "every port reaches its rate",
+     "streams of disjoint pairs, averages over windows", ">= 93 % of the rate; < 87 % fails",
+     "All flows through this port, in this direction, are slow, while its peers are fast with "
+     "others.",
+     "Look at the port's link (rate, width, errors), its PCIe link, and the switch port: a shaper, "
+     "or a wrong speed. A port that only sends slowly points at the host, one that only receives "
+     "slowly at the switch port.",
+     port_rate},
+    {"host-rate", CheckKind::kActive, Severity::kFail, "every host reaches its rates",
+     "streams of disjoint pairs, on all rails", ">= 93 % of the rate; < 87 % fails",
+     "All ports of this host are slow alike, so the host is at fault rather than its links.",
+     "Look at CPU limits, NUMA, memory bandwidth, power capping, the IOMMU, and PCIe switches of "
+     "the host.",
+     host_rate},
+    {"path-rate", CheckKind::kActive, Severity::kFail, "every path reaches its rate",
+     "streams of disjoint pairs", ">= 93 % of the rate; < 87 % fails",
+     "One pair of hosts is slow, and both are fast with all others: the fault lies on the path "
+     "between them.",
+     "Trace the path through the switches (route, ECMP member, link group) and look at the "
+     "counters of the links that only this path uses.",
+     path_rate},
+    {"rail-rate", CheckKind::kActive, Severity::kFail, "every rail reaches its rate",
+     "streams of disjoint pairs, compared between rails", ">= 93 % of the rate; < 87 % fails",
+     "All ports of a rail are slow alike, so that rail's switch, or its configuration, is at "
+     "fault.",
+     "Compare the switches of this rail with those of a good rail: port speed, buffers, uplinks, "
+     "flow control.",
+     rail_rate},
+    {"switch-rate", CheckKind::kActive, Severity::kFail, "every switch carries its ports' rate",
+     "streams of disjoint pairs, ports grouped", ">= 93 % of the rate; < 87 % fails",
+     "Some ports of a rail are slow together, as ports behind one switch are.",
+     "Find what the named ports share (a leaf, a line card, an uplink) and look there; hosts need "
+     "not be touched.",
+     switch_rate},
+    {"fleet-rate", CheckKind::kActive, Severity::kFail, "the fleet reaches the declared rate",
+     "the median of all streams against the declared or advertised rate",
+     ">= 93 % of the rate; < 87 % fails",
+     "All ports are slow alike: something that they share, or the expectation, is wrong.",
+     "Compare the declared rate with the hardware. Then look at what all hosts share: MTU, "
+     "encryption, flow control, the number of streams, a setting that was rolled out.",
+     fleet_rate},
+    {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates do not dip",
+     "the slowest window of each stream", "about the average",
+     "The rate at this place breaks down for moments. Averages hide such dips, and synchronous "
+     "jobs wait for each of them.",
+     "Look for flaps, pause, and loss at the place; then for other jobs that share the links.",
+     unstable_rate},
+};
+
+}  // namespace
+
+std::span<const Check> rate_checks() { return kRatesRows; }
+
+}  // namespace weft::fabric

@@ -1,0 +1,234 @@
+// Do packets arrive: at all, at the right port, whole, and in time.
+#include <algorithm>
+#include <map>
+
+#include "perf/validate/checks/check.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr std::size_t kMostPaths = 64;  // findings of single paths; more are one of the fleet
+
+bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
+  return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
+    return cause.kind == kind && passes(flow, cause);
+  });
+}
+
+Probe round_probe(const Observed& observed, const FlowSample& sample) {
+  const auto round = static_cast<std::size_t>(sample.round);
+  const auto& rounds = observed.samples.rounds;
+  return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
+}
+
+// Many paths at fault are one finding of the fleet, that has the first ones as evidence.
+void merge_paths(const Check& check, Judged& all) {
+  if (all.findings.size() <= kMostPaths) return;
+  Finding whole = make_finding(check, {});
+  whole.unit = Unit::kCount;
+  whole.value = static_cast<double>(all.findings.size());
+  for (std::size_t i = 0; i < 8; ++i)
+    whole.evidence.push_back(
+        text_evidence("path", all.findings[i].where, all.findings[i].where.peer));
+  all.findings = {whole};
+}
+
+// Findings of the paths that no cause explains: `judge(sample)` says what is wrong with a flow.
+template <typename Judge>
+Judged each_path(const Check& check, const Observed& observed, CauseKind kind, Judge judge) {
+  Judged all;
+  std::map<std::pair<Port, Port>, Finding> paths;
+  for (const FlowSample& sample : observed.samples.flows) {
+    std::optional<Finding> finding;
+    if (!judge(sample, finding)) continue;
+    ++all.total;
+    ++all.judged;
+    if (finding && !is_explained(observed, sample.flow, kind))
+      paths.try_emplace({sample.flow.from, sample.flow.to}, *finding);
+  }
+  for (auto& [path, finding] : paths) all.findings.push_back(std::move(finding));
+  merge_paths(check, all);
+  return all;
+}
+
+Judged unreachable(const Check& check, const Observed& observed) {
+  std::map<std::pair<Port, Port>, int> arrived;
+  for (const FlowSample& sample : observed.samples.flows)
+    if (sample.reached) ++arrived[{sample.flow.from, sample.flow.to}];
+  Judged all = each_path(check, observed, CauseKind::kUnreachable,
+                         [&](const FlowSample& sample, std::optional<Finding>& finding) {
+                           // Rails need not reach each other; see the check of those paths.
+                           if (round_probe(observed, sample) == Probe::kCrossRail) return false;
+                           if (sample.reached) return true;
+                           finding = make_finding(
+                               check, at_path(observed, sample.flow.from, sample.flow.to));
+                           if (arrived.contains({sample.flow.from, sample.flow.to}))
+                             finding->severity = Severity::kFail;  // now and then
+                           finding->unit = Unit::kText;
+                           finding->text = sample.error;
+                           return true;
+                         });
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kUnreachable) continue;
+    Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kNone));
+    const auto sample = std::ranges::find_if(observed.samples.flows, [&](const FlowSample& one) {
+      return !one.reached && passes(one.flow, cause);
+    });
+    if (sample == observed.samples.flows.end() || sample->error.empty()) continue;
+    finding.evidence.push_back(text_evidence(
+        "error", at_path(observed, sample->flow.from, sample->flow.to), sample->error));
+  }
+  return all;
+}
+
+Judged cables_swapped(const Check& check, const Observed& observed) {
+  Judged all = each_path(
+      check, observed, CauseKind::kSwapped,
+      [&](const FlowSample& sample, std::optional<Finding>& finding) {
+        if (!sample.arrived_at) return false;
+        if (*sample.arrived_at == sample.flow.to) return true;
+        finding = make_finding(check, at_path(observed, sample.flow.from, sample.flow.to));
+        const Where there = at_port(observed, *sample.arrived_at);
+        finding->evidence.push_back(text_evidence("arrived_at", there, there.device));
+        return true;
+      });
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kSwapped) continue;
+    Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kNone));
+    finding.value = finding.expected = finding.low = finding.high = 0;
+    const Where other = at_port(observed, cause.peer);
+    finding.evidence.push_back(text_evidence("swapped_with", other, other.device));
+  }
+  return all;
+}
+
+int mtu_of(const Observed& observed, Port port) {
+  const auto host = static_cast<std::size_t>(port.host), rail = static_cast<std::size_t>(port.rail);
+  if (port.host >= 0 && port.rail >= 0 && host < observed.hosts.size() &&
+      rail < observed.hosts[host].ports.size() && observed.hosts[host].ports[rail].mtu > 0)
+    return observed.hosts[host].ports[rail].mtu;
+  const PortFacts* facts = port_of(observed, port);
+  return facts ? facts->mtu.value_or(0) : 0;
+}
+
+Judged path_mtu(const Check& check, const Observed& observed) {
+  Judged all = each_path(
+      check, observed, CauseKind::kMtu,
+      [&](const FlowSample& sample, std::optional<Finding>& finding) {
+        const int mtu =
+            std::min(mtu_of(observed, sample.flow.from), mtu_of(observed, sample.flow.to));
+        if (mtu <= 0 || (!sample.passed_mtu && !sample.failed_mtu)) return false;
+        const bool passed = sample.passed_mtu && *sample.passed_mtu >= mtu;
+        const bool failed = sample.failed_mtu && *sample.failed_mtu <= mtu;
+        if (passed || !failed) return true;
+        finding = make_finding(check, at_path(observed, sample.flow.from, sample.flow.to));
+        finding->unit = Unit::kBytes;
+        finding->value = sample.passed_mtu.value_or(0);
+        finding->expected = mtu;
+        return true;
+      });
+  for (const Cause& cause : observed.causes)
+    if (cause.kind == CauseKind::kMtu)
+      all.findings.push_back(finding_from(check, observed, cause, Unit::kBytes));
+  return all;
+}
+
+Judged latency(const Check& check, const Observed& observed) {
+  Judged all;
+  for (const FlowSample& sample : observed.samples.flows)
+    all.total += round_probe(observed, sample) == Probe::kLatency;
+  all.judged = all.total;
+  const Thresholds& limits = observed.policy.thresholds;
+  for (const Cause& cause : observed.causes) {
+    if (cause.kind != CauseKind::kLatency) continue;
+    Finding finding = finding_from(check, observed, cause, Unit::kMicroseconds);
+    const double ratio = cause.expected > 0 ? cause.value / cause.expected : limits.fail_latency;
+    if (ratio <= limits.fail_latency) finding.severity = Severity::kWarn;
+    if (ratio <= limits.warn_latency) finding.severity = Severity::kInfo;
+    const HostFacts* host = host_of(observed, cause.port.host);
+    const PortFacts* port = port_of(observed, cause.port);
+    const bool of_port = finding.where.kind == PlaceKind::kPort;
+    finding.unknown = of_port && host && port && has_remote_cores(*host, *port);
+    all.findings.push_back(std::move(finding));
+  }
+  return all;
+}
+
+constexpr double kLeastTailUs = 100;   // shorter ones are what schedulers do
+constexpr double kMostTimesFleet = 5;  // p99 / p50 of a host against the fleet's median
+
+Judged latency_tail(const Check& check, const Observed& observed) {
+  struct Tail {
+    std::vector<double> ratios, p99_us;
+  };
+  std::map<int, Tail> hosts;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (round_probe(observed, sample) != Probe::kLatency || !sample.latency) continue;
+    if (sample.latency->p50_us <= 0 || is_starved(sample)) continue;
+    for (const int host : {sample.flow.from.host, sample.flow.to.host}) {
+      hosts[host].ratios.push_back(sample.latency->p99_us / sample.latency->p50_us);
+      hosts[host].p99_us.push_back(sample.latency->p99_us);
+    }
+  }
+  std::vector<double> all_ratios;
+  for (const auto& [host, tail] : hosts) all_ratios.push_back(median_of(tail.ratios));
+  const double usual = median_of(all_ratios);
+  Judged all;
+  for (const auto& [host, tail] : hosts) {
+    ++all.total;
+    ++all.judged;
+    const double ratio = median_of(tail.ratios), p99 = median_of(tail.p99_us);
+    if (hosts.size() < 3 || ratio <= kMostTimesFleet * usual || p99 < kLeastTailUs) continue;
+    Finding& finding =
+        all.findings.emplace_back(make_finding(check, at_host(host_name(observed, host))));
+    const HostFacts* facts = host_of(observed, host);
+    if (facts && facts->emulated) finding.severity = Severity::kInfo;
+    finding.unit = Unit::kRatio;
+    finding.value = ratio;
+    finding.expected = usual;
+    finding.evidence.push_back(number_evidence("p99", finding.where, p99, 0, Unit::kMicroseconds));
+  }
+  return all;
+}
+
+constexpr Check kReachRows[] = {
+    {"unreachable", CheckKind::kActive, Severity::kFatal, "every port reaches its peers",
+     "a connection and bytes in each direction", "all arrive",
+     "Packets do not arrive: a link is dead, a route is missing, or a device swallows them.",
+     "Ping the peer over this very interface. One port that reaches nobody has a bad link; one "
+     "path alone points at routes, ARP, a firewall, or a dead member of a link group.",
+     unreachable},
+    {"cables-swapped", CheckKind::kActive, Severity::kFail, "each rail is wired to its own leaf",
+     "the port at which packets of each rail come in", "the same rail as they left",
+     "Packets for one port come in at another: two cables are swapped, so rails that should be "
+     "apart share switches.",
+     "Exchange the two named cables at the hosts or at the leaf, and compare with the wiring plan.",
+     cables_swapped},
+    {"path-mtu", CheckKind::kActive, Severity::kFatal, "packets of the full MTU pass",
+     "datagrams that must not be fragmented, both ways", "MTU of the interfaces passes",
+     "Packets as large as the interfaces allow are lost on the way: small messages work, and "
+     "large ones hang.",
+     "Raise the MTU of the switch ports on this path (and of VLANs and tunnels), or lower that of "
+     "all hosts.",
+     path_mtu},
+    {"latency", CheckKind::kActive, Severity::kFail, "latency is that of the fleet",
+     "ping-pong of 64 bytes on an idle network, p50", "<= 2 x the fleet's median; > 5 x fails",
+     "Messages at this place take far longer than elsewhere while the network is idle.",
+     "Look for a detour (a wrong route, a slow or saturated link), for energy-saving states of "
+     "cores and PCIe, and for interrupt moderation that differs.",
+     latency},
+    {"latency-tail", CheckKind::kActive, Severity::kWarn, "no host stalls",
+     "ping-pong of 64 bytes, p99 / p50 by host", "< 5 x the fleet's median",
+     "This host answers late now and then, though its median is sound: something stops its cores "
+     "for moments. The link is not at fault.",
+     "Look for other processes, interrupts on the same cores, memory compaction, and frequency "
+     "scaling on that host.",
+     latency_tail},
+};
+
+}  // namespace
+
+std::span<const Check> reach_checks() { return kReachRows; }
+
+}  // namespace weft::fabric

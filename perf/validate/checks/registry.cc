@@ -1,0 +1,86 @@
+// The order of all checks, and the run of all of them over one observation.
+#include "perf/validate/checks/registry.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "perf/validate/checks/check.h"
+
+namespace weft::fabric {
+namespace {
+
+bool is_alike(const Finding& a, const Finding& b) {
+  const auto what = [](const Finding& f) {
+    return std::tie(f.severity, f.unknown, f.where.kind, f.unit, f.value, f.expected, f.text,
+                    f.expected_text);
+  };
+  return what(a) == what(b);
+}
+
+constexpr std::size_t kLeastAlike = 3;
+
+// Where every place to which a check applies has the same finding, the finding is of the fleet.
+void merge_alike(Judged& judged) {
+  auto& findings = judged.findings;
+  if (findings.size() < kLeastAlike || findings.size() != static_cast<std::size_t>(judged.total))
+    return;
+  const bool alike = std::ranges::all_of(
+      findings, [&](const Finding& finding) { return is_alike(finding, findings.front()); });
+  const PlaceKind kind = findings.front().where.kind;
+  if (!alike || (kind != PlaceKind::kPort && kind != PlaceKind::kHost)) return;
+  Finding whole = findings.front();
+  const bool hosts = kind == PlaceKind::kHost;
+  whole.where = {};
+  whole.evidence.push_back(number_evidence(hosts ? "hosts" : "ports", {},
+                                           static_cast<double>(findings.size()), judged.total,
+                                           Unit::kCount));
+  findings = {std::move(whole)};
+}
+
+// The heaviest first: what is known before what is not, faults before what these explain.
+bool is_heavier(const Finding& a, const Finding& b) {
+  const auto weight = [](const Finding& f) {
+    const bool known = !f.unknown && f.severity > Severity::kInfo;
+    return std::tuple(known, f.severity, f.explained_by.empty(), f.confidence);
+  };
+  return weight(a) > weight(b);
+}
+
+}  // namespace
+
+std::span<const Check> checks() {
+  static const std::vector<Check> all = [] {
+    std::vector<Check> rows;
+    for (const auto family :
+         {link_checks(), bit_checks(), flow_control_checks(), congestion_checks(),
+          lossless_checks(), addressing_checks(), hardware_checks(), host_checks(), tester_checks(),
+          reach_checks(), rate_checks(), loss_checks(), load_checks()})
+      std::ranges::copy(family, std::back_inserter(rows));
+    return rows;
+  }();
+  return all;
+}
+
+const Check* find_check(std::string_view id) {
+  const auto all = checks();
+  const auto row = std::ranges::find(all, id, &Check::id);
+  return row == all.end() ? nullptr : &*row;
+}
+
+Judgement judge(const Observed& observed) {
+  Judgement judgement;
+  const auto& skipped = observed.policy.skipped_checks;
+  for (const Check& check : checks()) {
+    if (std::ranges::find(skipped, check.id) != skipped.end()) continue;
+    Judged judged = check.judge(check, observed);
+    merge_alike(judged);
+    judgement.coverage.push_back({check.id, judged.judged, judged.total});
+    std::ranges::move(judged.findings, std::back_inserter(judgement.findings));
+  }
+  explain(judgement.findings);
+  std::ranges::stable_sort(judgement.findings, is_heavier);
+  return judgement;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,244 @@
+// What keeps a run from an honest verdict: nothing measured, ports left out, a tester that waits
+// for cores, a job that fails; and the collectives, which the run compares bit by bit.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "perf/validate/checks/check.h"
+#include "perf/validate/checks/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+Probe probe_of(const Observed& observed, const FlowSample& sample) {
+  const auto round = static_cast<std::size_t>(sample.round);
+  const auto& rounds = observed.samples.rounds;
+  return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
+}
+
+Judged job_failed(const Check& check, const Observed& observed) {
+  Judged all = {{}, 1, 1};
+  if (observed.failure.empty()) return all;
+  Finding finding = make_unknown(check, {});
+  finding.unit = Unit::kText;
+  finding.text = observed.failure;
+  return {{finding}, 0, 1};
+}
+
+Judged nothing_measured(const Check& check, const Observed& observed) {
+  int ranks = 0;
+  for (const HostFacts& host : observed.facts.hosts) ranks += host.ranks;
+  std::size_t rates = 0;
+  for (const FlowSample& sample : observed.samples.flows)
+    rates +=
+        probe_of(observed, sample) == Probe::kRate && sample.flow.from.host != sample.flow.to.host;
+  if (rates > 0) return {{}, 1, 1};
+  Finding finding = make_unknown(check, {});
+  finding.unit = Unit::kCount;
+  finding.expected = 1;
+  const auto number = [&](const char* name, double value) {
+    finding.evidence.push_back(number_evidence(name, finding.where, value, 0, Unit::kCount));
+  };
+  number("ranks", ranks);
+  number("hosts", static_cast<double>(observed.hosts.size()));
+  number("flows", static_cast<double>(observed.samples.flows.size()));
+  return {{finding}, 0, 1};
+}
+
+// The rate that a flow should have: what its ends declare or advertise, else the fleet's median.
+class Reference {
+ public:
+  explicit Reference(const Observed& observed) : observed_(observed) {
+    std::vector<double> rates;
+    for (const FlowSample& sample : observed.samples.flows)
+      if (probe_of(observed, sample) == Probe::kRate && sample.reached)
+        rates.push_back(sample.gbps());
+    median_ = median_of(std::move(rates));
+  }
+  // A tester without a core to run on explains why the flow is slow.
+  bool is_spoilt(const FlowSample& sample) const {
+    if (!sample.reached || !is_starved(sample)) return false;
+    const double expected = expected_gbps(observed_, sample.flow);
+    return sample.gbps() <
+           observed_.policy.thresholds.warn_rate * (expected > 0 ? expected : median_);
+  }
+
+ private:
+  const Observed& observed_;
+  double median_ = 0;
+};
+
+// Flows of a port in one direction.
+struct Flows {
+  int all = 0, spoilt = 0;
+};
+using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port sends
+
+// `by_own` counts as spoilt only what the core shortage of the port's own host explains.
+FlowsByPort rate_flows(const Observed& observed, bool by_own) {
+  const Reference reference(observed);
+  FlowsByPort flows;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (probe_of(observed, sample) != Probe::kRate) continue;
+    const bool spoilt = reference.is_spoilt(sample);
+    for (const bool sends : {true, false}) {
+      Flows& one = flows[{sends ? sample.flow.from : sample.flow.to, sends}];
+      const double starved = sends ? sample.sender_starved : sample.receiver_starved;
+      ++one.all;
+      one.spoilt += spoilt && (!by_own || starved > kStarvedShare);
+    }
+  }
+  return flows;
+}
+
+Judged tester_starved(const Check& check, const Observed& observed) {
+  struct Host {
+    double most = 0;
+    bool spoilt = false, blind = false;
+  };
+  std::map<int, Host> hosts;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (probe_of(observed, sample) != Probe::kRate) continue;
+    Host& from = hosts[sample.flow.from.host];
+    Host& to = hosts[sample.flow.to.host];
+    from.most = std::max(from.most, sample.sender_starved);
+    to.most = std::max(to.most, sample.receiver_starved);
+  }
+  for (const auto& [port, flows] : rate_flows(observed, true)) {
+    Host& host = hosts[port.first.host];
+    host.spoilt = host.spoilt || flows.spoilt > 0;
+    host.blind = host.blind || (flows.spoilt > 0 && flows.spoilt == flows.all);
+  }
+  Judged all;
+  for (const auto& [index, host] : hosts) {
+    ++all.total;
+    if (!host.blind) ++all.judged;
+    if (!host.spoilt) continue;
+    Where where = at_host(host_name(observed, index));
+    where.kind = PlaceKind::kTester;
+    Finding& finding = all.findings.emplace_back(make_finding(check, where));
+    if (!host.blind) finding.severity = Severity::kInfo;  // other flows told enough
+    finding.unit = Unit::kShare;
+    finding.value = host.most;
+    finding.expected = kStarvedShare;
+    if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
+      finding.evidence.push_back(
+          number_evidence("cores", where, observed.hosts[i].cores, 0, Unit::kCount));
+  }
+  return all;
+}
+
+Judged port_not_measured(const Check& check, const Observed& observed) {
+  const FlowsByPort flows = rate_flows(observed, false);
+  Judged all;
+  if (flows.empty() || observed.hosts.size() < 2) return all;  // see nothing_measured()
+  for (std::size_t h = 0; h < observed.hosts.size(); ++h)
+    for (std::size_t r = 0; r < observed.hosts[h].ports.size(); ++r)
+      for (const bool sends : {true, false}) {
+        const Port port = {static_cast<int>(h), static_cast<int>(r)};
+        if (const PortFacts* facts = port_of(observed, port); facts && excluded(observed, *facts))
+          continue;
+        const auto it = flows.find({port, sends});
+        ++all.total;
+        if (it != flows.end() && it->second.spoilt < it->second.all) {
+          ++all.judged;
+          continue;
+        }
+        Finding& finding = all.findings.emplace_back(make_unknown(
+            check, at_port(observed, port, sends ? Direction::kTransmit : Direction::kReceive)));
+        finding.unit = Unit::kCount;
+        finding.expected = 1;
+      }
+  return all;
+}
+
+Judged collective_wrong(const Check& check, const Observed& observed) {
+  Judged all;
+  for (const CollectiveResult& result : observed.collectives) {
+    ++all.total;
+    const bool untested = result.cases == 0;
+    if (!untested) ++all.judged;
+    if (!untested && result.wrong == 0) continue;
+    Finding& finding =
+        all.findings.emplace_back(untested ? make_unknown(check, {}) : make_finding(check, {}));
+    finding.unit = Unit::kCount;
+    finding.value = result.wrong;
+    finding.text = result.first_wrong;
+    finding.evidence.push_back(text_evidence("collective", {}, result.collective));
+    finding.evidence.push_back(text_evidence("algorithm", {}, result.algorithm));
+    finding.evidence.push_back(number_evidence("cases", {}, result.cases, 0, Unit::kCount));
+    if (!result.first_wrong.empty())
+      finding.evidence.push_back(text_evidence("first_wrong", {}, result.first_wrong));
+  }
+  return all;
+}
+
+constexpr double kLeastOfPredicted = 0.8;  // the prediction knows links, and not the hosts' work
+
+Judged busbw(const Check& check, const Observed& observed) {
+  const bool emulated = std::ranges::any_of(observed.hosts, &FleetHost::emulated);
+  Judged all;
+  for (const CollectiveResult& result : observed.collectives) {
+    if (result.busbw_gbps <= 0 || result.predicted_busbw_gbps <= 0) continue;
+    ++all.total;
+    ++all.judged;
+    if (result.busbw_gbps >= kLeastOfPredicted * result.predicted_busbw_gbps) continue;
+    Finding& finding = all.findings.emplace_back(make_finding(check, {}));
+    if (emulated) finding.severity = Severity::kInfo;  // the hosts share the cores that copy
+    finding.unit = Unit::kGbps;
+    finding.value = result.busbw_gbps;
+    finding.expected = result.predicted_busbw_gbps;
+    finding.evidence.push_back(text_evidence("collective", {}, result.collective));
+    if (!result.limiting_link.empty())
+      finding.evidence.push_back(text_evidence("limiting_link", {}, result.limiting_link));
+  }
+  return all;
+}
+
+constexpr Check kTesterRows[] = {
+    {"job-failed", CheckKind::kActive, Severity::kFatal, "the run came to its end",
+     "the job of the tester itself", "no rank fails",
+     "The run stopped before its end, because a rank died, stood still or could not connect; what "
+     "was not measured is not known.",
+     "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
+     "for the usual reasons.",
+     job_failed},
+    {"nothing-measured", CheckKind::kActive, Severity::kFail, "rates between hosts were measured",
+     "flows between hosts", "one flow at least",
+     "The run measured no rate between two hosts: there was one rank, one host, or no time. It "
+     "says nothing of the network.",
+     "Start weft by a launcher that it knows (mpirun of Open MPI, srun --mpi=pmix, weft launch) on "
+     "two hosts or more, or give a larger --budget.",
+     nothing_measured},
+    {"tester-starved", CheckKind::kActive, Severity::kFail, "the tester has its cores",
+     "/proc/self/task/*/schedstat at both ends of each flow", "waits < 10 % of the time",
+     "The tester's own threads waited for a core, and the rates of this host fell short. What was "
+     "measured is the host's load, not the network.",
+     "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task), "
+     "and run again. Do not drain the host for this.",
+     tester_starved},
+    {"port-not-measured", CheckKind::kActive, Severity::kFail, "every port was measured",
+     "rate flows from and to each port", "one sound flow each way",
+     "No sound flow crossed this port in this direction, so nothing is known of the port.",
+     "Give a larger --budget, and look at why the host's other findings kept the flows away.",
+     port_not_measured},
+    {"collective-wrong", CheckKind::kActive, Severity::kFatal, "collectives are exact",
+     "collectives of integers, compared bit by bit", "no wrong element",
+     "A collective delivered a wrong value: something between the ranks changed data without "
+     "anybody's notice.",
+     "Do not start a job. The first wrong rank and chunk point at a path; test its NICs, and the "
+     "memory of its hosts.",
+     collective_wrong},
+    {"busbw", CheckKind::kActive, Severity::kWarn, "collectives reach what the pairs allow",
+     "busbw of collectives against the measured pairs", ">= 80 % of the prediction",
+     "A collective is slower than the slowest of its measured links explains.",
+     "Look for contention that pairs do not show (bisection, all-to-all, incast), and at the "
+     "cores and memory of the hosts.",
+     busbw},
+};
+
+}  // namespace
+
+std::span<const Check> tester_checks() { return kTesterRows; }
+
+}  // namespace weft::fabric
