@@ -28,7 +28,7 @@ class Conductor {
     done_.plan = plan_rounds(fabric_.hosts(), fabric_.most_flows(), planned, thresholds_);
     const std::vector<Round> rounds = done_.plan.rounds;
     for (const Round& round : rounds)
-      if (fits(round, kLatestPlan)) measure(round);
+      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
     locate_and_test();
     done_.samples.seconds = fabric_.now_s() - start_s_;
     settle_plan();
