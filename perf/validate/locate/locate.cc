@@ -112,6 +112,8 @@ void Locator::swapped() {
     const bool path = place.place == CausePlace::kPath || place.place == CausePlace::kPair;
     found.port = path ? place.peer : place.port;
     std::vector<Port> ports{found.port};
+    if (place.place == CausePlace::kGroup) ports = place.ports;
+    found.ports.clear();
     if (place.place == CausePlace::kHost) {
       ports.clear();
       for (int r = 0;

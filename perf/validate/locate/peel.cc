@@ -15,8 +15,9 @@ constexpr double kFalseAlarm = 1e-3;
 constexpr double kTransient = 0.3;     // chance that one flow was bad for a reason that has passed
 constexpr double kAgreeGraded = 0.75;  // share of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
-constexpr double kHuber = 2;    // in sigmas; further out, evidence grows linearly
-constexpr double kTelling = 3;  // events expected of a flow that would show the fault
+constexpr double kAgreeWide = 0.9;  // of a rail or the fleet: two bad ports of five are no rail
+constexpr double kHuber = 2;        // in sigmas; further out, evidence grows linearly
+constexpr double kTelling = 3;      // events expected of a flow that would show the fault
 
 struct Fit {
   bool valid = false;
@@ -54,7 +55,7 @@ class Peeler {
   std::vector<int> open(const Candidate& candidate) const;
   Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
   Fit fit_graded(const std::vector<int>& sights, bool crossing) const;
-  Fit fit_counted(const std::vector<int>& sights, bool crossing) const;
+  Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
   void take(const Candidate& candidate, const Fit& fit, std::vector<Place>& places);
 
   const Shape& shape_;
@@ -173,7 +174,7 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
 
 // Level: events per trial. Chernoff: a Poisson variable of mean m reaches E > m with a chance of at
 // most exp(-gain), gain = E ln(E / m) - (E - m).
-Fit Peeler::fit_counted(const std::vector<int>& sights, bool crossing) const {
+Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const {
   Fit fit;
   double events = 0, trials = 0;
   for (const int s : sights) {
@@ -192,14 +193,16 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, bool crossing) const {
     ++telling;
     agree += sight(s).value > 0;
   }
-  const bool unanimous = telling == 0 || scale_.intermittent || crossing;
+  const bool unanimous = telling == 0 || scale_.intermittent || place == CausePlace::kGroup;
+  const bool wide = place == CausePlace::kRail || place == CausePlace::kFleet;
   const double agreeing = unanimous ? 1 : static_cast<double>(agree) / telling;
   const double noise = std::min(1.0, places_ * std::exp(-fit.gain));
   const Interval interval = wilson(events, trials, scale_.confidence);
   fit.flows = scale_.intermittent ? with_events : std::max(with_events, telling);
   fit.low = interval.low;
   fit.high = interval.high;
-  fit.valid = noise <= kFalseAlarm && agreeing >= kAgreeCounted && fit.low > scale_.threshold;
+  fit.valid = noise <= kFalseAlarm && agreeing >= (wide ? kAgreeWide : kAgreeCounted) &&
+              fit.low > scale_.threshold;
   fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, fit.flows));
   return fit;
 }
@@ -214,8 +217,8 @@ Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) cons
   };
   if (end && std::ranges::all_of(sights, [&](int s) { return partner(s) == partner(sights[0]); }))
     return {};
-  const bool crossing = candidate.place == CausePlace::kGroup;
-  return scale_.counted ? fit_counted(sights, crossing) : fit_graded(sights, crossing);
+  return scale_.counted ? fit_counted(sights, candidate.place)
+                        : fit_graded(sights, candidate.place == CausePlace::kGroup);
 }
 
 // Sets the place's flows aside, but for those that are much worse than the place makes them.
@@ -240,11 +243,15 @@ void Peeler::take(const Candidate& candidate, const Fit& fit, std::vector<Place>
 }
 
 void Peeler::take_groups(std::vector<Place>& places) {
-  std::vector<char> is_bad(sights_.size(), 0);
-  for (std::size_t s = 0; s < sights_.size(); ++s) is_bad[s] = bad(sights_[s]);
-  for (const Group& group : find_groups(shape_, sights_, is_bad, scale_.directed)) {
+  std::vector<Look> looks(sights_.size(), Look::kGood);
+  for (std::size_t s = 0; s < sights_.size(); ++s)
+    if (bad(sights_[s])) looks[s] = Look::kBad;
+  for (;;) {
+    const Group group = find_group(shape_, sights_, looks, scale_.directed);
+    if (group.score == 0) return;
     Candidate candidate{CausePlace::kGroup, group.ports.front(), -1, group.sights, {}};
     for (const int port : group.ports) candidate.group.push_back(shape_.port(port));
+    for (const int s : group.sights) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
     const Fit found = fit(candidate, open(candidate));
     if (found.valid) take(candidate, found, places);
   }

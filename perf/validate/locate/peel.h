@@ -58,13 +58,17 @@ struct Place {
 // the chance that each flow alone met something that has passed since.
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
 
+enum class Look : char { kGood, kBad, kSetAside };  // of a flow
+
 // Ports of one rail whose flows to the others are bad while those among themselves are not: what is
-// behind one leaf switch. `spared` sights belong to ends that are bad altogether.
+// behind one leaf switch. Flows of ends that are bad altogether do not count.
 struct Group {
-  std::vector<int> ports;
+  std::vector<int> ports;   // sorted
   std::vector<int> sights;  // indices of those that cross the group's border
+  int score = 0;  // bad flows that the group explains, less those that it does not; 0: none
 };
-std::vector<Group> find_groups(const Shape& shape, std::span<const Sight> sights,
-                               const std::vector<char>& bad, bool directed);
+// The group of all rails that explains most. looks[i] is that of sights[i].
+Group find_group(const Shape& shape, std::span<const Sight> sights, const std::vector<Look>& looks,
+                 bool directed);
 
 }  // namespace weft::fabric

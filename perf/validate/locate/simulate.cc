@@ -14,6 +14,8 @@
 namespace weft::fabric {
 namespace {
 
+constexpr int kAllPaths = 32;  // hosts up to which a plan sends packets along every path
+
 // Faults that no probe can name: facts do (duplicate addresses), or samples (waiting for a core).
 bool silent(const Fault& fault) {
   return fault.kind == FaultKind::kSlowCpu || fault.kind == FaultKind::kDuplicate;
@@ -152,6 +154,7 @@ std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint6
     const bool broad = fault.place == FaultPlace::kRail || fault.place == FaultPlace::kLeaf;
     if (fault.peer.host == fault.port.host && fault.place == FaultPlace::kPath) continue;
     if (fault.kind == FaultKind::kSwapped && fabric.rails < 2) continue;
+    if (fault.kind == FaultKind::kBlackHole && fabric.hosts > kAllPaths) continue;
     // A rail or leaf keeps its rail to itself; a host keeps to itself.
     if (rails.contains(fault.port.rail) || hosts.contains(fault.port.host)) continue;
     const bool crowded = broad && !faults.empty();

@@ -33,7 +33,7 @@ struct Simulated {
 Simulated simulate_fleet(const SimulateOptions& options);
 
 // Faults of all kinds that localisation can name, at hosts and rails that differ: no fault hides
-// another one.
+// another one. Black holes of one path only in fleets whose plan has a flow on every path.
 std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
 
 // Whether the cause has the kind and the place of the fault, as far as flows can tell. Of two hosts

@@ -20,6 +20,8 @@ constexpr double kLowPace = 0.1;           // of kLowLoad
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
 constexpr int kAllToAllPeers = 8;  // of each port; more flows say the same
+constexpr int kReachAll = 32;        // hosts up to which a few packets try every path
+constexpr int kReachAllByTurns = 6;  // likewise, where flows run one after the other
 constexpr int kLabels = 8;
 
 // Rounds that make sense only together: both directions of a matching, say.
@@ -232,7 +234,8 @@ std::vector<Stage> Planner::stages() {
   std::vector<Matching> idle = xor_cover(n_);
   for (Matching& matching : random_matchings(n_, 2, random_)) idle.push_back(std::move(matching));
   if (all_pairs_rounds(n_) <= static_cast<int>(idle.size())) idle = all_pairs(n_);
-  for (const Matching& m : random_matchings(n_, 3, random_))
+  const int reached = n_ <= (most_ > 0 ? kReachAllByTurns : kReachAll) ? n_ : 3;
+  for (const Matching& m : random_matchings(n_, reached, random_))
     reach.pieces.push_back(matched(reach.probe, m, true));
   for (const Matching& m : idle) latency.pieces.push_back(matched(latency.probe, m, false));
   for (const Matching& m : random_matchings(n_, 3, random_))
