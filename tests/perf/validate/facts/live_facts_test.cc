@@ -75,9 +75,7 @@ std::string veth(int mtu, const std::string& mac, const std::string& address) {
 TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
   const auto facts = [](int mtu, const std::string& mac, const std::string& address) {
     return in_own_namespace(veth(mtu, mac, address), [] {
-      return facts_with_counters("rail0",
-                                 "ping -c 1 192.0.2.99 >/dev/null 2>&1; ip link set other "
-                                 "down && ip link set other up");
+      return facts_with_counters("rail0", "ip link set other down && ip link set other up");
     });
   };
   const ordered_json a = facts(1400, "02:00:00:00:00:0a", "192.0.2.1");
@@ -104,7 +102,6 @@ TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
   EXPECT_EQ(change("net.carrier_up_count"), 1);
   EXPECT_EQ(change("net.carrier_changes"), 2);
   EXPECT_EQ(change("net.rx_crc_errors"), 0);
-  EXPECT_GE(change("net.tx_packets"), 0);
   EXPECT_TRUE(port["after"].contains("eth.peer_ifindex")) << port["after"];
   EXPECT_TRUE(port["after"].contains("tcp.RetransSegs"));
   EXPECT_FALSE(port["after"].contains("tcp.RtoMin"));
@@ -122,14 +119,15 @@ TEST(FabricLiveFacts, LoopbackIsAsSysfsShowsIt) {
   EXPECT_EQ(port.operstate, sysfs::read_line("/sys/class/net/lo/operstate"));
   Sources tree;
   tree.live = false;
-  Readings by_netlink = read_counters(port, {}), by_tree = read_counters(port, tree);
+  // Traffic goes on between the readings.
+  const Readings before = read_counters(port, {}), by_tree = read_counters(port, tree),
+                 after = read_counters(port, {});
   for (const auto& [name, reading] : by_tree) {
     if (!name.starts_with("net.")) continue;
-    ASSERT_TRUE(by_netlink.contains(name)) << name;
-    EXPECT_EQ(by_netlink[name].state, ReadingState::kValue) << name;
-    // Traffic goes on between the two readings.
-    EXPECT_LE(by_netlink[name].value, reading.value) << name;
-    EXPECT_LE(reading.value - by_netlink[name].value, 1u << 20) << name;
+    ASSERT_TRUE(before.contains(name)) << name;
+    EXPECT_EQ(before.at(name).state, ReadingState::kValue) << name;
+    EXPECT_LE(before.at(name).value, reading.value) << name;
+    EXPECT_LE(reading.value, after.at(name).value) << name;
   }
 }
 

@@ -213,22 +213,23 @@ TEST(FabricReadFacts, OfAHostWithEachFault) {
       {"no modules", "sys/module", "",
        [](auto& h, auto& p) { return !h.peer_memory && p.driver == "mlx5_core"; }},
   };
+  HostTree tree(connectx_host());
+  const auto healthy = to_json(tree.host());
   for (const FaultyFile& fault : faults) {
-    HostTree tree(connectx_host());
-    if (fault.text.empty())
-      tree.remove(fault.path);
-    else
-      tree.write({{fault.path, fault.text}});
+    tree.hide(fault.path);
+    if (!fault.text.empty()) tree.write({{fault.path, fault.text}});
     const HostFacts host = tree.host();
     ASSERT_EQ(host.ports.size(), 2u) << fault.name;
     EXPECT_TRUE(fault.seen(host, host.ports[0])) << fault.name << "\n" << to_json(host).dump(1);
+    tree.show(fault.path);
   }
+  EXPECT_EQ(to_json(tree.host()), healthy);
 }
 
 TEST(FabricReadFacts, CountersThatSaturateWrapResetOrAreNoValues) {
-  const auto change = [](const std::string& counter, const std::string& path,
-                         const std::string& before, const std::string& after) {
-    HostTree tree(connectx_host());
+  HostTree tree(connectx_host());
+  const auto change = [&](const std::string& counter, const std::string& path,
+                          const std::string& before, const std::string& after) {
     tree.write({{path, before}});
     return change_during(tree, counter, {{path, after}});
   };
@@ -265,19 +266,19 @@ TEST(FabricReadFacts, ReadingsThatAreNoValues) {
 
 // Every folder of the tree is missing once, and all of them.
 TEST(FabricReadFacts, OfATreeThatLacksHalf) {
-  const HostTree whole(connectx_host());
-  const auto rails = whole.rails();
+  HostTree tree(connectx_host());
+  const auto rails = tree.rails();
   for (const char* gone :
        {"sys", "proc", "debug", "ethtool", "sys/class", "sys/class/net", "sys/class/infiniband",
         "sys/module", "sys/devices", "sys/class/infiniband/mlx5_0/ports",
         "sys/class/infiniband/mlx5_0/ports/1/counters", "sys/class/infiniband/mlx5_0/device"}) {
-    HostTree tree(connectx_host());
-    tree.remove(gone);
+    tree.hide(gone);
     const HostFacts host = read_host(rails, tree.sources());
     ASSERT_EQ(host.ports.size(), 2u) << gone;
     EXPECT_EQ(host.ports[0].device, "mlx5_0") << gone;
     for (const PortFacts& port : host.ports) read_counters(port, tree.sources());
     EXPECT_EQ(to_json(host_facts_from_json(to_json(host))), to_json(host)) << gone;
+    tree.show(gone);
   }
   const HostTree empty;
   const HostFacts host = read_host(rails, empty.sources());

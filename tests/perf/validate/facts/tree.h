@@ -29,6 +29,12 @@ class HostTree {
     }
   }
   void remove(const std::string& path) { std::filesystem::remove_all(folder_ / path); }
+  // Takes a file or folder away, and brings it back.
+  void hide(const std::string& path) { rename(path, path + ".hidden"); }
+  void show(const std::string& path) {
+    remove(path);
+    rename(path + ".hidden", path);
+  }
   std::string operator/(const std::string& path) const { return folder_ / path; }
 
   fabric::Sources sources() const {
@@ -50,6 +56,9 @@ class HostTree {
   fabric::HostFacts host() const { return fabric::read_host(rails(), sources()); }
 
  private:
+  void rename(const std::string& from, const std::string& to) {
+    std::filesystem::rename(folder_ / from, folder_ / to);
+  }
   const TemporaryFolder folder_;
 };
 
