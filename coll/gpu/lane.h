@@ -22,6 +22,7 @@
 #include "coll/gpu/messages.h"
 #include "coll/gpu/record.h"
 #include "coll/runtime/core.h"
+#include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 #include "transport/gpu/gates.h"
 #include "transport/gpu/pinned.h"
@@ -62,12 +63,13 @@ class DeviceLane {
   DeviceLane& operator=(const DeviceLane&) = delete;
 
   // Takes the operation, and orders an `ordered` one on the stream. Throws Error, with nothing
-  // changed, when the device refuses. The core's mutex must not be held.
-  void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream);
+  // changed, when the device refuses.
+  void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
+      WEFT_EXCLUDES(core_.mutex, mutex_);
 
-  // Ends all operations with the core's failure. The core's mutex must not be held.
-  void stop() noexcept;
-  bool idle() const;
+  // Ends all operations with the core's failure.
+  void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
+  bool idle() const WEFT_EXCLUDES(mutex_);
 
   // ---- for the steps of an operation; lane thread only ----
   Device& device() const { return device_; }
@@ -77,7 +79,8 @@ class DeviceLane {
     return wire_.start(c, std::move(call), root);
   }
   const GroupState& group() const { return group_; }
-  GroupState& companion() { return *companion_; }  // with the core's mutex held
+  // The core's mutex guards what the companion counts.
+  GroupState& companion() { return *companion_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
   // Waits until a stream reaches the event, and moves transfers meanwhile; throws when the job
   // fails.
@@ -89,8 +92,8 @@ class DeviceLane {
   std::byte* staging(std::size_t bytes);
 
  private:
-  void serve();
-  DeviceOperation* next(std::unique_lock<std::mutex>& lock);
+  void serve() WEFT_EXCLUDES(mutex_);
+  DeviceOperation* next(MutexLock& lock) WEFT_REQUIRES(mutex_);
   void run(DeviceOperation& op);
   Status run_steps(DeviceOperation& op);
   std::uint64_t begin_record(DeviceOperation& op);
@@ -108,10 +111,11 @@ class DeviceLane {
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::unique_ptr<DeviceOperation>> queue_;  // kGraphs: all captured calls
-  bool busy_ = false;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  // kGraphs: all captured calls.
+  std::deque<std::unique_ptr<DeviceOperation>> queue_ WEFT_GUARDED_BY(mutex_);
+  bool busy_ WEFT_GUARDED_BY(mutex_) = false;
   std::atomic<bool> stop_{false};
 
   StreamFences gates_;

@@ -127,6 +127,7 @@ Status Core::disagreement_status() {
   const Rank me = job->rank();
   Status found;
   const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& usual, const Run* run) {
+    mutex.assert_held();
     for (const Rank peer : g.ranks) {
       if (peer == me) continue;
       Head theirs;

@@ -201,7 +201,7 @@ void Core::answer_while(const std::function<void()>& meet) {
   std::thread polling = start_thread("a thread that answers peers", [&] {
     while (!met) {
       {
-        const std::lock_guard lock(mutex);
+        const CoreLock lock(mutex);
         if (waiters == 0) poll_rails();
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -227,11 +227,11 @@ void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
   if (!rails) return meet();
   const auto until = Clock::now() + options.timeout / 2;
   const auto settled = [&] {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     return rails->settled();
   };
   {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     rails->settle();
   }
   answer_while([&] {
