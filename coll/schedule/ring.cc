@@ -65,15 +65,6 @@ Schedule ring_reduce_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-Schedule ring_broadcast_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  const Layout layout(shape);
-  const Group g = layout.by_host();
-  const auto root = std::find(g.ranks.begin(), g.ranks.end(), shape.root) - g.ranks.begin();
-  chain_broadcast(s, g, static_cast<int>(root), s.all(), 0);
-  return s;
-}
-
 }  // namespace
 
 std::span<const Algorithm> ring_algorithms() {
@@ -86,7 +77,7 @@ std::span<const Algorithm> ring_algorithms() {
        "partial sums travel around, from neighbour to neighbour", any_shape,
        ring_reduce_scatter_schedule},
       {"ring", Collective::kBroadcast, "a pipeline from the root through all ranks", any_shape,
-       ring_broadcast_schedule},
+       chain_schedule<chain_broadcast>},
   };
   return kAlgorithms;
 }
