@@ -9,7 +9,7 @@ namespace {
 
 Status empty_handle() {
   return {Code::kInvalidArgument,
-          "this Request is empty: moved from, detached, or of no operation"};
+          "this Request is empty: moved from, detached, or of no task"};
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ void Core::close() noexcept {
     for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
     if (under_way > 0)  // others wait for them
       fail({Code::kAborted,
-            fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
+            fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(),
                         under_way),
             job->rank()});
     if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {

@@ -104,7 +104,7 @@ std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
   return g.device;
 }
 
-// Puts the operation on its stream and in its lane.
+// Puts the task on its stream and in its lane.
 Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
             bool blocking) {
   Core& core = *g.core;
@@ -306,7 +306,7 @@ void stop_devices(Core& core) noexcept {
     }
     if (under_way > 0 && !core.broken)
       core.fail({Code::kAborted,
-                 fmt::format("rank {} destroyed its World with operations on device memory under "
+                 fmt::format("rank {} destroyed its World with tasks on device memory under "
                              "way",
                              core.job->rank()),
                  core.job->rank()});

@@ -1,4 +1,4 @@
-// Runs an operation between hosts in slices of up to 2 MiB, five under way, each in up to five
+// Runs a task between hosts in slices of up to 2 MiB, five under way, each in up to five
 // stages:
 //
 //   down     copies the slice's input from the buffers of this host to the lane's memory

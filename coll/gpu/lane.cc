@@ -1,4 +1,4 @@
-// The thread of a lane: agrees with the other ranks on each operation, and runs it by one path.
+// The thread of a lane: agrees with the other ranks on each task, and runs it by one path.
 // Does not know how the paths move data.
 #include "coll/gpu/lane.h"
 
@@ -101,7 +101,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
 
 // ---- the thread ----------------------------------------------------------------------------
 
-// The operation to run now; null when there will be none.
+// The task to run now; null when there will be none.
 DeviceOperation* DeviceLane::next(MutexLock& lock) {
   if (kind_ == Kind::kCalls) {
     changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) { return stop_ || !queue_.empty(); });
@@ -170,7 +170,7 @@ void DeviceLane::run(DeviceOperation& op) {
   gates_.open(op.gate, kind_ == Kind::kGraphs);
 }
 
-// What its steps are a part of. A replay is an operation of its own.
+// What its steps are a part of. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
   const std::uint64_t record =
@@ -189,7 +189,7 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
   if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
   Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
-    if (given_up()) throw Error("given up while the stream had not come to this operation");
+    if (given_up()) throw Error("given up while the stream had not come to this task");
     patience.pause();
   }
   op.gate.arrived->store(0, std::memory_order_relaxed);

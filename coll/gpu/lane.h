@@ -1,10 +1,10 @@
 // A lane runs collectives on device memory and in the order of a stream.
 //
-// A lane belongs to a communicator. Its thread takes the communicator's device operations one after
+// A lane belongs to a communicator. Its thread takes the communicator's device tasks one after
 // the other, in the order of the calls, and runs each as a few plain steps: agree with the other
 // ranks on the call and its buffers, wait for the stream, move the data, agree that all ranks are
-// done, let the stream go on. A lane's messages travel on a companion of the communicator, with the
-// same ranks and an id of its own, so they never meet the user's own operations.
+// done, let the stream go on. A lane's messages go on a companion of the communicator, with the
+// same ranks and an id of its own, so they never meet the user's own tasks.
 #pragma once
 
 #include <atomic>
@@ -58,20 +58,20 @@ class DeviceLane {
   };
   // The communicator outlives its lanes.
   DeviceLane(Device& device, GroupState& group, Kind kind);
-  ~DeviceLane();  // waits for the running operation, gives up the queued ones
+  ~DeviceLane();  // waits for the running task, gives up the queued ones
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
 
-  // Takes the operation, and orders an `ordered` one on the stream. Throws Error, with nothing
+  // Takes the task, and orders an `ordered` one on the stream. Throws Error, with nothing
   // changed, when the device refuses.
   void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
       WEFT_EXCLUDES(core_.mutex, mutex_);
 
-  // Ends all operations with the core's failure.
+  // Ends all tasks with the core's failure.
   void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
 
-  // ---- for the steps of an operation; lane thread only ----
+  // ---- for the steps of a task; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
   // Starts the collective on host memory, on the lane's companion.
@@ -134,7 +134,7 @@ struct DeviceLanes {
   std::unique_ptr<DeviceMessages> messages;
 };
 
-// The flight recorder's marks of an operation: bits of book::Record::state.
+// The flight recorder's marks of a task: bits of book::Record::state.
 std::uint8_t how(const DeviceOperation& op);
 
 // Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
@@ -145,13 +145,13 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
 // The names of the two paths for last_algorithm(); they have no schedules.
 extern const Algorithm kDirectPath, kStagedPath;
 
-// Runs an operation of ranks that reach each other's device memory. records, buffers: those of all
+// Runs a task of ranks that reach each other's device memory. records, buffers: those of all
 // ranks; blocks: in a vector collective, each rank's block for this rank. All inputs must be ready;
 // returns when this rank's results are written. Throws Error when the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Runs an operation through pinned host memory: each slice goes down, through the collective on
+// Runs a task through pinned host memory: each slice goes down, through the collective on
 // host memory, and up; three slices are under way. The path serves all kinds of memory and all
 // hosts. longest: elements of the longest block of any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);

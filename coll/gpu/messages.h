@@ -4,7 +4,7 @@
 // has come: no message waits for another message's stream or peer. A send first copies its data to
 // pinned host memory, and then its stream goes on: two ranks that both send and then receive do not
 // wait for each other. A receive into device memory lands in host memory and is copied up. Messages
-// between hosts travel in slices: one slice is copied while others are on their way. A message
+// between hosts go in slices: one slice is copied while others are on their way. A message
 // takes its number in its pair of ranks when it is called, so it also meets messages of host memory
 // and of no stream; a captured message takes its number at each replay, among replayed messages.
 // Messages of device memory outside of streams come here as well, and wait for no stream.

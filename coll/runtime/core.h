@@ -105,10 +105,10 @@ struct Core : std::enable_shared_from_this<Core> {
       WEFT_REQUIRES(mutex);
   // First step of a message that starts in parts: fixes its place among the pair's messages.
   void enter_message(Task* op, bool send, std::size_t bytes) WEFT_REQUIRES(mutex);
-  // Second step, once or repeatedly: lets the slices below `end` of the message at `data` travel.
+  // Second step, once or repeatedly: lets the slices below `end` of the message at `data` go.
   void let_slices_go(Task* op, void* data, std::uint32_t end, bool on_device = false)
       WEFT_REQUIRES(mutex);
-  // Posts the slices that may travel; a send stays little ahead.
+  // Posts the slices that may go; a send stays little ahead.
   void post_slices(Task* op) WEFT_REQUIRES(mutex);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
@@ -247,7 +247,7 @@ struct Core : std::enable_shared_from_this<Core> {
     polled.insert(std::ranges::upper_bound(polled, link), link);
   }
   int shm_link = -1, first_rail_link = -1;
-  // Longer messages between hosts travel in slices of this size, so that a message of device memory
+  // Longer messages between hosts go in slices of this size, so that a message of device memory
   // overlaps with its copies. Both ends must slice: all ranks do where any rank has a GPU.
   std::size_t message_slice = SIZE_MAX;
   std::vector<std::uint8_t> has_device;  // by world rank: the rank has a GPU

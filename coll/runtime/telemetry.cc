@@ -164,8 +164,8 @@ void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
   op.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
-// At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
-// millisecond, and small operations share one.
+// At the beginning of a task: what the ports tell is told of it. A look costs a tenth of a
+// millisecond, and small tasks share one.
 void Telemetry::mark_ports() {
   core_.mutex.assert_held();
   const auto now = std::chrono::steady_clock::now();

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 // Who waits for a lane looks this often whether something else is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
-// Where no operation is under way, the progress thread moves rails along this often.
+// Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};
 
 // ---- giving way ----------------------------------------------------------------------------
@@ -260,7 +260,7 @@ void Core::away() noexcept {
   for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l) links[l]->leave();
 }
 
-// ---- the end of operations that nobody waits for ---------------------------------------------
+// ---- the end of tasks that nobody waits for ------------------------------------------------
 
 void Core::call_ended(CoreLock& lock) {
   if (lane_thread) return to_call.notify_one();

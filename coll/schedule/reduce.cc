@@ -1,6 +1,6 @@
 // reduce: like an all_reduce of which only the root keeps the result.
 //
-// Where the sums must not depend on the algorithm (Shape::deterministic), contributions travel
+// Where the sums must not depend on the algorithm (Shape::deterministic), contributions go
 // unreduced to the rank that adds them up: the root, or the owner of a part.
 #include <algorithm>
 
@@ -57,7 +57,7 @@ Schedule tree_schedule(const Shape& shape) {
   return s;
 }
 
-// Part l travels along rail l, to the root's host, where the root collects them all.
+// Part l goes along rail l, to the root's host, where the root collects them all.
 Schedule hierarchical_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   const int g = layout.per_host(), root_host = layout.host_of(shape.root);

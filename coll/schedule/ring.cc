@@ -38,7 +38,7 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
   return s;
 }
 
-// Contributions travel around added up, or unreduced to whoever adds them up in the order of ranks.
+// Contributions go around added up, or unreduced to whoever adds them up in the order of ranks.
 void around_reduce_scatter(Schedule& s, const Shape& shape, Group g) {
   (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
 }
