@@ -45,7 +45,7 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
   try {
     set_up(place);
   } catch (...) {
-    job_in = std::move(job);  // it may go on without those who made this fail
+    job_in = std::move(job);  // the job may go on without the ranks that made this fail
     throw;
   }
 }

@@ -110,8 +110,8 @@ Status Core::deadline_status(Task* op) {
           peer};
 }
 
-// Who waits on the control plane has the deadline of those who exchange messages meanwhile, and its
-// time is up no later than theirs: it asks, too.
+// A rank that waits on the control plane has the deadline of the ranks that exchange messages
+// meanwhile, and its time is up no later than theirs. So it inquires as they do.
 Status Core::gather_status(const Error& thrown) {
   if (const Status known = job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
