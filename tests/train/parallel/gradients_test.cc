@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support/train_runs.h"
+#include "support/train_traffic.h"
 
 namespace weft::train {
 namespace {
@@ -67,7 +68,7 @@ TEST(Gradients, OfEightMicroBatchesOnTwoRanksOfFour) {
     testing::run_ranks(testing::places({o.mesh.data}), {}, [&](World& world) {
       Trainer<double> trainer(world, o, data);
       EXPECT_EQ(trainer.micro_batches(), 8 / o.mesh.data);
-      const StepReport r = trainer.step();
+      const testing::StepTraffic r = testing::step_with_traffic(world, trainer);
       EXPECT_EQ(r.sent.data, o.mesh.data == 1 ? 0 : elements * sizeof(double));
       EXPECT_EQ(r.sent_forward.data, 0u);
     });
