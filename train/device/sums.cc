@@ -55,9 +55,9 @@ ExactSum ExactSquares<T>::sum() {
           std::accumulate(half, parts.end(), std::int64_t{0})};
 }
 
-#define WEFT_SUMS(E)                     \
-  template class SquareSum<OnDevice<E>>; \
-  template class ExactSquares<OnDevice<E>>;
-WEFT_DEVICE_ELEMENTS(WEFT_SUMS)
+#define WEFT_SUMS(T)           \
+  template class SquareSum<T>; \
+  template class ExactSquares<T>;
+WEFT_DEVICE_TYPES(WEFT_SUMS)
 
 }  // namespace weft::train

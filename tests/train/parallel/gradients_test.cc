@@ -6,7 +6,12 @@
 
 #include <string>
 
+<<<<<<< HEAD
 #include "support/train/train_runs.h"
+=======
+#include "support/train_runs.h"
+#include "support/train_traffic.h"
+>>>>>>> hC
 
 namespace weft::train {
 namespace {
@@ -67,7 +72,7 @@ TEST(Gradients, OfEightMicroBatchesOnTwoRanksOfFour) {
     testing::run_ranks(testing::places({o.mesh.data}), {}, [&](World& world) {
       Trainer<double> trainer(world, o, data);
       EXPECT_EQ(trainer.micro_batches(), 8 / o.mesh.data);
-      const StepReport r = trainer.step();
+      const testing::StepTraffic r = testing::step_with_traffic(world, trainer);
       EXPECT_EQ(r.sent.data, o.mesh.data == 1 ? 0 : elements * sizeof(double));
       EXPECT_EQ(r.sent_forward.data, 0u);
     });

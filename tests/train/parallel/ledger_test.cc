@@ -6,7 +6,12 @@
 #include <malloc.h>
 
 #include "coll/api/metrics.h"
+<<<<<<< HEAD
 #include "support/jobs/ranks.h"
+=======
+#include "support/ranks.h"
+#include "support/train_traffic.h"
+>>>>>>> hC
 #include "train/trainer.h"
 
 namespace weft::train {
@@ -32,18 +37,14 @@ Bytes bsh(const TrainOptions& o) {
 Bytes parameters(const TrainOptions& o) { return parameter_count(o.model) * sizeof(float); }
 
 // One step; see(rank's report, its mesh) on every rank.
-void step(
-    const TrainOptions& o, const std::function<void(const StepReport&, Trainer<float>&)>& see,
-    std::vector<int> hosts = {}, int rails = 1,
-    const std::function<void(World&)>& look = [](World&) {}) {
+void step(const TrainOptions& o,
+          const std::function<void(const testing::StepTraffic&, Trainer<float>&)>& see) {
   set_operator_threads(1);
   const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
-  if (hosts.empty()) hosts = {o.mesh.ranks()};
-  testing::run_ranks(testing::places(hosts, rails), {}, [&](World& world) {
+  testing::run_ranks(testing::places({o.mesh.ranks()}), {}, [&](World& world) {
     Trainer<float> trainer(world, o, text);
     trainer.step();
-    see(trainer.step(), trainer);
-    look(world);
+    see(testing::step_with_traffic(world, trainer), trainer);
   });
 }
 
@@ -59,7 +60,7 @@ TEST(ByteLedger, DataParallel) {
       TrainOptions o = layout(n, 1, 1);
       o.zero = zero;
       const Bytes want = 2 * static_cast<Bytes>(n - 1) * parameters(o) / static_cast<Bytes>(n);
-      step(o, [&](const StepReport& r, auto&) {
+      step(o, [&](const auto& r, auto&) {
         EXPECT_EQ(r.sent.data, want) << "n " << n << " ZeRO " << zero;
         EXPECT_EQ(r.sent_forward.data, 0u);  // the forward pass loads no network
         EXPECT_EQ(r.sent.tensor + r.sent.pipeline + r.sent.other, 0u);
@@ -78,7 +79,7 @@ TEST(ByteLedger, MicroBatches) {
     // The final norm stays from its forward to its backward pass: gathered once, not twice.
     const Bytes norm = (n - 1) * 2 * o.model.width * sizeof(float) / n;
     const Bytes want = zero < 2 ? 2 * once : zero == 2 ? (m + 1) * once : m * (3 * once - norm);
-    step(o, [&](const StepReport& r, auto&) { EXPECT_EQ(r.sent.data, want) << "ZeRO " << zero; });
+    step(o, [&](const auto& r, auto&) { EXPECT_EQ(r.sent.data, want) << "ZeRO " << zero; });
   }
 }
 
@@ -90,7 +91,7 @@ TEST(ByteLedger, ShardGroups) {
     o.mesh.shard = s;
     const Bytes group = static_cast<Bytes>(s), r = 8 / group, psi = parameters(o);
     const Bytes want = 2 * (group - 1) * psi / group + 2 * (r - 1) * (psi / group) / r;
-    step(o, [&](const StepReport& report, auto&) { EXPECT_EQ(report.sent.data, want) << s; });
+    step(o, [&](const auto& report, auto&) { EXPECT_EQ(report.sent.data, want) << s; });
   }
 }
 
@@ -105,7 +106,7 @@ TEST(ByteLedger, TensorParallel) {
       const Bytes forward = 2 * (t - 1) * (o.model.layers * 2 * bsh(o) + bsh(o) + 3 * row) / t;
       const Bytes backward =
           2 * (t - 1) * (o.model.layers * (recompute ? 4 : 2) * bsh(o) + bsh(o)) / t;
-      step(o, [&](const StepReport& r, auto&) {
+      step(o, [&](const auto& r, auto&) {
         EXPECT_EQ(r.sent_forward.tensor, forward) << "t " << t;
         EXPECT_EQ(r.sent.tensor, forward + backward) << "t " << t;
         EXPECT_EQ(r.sent.data + r.sent.pipeline + r.sent.other, 0u);
@@ -120,7 +121,7 @@ TEST(ByteLedger, TensorParallelAsInTheSourceDocuments) {
     o.seed_style = seed;
     const Bytes t = 4, row = bsh(o) / o.model.width;
     const Bytes ends = 2 * (t - 1) * (bsh(o) + 3 * row) / t;
-    step(o, [&](const StepReport& r, auto&) {
+    step(o, [&](const auto& r, auto&) {
       EXPECT_EQ(r.sent_forward.tensor,
                 (seed ? 8 : 4) * (t - 1) * o.model.layers * bsh(o) / t + ends);
       EXPECT_EQ(r.sent.tensor - r.sent_forward.tensor,
@@ -136,7 +137,7 @@ TEST(ByteLedger, SequenceParallel) {
   const Bytes t = 4, row = bsh(o) / o.model.width, h = o.model.width;
   const Bytes activations = 2 * (t - 1) * (o.model.layers * 4 * bsh(o) + 2 * bsh(o) + 3 * row) / t;
   const Bytes vectors = (o.model.layers * 6 + 2 + o.model.positions) * h * sizeof(float);
-  step(o, [&](const StepReport& r, auto&) {
+  step(o, [&](const auto& r, auto&) {
     EXPECT_EQ(r.sent.tensor, activations + 2 * (t - 1) * vectors / t);
   });
 }
@@ -151,7 +152,7 @@ TEST(ByteLedger, Pipeline) {
     const Bytes m = 4, v = static_cast<Bytes>(chunks);
     o.batch *= m;
     const Bytes tied = o.model.vocabulary * o.model.width * sizeof(float);
-    step(o, [&](const StepReport& r, Trainer<float>& trainer) {
+    step(o, [&](const auto& r, Trainer<float>& trainer) {
       const Bytes messages = trainer.mesh().first_stage() ? v + (v - 1) : (v - 1) + v;
       EXPECT_EQ(r.sent.pipeline, m * messages * bsh(o) + tied);
       EXPECT_EQ(r.sent.data + r.sent.tensor + r.sent.other, 0u);
@@ -160,26 +161,56 @@ TEST(ByteLedger, Pipeline) {
 }
 
 // Three hosts of two ranks, two rails: tensor parallelism inside the hosts, pipelines along a rail.
+// A rank that differs in both gets its share of the loss and norm, and nothing else.
 TEST(ByteLedger, AxesKeepToTheirLinks) {
   TrainOptions o = layout(1, 2, 3);
-  step(
-      o, [](const StepReport&, auto&) {}, {2, 2, 2}, 2,
-      [&](World& world) {
-        Bytes tensor = 0, pipeline = 0;
-        const Coordinates me = coordinates(o.mesh, world.rank());
-        for (const auto& t : world.metrics().traffic) {
-          const Coordinates peer = coordinates(o.mesh, t.peer);
-          if (peer.pipeline == me.pipeline) {
-            EXPECT_EQ(t.link, "shm");
-            tensor += t.bytes_sent;
-          } else if (peer.tensor == me.tensor) {
-            EXPECT_EQ(t.link.substr(0, 6), fmt::format("rail {}", me.tensor)) << t.link;
-            pipeline += t.bytes_sent;
-          }
-        }
-        EXPECT_GT(tensor, 0u);
-        EXPECT_GT(pipeline, 0u);
-      });
+  set_operator_threads(1);
+  const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
+  testing::run_ranks(testing::places({2, 2, 2}, 2), {}, [&](World& world) {
+    const Coordinates me = coordinates(o.mesh, world.rank());
+    const auto both_differ = [&](Rank r) {
+      const Coordinates peer = coordinates(o.mesh, r);
+      return peer.pipeline != me.pipeline && peer.tensor != me.tensor;
+    };
+    const auto across = [&] {
+      Bytes bytes = 0;
+      for (const auto& t : world.metrics().traffic)
+        if (both_differ(t.peer)) bytes += t.bytes_sent;
+      return bytes;
+    };
+    Trainer<float> trainer(world, o, text);
+    trainer.step();
+    const Bytes before = across();
+    const StepReport step = trainer.step();
+    // A loss, a sum of squares and the seconds of six ranks, once to each of the two.
+    EXPECT_LE(across() - before, 2 * (1 + 1 + 6) * sizeof(double));
+    EXPECT_EQ(step.sent.other, 0u);
+    EXPECT_GT(step.sent.tensor, 0u);
+    EXPECT_GT(step.sent.pipeline, 0u);
+    for (const auto& t : world.metrics().traffic) {
+      const Coordinates peer = coordinates(o.mesh, t.peer);
+      if (peer.pipeline == me.pipeline)
+        EXPECT_EQ(t.link, "shm");
+      else if (peer.tensor == me.tensor)
+        EXPECT_EQ(t.link.substr(0, 6), fmt::format("rail {}", me.tensor)) << t.link;
+    }
+  });
+}
+
+// Metrics are as long as the job is large: a step looks at them only where somebody asks for its
+// bytes, and an action of the pipeline never does.
+TEST(ByteLedger, NobodyCountsUnlessAsked) {
+  for (const bool asked : {true, false}) {
+    TrainOptions o = layout(1, 1, 2);
+    o.count_bytes = asked;
+    set_operator_threads(1);
+    const Text text(fmt::format("{:x>500}the quick brown fox", ""), "made up");
+    testing::run_ranks(testing::places({2}), {}, [&](World& world) {
+      Trainer<float> trainer(world, o, text);
+      EXPECT_EQ(trainer.pipeline().on_action, nullptr);
+      EXPECT_EQ(trainer.step().sent.pipeline > 0, asked);
+    });
+  }
 }
 
 // 4 bytes of weights and gradients and 8 of moments per parameter; the parts that ZeRO splits
@@ -190,7 +221,7 @@ TEST(MemoryLedger, OfEveryZeroStage) {
     TrainOptions o = layout(n, 1, 1);
     o.zero = zero;
     const std::size_t psi = parameters(o), part = psi / n;
-    step(o, [&](const StepReport&, auto&) {
+    step(o, [&](const auto&, auto&) {
       const auto& now = MemoryLedger::of_this_rank().now;
       const auto of = [&](Use use) { return now[static_cast<std::size_t>(use)]; };
       EXPECT_EQ(of(Use::kWeights), zero < 3 ? psi : part);
