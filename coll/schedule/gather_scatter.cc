@@ -59,7 +59,7 @@ struct Tree {
 
 Schedule tree_gather_schedule(const Shape& shape) {
   Tree t(shape);
-  const auto [n, root, v] = t.tree;
+  const int n = t.tree.n, root = t.tree.root, v = t.tree.v;
   for (int mask = 1; mask < t.tree.low() && v + mask < n; mask *= 2)
     each_range(t.s, root, v + mask, t.tree.size(v + mask, mask), [&](Chunks at, bool joined) {
       t.s.recv(t.group.at(root + v + mask), at, 0, joined);
@@ -73,7 +73,7 @@ Schedule tree_gather_schedule(const Shape& shape) {
 
 Schedule tree_scatter_schedule(const Shape& shape) {
   Tree t(shape);
-  const auto [n, root, v] = t.tree;
+  const int n = t.tree.n, root = t.tree.root, v = t.tree.v;
   if (v != 0)
     each_range(t.s, root, v, t.tree.size(v, t.tree.low()), [&](Chunks at, bool joined) {
       t.s.recv(t.group.at(root + v - t.tree.low()), at, 0, joined);

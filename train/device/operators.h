@@ -122,11 +122,11 @@ class SquareSum {
  private:
   double sum_ = 0;
 };
-template <DeviceElement T>
-class SquareSum<T> {
+template <class E>
+class SquareSum<OnDevice<E>> {
  public:
   SquareSum();
-  void add(const T* x, Index count);
+  void add(const OnDevice<E>* x, Index count);
   double value();  // waits for the compute stream
 
  private:
@@ -146,13 +146,13 @@ class ExactSquares {
   double most_ = 0;
   ExactSum sum_;
 };
-template <DeviceElement T>
-class ExactSquares<T> {
+template <class E>
+class ExactSquares<OnDevice<E>> {
  public:
   ExactSquares();
-  void see(const T* x, Index count);
+  void see(const OnDevice<E>* x, Index count);
   double largest();  // waits for the compute stream
-  void add(const T* x, Index count, int shift);
+  void add(const OnDevice<E>* x, Index count, int shift);
   ExactSum sum();  // waits for the compute stream
 
  private:

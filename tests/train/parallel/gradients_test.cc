@@ -9,8 +9,8 @@
 <<<<<<< HEAD
 #include "support/train/train_runs.h"
 =======
-#include "support/train_runs.h"
-#include "support/train_traffic.h"
+#include "support/train/train_runs.h"
+#include "support/train/train_traffic.h"
 >>>>>>> hC
 
 namespace weft::train {

@@ -9,8 +9,8 @@
 <<<<<<< HEAD
 #include "support/jobs/ranks.h"
 =======
-#include "support/ranks.h"
-#include "support/train_traffic.h"
+#include "support/jobs/ranks.h"
+#include "support/train/train_traffic.h"
 >>>>>>> hC
 #include "train/trainer.h"
 

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "perf/validate/facts/tree.h"
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft::fabric {
 namespace {

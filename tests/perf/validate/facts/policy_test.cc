@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "support/temporary_folder.h"
+#include "support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {

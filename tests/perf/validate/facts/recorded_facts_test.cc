@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "perf/validate/facts/read_facts.h"
-#include "support/read_file.h"
+#include "support/process/read_file.h"
 #include "topo/base/environment.h"
 #include "topo/sysfs.h"
 

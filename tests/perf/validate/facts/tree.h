@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "perf/validate/facts/read_facts.h"
-#include "support/temporary_folder.h"
+#include "support/process/temporary_folder.h"
 #include "topo/sysfs.h"
 
 namespace weft::testing {
