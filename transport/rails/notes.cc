@@ -162,7 +162,9 @@ void Rails::State::say_down(Rank rank, int rail) {
   std::string text, tags;
   l.for_each_kept([&](std::uint64_t tag) {
     put(tags, tag);
-    if (tags.size() == kMostTags * sizeof tag) say_lane(rank, 'd', rail, std::exchange(tags, {}));
+    if (tags.size() < kMostTags * sizeof tag) return;
+    say_lane(rank, 'd', rail, tags);
+    tags.clear();
   });
   put(text, static_cast<std::uint16_t>(std::min<std::size_t>(l.cause.size(), 300)));
   text += l.cause.substr(0, 300);
