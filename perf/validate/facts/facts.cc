@@ -34,6 +34,8 @@ void visit_port(Facts& p, Visit& visit) {
   visit("active_mtu_bytes", p.active_mtu);
   visit("mac", p.mac);
   visit("address", p.address);
+  visit("subnet", p.subnet);
+  visit("arp_for_all", p.arp_for_all);
   visit("sm_lid", p.sm_lid);
   visit("lid", p.lid);
   visit("pkeys", p.pkeys);

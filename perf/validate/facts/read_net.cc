@@ -1,12 +1,17 @@
 // Interfaces: by rtnetlink those of this network namespace, else as class/net of a tree shows them;
 // and the TCP counters of the namespace.
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 
@@ -74,6 +79,33 @@ void take_link_counter(int type, Attributes payload, Readings& into) {
   if (type == IFLA_CARRIER_DOWN_COUNT) put("carrier_down_count", *value);
 }
 
+// "10.0.1.0/24", of the first IPv4 address of an interface of this network namespace.
+std::optional<std::string> subnet_of(const std::string& netdev) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  const auto number = [](const sockaddr* a) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr);
+  };
+  for (const ifaddrs* it = first; it != nullptr; it = it->ifa_next) {
+    if (netdev != it->ifa_name || !it->ifa_addr || !it->ifa_netmask) continue;
+    if (it->ifa_addr->sa_family != AF_INET) continue;
+    const std::uint32_t mask = number(it->ifa_netmask), net = number(it->ifa_addr) & mask;
+    return fmt::format("{}.{}.{}.{}/{}", net >> 24, net >> 16 & 255, net >> 8 & 255, net & 255,
+                       std::popcount(mask));
+  }
+  return std::nullopt;
+}
+
+// Where arp_ignore is 0, an interface answers for every address of its host.
+std::optional<bool> arp_for_all_of(const std::string& netdev, const std::string& proc) {
+  const std::string settings = proc + "/sys/net/ipv4/conf/";
+  const auto all = whole_of(settings + "all/arp_ignore");
+  const auto own = whole_of(settings + netdev + "/arp_ignore");
+  if (!all || !own) return std::nullopt;
+  return std::max(*all, *own) == 0;
+}
+
 // The fields of a protocol in /proc/net/snmp or netstat: a line of names above a line of values.
 void read_protocol(const std::string& path, const std::string& protocol, Readings& into) {
   // Settings and gauges: no change of one says that anything happened.
@@ -93,7 +125,9 @@ void read_protocol(const std::string& path, const std::string& protocol, Reading
 
 void read_net(PortFacts& port, const Sources& sources) {
   if (port.netdev.empty()) return;
+  port.arp_for_all = arp_for_all_of(port.netdev, sources.proc);
   if (sources.live) {
+    port.subnet = subnet_of(port.netdev);
     const std::vector<std::byte> answer = ask_link(port.netdev);
     for_each_attribute(
         answer, [&](int type, Attributes payload) { take_link_attribute(type, payload, port); });

@@ -48,6 +48,8 @@ HostFacts host_with_all_fields() {
   p.active_mtu = 4096;
   p.mac = "02:00:00:00:00:01";
   p.address = "10.0.0.1";
+  p.subnet = "10.0.0.0/24";
+  p.arp_for_all = true;
   p.sm_lid = 1;
   p.lid = 2;
   p.pkeys = {"0xffff"};
@@ -89,7 +91,7 @@ std::string refusal(const nlohmann::ordered_json& json) {
 
 TEST(FabricFactsJson, KeepsEveryField) {
   const auto json = to_json(host_with_all_fields());
-  EXPECT_EQ(json["ports"][0].size(), 41u);  // all of PortFacts: a field may not be forgotten
+  EXPECT_EQ(json["ports"][0].size(), 43u);  // all of PortFacts: a field may not be forgotten
   EXPECT_EQ(json["memlock_bytes"], UINT64_MAX);
   EXPECT_EQ(json["ports"][0]["before"]["ib.port_xmit_data"], "N/A");
   const auto text = nlohmann::ordered_json::parse(json.dump());

@@ -69,7 +69,9 @@ std::string veth(int mtu, const std::string& mac, const std::string& address) {
          std::to_string(mtu) +
          " up && ip link set other up && "
          "ip address add " +
-         address + "/24 dev rail0";
+         address +
+         "/24 dev rail0 && "
+         "sysctl -qw net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.rail0.arp_ignore=0";
 }
 
 TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
@@ -86,6 +88,8 @@ TEST(FabricLiveFacts, EachEmulatedHostReadsItsOwnPorts) {
   EXPECT_EQ(port["mtu_bytes"], 1400);
   EXPECT_EQ(port["mac"], "02:00:00:00:00:0a");
   EXPECT_EQ(port["address"], "192.0.2.1");
+  EXPECT_EQ(port["subnet"], "192.0.2.0/24");
+  EXPECT_EQ(port["arp_for_all"], true);
   EXPECT_EQ(port["operstate"], "up");
   EXPECT_EQ(port["carrier"], true);
   EXPECT_EQ(port["driver"], "veth");

@@ -76,6 +76,7 @@ TEST(FabricReadFacts, OfAHealthyHost) {
   EXPECT_THAT(p.carrier, Optional(true));
   EXPECT_THAT(p.mtu, Optional(9000));
   EXPECT_EQ(p.mac, "02:00:00:00:00:01");
+  EXPECT_THAT(p.arp_for_all, Optional(true));
   EXPECT_THAT(p.pkeys, ElementsAre("0xffff"));
   ASSERT_EQ(p.gids.size(), 2u);
   EXPECT_EQ(p.gids[1].index, 3);
@@ -202,6 +203,8 @@ TEST(FabricReadFacts, OfAHostWithEachFault) {
        [](auto&, auto& p) { return p.firmware == "28.41.1000"; }},
       {"RoCE v1 only", kPort + "gid_attrs/types/3", "IB/RoCE v1",
        [](auto&, auto& p) { return p.gids.at(1).type == "IB/RoCE v1"; }},
+      {"ARP for its own address only", "proc/sys/net/ipv4/conf/all/arp_ignore", "1",
+       [](auto&, auto& p) { return p.arp_for_all == false; }},
       {"cores of two nodes", "proc/self/status", "Cpus_allowed_list:\t4-11",
        [](auto& h, auto&) { return !h.numa_node && h.cores == 8; }},
       {"memlock", "proc/self/limits", limits,
