@@ -91,6 +91,7 @@ bool GroupFinder::one_way(int rail, int side, Group& group) const {
     for (const int s : here) {
       const bool from = connected.contains(sight(s).from), to = connected.contains(sight(s).to);
       const bool crosses = directed_ ? (side == 0 ? from && !to : to && !from) : from != to;
+      if (from != to && !crosses) continue;  // the other direction speaks for itself
       Tally& tally = crosses ? crossing : from && to ? inside : outside;
       ++tally.all;
       tally.bad += bad(s);
