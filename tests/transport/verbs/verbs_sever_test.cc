@@ -37,7 +37,7 @@ class VerbsSever : public OnVerbs {
     std::deque<Message> messages;
     for (const std::size_t bytes : kSeverSizes) {
       for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
-        Message& m = messages.emplace_back(Buffer(bytes), Buffer(bytes), next_tag_++);
+        Message& m = messages.emplace_back(Message{Buffer(bytes), Buffer(bytes), next_tag_++});
         m.from.fill(m.tag);
         net[from].send(to, m.tag, m.from);
         net[to].recv(from, m.tag, m.to);
