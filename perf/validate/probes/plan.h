@@ -14,7 +14,7 @@ struct PlanOptions {
   double budget_s = 60;
   std::uint64_t seed = 1;
   bool all_pairs = false;
-  std::vector<Probe> only;  // empty: all that fit
+  std::vector<Probe> only = {};  // empty: all that fit
   double soak_s = 0;        // > 0: repeat the rate rounds for so long
 };
 
