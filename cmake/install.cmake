@@ -26,7 +26,11 @@ target_compile_features(weft_shared INTERFACE cxx_std_20)
 
 install(TARGETS weft)
 install(PROGRAMS tests/lab/netlab tests/lab/netlab_faults tests/lab/softroce tests/lab/softroce_guest
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
+        tests/lab/softroce_faults DESTINATION ${CMAKE_INSTALL_DATADIR}/weft OPTIONAL)
+install(PROGRAMS perf/validate/slurm/prolog perf/validate/slurm/epilog perf/validate/slurm/node_check
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/slurm OPTIONAL)
+install(DIRECTORY perf/validate/kubernetes/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft/kubernetes
+        OPTIONAL)
 install(DIRECTORY perf/peers/ DESTINATION ${CMAKE_INSTALL_DATADIR}/weft USE_SOURCE_PERMISSIONS
         OPTIONAL)
 install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -22,5 +22,6 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
+void add_drain(CLI::App& app, int& exit_code);
 
 }  // namespace weft

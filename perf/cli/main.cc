@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   weft::add_doctor(app, exit_code);
   weft::add_trace(app, exit_code);
   weft::add_tune(app, exit_code);
+  weft::add_drain(app, exit_code);
   weft::add_train(app, exit_code);
   weft::add_plan(app, exit_code);
   weft::add_cost(app, exit_code);

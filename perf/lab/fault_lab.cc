@@ -49,8 +49,10 @@ class Softroce final : public FaultLab {
 
   const MatrixLab& shape() const override { return lab_; }
   Command inject(const Fault& fault) const override {
-    const Command words = words_of_fault(fault, find_fault_row(fault.kind)->softroce);
+    Command words = words_of_fault(fault, find_fault_row(fault.kind)->softroce);
     if (words.empty()) return {};
+    // Without a word for the direction, the guest loses only what a port sends.
+    if (fault.kind == "loss" && words[1].find(':') == std::string::npos) words[1] += ":both";
     Command command = {"softroce"};
     command.insert(command.end(), words.begin(), words.end());
     return command;

@@ -101,6 +101,9 @@ TEST_F(NetlabFaults, ARateIsThatOfOneDirectionAPortAHostOrARail) {
   EXPECT_THAT(receives(3, 0), HasSubstr("rate 40Mbit"));
   EXPECT_THAT(sends(3, 1), HasSubstr("rate 40Mbit"));
   EXPECT_THAT(sends(1, 1), HasSubstr("rate 400Mbit"));
+  inject("queue h1r1:rx 48k");
+  EXPECT_THAT(receives(1, 1), HasSubstr("lat 328us"));
+  EXPECT_THAT(sends(1, 1), HasSubstr("lat 20.3ms"));
   inject("rate h3r1 none");
   EXPECT_THAT(sends(3, 1), HasSubstr("rate 400Mbit"));
   heal();

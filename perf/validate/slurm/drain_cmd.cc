@@ -1,0 +1,44 @@
+// `weft drain`: prints the nodes that a report wants drained, for the scripts of Slurm.
+#include <fmt/core.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "perf/cli/commands.h"
+#include "perf/validate/slurm/drain.h"
+#include "topo/base/status.h"
+
+namespace weft {
+namespace {
+
+struct DrainFlags {
+  std::string report;
+  double confidence = 0.95;
+};
+
+int print_drains(const DrainFlags& flags) {
+  std::ifstream file(flags.report);
+  if (!file) throw Error(fmt::format("{}: cannot be read", flags.report));
+  const auto report = nlohmann::ordered_json::parse(file, nullptr, false);
+  if (report.is_discarded()) throw Error(fmt::format("{}: no JSON", flags.report));
+  for (const fabric::Drain& drain : fabric::nodes_to_drain(report, flags.confidence))
+    fmt::print("{} {}\n", drain.node, drain.reason);
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_drain(CLI::App& app, int& exit_code) {
+  auto* drain = app.add_subcommand(
+      "drain", "Print the nodes that a report of validate --json wants drained, with the reasons");
+  static DrainFlags flags;
+  drain->add_option("report", flags.report, "File of weft validate --json")->required();
+  drain->add_option("--confidence", flags.confidence, "Leave out findings that are less sure")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  drain->footer("Prints a line for each node: its name, a blank, and the reason.");
+  drain->callback([&exit_code] { exit_code = print_drains(flags); });
+}
+
+}  // namespace weft

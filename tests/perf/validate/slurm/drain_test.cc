@@ -1,0 +1,78 @@
+// Which nodes are drained: those with a fault of their own that is sure, and no others.
+#include "perf/validate/slurm/drain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "topo/base/status.h"
+
+namespace weft::fabric {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Json = nlohmann::ordered_json;
+
+Json finding() {
+  return {{"id", "port-rate"},
+          {"severity", "fail"},
+          {"unknown", false},
+          {"where", {{"kind", "port"}, {"host", "n3"}, {"rail", 1}, {"direction", "transmit"}}},
+          {"value_gbps", 187.2},
+          {"expected_gbps", 392.0},
+          {"confidence", 0.99}};
+}
+
+std::vector<Drain> drains(const std::vector<Json>& findings, int exit_code = 2) {
+  return nodes_to_drain(
+      {{"schema", "weft.validate/2"}, {"exit_code", exit_code}, {"findings", findings}}, 0.95);
+}
+
+TEST(Drain, APortsFaultDrainsItsNodeWithTheNumbers) {
+  EXPECT_THAT(drains({finding()}),
+              ElementsAre(Drain{"n3", "weft: port-rate at rail 1 transmit, 187 of 392 Gb/s"}));
+}
+
+TEST(Drain, OnlyCriticalDrains) {
+  for (const int code : {0, 1, 3, 4}) EXPECT_THAT(drains({finding()}, code), IsEmpty()) << code;
+}
+
+TEST(Drain, WhatIsNoNodesFaultDrainsNone) {
+  std::vector<Json> findings(7, finding());
+  findings[0]["severity"] = "warn";
+  findings[1]["unknown"] = true;
+  findings[2]["where"] = {{"kind", "path"}, {"host", "n3"}, {"peer", "n4"}, {"rail", 0}};
+  findings[3]["where"] = {{"kind", "rail"}, {"rail", 1}};
+  findings[4]["where"] = {{"kind", "tester"}, {"host", "n3"}};
+  findings[5]["confidence"] = 0.6;
+  findings[6]["explained_by"] = "link-state";
+  EXPECT_THAT(drains(findings), IsEmpty());
+}
+
+TEST(Drain, TheHeaviestFindingOfANodeIsItsReason) {
+  Json host = finding(), text = finding(), odd = finding();
+  host["where"] = {{"kind", "host"}, {"host", "n1"}};
+  host["id"] = "host-rate";
+  text["id"] = "firmware";
+  text.erase("value_gbps");
+  text["text"] = "fw \"22.1\"\n";
+  text["where"] = {{"kind", "host"}, {"host", "n2"}};
+  EXPECT_THAT(drains({host, text, odd, host}),
+              ElementsAre(Drain{"n1", "weft: host-rate, 187 of 392 Gb/s"},
+                          Drain{"n2", "weft: firmware, fw  22.1  "},
+                          Drain{"n3", "weft: port-rate at rail 1 transmit, 187 of 392 Gb/s"}));
+}
+
+TEST(Drain, AnotherReportIsRefused) {
+  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/1"}}, 0.9), Error);
+  EXPECT_THROW(nodes_to_drain({{"schema", "weft.validate/2"}}, 0.9), Error);
+  EXPECT_THROW(nodes_to_drain(Json::array(), 0.9), Error);
+  Json bare = finding();
+  bare.erase("where");
+  EXPECT_THROW(drains({bare}), Error);
+}
+
+}  // namespace
+}  // namespace weft::fabric
