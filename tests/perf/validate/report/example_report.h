@@ -93,12 +93,12 @@ Report example_report(int hosts, int rails, Gbps gbps) {
   }
   report.samples.seconds = 18.5;
   const int ports = hosts * rails;
-  report.judgement.coverage = {{"link", ports, ports},         {"flaps", ports, ports},
-                               {"port-rate", ports, ports},    {"port-loss", ports, ports},
-                               {"port-latency", ports, ports}, {"firmware", ports, ports},
+  report.judgement.coverage = {{"link-state", ports, ports},   {"link-flaps", ports, ports},
+                               {"port-rate", ports, ports},    {"loss", ports, ports},
+                               {"latency", ports, ports},      {"firmware", ports, ports},
                                {"retransmits", ports, ports},  {"memlock", hosts, hosts},
                                {"governor", hosts - 1, hosts}, {"pfc-config", 0, ports},
-                               {"ecn", 0, ports},              {"ib-subnet", 0, 0}};
+                               {"ecn-marking", 0, ports},              {"ib-subnet", 0, 0}};
   report.plan.left_out = {Probe::kBisection, Probe::kEntropy};
   report.collectives = {
       {"all_reduce", "ring", 24, 0, 2, "", 340, 352, "h1 rail 0 transmit"},
@@ -150,7 +150,7 @@ inline Report slow_port_report() {
 inline Report loss_report() {
   Report report = healthy_report();
   Finding loss =
-      port_finding("port-loss", "h1", 0, Direction::kReceive, 1.2e-4, 0, Unit::kPerPacket);
+      port_finding("loss", "h1", 0, Direction::kReceive, 1.2e-4, 0, Unit::kPerPacket);
   loss.low = 0.9e-4;
   loss.high = 1.6e-4;
   loss.confidence = 0.97;
@@ -173,7 +173,7 @@ inline Report warn_and_unknown_report() {
   firmware.severity = Severity::kWarn;
   firmware.text = "22.36.1010";
   firmware.expected_text = "28.39.1002";
-  Finding saturated = port_finding("flaps", "h0", 1, Direction::kBoth, 0, 0, Unit::kText);
+  Finding saturated = port_finding("link-flaps", "h0", 1, Direction::kBoth, 0, 0, Unit::kText);
   saturated.unknown = true;
   saturated.text = "ib.link_downed stands at its ceiling of 255";
   Finding other = saturated;
