@@ -48,7 +48,9 @@ double share_left(const Finding& finding) {
 Cost cost_of(const Finding& finding, const Report& report) {
   const double left = share_left(finding);
   Cost cost;
-  cost.stops = !finding.unknown && (finding.severity == Severity::kFatal || left <= 0);
+  // A job lives with a slow link, and with no other fatal fault.
+  const bool fatal = finding.severity == Severity::kFatal && finding.unit != Unit::kGbps;
+  cost.stops = !finding.unknown && (fatal || left <= 0);
   if (!cost.stops && left >= 1) return cost;
   const double communication =
       price(report.policy, "communication_share", kCommunicationShare);

@@ -10,15 +10,25 @@
 namespace weft::fabric {
 namespace {
 
-// How well the finding of a fault explains `finding`; 0: not at all.
-int explains(const Finding& first, const Finding& finding) {
-  if (finding.explained_by.empty() || finding.explained_by != first.id || &first == &finding)
-    return 0;
-  const Where &a = first.where, &b = finding.where;
-  const bool same_host = a.host.empty() || b.host.empty() || a.host == b.host || a.peer == b.host;
-  const bool same_rail = a.rail < 0 || b.rail < 0 || a.rail == b.rail;
-  if (!same_host || !same_rail) return 0;
-  return 1 + (a.host == b.host) + (a.rail == b.rail) + (a.direction == b.direction);
+// How near `reason` is to a finding that it may explain; 0: it does not.
+int explains(const Finding& reason, const Finding& finding) {
+  if (finding.explained_by != reason.id || &reason == &finding) return 0;
+  const Where &a = reason.where, &b = finding.where;
+  const bool same_host = a.host == b.host || a.host == b.peer || a.peer == b.host;
+  return 1 + 8 * same_host + 4 * (a.rail == b.rail) + 2 * (a.direction == b.direction) +
+         (a.kind == b.kind);
+}
+
+// The finding among `known` that explains known[i]; its own index: there is none.
+std::size_t reason_of(const std::vector<const Finding*>& known, std::size_t i) {
+  std::size_t best = i;
+  int most = 0;
+  for (std::size_t k = 0; k < known.size() && !known[i]->explained_by.empty(); ++k)
+    if (const int score = explains(*known[k], *known[i]); score > most) {
+      most = score;
+      best = k;
+    }
+  return best;
 }
 
 }  // namespace
@@ -27,26 +37,26 @@ std::vector<Fault> faults_of(const Report& report) {
   std::vector<const Finding*> known;
   for (const Finding& finding : report.judgement.findings)
     if (!finding.unknown && finding.severity > Severity::kInfo) known.push_back(&finding);
+  std::vector<std::size_t> reasons(known.size());
+  for (std::size_t i = 0; i < known.size(); ++i) reasons[i] = reason_of(known, i);
+  // The root of each chain of reasons; a chain that runs in a circle has its first finding as root.
+  const auto root_of = [&](std::size_t i) {
+    for (std::size_t steps = 0; reasons[i] != i; ++steps) {
+      if (steps > known.size()) return *std::min_element(reasons.begin(), reasons.end());
+      i = reasons[i];
+    }
+    return i;
+  };
   std::vector<Fault> faults;
-  for (const Finding* finding : known)
-    if (std::none_of(known.begin(), known.end(),
-                     [&](const Finding* other) { return explains(*other, *finding) > 0; }))
-      faults.push_back({finding, {}});
-  for (const Finding* finding : known) {
-    Fault* best = nullptr;
-    int most = 0;
-    for (Fault& fault : faults)
-      if (const int score = explains(*fault.first, *finding); score > most) {
-        most = score;
-        best = &fault;
-      }
-    if (best) best->also.push_back(finding);
-    // Where the explanation is itself explained, the finding stands for itself.
-    const bool told = best || std::any_of(faults.begin(), faults.end(), [&](const Fault& fault) {
-                        return fault.first == finding;
-                      });
-    if (!told) faults.push_back({finding, {}});
+  std::vector<std::size_t> fault_of(known.size(), 0);
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (root_of(i) != i) continue;
+    fault_of[i] = faults.size();
+    faults.push_back({known[i], {}});
   }
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (const std::size_t root = root_of(i); root != i)
+      faults[fault_of[root]].also.push_back(known[i]);
   return faults;
 }
 
@@ -77,7 +87,7 @@ std::string headline(const Report& report) {
     return fmt::format("the job failed: {}", printable(report.failure));
   if (first) {
     const std::string others =
-        faults.size() > 1 ? fmt::format("; {} more", counted(faults.size() - 1, "fault")) : "";
+        faults.size() > 1 ? "; " + counted(faults.size() - 1, "more fault") : "";
     return in_words(*first->first) + others;
   }
   if (report.verdict == Verdict::kOk) {

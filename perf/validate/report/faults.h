@@ -15,7 +15,7 @@ struct Fault {
 };
 
 // Findings of WARN and above that are known, in the report's order. A finding that names another
-// one as its explanation is part of that one's fault, where there is one at its host and rail.
+// one as its explanation is part of the fault of that one, the nearest where several have that id.
 std::vector<Fault> faults_of(const Report& report);
 
 // Findings that say that something could not be known, in the report's order.

@@ -20,7 +20,8 @@ int host_index(const Report& report, const std::string& name) {
 // Calls visit(number, where) for each finding of every fault.
 template <typename Visit>
 void for_each_place(const std::vector<Fault>& faults, const Visit& visit) {
-  for (std::size_t i = 0; i < faults.size(); ++i) visit(static_cast<int>(i) + 1, faults[i].first->where);
+  for (std::size_t i = 0; i < faults.size(); ++i) 
+    visit(static_cast<int>(i) + 1, faults[i].first->where);
 }
 
 }  // namespace
@@ -151,16 +152,18 @@ std::string rate_class(std::optional<double> gbps, double reference_gbps,
   return share < 0.3 ? "r1" : share < 0.6 ? "r2" : "r3";
 }
 
-std::string rate_legend(const Thresholds& t) {
-  const auto item = [](std::string_view name, const std::string& text) {
-    return fmt::format("<span class=\"key\"><i class=\"swatch {}\"></i>{}</span>", name, text);
+std::string rate_legend(const Thresholds& t, bool lines) {
+  const auto item = [&](std::string_view level, const std::string& text) {
+    return fmt::format("<span class=\"key\"><i class=\"swatch {}{}\"></i>{}</span>",
+                       lines ? "line " : "", level, text);
   };
-  return fmt::format(
-      "<p class=\"legend\">{}{}{}{}{}{}{}</p>",
-      item("r5", "from " + percent(t.warn_rate)),
-      item("r4", fmt::format("from {}", percent(t.fail_rate))), item("r3", "from 60 %"),
-      item("r2", "from 30 %"), item("r1", "below 30 %"), item("r0", "nothing arrived"),
-      item("rn", "not measured"));
+  const auto span = [&](double from, double to) {
+    return fmt::format("{} to {}", three_digits(100 * from), percent(to));
+  };
+  return "<p class=\"legend\">" + item("r5", percent(t.warn_rate) + " and more") +
+         item("r4", span(t.fail_rate, t.warn_rate)) + item("r3", span(0.6, t.fail_rate)) +
+         item("r2", span(0.3, 0.6)) + item("r1", "below 30 %") + item("r0", "nothing arrived") +
+         item("rn", "not measured") + "</p>\n";
 }
 
 std::string to_html(const Report& report) {

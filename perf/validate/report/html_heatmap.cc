@@ -21,7 +21,7 @@ class Heatmap {
     height_ = labelled_ ? 28 : 12;
     for (const int h : hosts_) longest_ = std::max(longest_, columns_of(label(h)));
     left_ = 44 + 7.2 * static_cast<double>(longest_);
-    top_ = upright() ? 40 : 30 + 7.2 * static_cast<double>(longest_);
+    top_ = upright() ? 24 : 14 + 7.2 * static_cast<double>(longest_);
   }
   std::string markup() const;
 
@@ -43,10 +43,7 @@ class Heatmap {
 
 // Names of senders at the left and of receivers on top, with the faults of their ports.
 std::string Heatmap::labels() const {
-  std::string svg = fmt::format(
-      "<text class=\"soft\" x=\"4\" y=\"16\">rows send</text>"
-      "<text class=\"soft\" x=\"{}\" y=\"16\">columns receive</text>",
-      left_);
+  std::string svg;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     const std::vector<int> faults = page_.faults_of_port(hosts_[i], rail_);
     bool sends = false, receives = false;
@@ -134,14 +131,14 @@ std::string html_heatmaps(const Page& page) {
       "<h2>Rates between hosts</h2>\n<p class=\"soft\">Gb/s of each directed pair, coloured by their "
       "share of what is expected{}.</p>\n{}",
       page.paths[0].expected_gbps > 0 ? "" : " (no rate is declared or advertised: of the rail's median)",
-      rate_legend(page.report.policy.thresholds));
+      rate_legend(page.report.policy.thresholds, false));
   if (shown < page.report.hosts.size())
     html += fmt::format("<p class=\"soft\">{} of {} hosts: those with faults, their peers and the "
                         "first ones.</p>\n",
                         shown, page.report.hosts.size());
   html += "<div class=\"maps\">\n";
   for (int rail = 0; rail < page.report.rails; ++rail)
-    html += fmt::format("<div class=\"wide\"><h3>rail {}</h3>{}</div>\n", rail,
+    html += fmt::format("<div class=\"wide\"><h3>rail {} <span class=\"soft\">rows send, columns receive</span></h3>{}</div>\n", rail,
                         Heatmap(page, rail).markup());
   return html + "</div>\n";
 }

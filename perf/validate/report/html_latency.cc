@@ -46,13 +46,13 @@ class Latencies {
   std::size_t longest_ = 1;
 };
 
-// Ticks at 1, 2 and 5 times powers of ten, as far as they lie apart.
+// Ticks at round numbers, as far as they lie apart.
 std::string Latencies::axis() const {
   const double bottom = kHead + kRow * static_cast<double>(ports_.size());
   std::string svg;
   double last = -100;
   for (int power = -2; power < 9; ++power)
-    for (const double step : {1.0, 2.0, 5.0}) {
+    for (const double step : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0}) {
       const double us = step * std::pow(10, power);
       if (us < low_ || us > high_ || x(us) - last < 44) continue;
       last = x(us);

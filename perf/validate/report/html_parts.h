@@ -49,7 +49,8 @@ std::string badge(double x, double y, int fault);
 // The class of a colour for a rate: "r5" (healthy) to "r1", "r0" (nothing arrived), "rn" (not known).
 std::string rate_class(std::optional<double> gbps, double reference_gbps,
                        const Thresholds& thresholds);
-std::string rate_legend(const Thresholds& thresholds);
+// A line of colours and their shares; `lines`: of lines, else of cells.
+std::string rate_legend(const Thresholds& thresholds, bool lines);
 
 std::string html_style();
 std::string html_summary(const Page& page);   // banner, faults

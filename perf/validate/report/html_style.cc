@@ -26,7 +26,8 @@ body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-a
 main{max-width:1080px;margin:0 auto;padding:24px 20px 60px}
 h1{font-size:22px;line-height:1.35;margin:0 0 6px}
 h2{font-size:17px;margin:36px 0 8px}
-h3{font-size:14px;margin:18px 0 4px}
+h3{font-size:14px;margin:2px 0 6px}
+h3 .soft{font-weight:400;margin-left:8px}
 p{margin:4px 0}
 .soft,.legend{color:var(--soft);font-size:13px}
 .banner{border:1px solid var(--line);border-left:8px solid var(--none);background:var(--card);border-radius:6px;padding:16px 20px}
@@ -35,7 +36,7 @@ p{margin:4px 0}
 .v1{border-left-color:var(--warn)}.v1 b{color:var(--warn)}
 .v2{border-left-color:var(--bad)}.v2 b{color:var(--bad)}
 .fault{border:1px solid var(--line);background:var(--card);border-radius:6px;padding:12px 16px;margin:10px 0;display:flex;gap:14px}
-.fault>div{min-width:0;flex:1}
+.body{min-width:0;flex:1}
 .number{flex:none;width:26px;height:26px;border-radius:13px;background:var(--bad);color:var(--on);text-align:center;line-height:26px;font-weight:700}
 .light .number{background:var(--warn)}
 .fault .what{font-weight:600}
@@ -53,6 +54,7 @@ tr.accused td:first-child{font-weight:700;color:var(--bad)}
 td.wrap{white-space:normal;min-width:260px}
 summary{cursor:pointer;margin:8px 0}
 .key{display:inline-flex;align-items:center;margin-right:16px}
+.swatch.line{height:5px}
 .swatch{display:inline-block;width:14px;height:14px;margin-right:6px;border:1px solid var(--line);border-radius:2px;background:var(--rn)}
 svg{display:block}
 svg text{fill:var(--ink);font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -87,7 +89,7 @@ std::string html_style() {
       kLight, kDark, kRules);
   for (const char level : std::string_view("543210n"))
     css += fmt::format(
-        ".swatch.r{0}{{background:var(--r{0})}}.cell.r{0},.half.r{0}{{fill:var(--r{0})}}"
+        ".swatch.r{0}{{background:var(--r{0})}}.swatch.line.r{0}{{background:var(--l{0})}}.cell.r{0},.half.r{0}{{fill:var(--r{0})}}"
         "svg .t{0}{{fill:var(--t{0})}}.wire.r{0}{{stroke:var(--l{0})}}.dot.r{0},.tip.r{0}"
         "{{fill:var(--l{0})}}td.r{0}{{background:var(--r{0});color:var(--t{0})}}\n",
         level);

@@ -27,7 +27,7 @@ std::string fault_html(const Page& page, std::size_t i) {
   const Check* check = find_check(f.id);
   return fmt::format(
       "<div class=\"fault{}\"{}{}{}{}{}{}{}>"
-      "<div class=\"number\">{}</div><div><div class=\"what\">{}</div><dl>{}{}{}{}{}{}{}</dl></div>"
+      "<div class=\"number\">{}</div><div class=\"body\"><div class=\"what\">{}</div><dl>{}{}{}{}{}{}{}</dl></div>"
       "</div>\n",
       f.severity < Severity::kFail ? " light" : "", data("fault", static_cast<double>(i + 1)),
       data("id", f.id), data("severity", word_of(f.severity)), data("host", f.where.host),

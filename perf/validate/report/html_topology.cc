@@ -199,7 +199,7 @@ std::string html_topology(const Page& page) {
       "<h2>Hosts, ports and rails</h2>\n<p class=\"soft\">Each port has two lines: the left one "
       "sends, the right one receives, coloured by the share of the expected rate. A line is "
       "connected where it has a dot. Numbers in circles are the faults above.</p>\n{}",
-      rate_legend(page.report.policy.thresholds));
+      rate_legend(page.report.policy.thresholds, true));
   html += fmt::format("<div class=\"wide\">{}</div>\n", Topology(page).markup());
   if (drawn < hosts)
     html += fmt::format(

@@ -116,7 +116,7 @@ Lines Screen::faults(std::size_t most) const {
       append(lines, std::move(full));
       continue;
     }
-    lines.push_back(fmt::format("     and {} more: --verbose", counted(all.size() - i, "fault")));
+    lines.push_back(fmt::format("     and {}: --verbose", counted(all.size() - i, "more fault")));
     break;
   }
   return lines;

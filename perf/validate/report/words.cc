@@ -1,5 +1,4 @@
-// Sentences for findings. A check that is not in the table of sentences gets one made of its title
-// and its numbers.
+// Words for numbers, places and the parts of a run.
 #include "perf/validate/report/words.h"
 
 #include <fmt/format.h>
@@ -65,79 +64,6 @@ std::string bare(double value, Unit unit) {
     default:
       return three_digits(value);
   }
-}
-
-// "187 of 392 Gb/s", "38 us, 4.1 us expected", "fw 22.36, fw 28.39 expected".
-std::string against(const Finding& f) {
-  switch (f.unit) {
-    case Unit::kText: {
-      const std::string text = printable(f.text), wanted = printable(f.expected_text);
-      return text.empty() && wanted.empty() ? ""
-             : wanted.empty()               ? text
-             : text.empty()                 ? fmt::format("nothing, {} expected", wanted)
-                                            : fmt::format("{}, {} expected", text, wanted);
-    }
-    case Unit::kNone:
-      return f.value == f.expected ? ""
-                                   : fmt::format("{}, {} expected", whole(f.value),
-                                                 whole(f.expected));
-    case Unit::kGbps:
-      if (f.expected > 0)
-        return fmt::format("{} of {} Gb/s", three_digits(f.value), three_digits(f.expected));
-      return in_unit(f.value, f.unit);
-    case Unit::kPerPacket:
-      return fmt::format("{}, {} expected", in_unit(f.value, f.unit), bare(f.expected, f.unit));
-    default:
-      return fmt::format("{}, {} expected", in_unit(f.value, f.unit),
-                         in_unit(f.expected, f.unit));
-  }
-}
-
-std::string_view sends(Direction direction) {
-  return direction == Direction::kTransmit  ? "sends"
-         : direction == Direction::kReceive ? "receives"
-                                            : "sends and receives";
-}
-
-// A measured rate: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
-std::string rate_sentence(const Finding& f) {
-  const std::string place = in_words(f.where), numbers = against(f);
-  switch (f.where.kind) {
-    case PlaceKind::kPath:
-      return fmt::format("{} passes {}", place, numbers);
-    case PlaceKind::kRail:
-    case PlaceKind::kSwitch:
-      return fmt::format("{} carries {} a port", place, numbers);
-    case PlaceKind::kFleet:
-      return fmt::format("every port runs at {}", numbers);
-    default:
-      return fmt::format("{} {} at {}", place, sends(f.where.direction), numbers);
-  }
-}
-
-// A measured loss: "h3 rail 1 (mlx5_1) loses 1.2e-4 of the packets that it sends".
-std::string loss_sentence(const Finding& f) {
-  const std::string place = in_words(f.where), share = small_share(f.value);
-  const bool port = f.where.kind == PlaceKind::kPort || f.where.kind == PlaceKind::kHost;
-  if (!port) return fmt::format("{} loses {} of the packets", place, share);
-  return fmt::format("{} loses {} of the packets that the {} {}", place, share,
-                     f.where.kind == PlaceKind::kHost ? "host" : "port", sends(f.where.direction));
-}
-
-std::string latency_sentence(const Finding& f) {
-  return fmt::format("{} takes {} a message, {} expected", in_words(f.where),
-                     in_unit(f.value, f.unit), in_unit(f.expected, f.unit));
-}
-
-bool has(std::string_view id, std::string_view word) { return id.find(word) != id.npos; }
-
-// The sentence of what an active check measured; "" where there is no better one than the title.
-std::string measured_sentence(const Finding& f, const Check& check) {
-  if (check.kind != CheckKind::kActive) return "";
-  if (f.unit == Unit::kGbps && has(f.id, "rate")) return rate_sentence(f);
-  if (f.unit == Unit::kPerPacket && has(f.id, "loss")) return loss_sentence(f);
-  if (f.unit == Unit::kMicroseconds && has(f.id, "latency")) return latency_sentence(f);
-  return "";
 }
 
 }  // namespace
@@ -278,22 +204,6 @@ std::string title_of(std::string_view id) {
 std::string remedy_of(std::string_view id) {
   const Check* check = find_check(id);
   return check ? std::string(check->remedy) : "";
-}
-
-std::string in_words(const Finding& finding) {
-  const std::string place = in_words(finding.where), title = title_of(finding.id);
-  if (finding.unknown) {
-    const std::string why = printable(finding.text);
-    return fmt::format("{}: {} could not be known{}{}", place, title, why.empty() ? "" : ": ", why);
-  }
-  if (const Check* check = find_check(finding.id))
-    if (std::string sentence = measured_sentence(finding, *check); !sentence.empty())
-      return sentence;
-  const std::string numbers = against(finding);
-  const std::string_view direction = finding.where.direction == Direction::kTransmit  ? ", sending"
-                                     : finding.where.direction == Direction::kReceive ? ", receiving"
-                                                                                      : "";
-  return fmt::format("{}{}: {}{}{}", place, direction, title, numbers.empty() ? "" : " ", numbers);
 }
 
 std::string verdict_in_words(const Report& report) {

@@ -40,6 +40,8 @@ std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5
 std::string title_of(std::string_view id);
 std::string remedy_of(std::string_view id);
 
+// in_words(Finding), in report.h, has a sentence of its own for this check.
+bool has_sentence(std::string_view id);
 // "CRITICAL", "OK (emulated)".
 std::string verdict_in_words(const Report& report);
 // "4 hosts x 2 rails, 8 ranks, tcp".

@@ -1,0 +1,268 @@
+// A sentence for each check of the registry: what is wrong at a place, with its numbers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "perf/validate/report/words.h"
+
+namespace weft::fabric {
+namespace {
+
+// "187 of 392 Gb/s", "38 us, 4.1 us expected", "22.36, 28.39 expected"; "" where a finding has no
+// numbers.
+std::string against(const Finding& f) {
+  switch (f.unit) {
+    case Unit::kText: {
+      const std::string text = printable(f.text), wanted = printable(f.expected_text);
+      return text.empty() && wanted.empty() ? ""
+             : wanted.empty()               ? text
+             : text.empty()                 ? fmt::format("nothing, {} expected", wanted)
+                                            : fmt::format("{}, {} expected", text, wanted);
+    }
+    case Unit::kNone:
+      if (f.value == f.expected) return "";
+      break;
+    case Unit::kGbps:
+      if (f.expected > 0)
+        return fmt::format("{} of {} Gb/s", three_digits(f.value), three_digits(f.expected));
+      return in_unit(f.value, f.unit);
+    case Unit::kPerPacket:
+      return fmt::format("{}, {} expected", in_unit(f.value, f.unit), small_share(f.expected));
+    default:
+      break;
+  }
+  return fmt::format("{}, {} expected", in_unit(f.value, f.unit), in_unit(f.expected, f.unit));
+}
+
+std::string_view sends(Direction direction) {
+  return direction == Direction::kTransmit  ? "sends"
+         : direction == Direction::kReceive ? "receives"
+                                            : "sends and receives";
+}
+
+// The hosts whose ports are behind a switch: " (h2, h3)".
+std::string hosts_in_evidence(const Finding& f) {
+  constexpr std::size_t kMost = 4;
+  std::string hosts;
+  std::size_t count = 0;
+  for (const Evidence& e : f.evidence) {
+    if (e.name != "port" || e.host.empty()) continue;
+    if (++count <= kMost) hosts += (hosts.empty() ? "" : ", ") + printable(e.host);
+  }
+  if (count > kMost) hosts += fmt::format(" and {} more", count - kMost);
+  return hosts.empty() ? "" : fmt::format(" ({})", hosts);
+}
+
+// "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+std::string rate_sentence(const Finding& f) {
+  const std::string place = in_words(f.where), numbers = against(f);
+  switch (f.where.kind) {
+    case PlaceKind::kPath:
+      return fmt::format("{} passes {}", place, numbers);
+    case PlaceKind::kRail:
+    case PlaceKind::kSwitch:
+      return fmt::format("{}{} carries {} a port", place, hosts_in_evidence(f), numbers);
+    case PlaceKind::kFleet:
+      return fmt::format("every port runs at {}", numbers);
+    default:
+      return fmt::format("{} {} at {}", place, sends(f.where.direction), numbers);
+  }
+}
+
+// "h3 rail 1 (mlx5_1) loses 1.2e-4 of the packets that the port sends".
+std::string loss_sentence(const Finding& f) {
+  const bool port = f.where.kind == PlaceKind::kPort, host = f.where.kind == PlaceKind::kHost;
+  std::string text = fmt::format("{} loses {} of the packets", in_words(f.where),
+                                 small_share(f.value));
+  if (port || host)
+    text += fmt::format(" that the {} {}", port ? "port" : "host", sends(f.where.direction));
+  return text;
+}
+
+std::string congestion_sentence(const Finding& f) { return loss_sentence(f) + ", under load only"; }
+
+std::string unreachable_sentence(const Finding& f) {
+  const std::string place = in_words(f.where);
+  const bool port = f.where.kind == PlaceKind::kPort || f.where.kind == PlaceKind::kHost;
+  if (port) return fmt::format("nothing arrives that {} {}", place, sends(f.where.direction));
+  const std::string error = printable(f.text);
+  return fmt::format("{}: nothing arrives{}{}", place, error.empty() ? "" : ": ", error);
+}
+
+// The evidence of such a name as people read a place; "" where there is none.
+std::string place_in_evidence(const Finding& f, std::string_view name) {
+  for (const Evidence& e : f.evidence)
+    if (e.name == name)
+      return in_words(Where{PlaceKind::kPort, e.host, e.rail, Direction::kBoth, "", e.text});
+  return "";
+}
+
+std::string text_in_evidence(const Finding& f, std::string_view name) {
+  for (const Evidence& e : f.evidence)
+    if (e.name == name) return printable(e.text);
+  return "";
+}
+
+std::string swapped_sentence(const Finding& f) {
+  if (const std::string with = place_in_evidence(f, "swapped_with"); !with.empty())
+    return fmt::format("cables swapped: {} and {}", in_words(f.where), with);
+  const std::string at = place_in_evidence(f, "arrived_at");
+  return fmt::format("{}: packets come in at {}", in_words(f.where),
+                     at.empty() ? "another port" : at);
+}
+
+std::string collective_sentence(const Finding& f) {
+  std::string what = text_in_evidence(f, "collective");
+  if (what.empty()) what = "a collective";
+  if (const std::string algorithm = text_in_evidence(f, "algorithm"); !algorithm.empty())
+    what += fmt::format(" ({})", algorithm);
+  if (f.unknown) return fmt::format("{}: no case was run", what);
+  const std::string first = printable(f.text);
+  return fmt::format("{}: wrong result in {}{}{}", what,
+                     counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
+                     first.empty() ? "" : ": ", first);
+}
+
+std::string busbw_sentence(const Finding& f) {
+  const std::string what = text_in_evidence(f, "collective");
+  const std::string limit = text_in_evidence(f, "limiting_link");
+  return fmt::format("{} reaches {} of busbw{}{}", what.empty() ? "a collective" : what, against(f),
+                     limit.empty() ? "" : ", limited by ", limit);
+}
+
+std::string job_failed_sentence(const Finding& f) {
+  return fmt::format("the job failed: {}", printable(f.text));
+}
+
+std::string nothing_sentence(const Finding&) { return "no rate between hosts was measured"; }
+
+std::string not_measured_sentence(const Finding& f) {
+  return fmt::format("{}: not measured what the port {}", in_words(f.where),
+                     sends(f.where.direction));
+}
+
+// Instead of words: the function has a sentence for what could not be known, too.
+constexpr std::string_view kAlsoUnknown = "unknown";
+
+struct Sentence {
+  std::string_view id;
+  std::string (*make)(const Finding&);  // nullptr: by `words`
+  // {numbers} is value against expectation; {value} and {expected} have their unit, {number} and
+  // {limit} have none.
+  std::string_view words;
+};
+
+constexpr Sentence kSentences[] = {
+    {"link-state", nullptr, "{place}: the link is {numbers}"},
+    {"link-rate", nullptr, "{place}: the link is trained at {numbers}"},
+    {"link-flaps", nullptr, "{place}: the link went down: {numbers}"},
+    {"bit-errors", nullptr, "{place}: uncorrected bit errors: {numbers}"},
+    {"corrected-bits", nullptr, "{place}: {value} the fleet's corrected bit errors"},
+    {"crc-errors", nullptr, "{place}: packets with a wrong checksum: {numbers}"},
+    {"icrc-errors", nullptr, "{place}: packets damaged behind the link: {numbers}"},
+    {"checksum-errors", nullptr, "{place}: damaged TCP segments: {numbers}"},
+    {"pfc-config", nullptr, "{place}: flow control {numbers}"},
+    {"pause", nullptr, "{place}{direction}: in pause for {value} of the time, at most {expected} expected"},
+    {"pause-storm", nullptr, "{place}: pause storm: {numbers}"},
+    {"class-leak", nullptr, "{place}{direction}: {value} of the RDMA bytes are outside their class"},
+    {"ecn-marking", nullptr, "{place}: congested, and no packet was marked (ECN)"},
+    {"cnp-sent", nullptr, "{place}: marked packets came in, and no notification (CNP) went out"},
+    {"cnp-handled", nullptr, "{place}: notifications (CNP) handled: {numbers}"},
+    {"cnp-ignored", nullptr, "{place}: notifications (CNP) ignored: {numbers}"},
+    {"dcqcn-config", nullptr, "{place}: DCQCN {numbers}"},
+    {"discards", nullptr, "{place}{direction}: packets dropped: {numbers}"},
+    {"retransmits", nullptr, "{place}{direction}: packets sent again: {numbers}"},
+    {"out-of-sequence", nullptr, "{place}{direction}: packets out of order: {numbers}"},
+    {"timeouts", nullptr, "{place}{direction}: acknowledgements timed out: {numbers}"},
+    {"rnr", nullptr, "{place}{direction}: receiver not ready: {numbers}"},
+    {"tcp-retransmits", nullptr, "{place}: TCP segments sent again: {numbers}"},
+    {"ib-subnet", nullptr, "{place}: subnet: {numbers}"},
+    {"mtu", nullptr, "{place}: MTU {numbers}"},
+    {"gid", nullptr, "{place}: GID {numbers}"},
+    {"duplicate-address", nullptr, "{place}: another port has the same {text}"},
+    {"rail-map", nullptr, "{place}: slot {numbers}"},
+    {"pcie-link", nullptr, "{place}: PCIe link {numbers}"},
+    {"pcie-errors", nullptr, "{place}: PCIe errors: {numbers}"},
+    {"pcie-stalls", nullptr, "{place}: PCIe stalls: {numbers}"},
+    {"firmware", nullptr, "{place}: firmware {numbers}"},
+    {"numa", nullptr, "{place}: the tester runs on cores {numbers}"},
+    {"memlock", nullptr, "{place}: no more than {value} may be locked in memory"},
+    {"governor", nullptr, "{place}: clock governor {numbers}"},
+    {"gpudirect", nullptr, "{place}: NICs do not reach GPU memory: {numbers}"},
+    {"tester-starved", nullptr,
+     "{place} waits for a core {value} of the time, at most {expected} expected"},
+    {"job-failed", job_failed_sentence, kAlsoUnknown},
+    {"nothing-measured", nothing_sentence, kAlsoUnknown},
+    {"port-not-measured", not_measured_sentence, kAlsoUnknown},
+    {"collective-wrong", collective_sentence, kAlsoUnknown},
+    {"busbw", busbw_sentence, ""},
+    {"unreachable", unreachable_sentence, ""},
+    {"cables-swapped", swapped_sentence, ""},
+    {"path-mtu", nullptr,
+     "{place}: packets of {expected} do not pass, the largest that pass have {value}"},
+    {"latency", nullptr, "{place} takes {value} a message, {expected} expected"},
+    {"latency-tail", nullptr, "{place} stalls: p99 latency is {value} the median, {expected} usual"},
+    {"port-rate", rate_sentence, ""},
+    {"host-rate", rate_sentence, ""},
+    {"path-rate", rate_sentence, ""},
+    {"rail-rate", rate_sentence, ""},
+    {"switch-rate", rate_sentence, ""},
+    {"fleet-rate", rate_sentence, ""},
+    {"unstable-rate", nullptr, "{place}{direction}: the rate dips to {numbers}"},
+    {"loss", loss_sentence, ""},
+    {"congestion-loss", congestion_sentence, ""},
+    {"incast", nullptr, "{place}: many senders at once reach {numbers}"},
+    {"incast-fairness", nullptr,
+     "{place}: senders share unevenly, Jain index {number}, {limit} expected"},
+    {"victim-flow", nullptr,
+     "{place}: load elsewhere makes p99 latency {value} as long, at most {expected} expected"},
+    {"bisection", nullptr, "{place}: halves exchange {numbers} in all"},
+    {"all-to-all", nullptr, "{place}: everyone to everyone reaches {numbers} in all"},
+    {"cross-rail", nullptr, "{place}: to another rail pass {numbers}"},
+    {"loopback", nullptr, "{place}: to the host's own ports pass {numbers}"},
+    {"ecmp-entropy", nullptr, "{place}: by some of the ways pass {numbers}"},
+    {"drift", nullptr, "{place}: drift {numbers}"},
+};
+
+const Sentence* sentence_for(std::string_view id) {
+  const auto* row = std::find_if(std::begin(kSentences), std::end(kSentences),
+                                 [&](const Sentence& s) { return s.id == id; });
+  return row == std::end(kSentences) ? nullptr : row;
+}
+
+std::string by_words(const Finding& f, std::string_view words) {
+  const std::string_view direction = f.where.direction == Direction::kTransmit  ? ", sending"
+                                     : f.where.direction == Direction::kReceive ? ", receiving"
+                                                                                : "";
+  std::string numbers = against(f);
+  if (numbers.empty()) numbers = "not alike";  // a group without a majority
+  return fmt::format(fmt::runtime(words), fmt::arg("place", in_words(f.where)),
+                     fmt::arg("direction", direction), fmt::arg("numbers", numbers),
+                     fmt::arg("value", in_unit(f.value, f.unit)),
+                     fmt::arg("expected", in_unit(f.expected, f.unit)),
+                     fmt::arg("number", three_digits(f.value)),
+                     fmt::arg("limit", three_digits(f.expected)),
+                     fmt::arg("text", printable(f.text)));
+}
+
+}  // namespace
+
+bool has_sentence(std::string_view id) { return sentence_for(id) != nullptr; }
+
+std::string in_words(const Finding& f) {
+  const Sentence* sentence = sentence_for(f.id);
+  if (sentence && sentence->make && (!f.unknown || sentence->words == kAlsoUnknown))
+    return sentence->make(f);
+  if (f.unknown) {
+    const std::string why = printable(f.text);
+    return fmt::format("{}: not known: {}{}{}", in_words(f.where), title_of(f.id),
+                       why.empty() ? "" : ": ", why);
+  }
+  if (sentence) return by_words(f, sentence->words);
+  const std::string numbers = against(f);
+  return fmt::format("{}: {}{}{}", in_words(f.where), title_of(f.id), numbers.empty() ? "" : ": ",
+                     numbers);
+}
+
+}  // namespace weft::fabric
