@@ -72,7 +72,10 @@ Judged mtu(const Check& check, const Observed& observed) {
     const bool has_mtu = port.mtu && !is_infiniband(port);
     if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
     if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});
-    if (!has_mtu && !port.active_mtu) return std::vector{make_unknown(check, where)};
+    if (!has_mtu && !port.active_mtu) {
+      if (!port.rdma && port.netdev.empty()) return std::nullopt;
+      return std::vector{make_unknown(check, where)};
+    }
     const Outcome oversize = judge_counters(check, observed, host, port,
                                             {.names = kOversize, .direction = Direction::kReceive});
     return oversize.value_or(std::vector<Finding>{});

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <map>
+
+#include "topo/sysfs.h"
 
 namespace weft::fabric {
 namespace {
@@ -165,32 +166,10 @@ bool must_be_lossless(const Observed& observed, const PortFacts& port) {
   return observed.policy.lossless.value_or(port.rdma);
 }
 
-std::vector<int> cores_in(std::string_view list) {
-  std::vector<int> cores;
-  const char* at = list.data();
-  const char* const end = at + list.size();
-  while (at < end) {
-    int first = 0;
-    const auto [after, error] = std::from_chars(at, end, first);
-    if (error != std::errc()) break;
-    int last = first;
-    at = after;
-    if (at < end && *at == '-') {
-      const auto range = std::from_chars(at + 1, end, last);
-      if (range.ec != std::errc()) break;
-      at = range.ptr;
-    }
-    for (int core = first; core <= last && core - first < 65536; ++core) cores.push_back(core);
-    if (at < end && *at != ',') break;
-    ++at;
-  }
-  return cores;
-}
-
 bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
   if (host.allowed_cpus && port.local_cpus) {
-    const std::vector<int> allowed = cores_in(*host.allowed_cpus);
-    std::vector<int> local = cores_in(*port.local_cpus), both;
+    const std::vector<int> allowed = sysfs::parse_cpulist(*host.allowed_cpus);
+    std::vector<int> local = sysfs::parse_cpulist(*port.local_cpus), both;
     std::ranges::sort(local);
     return !allowed.empty() && !local.empty() && std::ranges::none_of(allowed, [&](int core) {
       return std::ranges::binary_search(local, core);

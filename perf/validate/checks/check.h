@@ -62,12 +62,10 @@ bool is_infiniband(const PortFacts& port);  // by the link layer
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // The host may use cores, but none near the port: its rates are those of the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
-// Cores of "0-3,8".
-std::vector<int> cores_in(std::string_view list);
 
 // A flow tells nothing of the network where one of its ends waited for a core and the rate fell
 // short, as well.
-constexpr double kStarvedShare = 0.1;  // of the flow's time
+constexpr double kStarvedShare = 0.05;  // of the flow's time
 bool is_starved(const FlowSample& sample);
 bool over_tcp(const FlowSample& sample);
 bool is_flooding(Probe probe);  // several flows meet at a port by intention

@@ -6,6 +6,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
@@ -67,8 +68,8 @@ LossKind kind_of_loss(const Loads& loads, double rate) {
 void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
   const auto add = [&](const char* name, const Tally& tally) {
     if (tally.packets <= 0) return;
-    const Interval interval = share_interval(std::min(tally.lost, tally.packets), tally.packets,
-                                             observed.policy.thresholds.confidence);
+    const Interval interval = wilson(std::min(tally.lost, tally.packets), tally.packets,
+                                     observed.policy.thresholds.confidence);
     const auto rate = [&](const std::string& what, double value) {
       finding.evidence.push_back(
           number_evidence(std::string(name) + what, finding.where, value, 0, Unit::kPerPacket));
@@ -119,7 +120,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   if (finding.low == 0 && finding.high == 0) {
     const Tally& tally = loads.low.lost > 0 ? loads.low : loads.full;
     const Interval interval =
-        share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+        wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
     finding.low = interval.low;
     finding.high = interval.high;
   }
@@ -158,7 +159,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   Finding finding =
       make_finding(check, tally.paths.size() == 1 ? at_path(observed, from, to) : Where{});
   const Interval interval =
-      share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+      wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
   finding.unit = Unit::kPerPacket;
   finding.value = tally.rate();
   finding.low = interval.low;
