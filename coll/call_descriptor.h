@@ -2,7 +2,7 @@
 // The flight recorder, traces, the diagnosis of hangs and the errors of ranks that disagree all
 // print this descriptor.
 //
-// Two formats pack a descriptor into fewer bytes: the head that travels with messages
+// Two formats pack a descriptor into fewer bytes: the head that goes with messages
 // (signature.h) and the record in shared memory (recorder.h).
 #pragma once
 

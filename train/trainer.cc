@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
-#include <iomanip>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -21,86 +20,7 @@
 
 namespace weft::train {
 
-std::string describe(const TrainOptions& o) {
-  return fmt::format(
-      "vocabulary {} positions {} width {} heads {} layers {} tied {} dp {} tp {} pp {} order {} "
-      "shard {} batch {} micro-batch {} schedule {} chunks {} zero {} bucket {} overlap {} "
-      "deterministic {} recompute {} sequence {} vocab-parallel {} seed-style {} adam {} decay {} "
-      "clip {} seed {} server {} lr {} warm-up {} start {} steps {} floor {} loss-scale {} "
-      "offload {} algo {} beta1 {} beta2 {} epsilon {} momentum {}",
-      o.model.vocabulary, o.model.positions, o.model.width, o.model.heads, o.model.layers,
-      o.model.tied, o.mesh.data, o.mesh.tensor, o.mesh.pipeline, o.mesh.order, o.mesh.shard,
-      o.batch, o.micro_batch, o.schedule, o.chunks, o.zero, o.bucket_bytes, o.overlap,
-      o.deterministic, o.recompute, o.sequence_parallel, o.vocab_parallel, o.seed_style,
-      o.optimizer.adam, o.optimizer.decay, o.clip, o.seed, o.parameter_server, o.rate.peak,
-      o.rate.warm_up, o.rate.start, o.rate.steps, o.rate.floor, o.loss_scale,
-      o.offload.empty()                   ? "nowhere"
-      : o.offload == DeviceOffload::kHost ? DeviceOffload::kHost
-                                          : "folder",
-      o.mesh.algorithm, o.optimizer.beta1, o.optimizer.beta2, o.optimizer.epsilon,
-      o.optimizer.momentum);
-}
-
-// Ranks that disagree about sizes would wait for messages that nobody sends; those that disagree
-// about the update would part without a word.
-void agree(World& world, const std::string& mine) {
-  const auto all = job_of(world).all_gather(mine);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    std::istringstream a(all[0]), b(all[r]);
-    std::string name, x, y;
-    while (a >> name >> std::quoted(x) && b >> name >> std::quoted(y) && x == y) continue;
-    throw UsageError(
-        fmt::format("rank {} has {} {}, rank 0 has {}; give every rank the same "
-                    "options and data",
-                    r, name, y, x));
-  }
-}
-
 namespace {
-
-// What every rank finds out by itself.
-void check(const TrainOptions& o, Rank me) {
-  try {
-    check_shape(o.model, o.mesh.tensor, o.mesh.pipeline * o.chunks, o.micro_batch,
-                o.sequence_parallel, o.vocab_parallel);
-    coordinates(o.mesh, me);
-    if (o.seed_style && o.sequence_parallel)
-      throw Error("--tp-style seed with --sequence-parallel: not together; leave one out");
-    if (o.parameter_server && o.zero > 0)
-      throw Error(fmt::format(
-          "--sync ps with --zero {}: the server has all of the optimizer's state; leave one out",
-          o.zero));
-    if (o.deterministic && o.zero >= 2) {
-      if (o.mesh.shard != 0 && o.mesh.shard != o.mesh.data)
-        throw Error(
-            fmt::format("--deterministic with --zero {} and --shard-group {}: sums would "
-                        "depend on the groups; leave one out",
-                        o.zero, o.mesh.shard));
-      // Its gradient leaves once per step, all micro-batches together.
-      if (o.model.tied && o.mesh.pipeline * o.chunks > 1)
-        throw Error(
-            fmt::format("--deterministic with --zero {} and --pp {}: the tied head's sums "
-                        "would depend on --dp; use --untied or --zero 1",
-                        o.zero, o.mesh.pipeline));
-    }
-    // Nobody would add up the gradients of a tied embedding's two copies: see Mesh::ends.
-    if (o.chunks > 1 && o.mesh.pipeline == 1)
-      throw Error(fmt::format(
-          "--chunks {} with --pp 1: there is no pipeline whose ranks could have several "
-          "stages; leave it out, or say --pp 2 or more",
-          o.chunks));
-  } catch (const Error& e) {
-    throw UsageError(e.what());
-  }
-}
-
-AxisBytes minus(const AxisBytes& a, const AxisBytes& b) {
-  return {a.data - b.data, a.tensor - b.tensor, a.pipeline - b.pipeline, a.other - b.other};
-}
-AxisBytes plus(const AxisBytes& a, const AxisBytes& b) {
-  return {a.data + b.data, a.tensor + b.tensor, a.pipeline + b.pipeline, a.other + b.other};
-}
 
 // While it lives, gradients move on between the pieces of operators too, not only between units.
 struct PollBetweenPieces {
@@ -176,14 +96,10 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
   }
   runtime_ = std::make_unique<PipelineRuntime<T>>(std::move(schedule), mesh_->pipeline.comm(),
                                                   std::move(stages));
-  runtime_->on_action = [this](const PipelineAction& action, bool before) {
-    if (action.op != PipeOp::kForward) return;
-    if (before)
-      before_forward_ = bytes_sent(world_, mesh_->shape);
-    else
-      forward_bytes_ =
-          plus(forward_bytes_, minus(bytes_sent(world_, mesh_->shape), before_forward_));
-  };
+  std::function<AxisBytes()> sent;
+  if (options.count_bytes)
+    sent = [counter = AxisCounter(world, mesh_->shape)] { return counter.sent(); };
+  meter_.emplace([this] { return counts(); }, std::move(sent));
 }
 
 template <class T>
@@ -230,94 +146,98 @@ double Trainer<T>::exact_squares() {
   return ExactSum{both[0], both[1]}.value(shift);
 }
 
+// What the meter takes differences of.
 template <class T>
-StepReport Trainer<T>::step() {
-  StepReport report;
-  const double start = now_s();
-  const auto waited = [&] {
-    std::array<double, 4> s{mesh_->tensor.seconds(), pipeline_seconds_, 0, 0};
-    for (const auto& store : stores_) {
-      s[2] += store->total_seconds();
-      s[3] += store->exposed_seconds();
-    }
-    return s;
-  };
-  const auto waited_before = waited();
-  const AxisBytes begin = bytes_sent(world_, mesh_->shape);
-  const auto waited_in_order = [&] { return mesh_->data.seconds() + mesh_->ends.seconds(); };
-  const double in_order_before = waited_in_order();
-  if (world_.rank() + 1 == world_.size() && options_.straggler_us > 0)
-    std::this_thread::sleep_for(std::chrono::microseconds(options_.straggler_us));
-  forward_bytes_ = {};
-  load_batches();
-  const PipelineRun& run = [&]() -> const PipelineRun& {
-    const PollBetweenPieces polls([this] {
-      for (auto& store : stores_) store->poll();
-    });
-    return runtime_->run();
-  }();
-  pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
-  for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
-  const AxisBytes reduced = bytes_sent(world_, mesh_->shape);
+StepCounts Trainer<T>::counts() const {
+  StepCounts now{.tensor = mesh_->tensor.seconds(),
+                 .pipeline = pipeline_seconds_,
+                 .in_order = mesh_->data.seconds() + mesh_->ends.seconds()};
+  for (const auto& store : stores_) {
+    now.gradients += store->total_seconds();
+    now.exposed += store->exposed_seconds();
+    now.offloaded += store->offloaded_bytes();
+  }
+  for (const auto& stage : stages_) now.offloaded += stage->offloaded_bytes();
+  return now;
+}
 
-  // The losses of all micro-batches by their number, then the sum of squares: each from one rank.
+// Forward and backward passes of all micro-batches; gradients leave meanwhile.
+template <class T>
+void Trainer<T>::run_passes() {
+  const PollBetweenPieces polls([this] {
+    for (auto& store : stores_) store->poll();
+  });
+  const PipelineRun& run = runtime_->run();
+  pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
+}
+
+// Sums, over the ranks, the losses of all micro-batches by their number, the squares of the
+// gradients, and the busy seconds of each rank: each number from one rank.
+template <class T>
+void Trainer<T>::agree_on_numbers(StepReport& report) {
   const auto total = static_cast<std::size_t>(micro_batches_ * options_.mesh.data);
   std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
-  double* busy = numbers.data() + total + 1;  // seconds of each rank
   for (std::size_t c = 0; c < stages_.size(); ++c) {
     if (!options_.deterministic) numbers[total] += stores_[c]->squares();
-    if (!stages_[c]->last() || mesh_->tensor.rank() != 0) continue;
-    for (int m = 0; m < micro_batches_; ++m)
+    if (!stages_[c]->last()) continue;
+    const std::vector<double> losses = stages_[c]->take_losses();
+    for (int m = 0; m < micro_batches_ && mesh_->tensor.rank() == 0; ++m)
       numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
-          stages_[c]->batch(m).loss;
+          losses[static_cast<std::size_t>(m)];
   }
-  const auto waited_so_far = waited();
-  busy[world_.rank()] = now_s() - start - (waited_so_far[0] - waited_before[0]) -
-                        (waited_so_far[1] - waited_before[1]) -
-                        (waited_so_far[3] - waited_before[3]) -
-                        (waited_in_order() - in_order_before);
+  const auto busy = numbers.begin() + static_cast<std::ptrdiff_t>(total) + 1;
+  busy[world_.rank()] = meter_->busy_seconds();
   mesh_->all.all_reduce(numbers.data(), numbers.size());
-  for (std::size_t i = 0; i < total; ++i) report.loss += numbers[i];
-  report.loss /= static_cast<double>(total);
-  const double* slowest = std::max_element(busy, busy + world_.size());
-  report.busy_seconds.assign(busy, busy + world_.size());
-  report.straggler = static_cast<Rank>(slowest - busy);
-  report.straggler_ratio =
-      *slowest * world_.size() / std::accumulate(busy, busy + world_.size(), 0.0);
-  const double scaled = report.loss_scale = loss_scale();
-  if (options_.deterministic) numbers[total] = exact_squares();
-  report.norm = std::sqrt(numbers[total]) / scaled;
+  report.loss = std::accumulate(numbers.begin(), busy - 1, 0.0) / static_cast<double>(total);
+  report.norm = std::sqrt(options_.deterministic ? exact_squares() : numbers[total]) / loss_scale();
+  compare_ranks({busy, numbers.end()}, report);
+}
+
+// Whether the step is skipped. All ranks find the same.
+template <class T>
+void Trainer<T>::judge(StepReport& report) {
+  report.loss_scale = loss_scale();
   if (options_.loss_scale > 0)
     report.skipped = !scaler_.step(report.norm);
   else if ((report.skipped = !std::isfinite(report.norm)))
     scaler_.skip();
-  const bool lost = report.skipped && (scaled <= 1 || !std::isfinite(report.loss));
+  const bool lost = report.skipped && (report.loss_scale <= 1 || !std::isfinite(report.loss));
   report.lost = lost_ = lost ? lost_ + 1 : 0;
-  if (mesh_->pipeline.size() > 1) report.bubble = measured_bubble(run, mesh_->pipeline.comm());
-
-  const AxisBytes agreed = bytes_sent(world_, mesh_->shape);
-  ++step_;
-  report.step = step_;
+  report.step = ++step_;
   report.rate = options_.rate.at(step_);
-  const double scale =
+}
+
+template <class T>
+void Trainer<T>::update(const StepReport& report) {
+  const double clipped =
       options_.clip > 0 && report.norm > options_.clip ? options_.clip / report.norm : 1;
   for (auto& store : stores_) {
     if (report.skipped)
       store->forget_gradients();
     else  // AdamW counts updates: one that thinks it is the twentieth is too small for a first
-      store->update(step_ - scaler_.skipped(), report.rate, scale / scaled);
+      store->update(step_ - scaler_.skipped(), report.rate, clipped / report.loss_scale);
   }
-  report.sent = plus(minus(reduced, begin), minus(bytes_sent(world_, mesh_->shape), agreed));
-  report.sent_forward = forward_bytes_;
-  const auto waited_after = waited();
-  report.tensor_seconds = waited_after[0] - waited_before[0];
-  report.pipeline_seconds = waited_after[1] - waited_before[1];
-  report.gradient_seconds = waited_after[2] - waited_before[2];
-  report.exposed_seconds = waited_after[3] - waited_before[3];
-  for (const auto& stage : stages_) report.offloaded += stage->offloaded_bytes();
-  for (const auto& store : stores_) report.offloaded += store->offloaded_bytes();
-  report.offloaded -= std::exchange(offloaded_, report.offloaded);
-  report.seconds = now_s() - start;
+}
+
+template <class T>
+StepReport Trainer<T>::step() {
+  StepReport report;
+  meter_->begin();
+  if (world_.rank() + 1 == world_.size() && options_.straggler_us > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(options_.straggler_us));
+  load_batches();
+  run_passes();
+  for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
+
+  meter_->pause();
+  agree_on_numbers(report);
+  judge(report);
+  if (mesh_->pipeline.size() > 1)
+    report.bubble = measured_bubble(runtime_->last(), mesh_->pipeline.comm());
+  meter_->resume();
+
+  update(report);
+  meter_->end(report);
   return report;
 }
 
@@ -384,9 +304,6 @@ std::map<std::string, std::vector<HostOf<T>>> Trainer<T>::collect() {
   return whole;
 }
 
-template class Trainer<float>;
-template class Trainer<double>;
-#define WEFT_TRAINER(E) template class Trainer<OnDevice<E>>;
-WEFT_DEVICE_ELEMENTS(WEFT_TRAINER)
+WEFT_INSTANTIATE(Trainer);
 
 }  // namespace weft::train

@@ -18,7 +18,7 @@
 
 namespace weft {
 
-// A description that travels with a message, by which both ends see that they mean the same message
+// A description that goes with a message, by which both ends see that they mean the same message
 // (Transfer::head). Transports compare `sign` and do not interpret the rest.
 struct Head {
   std::uint64_t sign = 0;       // equal at both ends of a matching message; never 0
@@ -67,9 +67,9 @@ struct Caps {
   std::string name;                 // "shm", "tcp", "ucx", "verbs", "sim"
   bool views = false;               // kView is supported
   bool phantom = false;             // simulated, carries no bytes: data and views are null
-  std::size_t inline_bytes = 0;     // messages up to this size travel in their descriptor
+  std::size_t inline_bytes = 0;     // messages up to this size go in their descriptor
   std::size_t max_view = SIZE_MAX;  // largest message a kView can take
-  int tag_bits = 64;                // bits of Transfer::tag that travel
+  int tag_bits = 64;                // bits of Transfer::tag that go
   bool cuda = false;                // takes device pointers
   bool checks = false;              // checks messages end to end: see integrity/checked.h
   bool recoverable = false;         // sever(), reopen(), meet() work: see rails/rails.h
@@ -108,7 +108,7 @@ class Transport {
   virtual std::size_t poll(std::span<Completion> out) noexcept = 0;
 
   // Gives a view back; the peer may write to the memory from then on. Returns false when the peer
-  // gave the operation up and took the memory back before: the bytes that the caller read from the
+  // gave the task up and took the memory back before: the bytes that the caller read from the
   // view may be anything.
   virtual bool release(std::uint64_t token) noexcept {
     (void)token;
@@ -123,7 +123,7 @@ class Transport {
     return true;
   }
 
-  // Cancels every transfer whose id has these upper 32 bits (an operation given up). After the call
+  // Cancels every transfer whose id has these upper 32 bits (a task given up). After the call
   // returns the transport reports no completion for them and does not touch their `data`.
   virtual void cancel(std::uint32_t id_high) noexcept = 0;
 
@@ -173,7 +173,7 @@ class Transport {
   // Searches the unexpected messages of `peer` (kNoRank: all peers) for one with a head whose tag
   // equals `tag` in the bits of `mask`. Returns the sender and stores the head in `theirs`; kNoRank
   // where there is none. The message stays in the transport. Cheap only while no unexpected message
-  // waits: for when an operation does not move.
+  // waits: for when a task does not move.
   virtual Rank unclaimed(Rank peer, std::uint64_t tag, std::uint64_t mask, Head& theirs) noexcept {
     (void)peer, (void)tag, (void)mask, (void)theirs;
     return kNoRank;

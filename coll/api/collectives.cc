@@ -139,7 +139,7 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
   }
   {
     Core& core = *state().core;
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     if (core.broken) batch.status_ = core.failure;
   }
   if (!batch.status_.ok()) return batch;

@@ -39,28 +39,37 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
 }
 
 // Publishes this rank's message, waits for the members' messages and computes the result: the
-// shortest path of a call. On entry `lock` holds the mutex and `status` is ok.
-void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
-                  std::unique_lock<FairMutex>& lock, Status& status);
+// shortest path of a call. Returns the task where that took too long, else null.
+Task* run_on_board(Core& core, GroupState& g, Collective c, const Call& call, Rank root,
+                   std::uint64_t sequence) WEFT_REQUIRES(core.mutex);
 
 // One in so many blocking calls of a communicator checks whether the job has failed: small calls
 // may never wait, and calls check otherwise only while they wait.
 constexpr std::uint64_t kLookEvery = 64;
 
-// Starts a collective and returns its task, or null with `status` when the call is over already.
-// `lock` must not hold the mutex on entry, and may hold it on return.
-Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, bool blocking,
-            std::unique_lock<FairMutex>& lock) {
-  Core& core = *g.core;
+// A collective that is about to begin.
+struct Beginning {
+  Status status;
   bool in_place = false;
-  status = check_arguments(c, call, root, g.me, g.ranks.size(), in_place);
-  if (!status.ok()) return nullptr;
-  if (Device* const d = device()) [[unlikely]] {
-    bool taken = false;
-    Task* op = begin_on_device(*d, g, c, call, root, in_place, blocking, status, taken);
-    if (taken) return op;
-  }
-  lock.lock();
+  Task* op = nullptr;  // null: the call is over, with `status`
+};
+
+// Checks the arguments, and offers the call to the device. Returns true when begin() is to start
+// the call on the host: it has not failed, and no lane has taken it.
+bool begins_on_host(GroupState& g, Collective c, const Call& call, Rank root, bool blocking,
+                    Beginning& b) {
+  b.status = check_arguments(c, call, root, g.me, g.ranks.size(), b.in_place);
+  if (!b.status.ok()) return false;
+  bool taken = false;
+  if (Device* const d = device()) [[unlikely]]
+    b.op = begin_on_device(*d, g, c, call, root, b.in_place, blocking, b.status, taken);
+  return !taken;
+}
+
+// Starts a collective on the host and returns its task, or null with `status` when the call is over
+// already. core: that of g.
+Task* begin(Core& core, GroupState& g, Collective c, Call& call, Rank root, bool in_place,
+            bool blocking, Status& status, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
     return nullptr;
@@ -92,10 +101,8 @@ Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, 
   if (board) {
     seal(call.head);
     g.last_on_board = true;
-    if (blocking && g.board_queue.empty()) {
-      run_on_board(g, c, call, root, sequence + 1, lock, status);
-      return nullptr;
-    }
+    if (blocking && g.board_queue.empty())
+      return run_on_board(core, g, c, call, root, sequence + 1);
   }
   const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence + 1);
   call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
@@ -142,9 +149,8 @@ Task* begin(GroupState& g, Collective c, Call& call, Rank root, Status& status, 
   return op;
 }
 
-void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std::uint64_t sequence,
-                  std::unique_lock<FairMutex>& lock, Status& status) {
-  Core& core = *g.core;
+Task* run_on_board(Core& core, GroupState& g, Collective c, const Call& call, Rank root,
+                   std::uint64_t sequence) {
   publish_on_board(g, c, call, root);
   // Only now: the message is on its way meanwhile.
   const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence);
@@ -152,7 +158,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   for (int i = 0; i < spins; ++i) {
     if (board_ready(g) && board_finish(g, c, call, root).done()) {
       core.telemetry->end_at_once(record);
-      return;
+      return nullptr;
     }
     if (i > kEager) relax();
   }
@@ -163,11 +169,11 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
       if (core.mutex.wanted()) break;
       if (board_ready(g) && board_finish(g, c, call, root).done()) {
         core.telemetry->end_at_once(record);
-        return;
+        return nullptr;
       }
     }
   }
-  // Not soon, or not the same on all ranks: become an operation like any other and wait with a
+  // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
   Task* op = core.take();
   op->kind = Task::Kind::kBoard;
@@ -178,7 +184,7 @@ void run_on_board(GroupState& g, Collective c, const Call& call, Rank root, std:
   op->root = root;
   g.board_queue.push_back(op);
   core.boards_busy.push_back(&g);
-  status = core.wait(op, lock);
+  return op;
 }
 
 Status empty(std::string_view call) {
@@ -193,19 +199,24 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   if (!state_) return empty(name(c));
   call.stream = stream_;
   call.ordered = ordered_;
-  Status status;
-  std::unique_lock lock(state_->core->mutex, std::defer_lock);
-  Task* op = begin(*state_, c, call, root, status, true, lock);
-  if (!op) {
-    // Who makes many calls that need not wait may make no others for long.
-    Core& core = *state_->core;
-    if (lock && !(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
+  Core& core = *state_->core;
+  Beginning b;
+  if (!begins_on_host(*state_, c, call, root, true, b))
+    return b.op ? core.wait(b.op) : std::move(b.status);
+  bool give_way = false;
+  {
+    CoreLock lock(core.mutex);
+    b.op = begin(core, *state_, c, call, root, b.in_place, true, b.status, lock);
+    if (b.op) {
+      b.status = core.wait(b.op, lock, give_way);
+    } else if (!(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
+      // Who makes many calls that need not wait may make no others for long.
       core.progress();
       core.run_callbacks(lock);
     }
-    return status;
   }
-  return state_->core->wait(op, lock);
+  if (give_way) yield_core();
+  return std::move(b.status);
 }
 
 // ---- Communicator --------------------------------------------------------------------------
@@ -257,13 +268,15 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   if (!state_) return Request(empty(name(c)));
   call.stream = stream_;
   call.ordered = ordered_;
-  Status status;
-  std::unique_lock lock(state_->core->mutex, std::defer_lock);
-  Task* op = begin(*state_, c, call, root, status, false, lock);
-  if (lock) lock.unlock();
-  Request handle(state_, op);
-  handle.status_ = std::move(status);
-  if (op && state_->core->served) state_->core->to_serve.notify_one();
+  Core& core = *state_->core;
+  Beginning b;
+  if (begins_on_host(*state_, c, call, root, false, b)) {
+    CoreLock lock(core.mutex);
+    b.op = begin(core, *state_, c, call, root, b.in_place, false, b.status, lock);
+  }
+  Request handle(state_, b.op);
+  handle.status_ = std::move(b.status);
+  if (b.op && core.served) core.to_serve.notify_one();
   return handle;
 }
 Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
@@ -300,7 +313,7 @@ Request Communicator::message(bool send, void* data, std::size_t count, DType ty
     return handle;
   }
   Core& core = *g.core;
-  const std::lock_guard lock(core.mutex);
+  const CoreLock lock(core.mutex);
   if (core.broken.load(std::memory_order_relaxed)) {
     handle.status_ = core.failure;
     return handle;
@@ -334,14 +347,14 @@ void Communicator::set_algorithm(Collective collective, std::string_view name) {
       throw Error(fmt::format("algorithm '{}' of {} does not apply to {} ranks on {} hosts", name,
                               weft::name(collective), size(), g.shape.hosts.size()));
   }
-  const std::lock_guard lock(g.core->mutex);
+  const CoreLock lock(g.core->mutex);
   if (found) g.core->check_rails(g, *found, 0, true).check();
   g.forced[static_cast<std::size_t>(collective)] = found;
 }
 
 std::vector<std::string> Communicator::algorithms(Collective collective) const {
   GroupState& g = state();
-  const std::lock_guard lock(g.core->mutex);
+  const CoreLock lock(g.core->mutex);
   std::vector<std::string> names;
   for (const Algorithm& a : weft::algorithms())
     if (a.collective == collective && a.applies(g.shape) && g.core->check_rails(g, a, 0, true).ok())
@@ -350,12 +363,12 @@ std::vector<std::string> Communicator::algorithms(Collective collective) const {
 }
 
 void Communicator::set_deterministic(bool deterministic) {
-  const std::lock_guard lock(state().core->mutex);
+  const CoreLock lock(state().core->mutex);
   state_->shape.deterministic = deterministic;
 }
 
 std::string Communicator::last_algorithm() const {
-  const std::lock_guard lock(state().core->mutex);
+  const CoreLock lock(state().core->mutex);
   if (state_->last_on_board) return "flat";
   return state_->last ? std::string(state_->last->name) : "none";
 }

@@ -9,7 +9,7 @@ namespace {
 
 Status empty_handle() {
   return {Code::kInvalidArgument,
-          "this Request is empty: moved from, detached, or of no operation"};
+          "this Request is empty: moved from, detached, or of no task"};
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ bool Request::unfinished() {
 bool Request::test() {
   if (!unfinished()) return true;
   Core& core = *group_->core;
-  std::unique_lock lock(core.mutex);
+  CoreLock lock(core.mutex);
   if (!op_->over) {
     core.progress();
     core.check_deadline(op_, std::chrono::steady_clock::now());
@@ -59,7 +59,7 @@ bool Request::test() {
 bool Request::wait_for(std::chrono::nanoseconds time) {
   if (!unfinished()) return true;
   Core& core = *group_->core;
-  std::unique_lock lock(core.mutex);
+  CoreLock lock(core.mutex);
   constexpr auto kNever = std::chrono::steady_clock::time_point::max();
   const auto now = std::chrono::steady_clock::now();
   return core.wait_until(op_, time < kNever - now ? now + time : kNever, lock);
@@ -74,7 +74,7 @@ Status Request::wait() {
 void Request::on_done(std::function<void(const Status&)> call) {
   if (empty_) return call(empty_handle());
   if (unfinished()) {
-    const std::lock_guard lock(group_->core->mutex);
+    const CoreLock lock(group_->core->mutex);
     if (!op_->over) {
       if (!op_->on_done) {
         op_->on_done = std::move(call);
@@ -95,7 +95,7 @@ void Request::detach() {
   empty_ = true;
   if (unfinished()) {
     Task* op = std::exchange(op_, nullptr);
-    const std::lock_guard lock(group_->core->mutex);
+    const CoreLock lock(group_->core->mutex);
     if (op->over) {
       group_->core->give_back(op);
     } else {

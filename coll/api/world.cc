@@ -45,7 +45,7 @@ Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions
   try {
     set_up(place);
   } catch (...) {
-    job_in = std::move(job);  // it may go on without those who made this fail
+    job_in = std::move(job);  // the job may go on without the ranks that made this fail
     throw;
   }
 }
@@ -176,13 +176,13 @@ void Core::close() noexcept {
   std::unique_ptr<Job> leaving;
   bool together = false;
   {
-    std::unique_lock lock(mutex);
+    CoreLock lock(mutex);
     if (!job) return;
     std::size_t under_way = active.size();
     for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
     if (under_way > 0)  // others wait for them
       fail({Code::kAborted,
-            fmt::format("rank {} destroyed its World with {} operations under way", job->rank(),
+            fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(),
                         under_way),
             job->rank()});
     if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
@@ -202,7 +202,10 @@ void Core::close() noexcept {
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
   stop_calling();
-  if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
+  {
+    const CoreLock lock(mutex);
+    if (learnt_times.size() > 0) save_profile(profile_file, learnt_times);
+  }
   telemetry->leaving();
   // Leave together: what this rank sent last may still lie in its own memory or sockets.
   try {
@@ -219,7 +222,7 @@ void Core::close() noexcept {
   }
   leaving->leave();
   telemetry->left();
-  const std::lock_guard lock(mutex);
+  const CoreLock lock(mutex);
   links.clear();
   shm_link = -1;
   rails.reset();  // first: what is around its faces has posted memory of its own
@@ -252,6 +255,7 @@ void Core::share_profile() {
   }
   text = job->all_gather(text)[0];
   profile = Profile::parse(text);
+  const CoreLock lock(mutex);
   learnt_times.topology = profile.topology;
   log().debug("weft: profile: {}", profile.off() ? "off" : fmt::format("{} times", profile.size()));
 }
@@ -318,7 +322,7 @@ std::unique_ptr<World> World::shrink() {
   Core& old = Asking(*this).core();
   const Place place = old.topology->place(old.job->rank());
   {
-    std::unique_lock lock(old.mutex);
+    CoreLock lock(old.mutex);
     if (old.job->failed()) old.fail(old.job->failure());
     old.run_callbacks(lock);
   }

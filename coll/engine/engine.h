@@ -47,7 +47,7 @@ struct Call {
   bool copies_results = false;  // other cores read results: Run::copies_result()
   std::uint64_t tag = 0;        // upper bits of every tag: communicator and sequence number
   std::uint32_t id_high = 0;    // upper half of every transfer id
-  Head head = {};  // from signature(); travels with each channel's first message; sign 0: none
+  Head head = {};  // from signature(); goes with each channel's first message; sign 0: none
 };
 
 // The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.

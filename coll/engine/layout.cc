@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Scratch of one operation is bounded by this, whatever the message; slices shrink to fit.
+// Scratch of one task is bounded by this, whatever the message; slices shrink to fit.
 constexpr std::size_t kScratchMax = std::size_t{6} << 20;
 constexpr std::size_t kScratchAlign = 64;
 

@@ -252,7 +252,7 @@ class Compiler {
            (index & ((1u << kChannelShift) - 1));
   }
 
-  // The ranges of steps that travel in one message.
+  // The ranges of steps that go in one message.
   void joined(Node& node, std::span<const Step> steps) {
     if (steps.size() == 1) return;
     node.kind = node.kind == Node::Kind::kSend ? Node::Kind::kSendJoined : Node::Kind::kRecvJoined;

@@ -1,5 +1,5 @@
 // Makes signatures, and words how two of them differ.
-// Does not know how a signature travels from rank to rank.
+// Does not know how a signature goes from rank to rank.
 #include "coll/engine/signature.h"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// A signature is what the ranks of a communicator must agree on to run one operation; a
+// A signature is what the ranks of a communicator must agree on to run one task; a
 // disagreement() is the error when they do not.
 //
-// A signature is a Head (transport/transport.h): it travels with the first message of each channel,
+// A signature is a Head (transport/transport.h): it goes with the first message of each channel,
 // and lies beside a message on a board. Two calls that differ in anything below have different
 // signs, so they end in an error that shows both sides, not in a hang and not in wrong data.
 #pragma once

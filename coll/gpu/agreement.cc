@@ -1,4 +1,4 @@
-// Judges by their records whether the ranks of a device operation made the same call.
+// Judges by their records whether the ranks of a device task made the same call.
 #include <fmt/format.h>
 
 #include <array>

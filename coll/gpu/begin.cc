@@ -87,7 +87,7 @@ void tell_buffers(Device& device, DeviceOperation& op, const Buffers& buffers,
 Status check_call(Device& device, GroupState& g, const char* title, bool ordered,
                   Device::Stream stream, bool blocking, bool& captured) {
   {
-    const std::lock_guard lock(g.core->mutex);
+    const CoreLock lock(g.core->mutex);
     if (g.core->broken) return g.core->failure;
   }
   captured = ordered && device.capturing(stream);
@@ -99,19 +99,19 @@ Status check_call(Device& device, GroupState& g, const char* title, bool ordered
 }
 
 std::shared_ptr<DeviceLanes> lanes_of(GroupState& g) {
-  const std::lock_guard lock(g.core->mutex);
+  const CoreLock lock(g.core->mutex);
   if (!g.device) g.device = std::make_shared<DeviceLanes>();
   return g.device;
 }
 
-// Puts the operation on its stream and in its lane.
+// Puts the task on its stream and in its lane.
 Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, bool captured,
             bool blocking) {
   Core& core = *g.core;
   std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
   Task* handle = nullptr;
   {
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     op->forced = g.forced[static_cast<std::size_t>(op->collective)];
     op->deterministic = g.shape.deterministic;
   }
@@ -125,7 +125,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
       lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
   const Device::Stream stream = op->call.stream;
   if (!captured) {
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     handle = core.take();
     handle->kind = Task::Kind::kDevice;
     handle->collective = op->collective;
@@ -147,7 +147,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     lane.add(std::move(op), stream);
   } catch (...) {
     if (handle) {
-      const std::lock_guard lock(core.mutex);
+      const CoreLock lock(core.mutex);
       core.telemetry->end_at_once(handle->record);
       core.give_back(handle);
     }
@@ -270,7 +270,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
     const std::lock_guard order(lanes->mutex);
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
     if (!blocking || !stream) {
-      const std::lock_guard lock(core.mutex);
+      const CoreLock lock(core.mutex);
       handle = core.take();
       handle->kind = Task::Kind::kDevice;
       handle->collective = Collective::kSendRecv;
@@ -280,7 +280,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
     lanes->messages->add(messages, stream, captured, handle);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}: {}", call, e.what())};
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     if (handle) core.give_back(std::exchange(handle, nullptr));
   }
   return handle;
@@ -289,7 +289,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
 void stop_devices(Core& core) noexcept {
   std::vector<std::shared_ptr<DeviceLanes>> all;
   {
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     for (const auto& [id, g] : core.groups)
       if (g && g->device) all.push_back(g->device);
   }
@@ -297,7 +297,7 @@ void stop_devices(Core& core) noexcept {
   for (const auto& lanes : all)
     if (lanes->messages) lanes->messages->deliver();
   {
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     std::size_t under_way = 0;
     for (const auto& lanes : all) {
       under_way += lanes->calls && !lanes->calls->idle();
@@ -306,7 +306,7 @@ void stop_devices(Core& core) noexcept {
     }
     if (under_way > 0 && !core.broken)
       core.fail({Code::kAborted,
-                 fmt::format("rank {} destroyed its World with operations on device memory under "
+                 fmt::format("rank {} destroyed its World with tasks on device memory under "
                              "way",
                              core.job->rank()),
                  core.job->rank()});
@@ -318,7 +318,7 @@ void stop_devices(Core& core) noexcept {
     if (lanes->messages) lanes->messages->stop();
   }
   // The lanes end here, while everything they use is still there.
-  const std::lock_guard lock(core.mutex);
+  const CoreLock lock(core.mutex);
   for (const auto& [id, g] : core.groups)
     if (g && g->device) all.push_back(std::move(g->device));
 }

@@ -24,7 +24,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
                      std::span<const Message> messages, std::optional<Device::Stream> stream,
                      bool blocking, Status& status);
 
-// Ends the operations on the lanes of a core's communicators: well or, for callers that still wait,
+// Ends the tasks on the lanes of a core's communicators: well or, for callers that still wait,
 // with the failure that the World has ended. The core's mutex must not be held.
 void stop_devices(Core& core) noexcept;
 

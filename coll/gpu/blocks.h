@@ -1,4 +1,4 @@
-// Says which parts of its buffers a rank reads and writes in an operation on device memory and, in
+// Says which parts of its buffers a rank reads and writes in a task on device memory and, in
 // a vector collective, where the blocks of the other ranks lie.
 #pragma once
 

@@ -94,7 +94,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
 }
 
 void GpuDirect::lay_out() {
-  const std::lock_guard lock(lane_.group().core->mutex);
+  const CoreLock lock(lane_.group().core->mutex);
   no_layout_ = why_no_layout();
   if (!no_layout_->empty()) layout_ = {};
 }
@@ -140,7 +140,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   Core& core = *g.core;
   if (!lane_.device().takes_remote_writes(gpu))
     return "the driver cannot say when a NIC's writes are there to be read";
-  const std::lock_guard lock(core.mutex);
+  const CoreLock lock(core.mutex);
   if (core.broken) return core.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
   std::set<int> links;

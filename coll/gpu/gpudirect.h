@@ -1,4 +1,4 @@
-// The paths between hosts on which GPUs read and write the memory that messages travel from and to.
+// The paths between hosts on which GPUs read and write the memory that messages go from and to.
 // NICs that reach GPUs (GPUDirect) send and receive device memory. Where they do not, the ranks of
 // a host share out the bytes between hosts, and their kernels read and write pinned host memory. On
 // both paths the kernel of the direct path reduces.
@@ -46,7 +46,7 @@ class GpuDirect {
   std::uint64_t ways(const DeviceOperation& op);
   // The ranks of the group whose buffers run() needs: those of this host, or this rank alone.
   const std::vector<Rank>& neighbours() const { return layout_.hosts[layout_.host]; }
-  // Runs the operation, once the streams of all neighbours have come. Neighbours use each other's
+  // Runs the task, once the streams of all neighbours have come. Neighbours use each other's
   // buffers until all of them have returned. Throws Error when the device fails, as the job has.
   Status run(Way way, const DeviceOperation& op, std::span<const DeviceRecord> records,
              const MappedBuffers& buffers);

@@ -1,4 +1,4 @@
-// Runs an operation between hosts in slices of up to 2 MiB, five under way, each in up to five
+// Runs a task between hosts in slices of up to 2 MiB, five under way, each in up to five
 // stages:
 //
 //   down     copies the slice's input from the buffers of this host to the lane's memory
@@ -304,7 +304,7 @@ class GpuHierarchical : private NicSlices {
 
   Status post() {
     Core& core = *lane_.group().core;
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     if (core.broken) return core.failure;
     for (const Posting& p : to_post_) {
       Task* const op = core.take();
@@ -364,7 +364,7 @@ Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const N
   } catch (const Error& e) {
     // Peers will not answer what is under way, and must not be waited for.
     const GroupState& g = lane.group();
-    const std::lock_guard lock(g.core->mutex);
+    const CoreLock lock(g.core->mutex);
     if (!g.core->broken)
       g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
                     g.ranks[static_cast<std::size_t>(g.me)]});

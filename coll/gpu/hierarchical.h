@@ -1,4 +1,4 @@
-// Runs an operation on device memory between hosts. Its messages leave from, and arrive in, memory
+// Runs a task on device memory between hosts. Its messages leave from, and arrive in, memory
 // that the GPU reads and writes: its own, which NICs reach, or pinned host memory (gpudirect.h).
 #pragma once
 
@@ -23,7 +23,7 @@ extern const std::size_t kHierarchicalBytes;
 // Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks);
 
-// Runs the operation through `memory`: this GPU's, which all NICs reach, or pinned host memory.
+// Runs the task through `memory`: this GPU's, which all NICs reach, or pinned host memory.
 // buffers: those of this host's ranks, in the order of `layout`; these ranks may use them until all
 // of them have returned. Throws Error when the device fails, as the job has.
 Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,

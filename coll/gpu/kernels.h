@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// The most sources, and the most results, of one kernel: they travel as its parameters.
+// The most sources, and the most results, of one kernel: they go as its parameters.
 inline constexpr int kDeviceOperands = 128;
 
 // dst[d][i] = srcs[0][i] op srcs[1][i] op ... in this order, for every d. For kAvg the sum is

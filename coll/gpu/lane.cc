@@ -1,4 +1,4 @@
-// The thread of a lane: agrees with the other ranks on each operation, and runs it by one path.
+// The thread of a lane: agrees with the other ranks on each task, and runs it by one path.
 // Does not know how the paths move data.
 #include "coll/gpu/lane.h"
 
@@ -21,7 +21,7 @@ namespace weft {
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     core_.start_calling();
     companion_ =
         core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
@@ -33,7 +33,7 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
   try {
     thread_ = start_thread("the thread of a GPU's calls", [this] { serve(); });
   } catch (...) {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     core_.forget_group(*companion_);
     throw;
   }
@@ -41,20 +41,21 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
 
 DeviceLane::~DeviceLane() {
   if (kind_ == Kind::kCalls) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return (queue_.empty() && !busy_) || stop_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock,
+                  [&]() WEFT_REQUIRES(mutex_) { return (queue_.empty() && !busy_) || stop_; });
   }
   stop();
   gpudirect_.reset();
   for (const auto& of_gpu : events_)
     for (const Device::Event e : of_gpu) device_.free_event(e);
-  const std::lock_guard lock(core_.mutex);
+  const CoreLock lock(core_.mutex);
   core_.forget_group(*companion_);
 }
 
 void DeviceLane::stop() noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -62,17 +63,14 @@ void DeviceLane::stop() noexcept {
 }
 
 bool DeviceLane::idle() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !busy_ && (kind_ == Kind::kGraphs || queue_.empty());
 }
 
 // Whether there is no point in waiting any more. The job may have failed while nobody but this
 // thread is at work in the process.
 bool DeviceLane::given_up() {
-  if (++looks_ % 64 == 0) {
-    const std::unique_lock lock(core_.mutex, std::try_to_lock);
-    if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
-  }
+  if (++looks_ % 64 == 0) core_.notice_failure();
   return stop_.load(std::memory_order_relaxed) || core_.broken.load(std::memory_order_relaxed);
 }
 
@@ -85,7 +83,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
   });
   if (op->ordered) load_device_kernels(device_, device_.gpu_of(stream));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
     if (op->ordered) op->gate = gates_.take();
     if (kind_ == Kind::kGraphs) {
@@ -95,7 +93,7 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
   }
   if (op->ordered) gates_.put(op->gate, stream, kind_ == Kind::kGraphs);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.push_back(std::move(op));
   }
   changed_.notify_all();
@@ -103,10 +101,10 @@ void DeviceLane::add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
 
 // ---- the thread ----------------------------------------------------------------------------
 
-// The operation to run now, with the mutex held; null when there will be none.
-DeviceOperation* DeviceLane::next(std::unique_lock<std::mutex>& lock) {
+// The task to run now; null when there will be none.
+DeviceOperation* DeviceLane::next(MutexLock& lock) {
   if (kind_ == Kind::kCalls) {
-    changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) { return stop_ || !queue_.empty(); });
     return queue_.empty() ? nullptr : queue_.front().get();
   }
   for (;;) {
@@ -123,7 +121,7 @@ DeviceOperation* DeviceLane::next(std::unique_lock<std::mutex>& lock) {
 void DeviceLane::serve() {
   lane_thread = true;
   device_.enter_thread();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (DeviceOperation* op = next(lock)) {
     busy_ = true;
     lock.unlock();
@@ -145,7 +143,7 @@ void DeviceLane::run(DeviceOperation& op) {
   // Idle before anybody hears of it: who hears of it may end the World.
   std::unique_ptr<DeviceOperation> finished;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     busy_ = false;
     if (kind_ == Kind::kCalls) {
       finished = std::move(queue_.front());
@@ -154,7 +152,7 @@ void DeviceLane::run(DeviceOperation& op) {
   }
   changed_.notify_all();
   {
-    std::unique_lock lock(core_.mutex);
+    CoreLock lock(core_.mutex);
     if (!status.ok() && !core_.broken) core_.fail(status);
     if (!status.ok()) status = core_.failure;
     companion_->part_of = {};
@@ -168,13 +166,13 @@ void DeviceLane::run(DeviceOperation& op) {
     core_.run_callbacks(lock);
   }
   if (!op.ordered) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   gates_.open(op.gate, kind_ == Kind::kGraphs);
 }
 
-// What its steps are a part of. A replay is an operation of its own.
+// What its steps are a part of. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
-  const std::lock_guard lock(core_.mutex);
+  const CoreLock lock(core_.mutex);
   const std::uint64_t record =
       op.handle ? op.handle->record
                 : core_.telemetry->begin(group_, op.collective, op.call, op.root, ++replays_,
@@ -191,7 +189,7 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
   if (!op.ordered || kind_ == Kind::kGraphs) return;  // a graph has arrived: see next()
   Backoff patience;
   while (op.gate.arrived->load(std::memory_order_acquire) == 0) {
-    if (given_up()) throw Error("given up while the stream had not come to this operation");
+    if (given_up()) throw Error("given up while the stream had not come to this task");
     patience.pause();
   }
   op.gate.arrived->store(0, std::memory_order_relaxed);
@@ -200,7 +198,7 @@ void DeviceLane::wait_for_stream(const DeviceOperation& op) {
 Status DeviceLane::run_steps(DeviceOperation& op) {
   const std::size_t n = group_.ranks.size();
   {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     if (core_.broken) return core_.failure;
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
     companion_->shape.deterministic = op.deterministic;
@@ -273,7 +271,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
 }
 
 void DeviceLane::note_path(const DeviceOperation& op, const Algorithm* path) {
-  const std::lock_guard lock(core_.mutex);
+  const CoreLock lock(core_.mutex);
   group_.last = path && !op.forced ? path : companion_->last;
   group_.last_on_board = !path && companion_->last_on_board;
 }
@@ -297,8 +295,9 @@ void DeviceLane::wait(Device::Event event) {
 
 // What the lane has started and does not wait for yet: nobody else may be at work on it.
 void DeviceLane::move_transfers() {
-  std::unique_lock lock(core_.mutex, std::try_to_lock);
-  if (!lock || core_.broken || core_.active.empty()) return;
+  if (!core_.mutex.try_lock()) return;
+  CoreLock lock(core_.mutex, std::adopt_lock);
+  if (core_.broken || core_.active.empty()) return;
   core_.progress();
   core_.run_callbacks(lock);
 }

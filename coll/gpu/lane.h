@@ -1,10 +1,10 @@
 // A lane runs collectives on device memory and in the order of a stream.
 //
-// A lane belongs to a communicator. Its thread takes the communicator's device operations one after
+// A lane belongs to a communicator. Its thread takes the communicator's device tasks one after
 // the other, in the order of the calls, and runs each as a few plain steps: agree with the other
 // ranks on the call and its buffers, wait for the stream, move the data, agree that all ranks are
-// done, let the stream go on. A lane's messages travel on a companion of the communicator, with the
-// same ranks and an id of its own, so they never meet the user's own operations.
+// done, let the stream go on. A lane's messages go on a companion of the communicator, with the
+// same ranks and an id of its own, so they never meet the user's own tasks.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 #include "coll/gpu/messages.h"
 #include "coll/gpu/record.h"
 #include "coll/runtime/core.h"
+#include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 #include "transport/gpu/gates.h"
 #include "transport/gpu/pinned.h"
@@ -57,19 +58,20 @@ class DeviceLane {
   };
   // The communicator outlives its lanes.
   DeviceLane(Device& device, GroupState& group, Kind kind);
-  ~DeviceLane();  // waits for the running operation, gives up the queued ones
+  ~DeviceLane();  // waits for the running task, gives up the queued ones
   DeviceLane(const DeviceLane&) = delete;
   DeviceLane& operator=(const DeviceLane&) = delete;
 
-  // Takes the operation, and orders an `ordered` one on the stream. Throws Error, with nothing
-  // changed, when the device refuses. The core's mutex must not be held.
-  void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream);
+  // Takes the task, and orders an `ordered` one on the stream. Throws Error, with nothing
+  // changed, when the device refuses.
+  void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
+      WEFT_EXCLUDES(core_.mutex, mutex_);
 
-  // Ends all operations with the core's failure. The core's mutex must not be held.
-  void stop() noexcept;
-  bool idle() const;
+  // Ends all tasks with the core's failure.
+  void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
+  bool idle() const WEFT_EXCLUDES(mutex_);
 
-  // ---- for the steps of an operation; lane thread only ----
+  // ---- for the steps of a task; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
   // Starts the collective on host memory, on the lane's companion.
@@ -77,7 +79,8 @@ class DeviceLane {
     return wire_.start(c, std::move(call), root);
   }
   const GroupState& group() const { return group_; }
-  GroupState& companion() { return *companion_; }  // with the core's mutex held
+  // The core's mutex guards what the companion counts.
+  GroupState& companion() { return *companion_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
   // Waits until a stream reaches the event, and moves transfers meanwhile; throws when the job
   // fails.
@@ -89,8 +92,8 @@ class DeviceLane {
   std::byte* staging(std::size_t bytes);
 
  private:
-  void serve();
-  DeviceOperation* next(std::unique_lock<std::mutex>& lock);
+  void serve() WEFT_EXCLUDES(mutex_);
+  DeviceOperation* next(MutexLock& lock) WEFT_REQUIRES(mutex_);
   void run(DeviceOperation& op);
   Status run_steps(DeviceOperation& op);
   std::uint64_t begin_record(DeviceOperation& op);
@@ -108,10 +111,11 @@ class DeviceLane {
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::unique_ptr<DeviceOperation>> queue_;  // kGraphs: all captured calls
-  bool busy_ = false;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
+  // kGraphs: all captured calls.
+  std::deque<std::unique_ptr<DeviceOperation>> queue_ WEFT_GUARDED_BY(mutex_);
+  bool busy_ WEFT_GUARDED_BY(mutex_) = false;
   std::atomic<bool> stop_{false};
 
   StreamFences gates_;
@@ -130,7 +134,7 @@ struct DeviceLanes {
   std::unique_ptr<DeviceMessages> messages;
 };
 
-// The flight recorder's marks of an operation: bits of book::Record::state.
+// The flight recorder's marks of a task: bits of book::Record::state.
 std::uint8_t how(const DeviceOperation& op);
 
 // Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
@@ -141,13 +145,13 @@ Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank>
 // The names of the two paths for last_algorithm(); they have no schedules.
 extern const Algorithm kDirectPath, kStagedPath;
 
-// Runs an operation of ranks that reach each other's device memory. records, buffers: those of all
+// Runs a task of ranks that reach each other's device memory. records, buffers: those of all
 // ranks; blocks: in a vector collective, each rank's block for this rank. All inputs must be ready;
 // returns when this rank's results are written. Throws Error when the device fails.
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Runs an operation through pinned host memory: each slice goes down, through the collective on
+// Runs a task through pinned host memory: each slice goes down, through the collective on
 // host memory, and up; three slices are under way. The path serves all kinds of memory and all
 // hosts. longest: elements of the longest block of any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);

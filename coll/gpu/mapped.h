@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// The mapped buffers of one operation, for as long as the operation runs.
+// The mapped buffers of one task, for as long as the task runs.
 class MappedBuffers {
  public:
   // Maps the buffers of `members`, ranks of the group. Never throws: why_not() says why

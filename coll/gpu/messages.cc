@@ -25,7 +25,7 @@ constexpr std::uint32_t kReplays = 3;
 DeviceMessages::DeviceMessages(Device& device, GroupState& group)
     : device_(device), group_(group), core_(*group.core), gates_(device) {
   {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     core_.start_calling();
     replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
     core_.groups[replays_->id] = replays_.get();
@@ -33,7 +33,7 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
   try {
     thread_ = start_thread("the thread of a GPU's messages", [this] { serve(); });
   } catch (...) {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     core_.forget_group(*replays_);
     throw;
   }
@@ -41,17 +41,17 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
 
 DeviceMessages::~DeviceMessages() {
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return (closed_ == 0 && flights_.empty()) || stop_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) { return all_over() || stop_; });
   }
   stop();
-  const std::lock_guard lock(core_.mutex);
+  const CoreLock lock(core_.mutex);
   core_.forget_group(*replays_);
 }
 
 void DeviceMessages::stop() noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!stop_) leave_at_ = Clock::now() + kLeave;
     stop_ = true;
   }
@@ -60,13 +60,14 @@ void DeviceMessages::stop() noexcept {
 }
 
 bool DeviceMessages::idle() const {
-  const std::lock_guard lock(mutex_);
-  return closed_ == 0 && flights_.empty();
+  const MutexLock lock(mutex_);
+  return all_over();
 }
 
 void DeviceMessages::deliver() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return closed_ > 0 || flights_.empty() || stop_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock,
+                [&]() WEFT_REQUIRES(mutex_) { return closed_ > 0 || under_way_ == 0 || stop_; });
 }
 
 // ---- calls ---------------------------------------------------------------------------------
@@ -105,18 +106,18 @@ void DeviceMessages::add(std::span<const Message> messages, std::optional<Device
   if (stream) load_device_kernels(device_, device_.gpu_of(*stream));
   MessageGroup f = flight_of(messages);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) throw Error("the World of this Communicator has ended");
     if (stream) f.gate = gates_.take();
   }
   if (stream) gates_.put(f.gate, *stream, captured);
   f.handle = handle;
   if (!captured) {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     enter(f);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (captured) {
       captured_.push_back({{messages.begin(), messages.end()}, f.gate});
     } else {
@@ -133,9 +134,9 @@ void DeviceMessages::serve() {
   lane_thread = true;
   device_.enter_thread();
   Backoff patience;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] {
+    changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {
       return stop_ || !waiting_.empty() || !flights_.empty() || !captured_.empty();
     });
     bool moved = take_arrivals();
@@ -144,7 +145,7 @@ void DeviceMessages::serve() {
     if (!flights_.empty())
       moved = turn() || moved;
     else
-      notice_failure();
+      look_for_failure();
     if (moved)
       patience.reset();
     else
@@ -169,14 +170,8 @@ bool DeviceMessages::take_arrivals() {
     flights_.back().captured = true;
     ++closed_;
   }
-  return flights_.size() != before;
-}
-
-// The job may have failed while nobody but this thread is at work in the process.
-void DeviceMessages::notice_failure() {
-  if (++looks_ % 64 != 0) return;
-  const std::unique_lock lock(core_.mutex, std::try_to_lock);
-  if (lock && core_.job && !core_.broken && core_.job->failed()) core_.fail(core_.job->failure());
+  under_way_ = flights_.size();
+  return under_way_ != before;
 }
 
 bool DeviceMessages::turn() {
@@ -185,9 +180,9 @@ bool DeviceMessages::turn() {
     if (!std::exchange(f.set_out, true)) set_out(f);
     moved = look_at_device(f) || moved;
   }
-  notice_failure();
+  look_for_failure();
   {
-    std::unique_lock lock(core_.mutex);
+    CoreLock lock(core_.mutex);
     if (!core_.broken) moved = core_.progress() || moved;
     for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
     core_.run_callbacks(lock);
@@ -200,7 +195,7 @@ bool DeviceMessages::turn() {
 // The stream has come.
 void DeviceMessages::set_out(MessageGroup& f) {
   {
-    const std::lock_guard lock(core_.mutex);
+    const CoreLock lock(core_.mutex);
     if (given_up())
       f.status = why_given_up();
     else if (f.captured)
@@ -313,7 +308,7 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
 }
 
 void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
-  const std::lock_guard lock(core_.mutex);
+  const CoreLock lock(core_.mutex);
   const char* const verb = f.legs.size() > 1         ? "exchange"
                            : f.legs[0].message.sends ? "send"
                                                      : "recv";
@@ -356,7 +351,7 @@ void DeviceMessages::open_gates() {
     const std::size_t own = f.open ? 0 : f.held();
     if (f.open || !ready || (own > 0 && held > kHeldBytes)) continue;
     held += own;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     f.open = true;
     --closed_;
     if (f.gate.done) gates_.open(f.gate, f.captured);
@@ -367,17 +362,18 @@ void DeviceMessages::open_gates() {
 void DeviceMessages::let_go() {
   std::list<MessageGroup> over;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto it = flights_.begin(); it != flights_.end();) {
       const auto f = it++;
       if (f->open &&
           std::ranges::all_of(f->legs, [&](const MessagePart& leg) { return f->over(leg); }))
         over.splice(over.end(), flights_, f);
     }
+    under_way_ = flights_.size();
   }
   if (over.empty()) return;
   changed_.notify_all();
-  std::unique_lock lock(core_.mutex);
+  CoreLock lock(core_.mutex);
   for (MessageGroup& f : over)
     if (f.handle) core_.finish(f.handle, f.status);
   core_.device_done.notify_all();

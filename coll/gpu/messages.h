@@ -4,7 +4,7 @@
 // has come: no message waits for another message's stream or peer. A send first copies its data to
 // pinned host memory, and then its stream goes on: two ranks that both send and then receive do not
 // wait for each other. A receive into device memory lands in host memory and is copied up. Messages
-// between hosts travel in slices: one slice is copied while others are on their way. A message
+// between hosts go in slices: one slice is copied while others are on their way. A message
 // takes its number in its pair of ranks when it is called, so it also meets messages of host memory
 // and of no stream; a captured message takes its number at each replay, among replayed messages.
 // Messages of device memory outside of streams come here as well, and wait for no stream.
@@ -25,6 +25,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/runtime/core.h"
+#include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 #include "transport/gpu/gates.h"
 #include "transport/gpu/pinned.h"
@@ -45,15 +46,15 @@ class DeviceMessages {
 
   // Takes checked messages that go together, in the order of `stream` if there is one. `handle`
   // learns when all are over; it may be null, and is null for captured messages. Throws Error when
-  // the device refuses. The core's mutex must not be held.
+  // the device refuses.
   void add(std::span<const Message> messages, std::optional<Device::Stream> stream, bool captured,
-           Task* handle);
+           Task* handle) WEFT_EXCLUDES(core_.mutex, mutex_);
 
   // Waits until all messages are over, unless a stream has yet to go on.
-  void deliver();
-  bool idle() const;
-  // Ends all messages with the core's failure. The core's mutex must not be held.
-  void stop() noexcept;
+  void deliver() WEFT_EXCLUDES(core_.mutex, mutex_);
+  bool idle() const WEFT_EXCLUDES(mutex_);
+  // Ends all messages with the core's failure.
+  void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
 
  private:
   // A message, and how far its slices are. A send copies each slice to `room`, then posts it; a
@@ -93,21 +94,24 @@ class DeviceMessages {
   };
 
   MessageGroup flight_of(std::span<const Message> messages) const;
-  void enter(MessageGroup& f);  // with the core's mutex held
-  void serve();
-  bool take_arrivals();  // with the mutex held
-  void notice_failure();
+  void enter(MessageGroup& f) WEFT_REQUIRES(core_.mutex);
+  void serve() WEFT_EXCLUDES(mutex_);
+  bool take_arrivals() WEFT_REQUIRES(mutex_);
+  void look_for_failure() {
+    if (++looks_ % 64 == 0) core_.notice_failure();
+  }
   bool turn();
   void set_out(MessageGroup& f);
   bool look_at_device(MessageGroup& f);
-  bool look_at_transports(MessageGroup& f, bool clock);  // with the core's mutex held
+  bool look_at_transports(MessageGroup& f, bool clock) WEFT_REQUIRES(core_.mutex);
   void take_down(MessagePart& leg);
   void take_up(MessagePart& leg, std::uint32_t slice);
   void copy(MessagePart& leg, std::uint32_t slice, int stream, std::byte* to,
             const std::byte* from);
   bool end_copies(MessagePart& leg);
   void fail(MessageGroup& f, const std::string& why);
-  Status why_given_up() const;  // with the core's mutex held
+  Status why_given_up() const WEFT_REQUIRES(core_.mutex);
+  bool all_over() const WEFT_REQUIRES(mutex_) { return closed_ == 0 && under_way_ == 0; }
   bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
   void open_gates();
   void let_go();
@@ -117,15 +121,18 @@ class DeviceMessages {
   Core& core_;
   std::unique_ptr<GroupState> replays_;  // counts the messages of graphs
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable Mutex mutex_;
+  std::condition_variable_any changed_;
   StreamFences gates_;
-  std::list<MessageGroup> waiting_;  // groups that wait for their streams
-  std::list<Captured> captured_;
-  std::list<MessageGroup> flights_;  // groups of the thread; changed with the mutex held
-  std::size_t closed_ = 0;           // calls, and replays that have come, with closed fences
+  std::list<MessageGroup> waiting_ WEFT_GUARDED_BY(mutex_);  // groups that wait for their streams
+  std::list<Captured> captured_ WEFT_GUARDED_BY(mutex_);
+  std::list<MessageGroup> flights_;  // groups that the thread, and no other, moves
+  std::size_t under_way_ WEFT_GUARDED_BY(mutex_) = 0;  // flights_.size(), for other threads
+  // Calls, and replays that have come, with closed fences.
+  std::size_t closed_ WEFT_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stop_{false};
-  std::chrono::steady_clock::time_point leave_at_{};  // once stopped
+  // Once stopped. Written before stop_ is set, and read after.
+  std::chrono::steady_clock::time_point leave_at_{};
 
   unsigned looks_ = 0;
   std::thread thread_;

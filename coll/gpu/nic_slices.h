@@ -1,4 +1,4 @@
-// Cuts an operation between hosts into slices, and says which part of a slice belongs to which rank
+// Cuts a task between hosts into slices, and says which part of a slice belongs to which rank
 // and where the part lies in the memory that messages leave from (gpu/hierarchical.cc).
 #pragma once
 

@@ -1,4 +1,4 @@
-// A record is what a rank of a device operation tells the other ranks before the operation starts.
+// A record is what a rank of a device task tells the other ranks before the task starts.
 #pragma once
 
 #include <cstddef>

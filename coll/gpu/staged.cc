@@ -1,4 +1,4 @@
-// The staged path: slices of device memory travel down to pinned host memory, through the host's
+// The staged path: slices of device memory go down to pinned host memory, through the host's
 // collective, and up again. Three slices are under way:
 //
 //   slice 0   down  host  up

@@ -1,5 +1,5 @@
 // Writes a report to a new file beside the old one, then renames it over the old one.
-// This file knows JSON reports only as text.
+// This file knows reports only as text.
 #include "coll/jobs/report.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 
 std::string beside(const std::string& path) { return path + '.' + hex(random_bytes(8)); }
 
-std::string refusal(const std::string& path, const std::string& why) {
-  return fmt::format("--json {}: cannot be written: {}", path, why);
+std::string refusal(std::string_view option, const std::string& path, const std::string& why) {
+  return fmt::format("{} {}: cannot be written: {}", option, path, why);
 }
 
 std::error_code write_file(const std::string& path, std::string_view text) {
@@ -51,7 +51,7 @@ std::error_code replace_file(const std::string& path, const fs::file_status& old
 
 }  // namespace
 
-std::string why_not_writable(const std::string& path) {
+std::string why_not_writable(const std::string& path, std::string_view option) {
   if (path.empty() || path == "-") return "";
   std::error_code ignored;
   const bool there = fs::exists(path, ignored);
@@ -60,19 +60,20 @@ std::string why_not_writable(const std::string& path) {
   const bool can = static_cast<bool>(std::ofstream(probe, std::ios::app));
   const int error = errno;
   if (!there) fs::remove(probe, ignored);
-  return can ? "" : refusal(path, std::strerror(error));
+  return can ? "" : refusal(option, path, std::strerror(error));
 }
 
-void check_report(const std::string& path) {
-  if (const std::string why = why_not_writable(path); !why.empty()) throw Error(why);
+void check_report(const std::string& path, std::string_view option) {
+  if (const std::string why = why_not_writable(path, option); !why.empty()) throw Error(why);
 }
 
-void check_report(World& world, const std::string& path) {
-  const auto why = job_of(world).all_gather(world.rank() == 0 ? why_not_writable(path) : "");
+void check_report(World& world, const std::string& path, std::string_view option) {
+  const auto why =
+      job_of(world).all_gather(world.rank() == 0 ? why_not_writable(path, option) : "");
   if (!why[0].empty()) throw UsageError(why[0]);
 }
 
-void write_report(const std::string& path, std::string_view text) {
+void write_report(const std::string& path, std::string_view text, std::string_view option) {
   if (path == "-") {
     fmt::print("{}", text);
     return;
@@ -86,7 +87,7 @@ void write_report(const std::string& path, std::string_view text) {
   // A file that cannot be replaced (it is mounted, or its folder takes no new files) may be written
   // to, but not where the disk is full: the old report would be gone, too.
   if (error != std::errc::no_space_on_device) error = write_file(path, text);
-  if (error) throw UsageError(refusal(path, error.message()));
+  if (error) throw UsageError(refusal(option, path, error.message()));
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Writes the file of --json: the file holds a whole report, or is not touched.
+// Writes the file of --json, or of another option: the file holds a whole report, or is not touched.
 // This file does not know what a report says.
 #pragma once
 
@@ -11,16 +11,18 @@ class World;
 
 // Returns why no report can be written to `path` (empty: none, "-": standard output, or a file); ""
 // where it can. The call changes no file at `path` and leaves no new one.
-std::string why_not_writable(const std::string& path);
+// `option` is named in the answer.
+std::string why_not_writable(const std::string& path, std::string_view option = "--json");
 
 // Throws Error when no report can be written to `path`.
-void check_report(const std::string& path);
+void check_report(const std::string& path, std::string_view option = "--json");
 // Checks `path` on rank 0 of a job, which writes the report. Throws UsageError on all ranks.
-void check_report(World& world, const std::string& path);
+void check_report(World& world, const std::string& path, std::string_view option = "--json");
 
 // Writes `text` to standard output (path "-"), or to a new file that then replaces `path`: a reader
 // of `path` finds the old report or the new one, even after Ctrl-C. A device or a pipe is written
 // to, never replaced. Throws UsageError.
-void write_report(const std::string& path, std::string_view text);
+void write_report(const std::string& path, std::string_view text,
+                  std::string_view option = "--json");
 
 }  // namespace weft

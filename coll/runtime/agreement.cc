@@ -33,7 +33,7 @@ bool comes_later(const Head& mine, const Head& theirs) {
 
 namespace {
 
-// Both sides of what a peer passed and this rank did, in the same operation.
+// Both sides of what a peer passed and this rank did, in the same task.
 std::string both_sides(Rank me, const Run& run, Rank peer, const Head& theirs) {
   return disagreement(me, run.head_for(peer, theirs), peer, theirs, run.counts());
 }
@@ -127,6 +127,7 @@ Status Core::disagreement_status() {
   const Rank me = job->rank();
   Status found;
   const auto look = [&](const GroupState& g, std::uint64_t tag, const Head& usual, const Run* run) {
+    mutex.assert_held();
     for (const Rank peer : g.ranks) {
       if (peer == me) continue;
       Head theirs;
@@ -140,7 +141,7 @@ Status Core::disagreement_status() {
       return;
     }
   };
-  // What other ranks sent in the user's operation that this one is a part of: they passed host
+  // What other ranks sent in the user's task that this one is a part of: they passed host
   // memory.
   const auto look_at_whole = [&](const GroupState::PartOf& whole) {
     if (whole.record && whole.tag) look(*whole.group, whole.tag, whole.head, nullptr);

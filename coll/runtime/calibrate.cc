@@ -28,7 +28,7 @@ Status transfer(Core& core, GroupState& world, bool send, Rank peer, void* data,
                 std::size_t bytes) {
   Task* op;
   {
-    const std::lock_guard lock(core.mutex);
+    const CoreLock lock(core.mutex);
     op = core.take();
     op->collective = Collective::kSendRecv;
     op->group = &world;

@@ -17,12 +17,12 @@
 namespace weft {
 namespace {
 
-// So many operations are kept as they were set up; calls of more bytes look for one with scratch.
+// So many tasks are kept as they were set up; calls of more bytes look for one with scratch.
 constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
 
 }  // namespace
 
-// ---- operations ----------------------------------------------------------------------------
+// ---- tasks ---------------------------------------------------------------------------------
 
 void Core::add_operation() {
   pool.push_back(std::make_unique<Task>());
@@ -47,7 +47,7 @@ Task* Core::take() {
 }
 
 // Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
-// barrier and an all_reduce do, find what each of them set up. Long ones share one operation's
+// barrier and an all_reduce do, find what each of them set up. Long ones share one task's
 // scratch.
 Task* Core::take_for(const Plan& plan, std::size_t bytes) {
   if (!free_operations.empty() && free_operations.back()->run.bound_to(plan)) return take();

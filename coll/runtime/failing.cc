@@ -37,6 +37,12 @@ Rank culprit(const Status& cause, Rank peer) {
 
 }  // namespace
 
+void Core::notice_failure() {
+  if (!mutex.try_lock()) return;
+  const CoreLock lock(mutex, std::adopt_lock);
+  if (job && !broken && job->failed()) fail(job->failure());
+}
+
 void Core::fail_message(const Task* op, Code code, std::size_t link) {
   const Rank peer = op->group->ranks[static_cast<std::size_t>(op->root)];
   if (code == Code::kMismatch && fail_disputed(op->call.head, peer, link)) return;

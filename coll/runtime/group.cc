@@ -83,7 +83,7 @@ bool wants_board(const Core& core, const GroupState& g) {
 
 std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,
                                         std::vector<Rank> ranks) {
-  const std::lock_guard lock(core->mutex);
+  const CoreLock lock(core->mutex);
   core->fixed_groups.resize(kFixedGroups);
   std::unique_ptr<GroupState>& g = core->fixed_groups[id];
   if (!g) {
@@ -128,12 +128,12 @@ class Making {
         group_(group),
         mine_(mine) {
     // An algorithm was named for the caller's own calls, and may not do any more for these.
-    const std::lock_guard lock(core_->mutex);
+    const CoreLock lock(core_->mutex);
     std::swap(forced_, group_.forced);
   }
 
   ~Making() {
-    const std::lock_guard lock(core_->mutex);
+    const CoreLock lock(core_->mutex);
     std::swap(forced_, group_.forced);
     if (reserved_) core_->groups.erase(id_);
     if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
@@ -142,7 +142,7 @@ class Making {
   // False: an id was taken, try again.
   bool agree(int attempt) {
     {
-      const std::lock_guard lock(core_->mutex);
+      const CoreLock lock(core_->mutex);
       mine_.id = static_cast<std::int64_t>(core_->next_id_epoch++);
       if (shm() && mine_.color >= 0) mine_.board = static_cast<std::int64_t>(shm()->offer_board());
     }
@@ -187,7 +187,7 @@ class Making {
       ranks.push_back(parent_ranks_[r]);
       parts.push_back(static_cast<std::uint64_t>(wishes_[r].board));
     }
-    const std::lock_guard lock(core_->mutex);
+    const CoreLock lock(core_->mutex);
     if (core_->broken) throw Error(core_->failure.to_string());
     auto group = core_->make_group(id_, std::move(ranks));
     if (wants_board(*core_, *group)) {
@@ -199,18 +199,18 @@ class Making {
     return {group.release(), [core = core_](GroupState* g) {
               if (core->forked()) return;
               if (lane_thread) {
-                const std::lock_guard guard(core->mutex);
+                const CoreLock guard(core->mutex);
                 core->orphans.emplace_back(g);
                 return;
               }
               std::shared_ptr<DeviceLanes> lanes;
               {
-                const std::lock_guard guard(core->mutex);
+                const CoreLock guard(core->mutex);
                 lanes = std::move(g->device);
               }
               lanes.reset();  // what they have under way still needs the id
               {
-                const std::lock_guard guard(core->mutex);
+                const CoreLock guard(core->mutex);
                 core->forget_group(*g);
               }
               delete g;
@@ -218,7 +218,7 @@ class Making {
   }
 
  private:
-  Transport* shm() const {
+  Transport* shm() const WEFT_REQUIRES(core_->mutex) {
     return core_->shm_link < 0 ? nullptr : core_->links[static_cast<std::size_t>(core_->shm_link)];
   }
 
@@ -227,7 +227,7 @@ class Making {
     std::int64_t epoch = 0;
     for (const std::size_t r : members_) epoch = std::max(epoch, wishes_[r].id);
     if (attempt > 0) epoch += (parent_id_ * 7 + static_cast<unsigned>(attempt)) % 64;
-    const std::lock_guard lock(core_->mutex);
+    const CoreLock lock(core_->mutex);
     core_->next_id_epoch = std::max(core_->next_id_epoch, static_cast<std::uint64_t>(epoch) + 1);
     id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->id_bits) - 1);
     if (id_ < kFixedGroups) return false;
@@ -277,6 +277,7 @@ std::shared_ptr<GroupState> make_of(Communicator& parent, const std::shared_ptr<
                       state->me, fmt::join(*wanted, ", "), fmt::join(got, ", "), (*wanted)[0]));
     return making.make();
   }
+  const CoreLock lock(core->mutex);
   throw Error(fmt::format("{}: no free id for a communicator in {} attempts; {} of {} are in use",
                           kKindName[mine.kind], kAttempts, core->groups.size(),
                           1u << core->id_bits));

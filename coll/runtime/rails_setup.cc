@@ -172,9 +172,9 @@ Status Core::check_rails(GroupState& g, const Algorithm& a, Rank root, bool by_n
                       name(a.collective), a.name, why)};
 }
 
-// Large messages use all rails of a rank: those that are as near as its own (unless they are not to
-// be spread), or, with fewer ranks than rails, its share of them. Both ends go by the lower rank,
-// as for the rail of a pair.
+// Large messages use every rail that is as near as the rank's own rail (unless messages are not to
+// be spread), or, with fewer ranks than rails, the rank's share of the rails. Both ends go by the
+// lower rank, as for the rail of a pair.
 std::vector<int> Core::stripes(Rank me, Rank peer, int home) const {
   const Rank low = std::min(me, peer);
   const int nlocal = static_cast<int>(topology->ranks_of(topology->host(low)).size());
@@ -201,7 +201,7 @@ void Core::answer_while(const std::function<void()>& meet) {
   std::thread polling = start_thread("a thread that answers peers", [&] {
     while (!met) {
       {
-        const std::lock_guard lock(mutex);
+        const CoreLock lock(mutex);
         if (waiters == 0) poll_rails();
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -227,11 +227,11 @@ void Core::settle_rails(const Job& of, const std::function<void()>& meet) {
   if (!rails) return meet();
   const auto until = Clock::now() + options.timeout / 2;
   const auto settled = [&] {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     return rails->settled();
   };
   {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     rails->settle();
   }
   answer_while([&] {

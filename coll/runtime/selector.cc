@@ -129,7 +129,7 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
 void Communicator::learn(Collective collective, std::size_t total_bytes, std::string_view algorithm,
                          double us) {
   GroupState& g = state();
-  const std::lock_guard lock(g.core->mutex);
+  const CoreLock lock(g.core->mutex);
   const Algorithm* found = find_algorithm(collective, algorithm);
   if (!found)
     throw Error(fmt::format("{} has no algorithm '{}'; there are {}", weft::name(collective),

@@ -35,7 +35,8 @@ std::uint64_t exact_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-std::vector<std::string> link_names(const Core& core) {
+// For the constructor: no other thread knows the core yet.
+std::vector<std::string> link_names(const Core& core) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   std::vector<std::string> names;
   for (int l = 0; l < static_cast<int>(core.links.size()); ++l) {
     if (l == core.shm_link) {
@@ -163,9 +164,10 @@ void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
   op.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
-// At the beginning of an operation: what the ports tell is told of it. A look costs a tenth of a
-// millisecond, and small operations share one.
+// At the beginning of a task: what the ports tell is told of it. A look costs a tenth of a
+// millisecond, and small tasks share one.
 void Telemetry::mark_ports() {
+  core_.mutex.assert_held();
   const auto now = std::chrono::steady_clock::now();
   if (core_.active.size() > 1 || now - marked_at_ < kMarkPeriod) return;
   marked_at_ = now;

@@ -35,6 +35,7 @@ void Telemetry::end_stall() noexcept {
 }
 
 void Telemetry::survey() {
+  core_.mutex.assert_held();
   const auto in_use = core_.rails ? core_.rails->in_use() : decltype(core_.rails->in_use()){};
   std::vector<Recorder::Stalled> stalled;
   for (const Task* op : core_.active) {

@@ -18,25 +18,44 @@ using Clock = std::chrono::steady_clock;
 
 // Who waits for a lane looks this often whether something else is under way.
 constexpr std::chrono::milliseconds kLookAround{1};
-// Where no operation is under way, the progress thread moves rails along this often.
+// Where no task is under way, the progress thread moves rails along this often.
 constexpr std::chrono::milliseconds kRailsEvery{20};
 
 // ---- giving way ----------------------------------------------------------------------------
 
-Polling::Polling(Core& core)
-    : core_(core),
-      spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
+namespace {
 
-Polling::Turn Polling::turn(std::unique_lock<FairMutex>& lock) {
+// The polling of one thread, from the first turn of a wait to the wait's end.
+class Polling {
+ public:
+  explicit Polling(const Core& core);
+  // Makes progress once. While nothing moves, turns first spin, then yield the core, then sleep for
+  // a moment or until a transport wakes them; yielding and sleeping let the lock go. kLookAtClock:
+  // the caller must look at the job and at the clock before the next turn.
+  enum class Turn : bool { kPollOn, kLookAtClock };
+  Turn turn(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex);
+
+ private:
+  void give_way(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex);
+
+  const int spins_;
+  int idle_ = 0;
+  std::uint64_t turns_ = 0;
+  std::vector<int> fds_;
+};
+
+Polling::Polling(const Core& core)
+    : spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
+
+Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
   const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
-  const bool moved = core_.progress();
-  core_.run_callbacks(lock);
-  if (now_and_then && core_.mutex.wanted()) {
-    lock.unlock();
-    for (int i = 0; i < 100 && core_.mutex.wanted(); ++i) yield_core();
-    lock.lock();
-  }
+  const bool moved = core.progress();
+  core.run_callbacks(lock);
+  if (now_and_then && core.mutex.wanted())
+    lock.without([&] {
+      for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
+    });
   if (moved) {
     idle_ = 0;
     return due;
@@ -45,29 +64,26 @@ Polling::Turn Polling::turn(std::unique_lock<FairMutex>& lock) {
     if (idle_ > kEager) relax();
     return due;
   }
-  give_way(lock);
+  give_way(core, lock);
   return Turn::kLookAtClock;
 }
 
-void Polling::give_way(std::unique_lock<FairMutex>& lock) {
-  if (idle_ < spins_ + core_.tuning.yields) {
-    lock.unlock();
-    yield_core();
-    lock.lock();
-    return;
-  }
+void Polling::give_way(Core& core, CoreLock& lock) {
+  if (idle_ < spins_ + core.tuning.yields) return lock.without(yield_core);
   fds_.clear();
   bool armed = true;
-  for (const std::size_t l : core_.polled) armed = core_.links[l]->arm(fds_) && armed;
+  for (const std::size_t l : core.polled) armed = core.links[l]->arm(fds_) && armed;
   if (!armed) return;
   std::vector<pollfd> polls;
   for (const int fd : fds_) polls.push_back({fd, POLLIN, 0});
-  core_.telemetry->napping();
-  lock.unlock();
-  const timespec nap{0, std::chrono::nanoseconds(core_.tuning.nap).count()};
-  ppoll(polls.data(), polls.size(), &nap, nullptr);
-  lock.lock();
+  core.telemetry->napping();
+  lock.without([&] {
+    const timespec nap{0, std::chrono::nanoseconds(core.tuning.nap).count()};
+    ppoll(polls.data(), polls.size(), &nap, nullptr);
+  });
 }
+
+}  // namespace
 
 // ---- blame ---------------------------------------------------------------------------------
 
@@ -94,13 +110,13 @@ Status Core::deadline_status(Task* op) {
           peer};
 }
 
-// Who waits on the control plane has the deadline of those who exchange messages meanwhile, and its
-// time is up no later than theirs: it asks, too.
+// A rank that waits on the control plane has the deadline of the ranks that exchange messages
+// meanwhile, and its time is up no later than theirs. So it inquires as they do.
 Status Core::gather_status(const Error& thrown) {
   if (const Status known = job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
   const std::string what = thrown.what();
-  const std::lock_guard lock(mutex);
+  const CoreLock lock(mutex);
   if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
   if (const Status why = verdict(what); !why.ok()) return why;
   if (const Status silent = silence_status(what); !silent.ok()) return silent;
@@ -172,7 +188,7 @@ bool Core::check_deadline(Task* op, Clock::time_point now) {
 namespace {
 
 // Whether there is something under way that moves in waits only, and not by a lane.
-bool others_move_here(const Core& core) {
+bool others_move_here(const Core& core) WEFT_REQUIRES(core.mutex) {
   const auto by_caller = [](const GroupState* g) { return g->part_of.record == 0; };
   return std::ranges::any_of(core.active, by_caller, &Task::group) ||
          std::ranges::any_of(core.boards_busy, by_caller);
@@ -180,12 +196,12 @@ bool others_move_here(const Core& core) {
 
 }  // namespace
 
-bool Core::wait_until(Task* op, Clock::time_point end, std::unique_lock<FairMutex>& lock) {
+bool Core::wait_until(Task* op, Clock::time_point end, CoreLock& lock) {
   if (op->kind == Task::Kind::kDevice) {  // its lane does the work
     Polling polling(*this);
     for (auto now = Clock::now(); !op->over && now < end; now = Clock::now()) {
       if (!served && others_move_here(*this))
-        polling.turn(lock);
+        polling.turn(*this, lock);
       else
         device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return op->over; });
     }
@@ -196,7 +212,7 @@ bool Core::wait_until(Task* op, Clock::time_point end, std::unique_lock<FairMute
   Polling polling(*this);
   bool in_time = true;
   while (!op->over && in_time) {
-    if (polling.turn(lock) == Polling::Turn::kPollOn || op->over) continue;
+    if (polling.turn(*this, lock) == Polling::Turn::kPollOn || op->over) continue;
     const auto now = Clock::now();
     check_deadline(op, now);
     in_time = now < end;
@@ -208,22 +224,30 @@ bool Core::wait_until(Task* op, Clock::time_point end, std::unique_lock<FairMute
   return op->over;
 }
 
-Status Core::wait(Task* op, std::unique_lock<FairMutex>& lock) {
-  if (!lock) lock.lock();
+Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
   wait_until(op, Clock::time_point::max(), lock);
   Status status = std::move(op->status);
   // Others of this core may have what they wait for: they come first, not this rank's next call.
-  const bool give_way =
+  give_way =
       oversubscribed && op->kind == Task::Kind::kPlan && !op->group->one_machine && status.ok();
   give_back(op);
-  lock.unlock();
+  return status;
+}
+
+Status Core::wait(Task* op) {
+  bool give_way = false;
+  Status status;
+  {
+    CoreLock lock(mutex);
+    status = wait(op, lock, give_way);
+  }
   if (give_way) yield_core();
   return status;
 }
 
 void Core::set_out() {
   {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     usable = true;
   }
   if (options.progress_thread) start_serving();
@@ -236,22 +260,22 @@ void Core::away() noexcept {
   for (auto l = static_cast<std::size_t>(first_rail_link); l < links.size(); ++l) links[l]->leave();
 }
 
-// ---- the end of operations that nobody waits for ---------------------------------------------
+// ---- the end of tasks that nobody waits for ------------------------------------------------
 
-void Core::call_ended(std::unique_lock<FairMutex>& lock) {
+void Core::call_ended(CoreLock& lock) {
   if (lane_thread) return to_call.notify_one();
   while (!ended.empty()) {
     std::vector<Ended> now = std::exchange(ended, {});
-    lock.unlock();
-    for (Ended& e : now)
-      if (e.call) e.call(e.status);
-    now.clear();  // may end communicators, which takes the lock
-    lock.lock();
+    lock.without([&] {
+      for (Ended& e : now)
+        if (e.call) e.call(e.status);
+      now.clear();  // may end communicators, which takes the lock
+    });
   }
 }
 
 void Core::serve() {
-  std::unique_lock lock(mutex);
+  CoreLock lock(mutex);
   Polling polling(*this);
   while (served) {
     // Whoever waits makes progress for all.
@@ -264,7 +288,7 @@ void Core::serve() {
       }
       continue;
     }
-    if (polling.turn(lock) == Polling::Turn::kPollOn) continue;
+    if (polling.turn(*this, lock) == Polling::Turn::kPollOn) continue;
     const auto now = Clock::now();
     for (std::size_t i = 0; i < active.size(); ++i)
       if (check_deadline(active[i], now)) break;
@@ -282,7 +306,7 @@ void Core::start_serving() {
     server = start_thread("the progress thread (WEFT_PROGRESS_THREAD)", [this] { serve(); });
   } catch (const Error& e) {
     served = false;
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()});
     throw;
   }
@@ -290,7 +314,7 @@ void Core::start_serving() {
 
 void Core::stop_serving() noexcept {
   {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     if (!served.exchange(false)) return;
     to_serve.notify_one();
   }
@@ -300,9 +324,9 @@ void Core::stop_serving() noexcept {
 void Core::start_calling() {
   if (calls) return;
   caller = start_thread("the thread of callbacks", [this] {
-    std::unique_lock guard(mutex);
+    CoreLock guard(mutex);
     while (calls) {
-      to_call.wait(guard, [this] { return !ended.empty() || !calls; });
+      to_call.wait(guard, [this]() WEFT_REQUIRES(mutex) { return !ended.empty() || !calls; });
       run_callbacks(guard);
     }
   });
@@ -311,7 +335,7 @@ void Core::start_calling() {
 
 void Core::stop_calling() noexcept {
   {
-    const std::lock_guard lock(mutex);
+    const CoreLock lock(mutex);
     if (!std::exchange(calls, false)) return;
     to_call.notify_one();
   }

@@ -1,18 +1,15 @@
-// How a thread waits for tasks: how it gives way while nothing moves, and when a task has stood
-// still for too long. Nothing here knows what a task does.
+// The mutex that threads share while they wait for tasks, and how long a task has stood still.
+// Nothing here knows what a task does.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 #include "topo/base/mutex.h"
 
 namespace weft {
-
-struct Core;
 
 // A mutex whose holder sees that other threads want it: a thread that polls for long lets them in.
 class WEFT_CAPABILITY("mutex") FairMutex {
@@ -25,6 +22,8 @@ class WEFT_CAPABILITY("mutex") FairMutex {
   }
   bool try_lock() WEFT_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() WEFT_RELEASE() { mutex_.unlock(); }
+  // Tells clang that the caller holds the mutex, where an annotation cannot name the mutex.
+  void assert_held() const WEFT_ASSERT_CAPABILITY(this) {}
   bool wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
 
  private:
@@ -65,26 +64,6 @@ class Stall {
  private:
   Clock::time_point moved_at_{}, any_at_{}, looked_at_{};
   std::uint64_t moves_ = 0;
-};
-
-// The polling of one thread, from the first turn of a wait to the wait's end.
-class Polling {
- public:
-  explicit Polling(Core& core);
-  // Makes progress once. While nothing moves, turns first spin, then yield the core, then sleep for
-  // a moment or until a transport wakes them; yielding and sleeping let the lock go. kLookAtClock:
-  // the caller must look at the job and at the clock before the next turn.
-  enum class Turn : bool { kPollOn, kLookAtClock };
-  Turn turn(std::unique_lock<FairMutex>& lock);
-
- private:
-  void give_way(std::unique_lock<FairMutex>& lock);
-
-  Core& core_;
-  const int spins_;
-  int idle_ = 0;
-  std::uint64_t turns_ = 0;
-  std::vector<int> fds_;
 };
 
 }  // namespace weft

@@ -21,7 +21,7 @@ struct Shape {
                                          // host); empty: all rails are equal
   std::vector<int> rail;                 // by rank; empty: there is one. See rail_contract.h
   // A reduction adds its operands in the order of ranks, whatever the algorithm: contributions
-  // travel unreduced to the rank that reduces all of them in one pass.
+  // go unreduced to the rank that reduces all of them in one pass.
   bool deterministic = false;
 };
 

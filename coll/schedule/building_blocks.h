@@ -87,6 +87,32 @@ class Layout {
 bool any_shape(const Shape& shape);
 bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
 Schedule empty_schedule(const Shape& shape, int nchunks);
+
+// Algorithms that are one building block over all ranks: on as many chunks as ranks, or on one.
+enum class Cut : bool { kWhole, kPerRank };
+template <Cut kCut, void (*kBlock)(Schedule&, Group, Chunks, int)>
+Schedule one_block(const Shape& shape) {
+  Schedule s = empty_schedule(shape, kCut == Cut::kWhole ? 1 : shape.nranks);
+  kBlock(s, Layout(shape).world(), s.all(), 0);
+  return s;
+}
+template <Cut kCut, void (*kBlock)(Schedule&, Group, int root, Chunks, int)>
+Schedule one_block_of_root(const Shape& shape) {
+  Schedule s = empty_schedule(shape, kCut == Cut::kWhole ? 1 : shape.nranks);
+  kBlock(s, Layout(shape).world(), shape.root, s.all(), 0);
+  return s;
+}
+// A chain through the ranks, host after host.
+template <void (*kChain)(Schedule&, Group, int root, Chunks, int)>
+Schedule chain_schedule(const Shape& shape) {
+  Schedule s = empty_schedule(shape, 1);
+  const Layout layout(shape);
+  const Group g = layout.by_host();
+  const auto root = std::find(g.ranks.begin(), g.ranks.end(), shape.root) - g.ranks.begin();
+  kChain(s, g, static_cast<int>(root), s.all(), 0);
+  return s;
+}
+
 // Returns parts [a, b) of n as one range; a < b.
 Chunks parts(Chunks c, int a, int b, int n);
 // Calls f with the range of parts [from, from + count) modulo n: two ranges where it wraps.

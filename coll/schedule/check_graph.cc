@@ -111,7 +111,7 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
   }
 }
 
-// The first of the steps that travel in one message with this one.
+// The first of the steps that go in one message with this one.
 int StepGraph::head(int i) const {
   while (step(i).joined) --i;
   return i;

@@ -14,7 +14,7 @@
 //   transfer    posted of the i-th send -> posted of the i-th receive
 //   joined      posted of the first step of a message waits for the data of all its steps
 //   credits     c > 0: posted of receive i - c -> done of send i; c = 0: posted of receive i ->
-//               done of send i (rendezvous)
+//               done of send i (synchronous)
 //
 // A send blocks later steps only through its data and its channel, so two ranks that send to each
 // other before they receive do not deadlock. The engine enforces the data order and

@@ -43,30 +43,6 @@ Schedule direct_all_reduce_schedule(const Shape& shape) {
   return s;
 }
 
-Schedule flat_all_reduce_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  flat_all_reduce(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
-Schedule direct_all_gather_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  direct_all_gather(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
-Schedule direct_reduce_scatter_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  direct_reduce_scatter(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
-Schedule direct_broadcast_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  flat_broadcast(s, Layout(shape).world(), shape.root, s.all(), 0);
-  return s;
-}
-
 }  // namespace
 
 std::span<const Algorithm> direct_algorithms() {
@@ -76,17 +52,17 @@ std::span<const Algorithm> direct_algorithms() {
        any_shape, direct_all_reduce_schedule},
       {"flat", Collective::kAllReduce,
        "every rank sends all of it to all others and reduces what it gets: one step", any_shape,
-       flat_all_reduce_schedule},
+       one_block<Cut::kWhole, flat_all_reduce>},
       {"direct", Collective::kAllGather, "every rank sends its block to all others", any_shape,
-       direct_all_gather_schedule},
+       one_block<Cut::kPerRank, direct_all_gather>},
       {"direct", Collective::kReduceScatter,
        "every rank reduces its block in one pass over all sources", any_shape,
-       direct_reduce_scatter_schedule},
+       one_block<Cut::kPerRank, direct_reduce_scatter>},
       {"direct", Collective::kBroadcast, "the root sends all of it to every rank", any_shape,
-       direct_broadcast_schedule},
+       one_block_of_root<Cut::kWhole, flat_broadcast>},
       // A barrier is an all_reduce of nothing.
       {"direct", Collective::kBarrier, "every rank tells all others", any_shape,
-       flat_all_reduce_schedule},
+       one_block<Cut::kWhole, flat_all_reduce>},
   };
   return kAlgorithms;
 }

@@ -11,12 +11,6 @@
 namespace weft {
 namespace {
 
-Schedule direct_gather_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  direct_gather(s, Layout(shape).world(), shape.root, s.all(), 0);
-  return s;
-}
-
 Schedule direct_scatter_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const int n = shape.nranks;
@@ -65,7 +59,7 @@ struct Tree {
 
 Schedule tree_gather_schedule(const Shape& shape) {
   Tree t(shape);
-  const auto [n, root, v] = t.tree;
+  const int n = t.tree.n, root = t.tree.root, v = t.tree.v;
   for (int mask = 1; mask < t.tree.low() && v + mask < n; mask *= 2)
     each_range(t.s, root, v + mask, t.tree.size(v + mask, mask), [&](Chunks at, bool joined) {
       t.s.recv(t.group.at(root + v + mask), at, 0, joined);
@@ -79,7 +73,7 @@ Schedule tree_gather_schedule(const Shape& shape) {
 
 Schedule tree_scatter_schedule(const Shape& shape) {
   Tree t(shape);
-  const auto [n, root, v] = t.tree;
+  const int n = t.tree.n, root = t.tree.root, v = t.tree.v;
   if (v != 0)
     each_range(t.s, root, v, t.tree.size(v, t.tree.low()), [&](Chunks at, bool joined) {
       t.s.recv(t.group.at(root + v - t.tree.low()), at, 0, joined);
@@ -97,7 +91,7 @@ Schedule tree_scatter_schedule(const Shape& shape) {
 std::span<const Algorithm> gather_scatter_algorithms() {
   static constexpr Algorithm kAlgorithms[] = {
       {"direct", Collective::kGather, "every rank sends its block to the root", any_shape,
-       direct_gather_schedule},
+       one_block_of_root<Cut::kPerRank, direct_gather>},
       {"tree", Collective::kGather, "a binomial tree: ceil(lg n) steps, subtrees in one message",
        any_shape, tree_gather_schedule},
       {"direct", Collective::kScatter, "the root sends every rank its block", any_shape,

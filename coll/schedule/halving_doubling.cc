@@ -83,12 +83,6 @@ Schedule all_reduce_schedule(const Shape& shape) {
   return s;
 }
 
-Schedule all_gather_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  doubling_all_gather(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
 Schedule reduce_scatter_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   reduce_scatter(s, shape, Layout(shape).world());
@@ -104,7 +98,7 @@ std::span<const Algorithm> halving_doubling_algorithms() {
        all_reduce_schedule},
       {"halving_doubling", Collective::kAllGather,
        "ceil(lg n) steps and fewest bytes: one block, two, four, ...", any_shape,
-       all_gather_schedule},
+       one_block<Cut::kPerRank, doubling_all_gather>},
       {"halving_doubling", Collective::kReduceScatter,
        "ceil(lg n) steps and fewest bytes: half of it, a quarter, ...", any_shape,
        reduce_scatter_schedule},

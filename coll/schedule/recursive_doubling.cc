@@ -60,18 +60,6 @@ Schedule recursive_doubling_all_reduce_schedule(const Shape& shape) {
   return s;
 }
 
-Schedule bruck_all_gather_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, shape.nranks);
-  bruck_all_gather(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
-Schedule dissemination_barrier_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  dissemination_barrier(s, Layout(shape).world(), s.all(), 0);
-  return s;
-}
-
 }  // namespace
 
 std::span<const Algorithm> recursive_doubling_algorithms() {
@@ -81,9 +69,9 @@ std::span<const Algorithm> recursive_doubling_algorithms() {
        recursive_doubling_all_reduce_schedule},
       {"recursive_doubling", Collective::kAllGather,
        "what a rank holds doubles in each of ceil(lg n) steps (Bruck)", any_shape,
-       bruck_all_gather_schedule},
+       one_block<Cut::kPerRank, bruck_all_gather>},
       {"dissemination", Collective::kBarrier, "ceil(lg n) steps at distance 1, 2, 4, ...",
-       any_shape, dissemination_barrier_schedule},
+       any_shape, one_block<Cut::kWhole, dissemination_barrier>},
   };
   return kAlgorithms;
 }

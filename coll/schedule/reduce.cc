@@ -1,6 +1,6 @@
 // reduce: like an all_reduce of which only the root keeps the result.
 //
-// Where the sums must not depend on the algorithm (Shape::deterministic), contributions travel
+// Where the sums must not depend on the algorithm (Shape::deterministic), contributions go
 // unreduced to the rank that adds them up: the root, or the owner of a part.
 #include <algorithm>
 
@@ -23,11 +23,7 @@ void direct_gather(Schedule& s, Group g, int root, Chunks c, int channel) {
 
 namespace {
 
-Schedule flat_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  flat_reduce(s, Layout(shape).world(), shape.root, s.all(), 0);
-  return s;
-}
+constexpr auto flat_schedule = one_block_of_root<Cut::kWhole, flat_reduce>;
 
 // Every rank reduces its part, and the root collects them.
 Schedule in_parts(const Shape& shape, decltype(direct_reduce_scatter)& reduce_scatter) {
@@ -45,13 +41,7 @@ Schedule halving_schedule(const Shape& shape) {
 }
 
 Schedule ring_schedule(const Shape& shape) {
-  if (shape.deterministic) return flat_schedule(shape);
-  Schedule s = empty_schedule(shape, 1);
-  const Layout layout(shape);
-  const Group g = layout.by_host();
-  const auto root = std::find(g.ranks.begin(), g.ranks.end(), shape.root) - g.ranks.begin();
-  chain_reduce(s, g, static_cast<int>(root), s.all(), 0);
-  return s;
+  return shape.deterministic ? flat_schedule(shape) : chain_schedule<chain_reduce>(shape);
 }
 
 Schedule tree_schedule(const Shape& shape) {
@@ -67,7 +57,7 @@ Schedule tree_schedule(const Shape& shape) {
   return s;
 }
 
-// Part l travels along rail l, to the root's host, where the root collects them all.
+// Part l goes along rail l, to the root's host, where the root collects them all.
 Schedule hierarchical_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
   const int g = layout.per_host(), root_host = layout.host_of(shape.root);

@@ -38,7 +38,7 @@ Schedule blocks_around(const Shape& shape, const Layout& layout) {
   return s;
 }
 
-// Contributions travel around added up, or unreduced to whoever adds them up in the order of ranks.
+// Contributions go around added up, or unreduced to whoever adds them up in the order of ranks.
 void around_reduce_scatter(Schedule& s, const Shape& shape, Group g) {
   (shape.deterministic ? direct_reduce_scatter : ring_reduce_scatter)(s, g, s.all(), 0);
 }
@@ -65,15 +65,6 @@ Schedule ring_reduce_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-Schedule ring_broadcast_schedule(const Shape& shape) {
-  Schedule s = empty_schedule(shape, 1);
-  const Layout layout(shape);
-  const Group g = layout.by_host();
-  const auto root = std::find(g.ranks.begin(), g.ranks.end(), shape.root) - g.ranks.begin();
-  chain_broadcast(s, g, static_cast<int>(root), s.all(), 0);
-  return s;
-}
-
 }  // namespace
 
 std::span<const Algorithm> ring_algorithms() {
@@ -86,7 +77,7 @@ std::span<const Algorithm> ring_algorithms() {
        "partial sums travel around, from neighbour to neighbour", any_shape,
        ring_reduce_scatter_schedule},
       {"ring", Collective::kBroadcast, "a pipeline from the root through all ranks", any_shape,
-       ring_broadcast_schedule},
+       chain_schedule<chain_broadcast>},
   };
   return kAlgorithms;
 }

@@ -140,7 +140,7 @@ class Play {
       for (const Port& p : *side) most = std::max(most, p.busy_us);
     return most;
   }
-  // Of all ranks, those that are not played included.
+  // The work of all ranks, also of the ranks that are not played.
   double work_us() const {
     double sum = 0;
     for (const State& s : states_) sum += s.work_us;

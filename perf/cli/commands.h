@@ -17,6 +17,7 @@ void add_validate(CLI::App& app, int& exit_code);
 void add_sim(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
 void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`
+void add_matrix(CLI::App& lab, int& exit_code);    // below `weft lab`
 void add_bench(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);

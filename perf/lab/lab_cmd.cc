@@ -196,6 +196,7 @@ void add_lab(CLI::App& app, int& exit_code) {
                    "-- and the command of every rank; `weft` is this binary")
       ->required();
   add_softroce(*lab, exit_code);
+  add_matrix(*lab, exit_code);
   netlab->callback([&exit_code] { exit_code = run_lab(options); });
 }
 

@@ -97,11 +97,11 @@ std::vector<Finding> judge_outages(const std::vector<RailOutage>& outages) {
       std::ranges::copy_if(all, std::back_inserter(its),
                            [&](const RailOutage& o) { return between(o, host); });
       // Of two at fault, what they have to say of each other may be about either.
-      const auto of_two = std::ranges::stable_partition(its, [&](const RailOutage& o) {
+      const auto of_two = std::stable_partition(its.begin(), its.end(), [&](const RailOutage& o) {
         return std::ranges::none_of(
             fault, [&](const std::string& other) { return other != host && between(o, other); });
       });
-      if (of_two.begin() != its.begin()) its.erase(of_two.begin(), of_two.end());
+      if (of_two != its.begin()) its.erase(of_two, its.end());
       findings.push_back(finding_of(rail, host, its));
     }
   }

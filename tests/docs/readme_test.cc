@@ -6,7 +6,7 @@
 //   <!-- needs: netlab -->     skipped where this machine has none (netlab, softroce, mpirun)
 //   <!-- file: PATH -->        the block is that file of the source tree, or a part of it
 //
-// labels: multiproc lab
+// labels: multiproc lab softroce
 // ctest: whole alone
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace {
 

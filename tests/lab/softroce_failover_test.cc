@@ -1,7 +1,7 @@
 // Rails of RDMA devices that fail in the middle of collectives, in one boot of the Soft-RoCE guest
 // (softroce_failover_checks): cables that are pulled, silence, loss, and a rank that is killed.
 // WEFT_FAILOVER_ROUNDS=100 pulls cables that often (default: a quick version).
-// labels: lab
+// labels: softroce
 // ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // The Soft-RoCE lab: what `weft lab softroce` promises; and in one boot of it (softroce_checks)
 // verbs devices, pairs in every mode, the verbs transport, and collectives on it.
-// labels: lab
+// labels: softroce
 // ctest: whole alone
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ using weft::testing::CheckResult;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/softroce";
 const std::string kSoftroce = std::string(WEFT_BINARY) + " lab softroce ";
-constexpr int kChecksSeconds = 720;
+constexpr int kChecksSeconds = 1000;
 
 using Lab = weft::testing::Softroce;
 

@@ -142,6 +142,7 @@ int run_gpt(World& world, const TrainFlags& flags) {
   const train::Text text = train::Text::load(flags.data);
   TrainOptions options = flags.options;
   const bool speaks = world.rank() == 0;
+  options.count_bytes = speaks && !flags.log.empty();
   Trainer<T> trainer(world, options, text);
   const auto& mesh = options.mesh;
   const double tokens = static_cast<double>(options.batch * options.model.positions);

@@ -3,50 +3,27 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <sstream>
-
 #include "transport/launch/failures.h"
 
 namespace weft::train {
 namespace {
 
-using Settings = std::map<std::string, std::string>;
-
-// Of a text of describe().
-Settings settings_of(const std::string& text) {
-  Settings all;
-  std::istringstream in(text);
-  for (std::string name, value; in >> name >> value;) all[name] = value;
-  return all;
-}
-
-// Nothing where it was not a GPT that was saved.
-Settings settings_of(const Checkpoint& c) {
+// The options of the checkpoint's run. What it does not say, a run of something else than a GPT
+// says nothing, is as in `mine`.
+TrainOptions options_of(const Checkpoint& c, const TrainOptions& mine) {
   const bool there = c.extra.is_object() && c.extra.contains("options");
-  return there ? settings_of(c.extra.at("options").get<std::string>()) : Settings();
+  return there ? with_described(mine, c.extra.at("options").get<std::string>()) : mine;
 }
-
-// The learning rate that a run with these settings has at that step.
-double rate_at(const Settings& s, int step) {
-  const auto number = [&](const char* name) { return std::stod(s.at(name)); };
-  const RateSchedule rate{number("lr"), static_cast<int>(number("warm-up")), number("start"),
-                          static_cast<int>(number("steps")), number("floor")};
-  return rate.at(step);
-}
-
-std::string optimizer(const std::string& adam) { return adam == "true" ? "adamw" : "sgd"; }
 
 // Why this checkpoint is not for these options, or nothing.
 std::string refusal(const Checkpoint& c, const TrainOptions& options) {
-  const Settings theirs = settings_of(c);
-  const auto adam = theirs.find("adam");
-  const std::string mine = optimizer(options.optimizer.adam ? "true" : "false");
-  if (adam == theirs.end() || optimizer(adam->second) == mine) return "";
+  const bool adam = options_of(c, options).optimizer.adam;
+  if (adam == options.optimizer.adam) return "";
+  const char *theirs = adam ? "adamw" : "sgd", *mine = adam ? "sgd" : "adamw";
   return fmt::format(
       "--optimizer {}: {} was written with --optimizer {}, whose state means something else; say "
       "--optimizer {}, or --save another folder",
-      mine, c.path, optimizer(adam->second), optimizer(adam->second));
+      mine, c.path, theirs, theirs);
 }
 
 }  // namespace
@@ -90,33 +67,28 @@ std::vector<std::string> differences(const Checkpoint& from, const TrainOptions&
                                      const Text& text, const std::string& type) {
   constexpr const char* kOtherCurve = "the curve is not that of one run";
   std::vector<std::string> all;
-  const auto differ = [&](const char* flag, const std::string& mine, const std::string& theirs,
+  const auto differ = [&](const char* flag, const auto& mine, const auto& theirs,
                           const std::string& then) {
-    all.push_back(fmt::format("--{} is {}, but {} was written with {}: {}", flag, mine, from.path,
-                              theirs, then));
+    if (mine != theirs)
+      all.push_back(fmt::format("--{} is {}, but {} was written with {}: {}", flag, mine, from.path,
+                                theirs, then));
   };
-  const Settings theirs = settings_of(from), mine = settings_of(describe(options));
-  for (const char* name : {"batch", "seed", "clip", "lr", "warm-up"}) {
-    const auto it = theirs.find(name);
-    if (it != theirs.end() && it->second != mine.at(name))
-      differ(name, mine.at(name), it->second, kOtherCurve);
-  }
+  const TrainOptions theirs = options_of(from, options);
+  differ("batch", options.batch, theirs.batch, kOtherCurve);
+  differ("seed", options.seed, theirs.seed, kOtherCurve);
+  differ("clip", options.clip, theirs.clip, kOtherCurve);
+  differ("lr", options.rate.peak, theirs.rate.peak, kOtherCurve);
+  differ("warm-up", options.rate.warm_up, theirs.rate.warm_up, kOtherCurve);
   // More steps are no other curve where the rate has not begun to fall.
-  const auto same = [&](const char* name) {
-    return theirs.contains(name) && theirs.at(name) == mine.at(name);
-  };
-  if (theirs.contains("steps") && !same("steps") && same("lr") && same("warm-up"))
-    if (const double was = rate_at(theirs, from.step), is = rate_at(mine, from.step); was != is)
-      differ("steps", mine.at("steps"), theirs.at("steps"),
+  if (options.rate.peak == theirs.rate.peak && options.rate.warm_up == theirs.rate.warm_up)
+    if (const double was = theirs.rate.at(from.step), is = options.rate.at(from.step); was != is)
+      differ("steps", options.rate.steps, theirs.rate.steps,
              fmt::format("the learning rate goes from {:.3g} to {:.3g}", was, is));
-  const auto scale = theirs.find("loss-scale");
-  if (options.loss_scale > 0 && scale != theirs.end() && scale->second != "0" &&
-      scale->second != mine.at("loss-scale"))
-    differ("loss-scale", mine.at("loss-scale"), scale->second,
+  if (options.loss_scale > 0 && theirs.loss_scale > 0)
+    differ("loss-scale", options.loss_scale, theirs.loss_scale,
            "it goes on with the scale that this one had reached");
   // The files hold floats for 16-bit weights, too, so that nothing else tells.
-  if (from.extra.is_object() && from.extra.value("type", type) != type)
-    differ("type", type, from.extra.at("type"), kOtherCurve);
+  if (from.extra.is_object()) differ("type", type, from.extra.value("type", type), kOtherCurve);
   if (from.extra.is_object() && from.extra.contains("text")) {
     const auto& t = from.extra.at("text");
     if (t.at("fingerprint") != text.fingerprint())

@@ -186,13 +186,13 @@ void DeviceContext::upload(void* to, const void* from, std::size_t bytes) {
   upload_pinned(to, memory, bytes);
 }
 
-void DeviceContext::unpin_in_order(void* memory) { uploads_.push_back({memory, mark()}); }
+void DeviceContext::unpin_in_order(void* memory) { uploads_.push_back({memory, mark(compute_)}); }
 
-void* DeviceContext::mark() {
+void* DeviceContext::mark(void* stream) {
   if (spare_events_.empty()) spare_events_.push_back(device_.make_event(gpu_));
   void* event = spare_events_.back();
   spare_events_.pop_back();
-  device_.record(event, compute_);
+  device_.record(event, stream);
   return event;
 }
 
@@ -217,6 +217,7 @@ void DeviceContext::wait() {
 
 // Kernels end, and streams that wait for a collective are let go at its deadline: so does this.
 void DeviceContext::wait_for(void* event) {
+  ++waits_;
   constexpr int kYields = 1000;  // then it takes long: leave the processor to others
   for (int turn = 0; !device_.reached(event); ++turn)
     if (turn < kYields)

@@ -50,11 +50,11 @@ class DeviceContext {
   // Waits for the compute stream. `to` from pinned() needs no bounce buffer.
   void download(void* to, const void* from, std::size_t bytes);
   void wait();  // waits until the compute stream is empty
-  // Returns an event after the work now on the compute stream. The caller must give_back() the
-  // event.
-  void* mark();
+  // Returns an event after the work now on the stream. The caller must give_back() the event.
+  void* mark(void* stream);
   void give_back(void* event) { spare_events_.push_back(event); }
   void wait_for(void* event);
+  std::size_t waits() const { return waits_; }  // times that the rank waited for its device
 
   // Later work on the communication stream starts after the work now on the compute stream.
   void communicate_after_compute();
@@ -90,7 +90,7 @@ class DeviceContext {
   std::map<char*, std::size_t> free_;
   std::set<std::pair<std::size_t, char*>> free_by_size_;
   std::map<void*, std::size_t> in_use_;
-  std::size_t reserved_ = 0, used_ = 0;
+  std::size_t reserved_ = 0, used_ = 0, waits_ = 0;
   void* scratch_ = nullptr;
 
   std::map<std::size_t, std::vector<void*>> pinned_free_;  // by size

@@ -218,6 +218,13 @@ struct Types {
   using W = typename T::W;            \
   static constexpr int kN = kPack<E>; \
   static constexpr const char* kTitle = title
+// Lists the kernel's pointers: f(a), f(b), ...
+#define WEFT_POINTERS(...) \
+  template <class F>       \
+  void pointers(F f) {     \
+    __VA_ARGS__;           \
+  }                        \
+  static_assert(true)
 
 // ---- launching ------------------------------------------------------------------------------
 

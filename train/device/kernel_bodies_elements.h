@@ -13,10 +13,7 @@ struct Add {
   S* to;
   const S* from;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(to), f(from);
-  }
+  WEFT_POINTERS(f(to), f(from));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -34,10 +31,7 @@ struct Scale {
   S* x;
   V factor;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(x);
-  }
+  WEFT_POINTERS(f(x));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -53,10 +47,7 @@ struct SetZero {
   WEFT_KERNEL("set_zero");
   S* x;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(x);
-  }
+  WEFT_POINTERS(f(x));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN;
@@ -72,10 +63,7 @@ struct Narrow {
   S* to;
   const V* from;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(to), f(from);
-  }
+  WEFT_POINTERS(f(to), f(from));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -90,10 +78,7 @@ struct Widen {
   V* to;
   const S* from;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(to), f(from);
-  }
+  WEFT_POINTERS(f(to), f(from));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -114,10 +99,7 @@ struct Gelu {
   S* y;
   const S* x;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(y), f(x);
-  }
+  WEFT_POINTERS(f(y), f(x));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -135,10 +117,7 @@ struct GeluGrad {
   const S* grad_y;
   const S* x;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(grad_x), f(grad_y), f(x);
-  }
+  WEFT_POINTERS(f(grad_x), f(grad_y), f(x));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -163,10 +142,7 @@ struct AddRows {
   const S* y;
   const S* bias;
   Index rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(out), f(x), f(y), f(bias);
-  }
+  WEFT_POINTERS(f(out), f(x), f(y), f(bias));
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index column = i % T::packs(width) * kN, at = i / T::packs(width) * width + column;
@@ -192,10 +168,7 @@ struct CopyColumns {
   S* to;
   const S* from;
   Index to_stride, from_stride, rows, columns;
-  template <class F>
-  void pointers(F f) {
-    f(to), f(from);
-  }
+  WEFT_POINTERS(f(to), f(from));
   WEFT_HD Index items() const { return rows * T::packs(columns); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(columns), column = i % T::packs(columns) * kN;
@@ -215,10 +188,7 @@ struct Embed {
   const S* table;
   const Token* tokens;
   Index first, count, rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(out), f(table), f(tokens);
-  }
+  WEFT_POINTERS(f(out), f(table), f(tokens));
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -240,10 +210,7 @@ struct EmbedSegments {
   const std::uint32_t* order;  // rows by token
   const std::uint32_t* begin;  // segments + 1 indices into `order`
   Index segments, width;
-  template <class F>
-  void pointers(F f) {
-    f(sums), f(grad_out), f(order), f(begin);
-  }
+  WEFT_POINTERS(f(sums), f(grad_out), f(order), f(begin));
   WEFT_HD Index items() const { return segments * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index segment = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -265,10 +232,7 @@ struct EmbedGrad {
   const std::uint32_t* token;  // row of the table
   const std::uint32_t* begin;  // first segment of each token, tokens + 1 of them
   Index tokens, width;
-  template <class F>
-  void pointers(F f) {
-    f(grad_table), f(sums), f(token), f(begin);
-  }
+  WEFT_POINTERS(f(grad_table), f(sums), f(token), f(begin));
   WEFT_HD Index items() const { return tokens * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index t = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -291,10 +255,7 @@ struct AddPositions {
   S* x;
   const S* table;
   Index first, positions, rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(x), f(table);
-  }
+  WEFT_POINTERS(f(x), f(table));
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index row = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -312,10 +273,7 @@ struct PositionsGrad {
   S* grad_table;
   const S* grad;
   Index first, positions, rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(grad_table), f(grad);
-  }
+  WEFT_POINTERS(f(grad_table), f(grad));
   WEFT_HD Index items() const { return positions * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index position = i / T::packs(width), column = i % T::packs(width) * kN;
@@ -347,10 +305,7 @@ struct ColumnSlabs {
   const V* mean;
   const V* rstd;
   Index rows, width, slab;  // rows of a slab
-  template <class F>
-  void pointers(F f) {
-    f(sums), f(products), f(y), f(x), f(mean), f(rstd);
-  }
+  WEFT_POINTERS(f(sums), f(products), f(y), f(x), f(mean), f(rstd));
   WEFT_HD Index slabs() const { return (rows + slab - 1) / slab; }
   WEFT_HD Index items() const { return slabs() * T::packs(width); }
   WEFT_HD void item(Index i) const {
@@ -374,10 +329,7 @@ struct AddSlabs {
   S* to;
   const V* sums;
   Index slabs, width;
-  template <class F>
-  void pointers(F f) {
-    f(to), f(sums);
-  }
+  WEFT_POINTERS(f(to), f(sums));
   WEFT_HD Index items() const { return width; }
   WEFT_HD void item(Index column) const {
     V sum = 0;

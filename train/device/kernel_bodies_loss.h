@@ -14,10 +14,7 @@ struct RowMaximum {
   V* maximum;
   const S* logits;
   Index rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(maximum), f(logits);
-  }
+  WEFT_POINTERS(f(maximum), f(logits));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -49,10 +46,7 @@ struct RowSum {
   const V* maximum;
   const Token* targets;
   Index first, rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(sum), f(target), f(logits), f(maximum), f(targets);
-  }
+  WEFT_POINTERS(f(sum), f(target), f(logits), f(maximum), f(targets));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -87,10 +81,7 @@ struct CrossEntropyGrad {
   const Token* targets;
   Index first, rows, width;
   V scale;
-  template <class F>
-  void pointers(F f) {
-    f(logits), f(maximum), f(sum), f(targets);
-  }
+  WEFT_POINTERS(f(logits), f(maximum), f(sum), f(targets));
   WEFT_HD Index items() const { return rows * T::packs(width); }
   WEFT_HD void item(Index i) const {
     const Index r = i / T::packs(width), c = i % T::packs(width) * kN;
@@ -117,10 +108,7 @@ struct FusedCrossEntropy {
   const Token* targets;
   Index rows, width;
   V scale;
-  template <class F>
-  void pointers(F f) {
-    f(logits), f(sum), f(target), f(targets);
-  }
+  WEFT_POINTERS(f(logits), f(sum), f(target), f(targets));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -156,10 +144,7 @@ struct SquareParts {
   double* parts;  // [kParts]
   const S* x;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(parts), f(x);
-  }
+  WEFT_POINTERS(f(parts), f(x));
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -189,10 +174,7 @@ struct LossParts {
   const V* sum;
   const V* target;
   Index rows;
-  template <class F>
-  void pointers(F f) {
-    f(parts), f(sum), f(target);
-  }
+  WEFT_POINTERS(f(parts), f(sum), f(target));
   WEFT_HD Index items() const { return kParts; }
   WEFT_HD void item(Index i) const {
     double s = 0;
@@ -206,10 +188,7 @@ struct AddParts {
   WEFT_KERNEL("add_parts");
   double* total;  // AddParts adds to it
   const double* parts;
-  template <class F>
-  void pointers(F f) {
-    f(total), f(parts);
-  }
+  WEFT_POINTERS(f(total), f(parts));
   WEFT_HD Index teams() const { return 1; }
   template <class Team>
   WEFT_HD void team(Team& t, Index) const {
@@ -233,10 +212,7 @@ struct LargestParts {
   double* parts;  // [kParts]: the maxima so far
   const S* x;
   Index count;
-  template <class F>
-  void pointers(F f) {
-    f(parts), f(x);
-  }
+  WEFT_POINTERS(f(parts), f(x));
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -268,10 +244,7 @@ struct ExactSquareParts {
   const S* x;
   Index count;
   int shift;
-  template <class F>
-  void pointers(F f) {
-    f(parts), f(x);
-  }
+  WEFT_POINTERS(f(parts), f(x));
   WEFT_HD Index teams() const { return kParts; }
   template <class Team>
   WEFT_HD void team(Team& t, Index i) const {
@@ -311,10 +284,7 @@ struct AdamW {
   const S* gradient;
   Index count;
   V step, beta1, beta2, epsilon, keep, second, gradient_scale;  // as in adamw() of operators.h
-  template <class F>
-  void pointers(F f) {
-    f(w), f(master), f(m), f(v), f(gradient);
-  }
+  WEFT_POINTERS(f(w), f(master), f(m), f(v), f(gradient));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);
@@ -348,10 +318,7 @@ struct Sgd {
   const S* gradient;
   Index count;
   V rate, momentum, decay, gradient_scale;
-  template <class F>
-  void pointers(F f) {
-    f(w), f(master), f(moment), f(gradient);
-  }
+  WEFT_POINTERS(f(w), f(master), f(moment), f(gradient));
   WEFT_HD Index items() const { return T::packs(count); }
   WEFT_HD void item(Index i) const {
     const Index at = i * kN, n = least(kN, count - at);

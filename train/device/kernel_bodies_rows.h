@@ -25,10 +25,7 @@ struct LayerNorm {
   const S* gain;
   const S* bias;
   Index rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(y), f(mean), f(rstd), f(x), f(gain), f(bias);
-  }
+  WEFT_POINTERS(f(y), f(mean), f(rstd), f(x), f(gain), f(bias));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -78,10 +75,7 @@ struct LayerNormGrad {
   const V* rstd;
   const S* gain;
   Index rows, width;
-  template <class F>
-  void pointers(F f) {
-    f(grad_x), f(grad_y), f(x), f(mean), f(rstd), f(gain);
-  }
+  WEFT_POINTERS(f(grad_x), f(grad_y), f(x), f(mean), f(rstd), f(gain));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -163,10 +157,7 @@ struct CausalSoftmax {
   WEFT_KERNEL("causal_softmax");
   S* scores;  // [rows][positions], rows a multiple of positions
   Index rows, positions;
-  template <class F>
-  void pointers(F f) {
-    f(scores);
-  }
+  WEFT_POINTERS(f(scores));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {
@@ -195,10 +186,7 @@ struct CausalSoftmaxGrad {
   const S* probabilities;
   Index rows, positions;
   V factor;
-  template <class F>
-  void pointers(F f) {
-    f(grad), f(probabilities);
-  }
+  WEFT_POINTERS(f(grad), f(probabilities));
   WEFT_HD Index teams() const { return rows; }
   template <class Team>
   WEFT_HD void team(Team& t, Index r) const {

@@ -66,7 +66,7 @@ std::uint64_t DeviceOffload::write(const void* from, std::size_t bytes) {
   context.copy(stay.memory, from, bytes);
   const std::uint64_t place = next_++;
   if (file_) {
-    stay.arrived = context.mark();
+    stay.arrived = context.mark(context.compute());
     queue_.push_back(place);
     queued_ += bytes;
   }

@@ -8,6 +8,7 @@
 
 #include "train/device/gemm.h"
 #include "train/device/launch.h"
+#include "train/operators/instances.h"
 
 namespace weft::train {
 
@@ -288,17 +289,12 @@ void DeviceCrossEntropy<T>::gradient(double scale) {
                                                  rows_, n_, static_cast<ValueOf<T>>(scale)});
 }
 template <DeviceElement T>
-double DeviceCrossEntropy<T>::mean_loss() {
-  Tensor<WideOnDevice<double>> numbers(kernels::kParts + 1, Use::kWorkspace);
-  double* parts = raw(numbers.data());
-  double* total = parts + kernels::kParts;
-  set_zero(numbers.data() + kernels::kParts, 1);
+void DeviceCrossEntropy<T>::sum_losses(WideOnDevice<double>* loss) {
+  Tensor<WideOnDevice<double>> parts(kernels::kParts, Use::kWorkspace);
+  set_zero(loss, 1);
   auto* sum = raw(sum_and_target());
-  launch(kernels::LossParts<ElementOf<T>>{parts, sum, sum + rows_, rows_});
-  launch(kernels::AddParts<ElementOf<T>>{total, parts});
-  double loss = 0;
-  download(&loss, total, sizeof loss);
-  return loss / static_cast<double>(rows_);
+  launch(kernels::LossParts<ElementOf<T>>{raw(parts.data()), sum, sum + rows_, rows_});
+  launch(kernels::AddParts<ElementOf<T>>{raw(loss), raw(parts.data())});
 }
 
 // ---- optimizer -------------------------------------------------------------------------------
@@ -323,41 +319,19 @@ void update_weights(T* w, Wide<T>* master, Wide<T>* moment1, Wide<T>* moment2, c
                            v(u.gradient_scale)});
 }
 
-#define WEFT_ON_DEVICE(E)                                                                          \
-  template void linear(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,   \
-                       Index, Index, Index);                                                       \
-  template void linear_grad_input(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,     \
-                                  Index, Index);                                                   \
-  template void linear_grad_weight(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,                 \
-                                   const OnDevice<E>*, Index, Index, Index);                       \
-  template void gelu(OnDevice<E>*, const OnDevice<E>*, Index);                                     \
-  template void gelu_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index);            \
-  template void embed(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index, Index); \
-  template void embed_grad(OnDevice<E>*, const OnDevice<E>*, const Token*, Index, Index, Index,    \
-                           Index);                                                                 \
-  template void attention(OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*, const AttentionShape&);  \
-  template void attention_grad(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,               \
-                               const OnDevice<E>*, const AttentionShape&);                         \
-  template void add(OnDevice<E>*, const OnDevice<E>*, Index);                                      \
-  template void scale(OnDevice<E>*, HostOf<OnDevice<E>>, Index);                                   \
-  template void layer_norm(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,                   \
-                           const OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*, Index,      \
-                           Index);                                                                 \
-  template void layer_norm_grad(OnDevice<E>*, OnDevice<E>*, OnDevice<E>*, const OnDevice<E>*,      \
-                                const OnDevice<E>*, const Wide<OnDevice<E>>*,                      \
-                                const Wide<OnDevice<E>>*, const OnDevice<E>*, Index, Index);       \
-  template void add_residual(OnDevice<E>*, const OnDevice<E>*, const OnDevice<E>*,                 \
-                             const OnDevice<E>*, Index, Index);                                    \
-  template void copy_columns(OnDevice<E>*, Index, const OnDevice<E>*, Index, Index, Index);        \
-  template void add_columns(OnDevice<E>*, const OnDevice<E>*, Index, Index);                       \
-  template void add_positions(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);       \
-  template void add_positions_grad(OnDevice<E>*, const OnDevice<E>*, Index, Index, Index, Index);  \
-  template void narrow(OnDevice<E>*, const Wide<OnDevice<E>>*, Index);                             \
-  template void widen(Wide<OnDevice<E>>*, const OnDevice<E>*, Index);                              \
-  template class DeviceCrossEntropy<OnDevice<E>>;                                                  \
-  template void update_weights(OnDevice<E>*, Wide<OnDevice<E>>*, Wide<OnDevice<E>>*,               \
-                               Wide<OnDevice<E>>*, const OnDevice<E>*, Index, const Update&);
-WEFT_DEVICE_ELEMENTS(WEFT_ON_DEVICE)
+#define WEFT_ON_DEVICE(T)                                                     \
+  WEFT_PRODUCTS(T)                                                            \
+  WEFT_OPERATORS(T)                                                           \
+  template void add_residual(T*, const T*, const T*, const T*, Index, Index); \
+  template void copy_columns(T*, Index, const T*, Index, Index, Index);       \
+  template void add_columns(T*, const T*, Index, Index);                      \
+  template void add_positions(T*, const T*, Index, Index, Index, Index);      \
+  template void add_positions_grad(T*, const T*, Index, Index, Index, Index); \
+  template void narrow(T*, const Wide<T>*, Index);                            \
+  template void widen(Wide<T>*, const T*, Index);                             \
+  template class DeviceCrossEntropy<T>;                                       \
+  template void update_weights(T*, Wide<T>*, Wide<T>*, Wide<T>*, const T*, Index, const Update&);
+WEFT_DEVICE_TYPES(WEFT_ON_DEVICE)
 template void add(WideOnDevice<float>*, const WideOnDevice<float>*, Index);
 template void add(WideOnDevice<double>*, const WideOnDevice<double>*, Index);
 

@@ -104,13 +104,13 @@ template <DeviceElement T>
 void add_positions_grad(T* grad_table, const T* grad, Index first, Index positions, Index rows,
                         Index width);
 
-// Returns the mean loss of the rows, and replaces the logits by the gradient of the losses' sum
-// times `scale`. The rank has columns [first, first + n); reduce(numbers, count, operator) reduces
+// *loss = the sum of the rows' losses. Replaces the logits by the gradient of that sum times
+// `scale`. The rank has columns [first, first + n); reduce(numbers, count, operator) reduces
 // numbers over the ranks that share the vocabulary. whole: the rank has all columns and does not
 // reduce.
 template <class T, class Reduce>
-double cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
-                     double scale, Reduce reduce);
+void cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
+                   double scale, LossSum<T>* loss, Reduce reduce);
 
 // Sum of squares of several pieces; on a device the device adds them up.
 template <class T>
@@ -122,11 +122,11 @@ class SquareSum {
  private:
   double sum_ = 0;
 };
-template <DeviceElement T>
-class SquareSum<T> {
+template <class E>
+class SquareSum<OnDevice<E>> {
  public:
   SquareSum();
-  void add(const T* x, Index count);
+  void add(const OnDevice<E>* x, Index count);
   double value();  // waits for the compute stream
 
  private:
@@ -146,13 +146,13 @@ class ExactSquares {
   double most_ = 0;
   ExactSum sum_;
 };
-template <DeviceElement T>
-class ExactSquares<T> {
+template <class E>
+class ExactSquares<OnDevice<E>> {
  public:
   ExactSquares();
-  void see(const T* x, Index count);
+  void see(const OnDevice<E>* x, Index count);
   double largest();  // waits for the compute stream
-  void add(const T* x, Index count, int shift);
+  void add(const OnDevice<E>* x, Index count, int shift);
   ExactSum sum();  // waits for the compute stream
 
  private:
@@ -202,7 +202,7 @@ class DeviceCrossEntropy {
   void find_maximum();
   void find_sum();
   void gradient(double scale);
-  double mean_loss();  // waits for the compute stream
+  void sum_losses(WideOnDevice<double>* loss);
 
  private:
   T* logits_;
@@ -212,8 +212,8 @@ class DeviceCrossEntropy {
 };
 
 template <class T, class Reduce>
-double cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
-                     double scale, Reduce reduce) {
+void cross_entropy(T* logits, const Token* targets, Index first, Index n, Index rows, bool whole,
+                   double scale, LossSum<T>* loss, Reduce reduce) {
   if constexpr (kOnDevice<T>) {
     DeviceCrossEntropy<T> steps(logits, targets, first, n, rows);
     if (whole) {
@@ -225,7 +225,7 @@ double cross_entropy(T* logits, const Token* targets, Index first, Index n, Inde
       reduce(steps.sum_and_target(), 2 * rows, RedOp::kSum);
       steps.gradient(scale);
     }
-    return steps.mean_loss();
+    steps.sum_losses(loss);
   } else {
     Tensor<T> numbers(3 * rows, Use::kWorkspace);
     T *maximum = numbers.data(), *sum = maximum + rows, *target = sum + rows;
@@ -233,10 +233,9 @@ double cross_entropy(T* logits, const Token* targets, Index first, Index n, Inde
     if (!whole) reduce(maximum, rows, RedOp::kMax);
     row_exp(logits, sum, target, maximum, targets, first, n, rows);
     if (!whole) reduce(sum, 2 * rows, RedOp::kSum);
-    double loss = 0;
-    for (Index r = 0; r < rows; ++r) loss += static_cast<double>(std::log(sum[r]) - target[r]);
+    *loss = 0;
+    for (Index r = 0; r < rows; ++r) *loss += static_cast<double>(std::log(sum[r]) - target[r]);
     cross_entropy_grad(logits, sum, targets, first, n, rows, static_cast<T>(scale));
-    return loss / static_cast<double>(rows);
   }
 }
 

@@ -75,6 +75,9 @@ template <class T>
 using Wide = typename Placement<T>::Wide;
 template <class T>
 using HostOf = typename Placement<T>::Host;
+// A sum of losses, in the same memory as the elements T.
+template <class T>
+using LossSum = std::conditional_t<kOnDevice<T>, WideOnDevice<double>, double>;
 // Whether weights are rounded copies of master weights in the optimizer's state.
 template <class T>
 inline constexpr bool kHasMaster = sizeof(T) < sizeof(Wide<T>);
@@ -96,5 +99,16 @@ const Wide<T>* as_wide(const T* room) {
 
 // Calls X(element) for each element type of models on a device.
 #define WEFT_DEVICE_ELEMENTS(X) X(Fp64) X(Fp32) X(Bf16) X(Fp16)
+// Calls X(T) for each T that models compute with on a device, and on the processor and a device.
+#define WEFT_DEVICE_TYPES(X) X(OnDevice<Fp64>) X(OnDevice<Fp32>) X(OnDevice<Bf16>) X(OnDevice<Fp16>)
+#define WEFT_TYPES(X) X(float) X(double) WEFT_DEVICE_TYPES(X)
+// Instantiates a class template for all of them.
+#define WEFT_INSTANTIATE(Class)         \
+  template class Class<float>;          \
+  template class Class<double>;         \
+  template class Class<OnDevice<Fp64>>; \
+  template class Class<OnDevice<Fp32>>; \
+  template class Class<OnDevice<Bf16>>; \
+  template class Class<OnDevice<Fp16>>
 
 }  // namespace weft::train

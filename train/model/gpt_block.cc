@@ -121,14 +121,10 @@ std::unique_ptr<Layer<T>> make_block(const GptShape& shape, GptParallel parallel
                                      std::vector<Parameter<T>>& list) {
   return std::make_unique<Block<T>>(shape, parallel, number, list);
 }
-template std::unique_ptr<Layer<float>> make_block(const GptShape&, GptParallel, Index,
-                                                  std::vector<Parameter<float>>&);
-template std::unique_ptr<Layer<double>> make_block(const GptShape&, GptParallel, Index,
-                                                   std::vector<Parameter<double>>&);
 
-#define WEFT_BLOCK(E)                                                                          \
-  template std::unique_ptr<Layer<OnDevice<E>>> make_block(const GptShape&, GptParallel, Index, \
-                                                          std::vector<Parameter<OnDevice<E>>>&);
-WEFT_DEVICE_ELEMENTS(WEFT_BLOCK)
+#define WEFT_BLOCK(T)                                                                \
+  template std::unique_ptr<Layer<T>> make_block(const GptShape&, GptParallel, Index, \
+                                                std::vector<Parameter<T>>&);
+WEFT_TYPES(WEFT_BLOCK)
 
 }  // namespace weft::train

@@ -147,14 +147,10 @@ std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel par
                                           std::vector<Parameter<T>>& list) {
   return std::make_unique<SeedBlock<T>>(shape, parallel, number, list);
 }
-template std::unique_ptr<Layer<float>> make_seed_block(const GptShape&, GptParallel, Index,
-                                                       std::vector<Parameter<float>>&);
-template std::unique_ptr<Layer<double>> make_seed_block(const GptShape&, GptParallel, Index,
-                                                        std::vector<Parameter<double>>&);
 
-#define WEFT_SEED_BLOCK(E)                                      \
-  template std::unique_ptr<Layer<OnDevice<E>>> make_seed_block( \
-      const GptShape&, GptParallel, Index, std::vector<Parameter<OnDevice<E>>>&);
-WEFT_DEVICE_ELEMENTS(WEFT_SEED_BLOCK)
+#define WEFT_SEED_BLOCK(T)                                                                \
+  template std::unique_ptr<Layer<T>> make_seed_block(const GptShape&, GptParallel, Index, \
+                                                     std::vector<Parameter<T>>&);
+WEFT_TYPES(WEFT_SEED_BLOCK)
 
 }  // namespace weft::train

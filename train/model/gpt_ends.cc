@@ -84,8 +84,9 @@ class Embedding : public Layer<T> {
 template <class T>
 class Head : public Layer<T> {
  public:
-  Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list)
-      : shape_(shape), regions_{parallel}, list_(list) {
+  Head(const GptShape& shape, GptParallel parallel, int tied_to, std::vector<Parameter<T>>& list,
+       Tensor<LossSum<T>>& losses)
+      : shape_(shape), regions_{parallel}, list_(list), losses_(losses) {
     this->first = list.size();
     table_ = static_cast<Index>(tied_to);
     const auto add_table = [&](const char* name) {
@@ -119,12 +120,12 @@ class Head : public Layer<T> {
     linear<T>(logits.data(), normal.data(), list_[table_].value, nullptr, rows, h, n);
 
     // Where it is spread, three reductions of one number per row: maximum, sum, target's logit.
-    batch.loss = cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
-                               !spread() || regions_.size() == 1,
-                               batch.gradient_scale / static_cast<double>(rows),
-                               [&](auto* numbers, Index count, RedOp op) {
-                                 regions_.parallel.tensor->all_reduce(numbers, count, op);
-                               });
+    cross_entropy(logits.data(), batch.targets.data(), first, n, rows,
+                  !spread() || regions_.size() == 1,
+                  batch.gradient_scale / static_cast<double>(rows), losses_.data() + batch.number,
+                  [&](auto* numbers, Index count, RedOp op) {
+                    regions_.parallel.tensor->all_reduce(numbers, count, op);
+                  });
     kept[kX] = std::move(x);
     kept[kNormal] = std::move(normal);
     kept[kGradLogits] = std::move(logits);
@@ -172,6 +173,7 @@ class Head : public Layer<T> {
   const GptShape shape_;
   Regions<T> regions_;
   std::vector<Parameter<T>>& list_;
+  Tensor<LossSum<T>>& losses_;
   Index table_, norm_;
 };
 
@@ -184,24 +186,21 @@ std::unique_ptr<Layer<T>> make_embedding(const GptShape& shape, GptParallel para
 }
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
-                                    std::vector<Parameter<T>>& list) {
-  return std::make_unique<Head<T>>(shape, parallel, tied_to, list);
+                                    std::vector<Parameter<T>>& list, Tensor<LossSum<T>>& losses) {
+  return std::make_unique<Head<T>>(shape, parallel, tied_to, list, losses);
 }
 template <class T>
 Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows) {
   return dynamic_cast<Head<T>&>(head).logits(x, rows);
 }
 
-#define WEFT_ENDS(T)                                                              \
-  template std::unique_ptr<Layer<T>> make_embedding(const GptShape&, GptParallel, \
-                                                    std::vector<Parameter<T>>&);  \
-  template std::unique_ptr<Layer<T>> make_head(const GptShape&, GptParallel, int, \
-                                               std::vector<Parameter<T>>&);       \
+#define WEFT_ENDS(T)                                                                             \
+  template std::unique_ptr<Layer<T>> make_embedding(const GptShape&, GptParallel,                \
+                                                    std::vector<Parameter<T>>&);                 \
+  template std::unique_ptr<Layer<T>> make_head(const GptShape&, GptParallel, int,                \
+                                               std::vector<Parameter<T>>&, Tensor<LossSum<T>>&); \
   template Tensor<T> head_logits(Layer<T>&, const Tensor<T>&, Index);
-WEFT_ENDS(float)
-WEFT_ENDS(double)
-#define WEFT_ENDS_ON_DEVICE(E) WEFT_ENDS(OnDevice<E>)
-WEFT_DEVICE_ELEMENTS(WEFT_ENDS_ON_DEVICE)
+WEFT_TYPES(WEFT_ENDS)
 
 void check_shape(const GptShape& s, int tensor_ranks, int pipeline_ranks, Index samples,
                  bool sequence, bool vocab_parallel) {

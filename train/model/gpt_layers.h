@@ -31,13 +31,13 @@ struct GptParallel {
   bool vocab_parallel = true;  // false: every rank has the whole embedding and head
 };
 
-// One micro-batch: its samples, and its loss once the head has run.
+// One micro-batch of a step.
 struct Batch {
   Index samples = 1;
   std::vector<Token> tokens, targets;  // samples x positions; tokens for the first stage, targets
                                        // for the last
   double gradient_scale = 1;           // factor of the gradient of the mean loss
-  double loss = 0;                     // mean loss of the micro-batch, set by the head
+  Index number = 0;                    // which of the step's micro-batches on this rank
 };
 
 // The tensors that a layer saves of one micro-batch; each layer names their places.
@@ -70,9 +70,11 @@ template <class T>
 std::unique_ptr<Layer<T>> make_seed_block(const GptShape& shape, GptParallel parallel, Index number,
                                           std::vector<Parameter<T>>& list);
 // Final norm, logits, loss. tied_to: the embedding's index in the list; -1: the list has none.
+// forward() writes the sum of a micro-batch's losses at Batch::number of `losses`, which must
+// outlive the layer.
 template <class T>
 std::unique_ptr<Layer<T>> make_head(const GptShape& shape, GptParallel parallel, int tied_to,
-                                    std::vector<Parameter<T>>& list);
+                                    std::vector<Parameter<T>>& list, Tensor<LossSum<T>>& losses);
 // Returns the logits of all rows, [rows][vocabulary], on one rank alone. x as in forward().
 template <class T>
 Tensor<T> head_logits(Layer<T>& head, const Tensor<T>& x, Index rows);

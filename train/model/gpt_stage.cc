@@ -28,7 +28,7 @@ GptStage<T>::GptStage(const GptShape& shape, GptParallel parallel, const Options
     layers_.push_back(parallel.seed_style ? make_seed_block<T>(shape, parallel, b, parameters_)
                                           : make_block<T>(shape, parallel, b, parameters_));
   const int tied_to = shape.tied && first() ? 0 : -1;
-  if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_));
+  if (last()) layers_.push_back(make_head<T>(shape, parallel, tied_to, parameters_, losses_));
   if (shape.tied && options.stages > 1 && (first() || last()))
     shared_unit_ = first() ? 0 : static_cast<int>(layers_.size()) - 1;
 
@@ -72,6 +72,7 @@ typename GptStage<T>::MicroBatch& GptStage<T>::at(int microbatch) {
   while (micro_batches_.size() <= m) {
     micro_batches_.push_back(std::make_unique<MicroBatch>());
     micro_batches_.back()->batch.samples = options_.samples;
+    micro_batches_.back()->batch.number = micro_batches_.size() - 1;
     micro_batches_.back()->kept.resize(layers_.size());
     micro_batches_.back()->inputs.resize(layers_.size());
     micro_batches_.back()->early.resize(layers_.size());
@@ -82,6 +83,15 @@ typename GptStage<T>::MicroBatch& GptStage<T>::at(int microbatch) {
 template <class T>
 Batch& GptStage<T>::batch(int microbatch) {
   return at(microbatch).batch;
+}
+
+template <class T>
+std::vector<double> GptStage<T>::take_losses() {
+  const Tensor<LossSum<T>> sums = std::move(losses_);
+  std::vector<double> means(sums.count());
+  to_host(means.data(), sums.data(), sums.count());
+  for (double& loss : means) loss /= static_cast<double>(options_.samples * shape_.positions);
+  return means;
 }
 
 template <class T>
@@ -107,6 +117,8 @@ void GptStage<T>::expect_after(int unit, bool backward) {
 template <class T>
 void GptStage<T>::forward(int microbatch, const T* input, T* output) {
   MicroBatch& m = at(microbatch);
+  if (last() && losses_.empty())
+    losses_ = Tensor<LossSum<T>>(micro_batches_.size(), Use::kWorkspace);
   Tensor<T> x;
   if (!first()) {
     x = Tensor<T>(boundary_, Use::kActivations);
@@ -261,9 +273,6 @@ Tensor<T> GptStage<T>::logits(const std::vector<Token>& tokens) {
   return head_logits(*layers_.back(), x, shape_.positions);
 }
 
-template class GptStage<float>;
-template class GptStage<double>;
-#define WEFT_STAGE(E) template class GptStage<OnDevice<E>>;
-WEFT_DEVICE_ELEMENTS(WEFT_STAGE)
+WEFT_INSTANTIATE(GptStage);
 
 }  // namespace weft::train

@@ -53,7 +53,11 @@ class GptStage : public Stage<T> {
   bool last() const { return options_.stage + 1 == options_.stages; }
   const GptShape& shape() const { return shape_; }
 
-  Batch& batch(int microbatch);  // the caller fills it before forward()
+  // The caller fills the batches of all micro-batches of a step before the first forward().
+  Batch& batch(int microbatch);
+  // Of the last stage: returns the mean loss of each micro-batch of the step. On a device one copy
+  // that waits for the compute stream.
+  std::vector<double> take_losses();
 
   std::size_t input_count() const override { return first() ? 0 : boundary_; }
   std::size_t output_count() const override { return last() ? 0 : boundary_; }
@@ -90,6 +94,7 @@ class GptStage : public Stage<T> {
   std::size_t boundary_;
   std::vector<Parameter<T>> parameters_;
   std::vector<std::unique_ptr<Layer<T>>> layers_;  // one per unit
+  Tensor<LossSum<T>> losses_;                      // of the step's micro-batches, in the last stage
   std::vector<Unit> units_;
   int shared_unit_ = -1;
   WeightStore* store_ = nullptr;

@@ -34,6 +34,28 @@ void* stream_beside_compute() {
   return DeviceContext::of_this_rank().communication();
 }
 void wait_for_device() { DeviceContext::of_this_rank().wait(); }
+void upload_pinned(void* to, void* memory, std::size_t bytes) {
+  DeviceContext::of_this_rank().upload_pinned(to, memory, bytes);
+}
+
+DeviceMark DeviceMark::of_compute() {
+  DeviceContext& context = DeviceContext::of_this_rank();
+  return DeviceMark(context.mark(context.compute()));
+}
+DeviceMark DeviceMark::of_communication() {
+  DeviceContext& context = DeviceContext::of_this_rank();
+  return DeviceMark(context.mark(context.communication()));
+}
+DeviceMark::~DeviceMark() {
+  if (event_ != nullptr) DeviceContext::of_this_rank().give_back(event_);
+}
+bool DeviceMark::passed() const {
+  return event_ == nullptr || DeviceContext::of_this_rank().device().reached(event_);
+}
+void DeviceMark::before_compute() const {
+  DeviceContext& context = DeviceContext::of_this_rank();
+  if (event_ != nullptr) context.device().wait_event(context.compute(), event_);
+}
 
 void out_of_memory(std::size_t count, std::size_t bytes_of_each) {
   throw Error(

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "train/device/types.h"
 
@@ -20,6 +21,28 @@ void upload(void* to, const void* from, std::size_t bytes);    // has read `from
 void* pinned_memory(std::size_t bytes);  // host memory; copies to the device need no staging
 void free_pinned(void* memory) noexcept;
 void wait_for_device();
+// Takes pinned_memory(), which is in the pool again after the copy.
+void upload_pinned(void* to, void* memory, std::size_t bytes);
+
+// A point in the order of a stream's work. An empty mark is passed.
+class DeviceMark {
+ public:
+  DeviceMark() = default;
+  static DeviceMark of_compute();        // after the operators so far
+  static DeviceMark of_communication();  // after the calls on the communication stream so far
+  DeviceMark(DeviceMark&& o) noexcept : event_(std::exchange(o.event_, nullptr)) {}
+  DeviceMark& operator=(DeviceMark&& o) noexcept {
+    std::swap(event_, o.event_);
+    return *this;
+  }
+  ~DeviceMark();
+  bool passed() const;          // does not wait
+  void before_compute() const;  // operators to come start after the mark; the host does not wait
+
+ private:
+  explicit DeviceMark(void* event) : event_(event) {}
+  void* event_ = nullptr;
+};
 // The stream of the operators: calls on this stream run in the operators' order.
 void* compute_stream();
 // The communication stream: calls on this stream start after the operators so far and run beside

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "train/operators/instances.h"
 #include "train/operators/tensor.h"
 #include "train/operators/wide_loops.h"
 
@@ -350,24 +351,15 @@ double sum_of_squares(const T* x, Index count) {
   return sum;
 }
 
-#define WEFT_OPERATORS(T)                                                                     \
-  template void layer_norm(T*, T*, T*, const T*, const T*, const T*, Index, Index);           \
-  template void layer_norm_grad(T*, T*, T*, const T*, const T*, const T*, const T*, const T*, \
-                                Index, Index);                                                \
-  template void attention(T*, T*, const T*, const AttentionShape&);                           \
-  template void attention_grad(T*, const T*, const T*, const T*, const AttentionShape&);      \
-  template void gelu(T*, const T*, Index);                                                    \
-  template void gelu_grad(T*, const T*, const T*, Index);                                     \
-  template void embed(T*, const T*, const Token*, Index, Index, Index, Index);                \
-  template void embed_grad(T*, const T*, const Token*, Index, Index, Index, Index);           \
-  template void row_maximum(T*, const T*, Index, Index);                                      \
-  template void row_exp(T*, T*, T*, const T*, const Token*, Index, Index, Index);             \
-  template void cross_entropy_grad(T*, const T*, const Token*, Index, Index, Index, T);       \
-  template void add_rows(T*, const T*, Index, Index);                                         \
-  template void add(T*, const T*, Index);                                                     \
-  template void scale(T*, T, Index);                                                          \
-  template double sum_of_squares(const T*, Index);
 WEFT_OPERATORS(float)
 WEFT_OPERATORS(double)
+#define WEFT_ROWS(T)                                                                    \
+  template void row_maximum(T*, const T*, Index, Index);                                \
+  template void row_exp(T*, T*, T*, const T*, const Token*, Index, Index, Index);       \
+  template void cross_entropy_grad(T*, const T*, const Token*, Index, Index, Index, T); \
+  template void add_rows(T*, const T*, Index, Index);                                   \
+  template double sum_of_squares(const T*, Index);
+WEFT_ROWS(float)
+WEFT_ROWS(double)
 
 }  // namespace weft::train

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "train/operators/operators.h"
+#include "train/operators/instances.h"
 
 namespace weft::train {
 namespace {
@@ -80,12 +80,10 @@ void linear_grad_weight(T* grad_w, T* grad_bias, const T* grad_y, const T* x, In
   if (grad_bias != nullptr) add_rows(grad_bias, grad_y, rows, out);
 }
 
-#define WEFT_PRODUCTS(T)                                                                          \
-  template void gemm(bool, bool, Index, Index, Index, T, const T*, Index, const T*, Index, T, T*, \
-                     Index);                                                                      \
-  template void linear(T*, const T*, const T*, const T*, Index, Index, Index);                    \
-  template void linear_grad_input(T*, const T*, const T*, Index, Index, Index);                   \
-  template void linear_grad_weight(T*, T*, const T*, const T*, Index, Index, Index);
+template void gemm(bool, bool, Index, Index, Index, float, const float*, Index, const float*, Index,
+                   float, float*, Index);
+template void gemm(bool, bool, Index, Index, Index, double, const double*, Index, const double*,
+                   Index, double, double*, Index);
 WEFT_PRODUCTS(float)
 WEFT_PRODUCTS(double)
 

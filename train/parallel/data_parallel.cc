@@ -300,9 +300,6 @@ void DataParallel<T>::visit(const std::function<void(const Parameter<T>&)>& see)
   }
 }
 
-template class DataParallel<float>;
-template class DataParallel<double>;
-#define WEFT_DATA_PARALLEL(E) template class DataParallel<OnDevice<E>>;
-WEFT_DEVICE_ELEMENTS(WEFT_DATA_PARALLEL)
+WEFT_INSTANTIATE(DataParallel);
 
 }  // namespace weft::train

@@ -177,9 +177,12 @@ class DataParallel : public WeightStore {
     Tensor<T> weights, gradients;  // gathered while needed (ZeRO 3), while summed (ZeRO 2, 3)
     int wanted = 0, done = 0;
     std::optional<Request> fetch;  // gather of the weights
+    DeviceMark fetched;            // the end of that gather, on a device
     double since = 0, arrived = 0;
   };
   std::vector<UnitState> state_;
+  // Gathers that the device waits for, not the host, and when they began.
+  std::deque<std::pair<Request, double>> fetches_;
   std::deque<BucketInFlight> in_flight_;
   bool adding_ = false;  // arrived() is adding the first bucket in flight
   double exposed_ = 0, total_ = 0, since_ = 0;

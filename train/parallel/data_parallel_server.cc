@@ -42,9 +42,6 @@ void DataParallel<T>::pull() {
   template Request DataParallel<T>::push(T*, std::size_t);             \
   template void DataParallel<T>::push_in_order(Wide<T>*, std::size_t); \
   template void DataParallel<T>::pull();
-WEFT_SERVER(float)
-WEFT_SERVER(double)
-#define WEFT_SERVER_ON_DEVICE(E) WEFT_SERVER(OnDevice<E>)
-WEFT_DEVICE_ELEMENTS(WEFT_SERVER_ON_DEVICE)
+WEFT_TYPES(WEFT_SERVER)
 
 }  // namespace weft::train

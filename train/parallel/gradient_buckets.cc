@@ -19,6 +19,7 @@ void DataParallel<T>::fetch(int unit) {
   s.since = now_s();
   s.arrived = 0;
   s.fetch.emplace(mesh_.shard.beside<T>().all_gather_async(mine, s.weights.data(), n, kDType<T>));
+  if constexpr (kOnDevice<T>) s.fetched = DeviceMark::of_communication();
 }
 
 template <class T>
@@ -33,7 +34,11 @@ void DataParallel<T>::want_weights(int unit) {
   UnitState& s = state_[static_cast<std::size_t>(unit)];
   if (options_.zero < 3 || s.wanted++ > 0) return;
   if (s.weights.empty()) fetch(unit);
-  if (s.fetch) {
+  if (kOnDevice<T> && s.fetch) {
+    s.fetched.before_compute();
+    fetches_.emplace_back(std::move(*s.fetch), s.since);
+    s.fetch.reset();
+  } else if (s.fetch) {
     const double start = now_s();
     require(s.fetch->wait());
     const double end = now_s();
@@ -211,6 +216,10 @@ void DataParallel<T>::poll() {
   if (adding_) return;  // called while arrived() adds up the first bucket
   for (UnitState& s : state_)
     if (s.fetch && s.fetch->test() && s.arrived == 0) s.arrived = now_s();
+  for (; !fetches_.empty() && fetches_.front().first.test(); fetches_.pop_front()) {
+    require(fetches_.front().first.wait());
+    total_ += now_s() - fetches_.front().second;
+  }
   while (!in_flight_.empty() && advance(in_flight_.front(), false)) {
     arrived(in_flight_.front());
     in_flight_.pop_front();
@@ -247,6 +256,7 @@ void DataParallel<T>::finish() {
     wait_for_device();  // until here it computed
     start = now_s();
   }
+  for (; !fetches_.empty(); fetches_.pop_front()) require(fetches_.front().first.wait());
   while (!in_flight_.empty()) {
     advance(in_flight_.front(), true);
     arrived(in_flight_.front());
@@ -267,9 +277,6 @@ void DataParallel<T>::finish() {
   template void DataParallel<T>::gradients_done(int);  \
   template void DataParallel<T>::poll();               \
   template void DataParallel<T>::finish();
-WEFT_BUCKETS(float)
-WEFT_BUCKETS(double)
-#define WEFT_BUCKETS_ON_DEVICE(E) WEFT_BUCKETS(OnDevice<E>)
-WEFT_DEVICE_ELEMENTS(WEFT_BUCKETS_ON_DEVICE)
+WEFT_TYPES(WEFT_BUCKETS)
 
 }  // namespace weft::train

@@ -91,18 +91,31 @@ Axis Mesh::replica_again() {
   return again;
 }
 
-AxisBytes bytes_sent(const World& world, const MeshShape& shape) {
-  AxisBytes sum;
+AxisBytes& AxisBytes::operator+=(const AxisBytes& o) {
+  data += o.data, tensor += o.tensor, pipeline += o.pipeline, other += o.other;
+  return *this;
+}
+AxisBytes AxisBytes::operator-(const AxisBytes& o) const {
+  return {data - o.data, tensor - o.tensor, pipeline - o.pipeline, other - o.other};
+}
+
+AxisCounter::AxisCounter(const World& world, const MeshShape& shape) : world_(world) {
   const Coordinates me = coordinates(shape, world.rank());
-  for (const Metrics::Traffic& t : world.metrics().traffic) {
-    const Coordinates peer = coordinates(shape, t.peer);
-    const bool d = peer.data != me.data, tp = peer.tensor != me.tensor,
+  for (Rank r = 0; r < world.size(); ++r) {
+    const Coordinates peer = coordinates(shape, r);
+    const bool d = peer.data != me.data, t = peer.tensor != me.tensor,
                p = peer.pipeline != me.pipeline;
-    (d && !tp && !p   ? sum.data
-     : tp && !d && !p ? sum.tensor
-     : p && !d && !tp ? sum.pipeline
-                      : sum.other) += t.bytes_sent;
+    axis_of_.push_back(d && !t && !p   ? &AxisBytes::data
+                       : t && !d && !p ? &AxisBytes::tensor
+                       : p && !d && !t ? &AxisBytes::pipeline
+                                       : &AxisBytes::other);
   }
+}
+
+AxisBytes AxisCounter::sent() const {
+  AxisBytes sum;
+  for (const Metrics::Traffic& t : world_.metrics().traffic)
+    sum.*axis_of_[static_cast<std::size_t>(t.peer)] += t.bytes_sent;
   return sum;
 }
 

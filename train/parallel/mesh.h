@@ -55,7 +55,21 @@ class Mesh {
 // that coordinate only; `other` has the bytes to all other peers (by the norm and the loss, say).
 struct AxisBytes {
   std::uint64_t data = 0, tensor = 0, pipeline = 0, other = 0;
+  AxisBytes& operator+=(const AxisBytes& o);
+  AxisBytes operator-(const AxisBytes& o) const;
 };
-AxisBytes bytes_sent(const World& world, const MeshShape& shape);
+
+// Sums the traffic of this rank by axis.
+class AxisCounter {
+ public:
+  AxisCounter(const World& world, const MeshShape& shape);  // the world must outlive the counter
+  // Bytes since the World was made. Copies the World's metrics, whose length is that of the job:
+  // for once a step, not for every action.
+  AxisBytes sent() const;
+
+ private:
+  const World& world_;
+  std::vector<std::uint64_t AxisBytes::*> axis_of_;  // by peer
+};
 
 }  // namespace weft::train

@@ -13,6 +13,8 @@
 namespace weft::train {
 namespace {
 
+constexpr std::size_t kElements = 1024;  // of a message
+
 // Has no parameters and computes nothing, for a fixed time.
 class SleepingStage : public Stage<float> {
  public:
@@ -43,30 +45,24 @@ class SleepingStage : public Stage<float> {
 std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& options) {
   std::vector<BubbleRow> rows;
   const int p = comm.size();
-  for (const std::string& name : options.schedules)
-    for (const int m : options.microbatches) {
+  for (const std::string& name : pipeline_schedule_names())
+    for (int m = 1; m <= 32; m *= 2) {
       const bool many = name == "interleaved";
       if (many && m % p != 0) continue;
-      const PipelineShape x{p, m, many ? options.chunks : 1};
+      const PipelineShape x{p, m, many ? 2 : 1};
       const PipelineSchedule schedule = make_pipeline_schedule(name, x);
       const std::chrono::microseconds time(options.op_us / x.chunks);
       std::vector<std::unique_ptr<SleepingStage>> own;
       std::vector<Stage<float>*> stages;
       for (int s = comm.rank(); s < x.stages(); s += p) {
-        own.push_back(std::make_unique<SleepingStage>(
-            s, x.stages(), static_cast<std::size_t>(options.elements), time));
+        own.push_back(std::make_unique<SleepingStage>(s, x.stages(), kElements, time));
         stages.push_back(own.back().get());
       }
       PipelineRuntime<float> runtime(schedule, comm, stages);
       comm.barrier().check();
       const PipelineRun& run = runtime.run();
-      const double measured = measured_bubble(run, comm);
-      std::int64_t ends[2] = {-run.begin_ns, run.end_ns};
-      comm.all_reduce(ends, ends, 2, DType::kInt64, RedOp::kMax).check();
-      const PipelineTime simulated = simulate(schedule, {});
-      rows.push_back({name, m, measured, simulated.bubble, bubble_formula(schedule),
-                      static_cast<double>(ends[0] + ends[1]) * 1e-9,
-                      simulated.time * std::chrono::duration<double>(time).count()});
+      rows.push_back({name, m, measured_bubble(run, comm), simulate(schedule, {}).bubble,
+                      bubble_formula(schedule)});
     }
   return rows;
 }

@@ -11,11 +11,7 @@
 namespace weft::train {
 
 struct BubbleOptions {
-  std::vector<std::string> schedules = pipeline_schedule_names();
-  std::vector<int> microbatches = {1, 2, 4, 8, 16, 32};
-  int chunks = 2;       // stages per rank (interleaved schedules)
-  int op_us = 3000;     // sleep of each F, B and W, split among the chunks
-  int elements = 1024;  // elements of a message
+  int op_us = 3000;  // sleep of each F, B and W, split among the two stages of interleaved ranks
 };
 
 struct BubbleRow {
@@ -23,13 +19,11 @@ struct BubbleRow {
   int microbatches;
   double measured, simulated;
   double formula;  // -1: no formula for this shape
-  // seconds: from the first rank's begin to the last rank's end. least_seconds: the simulator's
-  // time for F, B and W of exactly their fixed time.
-  double seconds, least_seconds;
 };
 
-// Runs every schedule with every number of micro-batches that the schedule allows (interleaved:
-// multiples of the number of ranks). A collective call; returns the same rows on every rank.
+// Runs every schedule with 1, 2, 4 ... 32 micro-batches where the schedule allows that
+// (interleaved: multiples of the number of ranks). A collective call; returns the same rows on
+// every rank.
 std::vector<BubbleRow> measure_bubbles(Communicator comm, const BubbleOptions& options);
 
 // The rows as a table.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <thread>
 
 #include "train/pipeline/checker.h"
 
@@ -15,6 +16,9 @@ namespace {
 // Receives that are under way at once: the next while the last one is used. More cost memory and
 // bring nothing where stages take equally long.
 constexpr std::size_t kReceivesAhead = 2;
+
+// How long a wait for a peer leaves what the device makes for others unseen.
+constexpr std::chrono::microseconds kLook{20};
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -127,6 +131,7 @@ template <class T>
 void PipelineRuntime<T>::receive(const PipelineAction& a) {
   Receive r = std::move(posted_.front());
   posted_.pop_front();
+  while (device_owes() && !r.handle.wait_for(kLook)) poll();
   r.handle.wait().check();
   auto& to = a.op == PipeOp::kRecvActivation ? activations_in_ : gradients_in_;
   to.emplace(Key{a.stage, a.microbatch}, r.data.open());
@@ -135,21 +140,52 @@ void PipelineRuntime<T>::receive(const PipelineAction& a) {
 template <class T>
 void PipelineRuntime<T>::send(const PipelineAction& a) {
   auto& from = a.op == PipeOp::kSendActivation ? activations_out_ : gradients_out_;
-  Send s{StageMessage<T>(take(from, a.stage, a.microbatch)), {}};
-  run_.bytes_sent += s.data.bytes();
+  sending_.push_back({StageMessage<T>(take(from, a.stage, a.microbatch)), schedule_.peer(a)});
+  run_.bytes_sent += sending_.back().data.bytes();
   ++run_.messages_sent;
-  s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, schedule_.peer(a));
-  sending_.push_back(std::move(s));
+  poll();
 }
 
-// Moves what is under way, and lets go of what has gone.
+// The device does its work in order: what waits for it begins where the action before ends.
+template <class T>
+void PipelineRuntime<T>::see_ends() {
+  while (!computing_.empty() && computing_.front().end.passed()) {
+    const std::size_t first = computing_.front().first;
+    computing_.pop_front();
+    const std::size_t last = computing_.empty() ? run_.records.size() : computing_.front().first;
+    const std::int64_t end = now_ns();
+    PipelineRecord& record = run_.records[first];
+    record.begin_ns = std::max(record.begin_ns, device_end_ns_);
+    run_.compute_ns += end - record.begin_ns;
+    record.end_ns = device_end_ns_ = end;
+    for (std::size_t i = first + 1; i < last; ++i)
+      run_.records[i].begin_ns = run_.records[i].end_ns = end;
+  }
+}
+
+// Moves what is under way, and lets go of what has gone. Sends keep their order.
 template <class T>
 void PipelineRuntime<T>::poll() {
+  see_ends();
   for (Receive& r : posted_) r.handle.test();
-  while (!sending_.empty() && sending_.front().handle.test()) {
+  for (Send& s : sending_) {
+    if (s.called) continue;
+    if (!s.data.ready()) break;
+    see_ends();  // no message leaves before its action has ended, in the records too
+    s.handle = comm_.send_async(s.data.data(), s.data.count(), kDType<T>, s.to);
+    s.called = true;
+  }
+  while (!sending_.empty() && sending_.front().called && sending_.front().handle.test()) {
     sending_.front().handle.wait().check();
     sending_.pop_front();
   }
+}
+
+// Until the device has done all actions, and all messages are delivered.
+template <class T>
+void PipelineRuntime<T>::finish() {
+  for (; device_owes(); poll()) std::this_thread::sleep_for(kLook);
+  for (; !sending_.empty(); sending_.pop_front()) sending_.front().handle.wait().check();
 }
 
 template <class T>
@@ -186,11 +222,11 @@ void PipelineRuntime<T>::compute(const PipelineAction& a, bool with_weights) {
     default:
       s.backward_weight(a.microbatch);
   }
-  // Alone, the host runs ahead of a device; else what it measures has to be over.
-  if constexpr (kOnDevice<T>)
-    if (!alone) wait_for_device();
   const std::int64_t end = now_ns();
-  run_.compute_ns += end - begin;
+  if (kOnDevice<T> && !alone)
+    computing_.push_back({run_.records.size(), DeviceMark::of_compute()});
+  else
+    run_.compute_ns += end - begin;
   run_.records.push_back({a, begin, end});
   if (with_weights)
     run_.records.push_back({{PipeOp::kBackwardWeight, a.microbatch, a.stage}, end, end});
@@ -225,10 +261,7 @@ const PipelineRun& PipelineRuntime<T>::run() {
     }
     poll();
   }
-  while (!sending_.empty()) {
-    sending_.front().handle.wait().check();
-    sending_.pop_front();
-  }
+  finish();
   run_.end_ns = now_ns();
   return run_;
 }
@@ -246,9 +279,6 @@ double measured_bubble(const PipelineRun& run, Communicator comm) {
          static_cast<double>(busy) / (static_cast<double>(comm.size()) * static_cast<double>(time));
 }
 
-template class PipelineRuntime<float>;
-template class PipelineRuntime<double>;
-#define WEFT_RUNTIME(E) template class PipelineRuntime<OnDevice<E>>;
-WEFT_DEVICE_ELEMENTS(WEFT_RUNTIME)
+WEFT_INSTANTIATE(PipelineRuntime);
 
 }  // namespace weft::train

@@ -19,7 +19,8 @@
 namespace weft::train {
 
 // One executed F, B or W, on the monotonic clock. A W that runs in one pass with its B has length
-// 0.
+// 0. On a device with several ranks an action begins when the host has launched it and the device
+// has done the one before, and ends when the host, which does not wait, has seen its end.
 struct PipelineRecord {
   PipelineAction action;
   std::int64_t begin_ns, end_ns;
@@ -67,7 +68,14 @@ class PipelineRuntime {
   };
   struct Send {
     StageMessage<T> data;
-    Request handle;
+    Rank to;
+    bool called = false;  // the device has made the message, and `handle` moves it
+    Request handle{};
+  };
+  // Records of run_ from `first` on whose action the device has not done.
+  struct Computing {
+    std::size_t first;
+    DeviceMark end;
   };
   void agree() const;
   Stage<T>& stage(int s) { return *stages_[static_cast<std::size_t>(s / schedule_.shape.ranks)]; }
@@ -76,7 +84,12 @@ class PipelineRuntime {
   void receive(const PipelineAction& a);
   void send(const PipelineAction& a);
   void compute(const PipelineAction& a, bool with_weights);
+  bool device_owes() const {  // the host has to look whether the device has done something
+    return !computing_.empty() || (!sending_.empty() && !sending_.back().called);
+  }
+  void see_ends();
   void poll();
+  void finish();
 
   PipelineSchedule schedule_;
   Communicator comm_;
@@ -85,6 +98,8 @@ class PipelineRuntime {
   std::size_t next_receive_ = 0;  // the first action whose receive is not posted yet
   std::deque<Receive> posted_;
   std::deque<Send> sending_;
+  std::deque<Computing> computing_;
+  std::int64_t device_end_ns_ = 0;  // when the device has last been seen to end an action
   // Tensors that arrived and wait for their F or B, and tensors that wait to be sent.
   std::map<Key, Tensor<T>> activations_in_, activations_out_, gradients_in_, gradients_out_;
 };

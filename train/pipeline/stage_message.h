@@ -1,5 +1,6 @@
 // StageMessage: a message between ranks of a pipeline. The pipeline sends and receives host memory:
-// a host tensor is the message itself, a device tensor is copied through pinned memory.
+// a host tensor is the message itself, a device tensor is copied through pinned memory in the order
+// of the operators. The host waits for no copy.
 #pragma once
 
 #include <memory>
@@ -12,11 +13,12 @@ template <class T>
 class StageMessage {
  public:
   StageMessage() = default;
-  // Makes a message to send.
+  // Makes a message to send, once it is ready().
   explicit StageMessage(Tensor<T> out) : count_(out.count()), use_(out.use()) {
     if constexpr (kOnDevice<T>) {
       pinned_.reset(pinned_memory(bytes()));
-      download(pinned_.get(), out.data(), bytes());
+      copy_on_device(pinned_.get(), out.data(), bytes());
+      copied_ = DeviceMark::of_compute();
     } else {
       tensor_ = std::move(out);
     }
@@ -28,6 +30,7 @@ class StageMessage {
     else
       tensor_ = Tensor<T>(count, use);
   }
+  bool ready() const { return copied_.passed(); }
   void* data() {
     if constexpr (kOnDevice<T>)
       return pinned_.get();
@@ -39,7 +42,7 @@ class StageMessage {
   Tensor<T> open() {  // takes the received tensor
     if constexpr (kOnDevice<T>) {
       Tensor<T> in(count_, use_);
-      upload(in.data(), pinned_.get(), bytes());
+      upload_pinned(in.data(), pinned_.release(), bytes());
       return in;
     } else {
       return std::move(tensor_);
@@ -54,6 +57,7 @@ class StageMessage {
   Use use_ = Use::kWorkspace;
   Tensor<T> tensor_;                     // the message of a host tensor
   std::unique_ptr<void, Unpin> pinned_;  // the message of a device tensor
+  DeviceMark copied_;
 };
 
 }  // namespace weft::train

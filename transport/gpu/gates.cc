@@ -1,5 +1,5 @@
 // Puts fences on streams and opens them, and knows when no stream of the process waits at one.
-// Knows nothing of the operations between.
+// Knows nothing of the tasks between.
 #include "transport/gpu/gates.h"
 
 #include <atomic>
@@ -40,7 +40,7 @@ bool unless_streams_wait(const std::function<void()>& give_back) {
 StreamFences::~StreamFences() {
   Gates& all = gates();
   all.closed -= captured_;
-  // An operation is over before its stream has taken `done` back: until then the words are not
+  // A task is over before its stream has taken `done` back: until then the words are not
   // ours.
   if (!streams_have_passed()) return;
   if (unless_streams_wait([&] {

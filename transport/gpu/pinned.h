@@ -1,4 +1,4 @@
-// The staging pool: weft's bounce buffers between a GPU and other ranks, taken for one operation
+// The staging pool: weft's bounce buffers between a GPU and other ranks, taken for one task
 // and kept for the next. Pinned host memory comes from weft::alloc, so that ranks of the host read
 // it in place; RDMA NICs send from GPU memory and receive into it.
 //

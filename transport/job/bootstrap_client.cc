@@ -99,7 +99,7 @@ class BootstrapClient {
                                                                    : 5000ms);
   }
 
-  // Of the addresses, those that are numbers, or the others.
+  // The addresses that are numbers, or the addresses that are names.
   std::string only(bool numbers) const {
     std::string some;
     std::stringstream all(spec_.address);

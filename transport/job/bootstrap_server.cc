@@ -343,7 +343,7 @@ class BootstrapServer {
   Clock::time_point accept_again_{};
   int no_room_ = 0;  // why the last connection could not be accepted
   int turned_away_ = 0;
-  // After rank 0's end: the job goes on without those that do not come.
+  // After rank 0's end: the job goes on without the ranks that do not come.
   bool tolerant_ = false;
   std::vector<bool> awaited_;
 };

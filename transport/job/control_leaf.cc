@@ -321,7 +321,7 @@ class Leaf : public Plane {
     return {make_root_plane(spec, std::move(members)), std::move(survivors)};
   }
 
-  // Throws Error where those that came to the heir are too few: on all of them.
+  // Throws Error where too few ranks came to the heir, on each of these ranks.
   JobSpec spec_of_most(std::string_view mask, Rank heir, std::vector<Rank>& survivors) const {
     JobSpec spec = shrunk_spec(mask, survivors);
     if (2 * survivors.size() < static_cast<std::size_t>(size_))

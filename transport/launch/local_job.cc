@@ -262,7 +262,8 @@ class LocalProcesses {
     if (!failures_.empty() &&
         (Clock::now() >= judge_at_ || std::ranges::none_of(processes_, is_dying))) {
       // Of several, one that was killed is rather the cause.
-      std::ranges::stable_partition(failures_, [](const auto& f) { return WIFSIGNALED(f.second); });
+      std::stable_partition(failures_.begin(), failures_.end(),
+                            [](const auto& f) { return WIFSIGNALED(f.second); });
       if (exit_code_ == 0) first_failure(failures_[0].first, failures_[0].second);
       failures_.clear();
     }

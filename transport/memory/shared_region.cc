@@ -192,7 +192,7 @@ void free(void* memory) noexcept {
 }
 
 RegionRef find_region(const void* data, std::size_t bytes) noexcept {
-  // The last two answers, regions or gaps between them: an operation mostly uses two buffers.
+  // The last two answers, regions or gaps between them: a task mostly uses two buffers.
   struct Last {
     const std::byte *begin = nullptr, *end = nullptr;
     std::uint32_t index = 0;

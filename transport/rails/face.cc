@@ -72,7 +72,7 @@ class Face final : public Transport {
 
  private:
   Transport& rail(int r) { return *s_.inner[static_cast<std::size_t>(r)]; }
-  // Its own, and those that have stood in for one.
+  // Whether the face uses rail r: its own, or a rail that has stood in for another.
   bool serves(int r) const { return r == rail_ || s_.used[static_cast<std::size_t>(r)]; }
 
   Rails::State& s_;

@@ -85,12 +85,11 @@ void Rails::State::watch(Rank rank, std::int64_t now) {
     bool link = false;
     for (int q = 0; q < nrails(); ++q) link = link || (q != r && paths->link_up(q));
     if (link && !paths->link_up(r)) {
-      take_out(rank, r, "its link is down", true);
+      take_out(rank, r, "its link is down");
     } else if (silent(rank, r, now)) {
       const std::int64_t asked = p.paths[static_cast<std::size_t>(r)].asked_since;
       take_out(rank, r,
-               fmt::format("no answer for {} ms while another rail answers", (now - asked) / 1000),
-               true);
+               fmt::format("no answer for {} ms while another rail answers", (now - asked) / 1000));
     }
   }
   for (int r = 0; r < nrails() && probing; ++r) try_open(rank, r, now);
@@ -115,7 +114,7 @@ bool Rails::State::others_up(const Peer& p, int rail) const {
 
 // ---- out -----------------------------------------------------------------------------------
 
-void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool seen_here) {
+void Rails::State::take_out(Rank rank, int rail, const std::string& cause) {
   Lane& l = lane(rank, rail);
   if (l.is != Lane::Is::kUp && l.is != Lane::Is::kMet) return;
   flush_posts();
@@ -150,7 +149,7 @@ void Rails::State::take_out(Rank rank, int rail, const std::string& cause, bool 
   say_down(rank, rail);
   ++counters.taken_out;
   log().debug("weft: rank {}: rail {} with rank {} taken out: {}", me, rail, rank, cause);
-  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, seen_here, cause});
+  if (on_event) on_event({RailEvent::Kind::kOut, rail, rank, cause});
   if (l.peer_severed) settle_lane(rank, rail);
 }
 
@@ -169,8 +168,7 @@ void Rails::State::settle_lane(Rank rank, int rail) {
   const RailsCounters before = counters;
   spread(rank, Why::kLanes);
   if (on_event)
-    on_event({RailEvent::Kind::kReplay, rail, rank, false, old.cause,
-              counters.replayed - before.replayed,
+    on_event({RailEvent::Kind::kReplay, rail, rank, old.cause, counters.replayed - before.replayed,
               counters.replayed_bytes - before.replayed_bytes});
 }
 
@@ -196,7 +194,7 @@ void Rails::State::taken_back(Rank rank, int rail) {
   l.moved = true;
   ++counters.taken_back;
   log().debug("weft: rank {}: rail {} with rank {} is back", me, rail, rank);
-  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, false, l.cause});
+  if (on_event) on_event({RailEvent::Kind::kBack, rail, rank, l.cause});
   spread(rank, Why::kLanes);
 }
 

@@ -217,7 +217,7 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       if (l.is == Lane::Is::kSevered)
         settle_lane(rank, rail);
       else
-        take_out(rank, rail, cause, false);
+        take_out(rank, rail, cause);
       return;
     }
     case 'O': {
@@ -240,7 +240,7 @@ void Rails::State::hear_note(Rank rank, std::string_view in) {
       }
       if (!t.meet(rank, in)) {  // the peer has: both start from the beginning
         l.is = Lane::Is::kUp;
-        return take_out(rank, rail, "it could not be opened again", true);
+        return take_out(rank, rail, "it could not be opened again");
       }
       say_lane(rank, 'R', rail);
       return taken_back(rank, rail);

@@ -322,7 +322,7 @@ void Rails::State::progress() noexcept {
 void Rails::State::take_out_failed() {
   const std::vector<Failed> now = std::exchange(failed, {});
   for (const Failed& f : now)
-    if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause, true);
+    if (lane(f.rank, f.rail).generation == f.generation) take_out(f.rank, f.rail, f.cause);
 }
 
 std::size_t Rails::State::poll(int f, std::span<Completion> out) noexcept {

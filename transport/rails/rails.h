@@ -60,9 +60,8 @@ struct RailEvent {
   enum class Kind : std::uint8_t { kOut, kReplay, kBack, kUnheard, kHeard } kind = Kind::kOut;
   int rail = 0;
   Rank peer = kNoRank;
-  bool seen_here = false;  // kOut: this rank saw the fault; false: the peer told of it
   std::string cause = {};
-  std::uint64_t messages = 0, bytes = 0;  // kReplay: those that move to another lane
+  std::uint64_t messages = 0, bytes = 0;  // kReplay: what moves to another lane
 };
 
 // The rails, as bits, of the unfinished messages of one user with one peer.

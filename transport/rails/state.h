@@ -223,7 +223,7 @@ struct Rails::State {
   // ---- rails/lanes.cc: lanes
   void look();
   void watch(Rank rank, std::int64_t now);
-  void take_out(Rank rank, int rail, const std::string& cause, bool seen_here);
+  void take_out(Rank rank, int rail, const std::string& cause);
   void settle_lane(Rank rank, int rail);
   void taken_back(Rank rank, int rail);
   void fresh(Lane& lane);

@@ -23,7 +23,7 @@ BoardHalf* half_at(BoardPart* part, std::uint32_t number, std::uint32_t round) {
                                       (round & 1) * half_of(number));
 }
 
-// A prefetch that takes the line away from those who have read it.
+// Prefetches the line to write, which takes the line out of the caches of its readers.
 void prefetch_to_write(const void* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const std::byte*>(line)));

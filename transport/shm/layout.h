@@ -11,7 +11,7 @@ namespace weft::shm {
 
 inline constexpr std::size_t kLine = 64;
 inline constexpr std::uint32_t kRing = 256;                 // cells per ordered pair of ranks
-inline constexpr std::size_t kInline = 40;                  // bytes that travel inside a cell
+inline constexpr std::size_t kInline = 40;                  // bytes that go inside a cell
 inline constexpr int kFixedBoards = 3, kBoards = 256;       // communicators with a board
 inline constexpr std::size_t kBoardBytes = 32u << 10;       // of one message on a fixed board
 inline constexpr std::size_t kSmallBoardBytes = 24u << 10;  // of one message on any other board

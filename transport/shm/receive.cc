@@ -173,7 +173,7 @@ const std::byte* ShmTransport::bytes_of(Peer& p, const Cell& c) noexcept {
 bool ShmTransport::revoked(Peer& p, const Cell& c) noexcept {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!c.revoked.load(std::memory_order_relaxed)) return false;
-  p.error = "it gave the operation up";
+  p.error = "it gave the task up";
   return true;
 }
 

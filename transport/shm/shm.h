@@ -18,7 +18,7 @@ namespace weft {
 
 // Makes the transport; collective over the job. `members` are the world ranks of this machine
 // (equal Place::machine), ascending, with this rank; all members pass the same list. Throws Error
-// when memory cannot be mapped. WEFT_SHM_COPY=slots|cma fixes how malloc memory travels (default:
+// when memory cannot be mapped. WEFT_SHM_COPY=slots|cma fixes how malloc memory goes (default:
 // by size).
 std::unique_ptr<Transport> make_shm_transport(Job& job, const Topology& topology,
                                               std::span<const Rank> members);

@@ -1,5 +1,5 @@
 // The shm transport's state. shm.cc sets the transport up; send.cc, receive.cc and progress.cc move
-// the bytes; slots.cc keeps the memory that they travel through.
+// the bytes; slots.cc keeps the memory that they go through.
 #pragma once
 
 #include <memory>

@@ -45,7 +45,7 @@ std::string no_connection(const std::string& from, const std::string& to, int er
 
 }  // namespace
 
-// Receives connect too: the end of a peer is seen only by those who have a connection to it.
+// Receives connect too: a rank sees the end of a peer only by a connection to the peer.
 bool TcpTransport::connect(Peer& peer) {
   if (!peer.failure.ok()) return false;
   if (peer.state != State::kNone) return true;

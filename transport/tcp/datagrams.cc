@@ -167,8 +167,8 @@ void TcpTransport::drop_kept(ShortOnes& s, Kept& k) {
   --s.open;
 }
 
-// Those that the peer does not tell of go by the connection; without `all`, those that were old the
-// last time.
+// Sends by the connection each datagram that the peer has not acknowledged; without `all`, only the
+// datagrams that were old the last time.
 void TcpTransport::repeat(Peer& peer, bool all) {
   ShortOnes& s = peer.short_ones;
   for (std::uint32_t number = s.sent - static_cast<std::uint32_t>(s.kept.size()) + 1;

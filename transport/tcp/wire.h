@@ -1,14 +1,14 @@
 // The wire format of the tcp transport. Does not know sockets, so tests and the fuzzer reach all.
 //
 // A connection begins with a Hello of the rank that connects; the peer answers with one byte. Then
-// frames travel both ways, each with a Head if `headed`:
+// frames go both ways, each with a Head if `headed`:
 //
 //     a short message:   sender  -- kEager, bytes --> receiver
 //     a long message:    sender  -- kAnnounce ------> receiver   RTS, if no kReady has arrived
 //                        sender  <- kReady ---------- receiver   CTS, as soon as the receive is
 //                        posted sender  -- kPiece, bytes --> receiver   as many pieces as needed
 //
-// The shortest messages travel as datagrams beside the connection, between ranks that have received
+// The shortest messages go as datagrams beside the connection, between ranks that have received
 // each other's. Datagrams are numbered, and each acknowledges the datagrams received so far. The
 // sender repeats a message that is not acknowledged in the stream, as kCopy.
 #pragma once

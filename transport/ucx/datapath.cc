@@ -102,7 +102,7 @@ void UcxTransport::post_recv(const Transfer& t, Peer& peer) noexcept {
   }
 }
 
-// Receives connect too: UCX reports a peer's end only to those who have an endpoint to it.
+// Receives connect too: UCX reports a peer's end only to a rank with an endpoint to the peer.
 bool UcxTransport::connect(Peer& peer) noexcept {
   if (!peer.failure.ok()) return false;
   if (peer.ep != nullptr) return true;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -41,44 +42,14 @@ struct DeviceList {
       fmt::format("verbs: {}: {} failed: {}; {}", where, what, std::strerror(error), remedy));
 }
 
-// The codes of InfiniBand's PortInfo.
-double lane_gbps(std::uint8_t speed) {
-  switch (speed) {
-    case 1:
-      return 2.5;
-    case 2:
-      return 5;
-    case 4:
-    case 8:
-      return 10;
-    case 16:
-      return 14;
-    case 32:
-      return 25;
-    case 64:
-      return 50;
-    case 128:
-      return 100;
-    default:
-      return 0;
-  }
+// The codes of InfiniBand's PortInfo are bits; 0 for one that is none of them.
+template <class T, std::size_t kCodes>
+T decoded(std::uint8_t code, const T (&values)[kCodes]) {
+  const auto bit = static_cast<std::size_t>(std::countr_zero(code));
+  return std::has_single_bit(code) && bit < kCodes ? values[bit] : 0;
 }
-int lanes(std::uint8_t width) {
-  switch (width) {
-    case 1:
-      return 1;
-    case 2:
-      return 4;
-    case 4:
-      return 8;
-    case 8:
-      return 12;
-    case 16:
-      return 2;
-    default:
-      return 0;
-  }
-}
+constexpr double kLaneGbps[] = {2.5, 5, 10, 10, 14, 25, 50, 100};
+constexpr int kLanes[] = {1, 4, 8, 12, 2};
 
 int mtu_bytes(ibv_mtu mtu) { return 128 << static_cast<int>(mtu); }
 
@@ -244,7 +215,7 @@ void VerbsDevice::open_port() {
                                    "with WEFT_RAILS",
                                    where(), ibv_port_state_str(port.state))});
   max_message_ = port.max_msg_sz;
-  rate_gbps_ = lane_gbps(port.active_speed) * lanes(port.active_width);
+  rate_gbps_ = decoded(port.active_speed, kLaneGbps) * decoded(port.active_width, kLanes);
   port_.lid = port.lid;
   port_.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
   port_.mtu = mtu_bytes(port.active_mtu);

@@ -1,5 +1,5 @@
-// Matches messages with receives in the verbs transport, and runs the rendezvous of long messages.
-// How slots and work requests travel is in verbs/datapath.cc.
+// Matches messages with receives in the verbs transport, and runs RTS and CTS of long messages.
+// How slots and work requests go is in verbs/datapath.cc.
 //
 //   sender                                receiver
 //   send of a long message        RTS ->  keeps the RTS until the receive is posted
@@ -139,7 +139,7 @@ bool VerbsTransport::agrees(const Transfer& t, Peer& peer, const VerbsMessageFro
   peer.note = {
       Code::kMismatch,
       fmt::format("{}: {}: sent {} bytes where {} were expected{}", peer.where, where_, front.bytes,
-                  t.bytes, t.bytes == front.bytes ? ", and they mean another operation" : ""),
+                  t.bytes, t.bytes == front.bytes ? ", and they mean another task" : ""),
       peer.rank};
   return false;
 }

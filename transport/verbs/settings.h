@@ -10,7 +10,7 @@
 namespace weft {
 
 struct VerbsSettings {
-  // --- how packets travel -------------------------------------------------------------------
+  // --- how packets go -----------------------------------------------------------------------
   int port = 0;           // WEFT_VERBS_PORT; 0: the first that is active
   int gid_index = -1;     // WEFT_VERBS_GID_INDEX; -1: by kind, see verbs/gid.h
   int pkey = 0;           // WEFT_VERBS_PKEY: a partition, "0x8001"; 0: the first, see verbs/gid.h

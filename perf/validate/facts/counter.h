@@ -22,9 +22,8 @@ struct Reading {
 
 enum class ChangeState {
   kKnown,      // `change` is exact
-  kWrapped,    // the counter passed its width once; `change` is exact if it did so only once
-  kReset,      // the counter fell and does not wrap; `change` is the value since the reset, a lower
-               // bound
+  kWrapped,    // the counter passed its width, once and by less than half of that; exact
+  kReset,      // the counter fell otherwise; `change` is the value since the reset, a lower bound
   kSaturated,  // the counter stands at its ceiling: any number of events may be missing
   kUnknown,    // one of the readings is no value
 };
@@ -47,8 +46,11 @@ CounterKind kind_of_counter(const std::string& name);
 Change difference(const Reading& before, const Reading& after, CounterKind kind);
 
 // Readings by name. Names: "ib.<file>" (IB/counters), "hw.<file>" (IB/hw_counters), "net.<file>"
-// (statistics of the interface), "eth.<name>" (ethtool -S), "tcp.<name>" (snmp, netstat of this
-// network namespace), "pci.<name>" (AER).
+// (statistics of the interface, and carrier_changes, carrier_up_count, carrier_down_count),
+// "eth.<name>" (ethtool -S without single queues), "tcp.<name>" (Tcp of snmp and TcpExt of netstat
+// of this network namespace; of plain interfaces only), "pci.<name>" (AER: "pci.TOTAL_ERR_COR",
+// "pci.TOTAL_ERR_NONFATAL", "pci.TOTAL_ERR_FATAL", and their parts "pci.BadTLP",
+// "pci.nonfatal.DLP", "pci.fatal.DLP").
 using Readings = std::map<std::string, Reading>;
 
 }  // namespace weft::fabric

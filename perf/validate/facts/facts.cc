@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "topo/base/status.h"
 
@@ -201,9 +202,10 @@ class FactsReader {
   }
   void take(const std::string& key, const Json& json, int& value) const {
     using Limits = std::numeric_limits<int>;
-    const bool fits = json.is_number_unsigned()
-                          ? json.get<std::uint64_t>() <= std::uint64_t{Limits::max()}
-                          : json.is_number_integer() && json.get<std::int64_t>() >= Limits::min();
+    const bool fits =
+        json.is_number_unsigned()
+            ? json.get<std::uint64_t>() <= std::uint64_t{Limits::max()}
+            : json.is_number_integer() && std::in_range<int>(json.get<std::int64_t>());
     if (!fits) refuse(key, json, "a whole number of 32 bits");
     value = json.get<int>();
   }

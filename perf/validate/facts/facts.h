@@ -28,6 +28,8 @@ struct PortFacts {
   std::optional<int> mtu;         // bytes, of the interface
   std::optional<int> active_mtu;  // bytes, of the RDMA port
   std::optional<std::string> mac, address;
+  std::optional<std::string> subnet;  // "10.0.1.0/24", of the interface's first IPv4 address
+  std::optional<bool> arp_for_all;    // answers ARP for the addresses of the other rails, too
   std::optional<int> sm_lid, lid;
   std::vector<std::string> pkeys;
   struct Gid {
@@ -85,7 +87,10 @@ struct Sources {
   std::string debugfs = "/sys/kernel/debug";
   bool live = true;  // false: nothing but the trees is asked: no ioctl, no netlink, no getrlimit
   std::vector<std::string> excluded_devices;  // some restricted functions flood the log when read
-  std::string ethtool_folder;  // not live: DEVICE.txt files as `ethtool -S` prints them
+  std::string
+      ethtool_folder;  // not live: INTERFACE.txt files with what `ethtool I`, `ethtool -a I`,
+                       // `ethtool -i I`, `ethtool -S I`, `dcb pfc show dev I` and
+                       // `dcb -N app show dev I` print, or some of these
 };
 
 nlohmann::ordered_json to_json(const HostFacts& facts);

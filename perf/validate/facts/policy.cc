@@ -254,15 +254,15 @@ void read_cost(const Entry& entry, Policy& policy) {
 
 toml::table parse_policy(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file)
+  file.peek();  // a folder can be opened, and not read
+  if (!file.is_open() || file.bad())
     throw Error(
         fmt::format("{}: cannot read the policy: {}; name a TOML file that this user may "
                     "read, or leave the policy out",
                     path, std::strerror(errno)));
+  file.clear();  // of the end of an empty file
   try {
-    return toml::parse(text.str(), path);
+    return toml::parse(file, path);
   } catch (const toml::parse_error& error) {
     throw Error(fmt::format("{}:{}: {}; this is no TOML (https://toml.io)", path,
                             error.source().begin.line, error.description()));

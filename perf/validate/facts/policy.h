@@ -42,8 +42,20 @@ struct Policy {
       cost;  // gpu_hour_usd, gpus_per_host, gpu_watts, kwh_usd, communication_share
 };
 
-// Throws Error naming the file, line, key and value: an unknown key (with the nearest known one), a
-// wrong unit, a rate that is not positive.
+// Reads a TOML file; every key may be left out:
+//   rate = "400 Gb/s"                     mtu = 9000            # bytes
+//   pfc_priority = 3                      # -1: none is expected
+//   dscp = 26                             trust = "dscp"        # or "pcp"
+//   dcqcn = true                          lossless = true
+//   excluded_devices = ["mlx5_bond_0"]    skipped_checks = ["governor"]
+//   [rail_rate]                           0 = "200 Gb/s"
+//   [firmware]                            MT_0000000838 = "28.41.1000"
+//   [cc_parameters]                       rp_ai_rate = 5
+//   [thresholds]                          warn_rate = 0.93      # as in Thresholds
+//   [cost]                                gpu_hour_usd = 2.5    # as in Policy::cost
+// Throws Error naming the file, line, key, value and a remedy: an unknown key (with the nearest
+// known one), a wrong unit, a rate that is not positive, limits in the wrong order. Which checks
+// there are is not known here: skipped_checks is not compared with them.
 Policy read_policy(const std::string& path);
 
 // "400 Gb/s" and "400Gb/s", "50 GB/s", "400 Mb/s" in Gb/s. Throws Error that says the known units.

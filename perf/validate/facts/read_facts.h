@@ -9,10 +9,11 @@
 namespace weft::fabric {
 
 // Describes this host and the given rails, in their order, without counters. Never throws for a
-// missing source: the field stays empty.
+// missing source: the field stays empty. first_rank, ranks, emulated and dmabuf are left to the
+// caller. Live, interfaces are those of the calling thread's network namespace. Any thread.
 HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 
-// Reads all counters of a port.
+// Reads all counters of a port that read_host() described; none of an excluded device.
 Readings read_counters(const PortFacts& port, const Sources& sources);
 
 }  // namespace weft::fabric

@@ -1,8 +1,9 @@
 // Finds the places that explain the samples, and the next round that tells the leading places
 // apart. Pure: no fabric, no clock.
 //
-// Model: log(rate of i -> j) = fleet + transmit(i) + receive(j) + path(i, j), fitted by a robust
-// median polish, each direction and rail by itself; loss and latency likewise, additive.
+// Model: log(rate of i -> j) = rail + the least of transmit(i), path(i, j) and receive(j), fitted
+// by robust medians (usual flows by rail first, then the worst places one after the other; see
+// peel.h), each direction and rail by itself; latency likewise, losses by counts.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,9 @@
 
 namespace weft::fabric {
 
-// Causes, the surest first. Flows whose ends were starved of a core speak for nothing.
+// Causes, the surest first. Flows whose ends were starved of a core speak for nothing. Rates are
+// judged against what is usual on their rail, and what is usual against the declared rates. What
+// follows from another cause (the rate of a port that loses packets) is no cause of its own.
 std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
                           const Thresholds& thresholds);
 

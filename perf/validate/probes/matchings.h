@@ -20,7 +20,8 @@ int all_pairs_rounds(int hosts);  // how many matchings that are
 // themselves.
 std::vector<Matching> xor_cover(int hosts);
 
-// A random matching; one host is left over where the number is odd.
-Matching random_matching(int hosts, std::mt19937_64& random);
+// `count` matchings of hosts in random order, no pair twice; fewer where that are all pairs. One
+// host is left over in each where the number of hosts is odd.
+std::vector<Matching> random_matchings(int hosts, int count, std::mt19937_64& random);
 
 }  // namespace weft::fabric

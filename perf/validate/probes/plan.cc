@@ -20,6 +20,8 @@ constexpr double kLowPace = 0.1;           // of kLowLoad
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
 constexpr int kAllToAllPeers = 8;  // of each port; more flows say the same
+constexpr int kReachAll = 32;        // hosts up to which a few packets try every path
+constexpr int kReachAllByTurns = 6;  // likewise, where flows run one after the other
 constexpr int kLabels = 8;
 
 // Rounds that make sense only together: both directions of a matching, say.
@@ -75,12 +77,9 @@ class Planner {
     }
     return piece;
   }
-  // Matchings for a stage: all pairs where that are no more than `most` rounds, else random ones.
-  std::vector<Matching> some_matchings(int most) {
-    if (all_pairs_rounds(n_) <= most) return all_pairs(n_);
-    std::vector<Matching> matchings;
-    for (int i = 0; i < most; ++i) matchings.push_back(random_matching(n_, random_));
-    return matchings;
+  Matching one_matching() {
+    const std::vector<Matching> one = random_matchings(n_, 1, random_);
+    return one.empty() ? Matching{} : one.front();
   }
   std::vector<int> shuffled() {
     std::vector<int> order(static_cast<std::size_t>(n_));
@@ -121,7 +120,8 @@ Stage Planner::rate() {
   if (options_.all_pairs || few) {
     cover = all_pairs(n_);
   } else {
-    for (int i = 0; i < kRandomMatchings; ++i) cover.push_back(random_matching(n_, random_));
+    for (Matching& matching : random_matchings(n_, kRandomMatchings, random_))
+      cover.push_back(std::move(matching));
   }
   for (const Matching& matching : cover)
     stage.pieces.push_back(matched(Probe::kRate, matching, true));
@@ -173,7 +173,7 @@ Stage Planner::across_rails(Probe probe) {
   if (rails_ < 2) return stage;
   std::vector<Flow> flows;
   if (probe == Probe::kCrossRail) {
-    for (const auto& [a, b] : random_matching(n_, random_))
+    for (const auto& [a, b] : one_matching())
       for (int rail = 0; rail < rails_; ++rail) add(flows, {a, rail}, {b, (rail + 1) % rails_});
   } else {
     for (int host = 0; host < n_; ++host)
@@ -217,7 +217,7 @@ Stage Planner::all_to_all() {
 
 Stage Planner::entropy() {
   Stage stage{Probe::kEntropy, 0.05, 0.1, {}, kLabels};
-  Matching matching = random_matching(n_, random_);
+  Matching matching = one_matching();
   if (most_ > 0 && !matching.empty()) matching.resize(1);
   for (int label = 1; label <= kLabels; ++label) {
     Piece piece = matched(Probe::kEntropy, matching, false);
@@ -232,12 +232,15 @@ std::vector<Stage> Planner::stages() {
   Stage reach{Probe::kReach, 0.02, 0.02, {}}, latency{Probe::kLatency, 0.03, 0.06, {}};
   Stage mtu{Probe::kPathMtu, 0.02, 0.02, {}}, low{Probe::kLowLoad, 0.2, 0.5, {}};
   std::vector<Matching> idle = xor_cover(n_);
-  for (int i = 0; i < 2; ++i) idle.push_back(random_matching(n_, random_));
+  for (Matching& matching : random_matchings(n_, 2, random_)) idle.push_back(std::move(matching));
   if (all_pairs_rounds(n_) <= static_cast<int>(idle.size())) idle = all_pairs(n_);
-  for (const Matching& m : some_matchings(3)) reach.pieces.push_back(matched(reach.probe, m, true));
+  const int reached = n_ <= (most_ > 0 ? kReachAllByTurns : kReachAll) ? n_ : 3;
+  for (const Matching& m : random_matchings(n_, reached, random_))
+    reach.pieces.push_back(matched(reach.probe, m, true));
   for (const Matching& m : idle) latency.pieces.push_back(matched(latency.probe, m, false));
-  for (const Matching& m : some_matchings(3)) mtu.pieces.push_back(matched(mtu.probe, m, true));
-  for (const Matching& m : some_matchings(3))
+  for (const Matching& m : random_matchings(n_, 3, random_))
+    mtu.pieces.push_back(matched(mtu.probe, m, true));
+  for (const Matching& m : random_matchings(n_, 3, random_))
     low.pieces.push_back(matched(low.probe, m, true, kLowPace));
   return {reach,
           latency,
@@ -257,7 +260,7 @@ std::vector<Round> Planner::soak_rounds() {
   std::vector<Round> rounds;
   double seconds = 0;
   while (n_ > 1 && seconds < options_.soak_s) {
-    for (Round& round : matched(Probe::kRate, random_matching(n_, random_), true)) {
+    for (Round& round : matched(Probe::kRate, one_matching(), true)) {
       round.seconds = std::min(1.0, options_.soak_s);
       seconds += round.seconds + kRoundOverhead_s;
       rounds.push_back(std::move(round));

@@ -142,6 +142,20 @@ SimFabric::Link SimFabric::along(Port from, Port to) const {
   return route;
 }
 
+// The port at which packets come in: with cables swapped, a port is on its neighbour's rail.
+Port SimFabric::arrival(Port from, Port to) const {
+  const auto cabled = [&](Port port) {
+    const auto found = arrives_at_.find(port);
+    return found == arrives_at_.end() ? port : found->second;
+  };
+  if (const Port other = cabled(to); other.host != to.host) return other;
+  const int rail = cabled(from).host == from.host ? cabled(from).rail : from.rail;
+  for (int r = 0; r < options_.rails; ++r)
+    if (const Port port{to.host, r}; cabled(port).rail == rail && cabled(port).host == to.host)
+      return port;
+  return to;
+}
+
 double SimFabric::noise(double deviation) {
   return deviation > 0 ? std::exp(std::normal_distribution<>(0, deviation)(random_)) : 1;
 }
@@ -175,7 +189,8 @@ std::vector<double> SimFabric::rates(const Round& round) {
       rate = std::min(rate, mathis_gbps(route.loss, options_.mtu, rtt_us));
     else
       rate *= go_back_n_goodput(route.loss, window * flow.pace);
-    most.push_back(route.dead || flow.victim ? 0 : rate);
+    const bool dead = route.dead || along(flow.to, flow.from).dead;  // no acknowledgements
+    most.push_back(dead || flow.victim ? 0 : rate);
   }
   return fair_rates(links, most, capacity);
 }
@@ -203,7 +218,6 @@ void SimFabric::measure_rate(FlowSample& sample, double gbps, const Link& link) 
   const double lost = static_cast<double>(*sample.packets) * loss;
   sample.retransmits = lost > 0 ? std::poisson_distribution<std::uint64_t>(lost)(random_) : 0;
   sample.min_rtt_us = 2 * (options_.latency_us + link.latency_us);
-  sample.reached = !link.dead;
 }
 
 void SimFabric::measure_latency(FlowSample& sample, const Link& there, const Link& back) {
@@ -243,12 +257,7 @@ std::vector<FlowSample> SimFabric::run(const Round& round) {
       sample.reached = false;
       sample.error = "timed out";
     } else if (round.probe == Probe::kReach) {
-      const auto found = arrives_at_.find(to);
-      sample.arrived_at = found == arrives_at_.end() ? to : found->second;
-      // A port behind swapped cables sends from the other rail.
-      if (const auto sent = arrives_at_.find(from);
-          sent != arrives_at_.end() && sent->second.host == from.host)
-        sample.arrived_at->rail = sent->second.rail;
+      sample.arrived_at = arrival(from, to);
     } else if (round.probe == Probe::kPathMtu) {
       const int mtu = mtu_[static_cast<std::size_t>(index(from))];
       sample.passed_mtu = std::min(mtu, mtu_[static_cast<std::size_t>(index(to))]);
@@ -257,6 +266,7 @@ std::vector<FlowSample> SimFabric::run(const Round& round) {
       measure_latency(sample, there, back);
     } else {
       measure_rate(sample, gbps[f], there);
+      sample.reached = !there.dead && !back.dead;
     }
   }
   now_s_ += round.seconds + options_.round_cost_s;

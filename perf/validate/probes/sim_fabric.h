@@ -78,6 +78,7 @@ class SimFabric : public Fabric {
   void apply(const Fault& fault);
   void apply_to_ports(const Fault& fault);
   Link along(Port from, Port to) const;
+  Port arrival(Port from, Port to) const;
   std::vector<double> rates(const Round& round);
   void measure_rate(FlowSample& sample, double gbps, const Link& link);
   void measure_latency(FlowSample& sample, const Link& there, const Link& back);

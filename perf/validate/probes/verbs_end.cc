@@ -11,10 +11,10 @@
 namespace weft::fabric {
 namespace {
 
-constexpr std::size_t kMessage = 64 << 10, kPing = 64;
-constexpr double kTailSeconds = 2;
-constexpr int kWarmUp = 10, kMostPings = 2000;
-constexpr int kBatch = 16;
+constexpr std::size_t kRdmaMessage = 64 << 10, kRdmaPing = 64;
+constexpr double kRdmaTailSeconds = 2;
+constexpr int kRdmaWarmUp = 10, kMostRdmaPings = 2000;
+constexpr int kRdmaBatch = 16;
 
 class VerbsEnd final : public FlowEnd {
  public:
@@ -30,7 +30,7 @@ class VerbsEnd final : public FlowEnd {
 
   std::string offer() override {
     return guarded([&] {
-      link_ = make_verbs_pair(options_, rail_, latency_ ? kPing : kMessage);
+      link_ = make_verbs_pair(options_, rail_, latency_ ? kRdmaPing : kRdmaMessage);
       return link_->offer();
     });
   }
@@ -41,7 +41,7 @@ class VerbsEnd final : public FlowEnd {
     guarded([&] {
       link_->connect(theirs);
       PairRole role;
-      role.bytes = latency_ ? kPing : kMessage;
+      role.bytes = latency_ ? kRdmaPing : kRdmaMessage;
       role.latency = latency_;
       role.sends = order_.sends;
       role.receives = !order_.sends;
@@ -85,24 +85,24 @@ class VerbsEnd final : public FlowEnd {
     double now = start;
     while (!ended || done < posted) {
       now = now_s();
-      if (now > until + kTailSeconds) {
+      if (now > until + kRdmaTailSeconds) {
         sample_.error = "messages did not complete";
         break;
       }
       if (!ended) {
-        const double due = bytes_per_s > 0 ? (now - start) * bytes_per_s / kMessage : 1e18;
+        const double due = bytes_per_s > 0 ? (now - start) * bytes_per_s / kRdmaMessage : 1e18;
         int n = 0;
         if (now >= until) {
           n = link_->post_last();
           ended = n > 0;
         } else if (static_cast<double>(posted) < due) {
-          n = link_->post(kBatch);
+          n = link_->post(kRdmaBatch);
         }
         posted += static_cast<std::uint64_t>(n);
       }
       const PairProgress progress = link_->poll();
       done += static_cast<std::uint64_t>(progress.sent);
-      meter.add(now, static_cast<std::uint64_t>(progress.sent) * kMessage);
+      meter.add(now, static_cast<std::uint64_t>(progress.sent) * kRdmaMessage);
     }
     sample_.bytes = meter.bytes();
     sample_.seconds = meter.seconds();
@@ -119,14 +119,14 @@ class VerbsEnd final : public FlowEnd {
   void ping() {
     std::vector<double> times;
     const double start = now_s(), until = start + order_.seconds;
-    for (std::uint64_t turn = 1; turn <= kWarmUp + kMostPings && now_s() < until; ++turn) {
+    for (std::uint64_t turn = 1; turn <= kRdmaWarmUp + kMostRdmaPings && now_s() < until; ++turn) {
       const double began = now_s();
       link_->ping(turn);
-      if (!await(turn, until + kTailSeconds)) {
+      if (!await(turn, until + kRdmaTailSeconds)) {
         sample_.error = "no answer to a ping";
         break;
       }
-      if (turn > kWarmUp) times.push_back((now_s() - began) / 2 * 1e6);
+      if (turn > kRdmaWarmUp) times.push_back((now_s() - began) / 2 * 1e6);
     }
     sample_.seconds = now_s() - start;
     sample_.latency = summary_of(std::move(times));
@@ -136,7 +136,7 @@ class VerbsEnd final : public FlowEnd {
   void echo() {
     for (std::uint64_t turn = 1; await(turn, now_s() + std::max(order_.seconds, 0.2)); ++turn) {
       link_->ping(turn);
-      sample_.bytes += kPing;
+      sample_.bytes += kRdmaPing;
     }
     if (sample_.bytes == 0) sample_.error = "no ping arrived";
   }

@@ -1,5 +1,4 @@
 // labels: multiproc waits
-// ctest: whole
 // Calls on device memory that the ranks do not agree about, or that one of them never makes: every
 // rank gets the same error, and it speaks of the user's call. On the fake device.
 //

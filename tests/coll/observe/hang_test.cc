@@ -1,5 +1,4 @@
 // labels: multiproc waits
-// ctest: whole
 // Jobs that hang at a random moment, for every cause that real processes can have: the error of
 // every rank names the root, and so does `weft doctor` from outside.
 //

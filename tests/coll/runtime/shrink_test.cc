@@ -1,5 +1,4 @@
 // labels: multiproc waits
-// ctest: whole
 // abort() and shrink(): ranks that are killed, stopped or give up; the others go on without them
 // and get right results.
 //

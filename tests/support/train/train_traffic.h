@@ -23,6 +23,27 @@ struct Traffic {
   AxisBytes sent, forward;
 };
 
+// A step, and what this rank sent while it computed forward passes.
+struct StepTraffic : train::StepReport {
+  AxisBytes sent_forward;
+};
+template <class T>
+StepTraffic step_with_traffic(World& world, train::Trainer<T>& trainer) {
+  StepTraffic step;
+  const train::AxisCounter counter(world, trainer.mesh().shape);
+  trainer.pipeline().on_action = [&, begin = AxisBytes()](const train::PipelineAction& action,
+                                                          bool before) mutable {
+    if (action.op != train::PipeOp::kForward) return;
+    if (before)
+      begin = counter.sent();
+    else
+      step.sent_forward += counter.sent() - begin;
+  };
+  static_cast<train::StepReport&>(step) = trainer.step();
+  trainer.pipeline().on_action = nullptr;
+  return step;
+}
+
 // A gathered or summed piece of a rank's weights.
 struct TrafficUnit {
   enum Kind { kEmbedding, kBlock, kHead } kind;

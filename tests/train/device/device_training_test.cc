@@ -1,7 +1,11 @@
 // labels: sim
 // Training on the fake device: ranks are threads that share one GPU, with real collectives on its
 // memory. The curves are the processor's.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
 
 #include "support/fakes/fake_device.h"
 #include "support/train/train_on_device_cases.h"
@@ -52,7 +56,7 @@ TEST_F(DeviceTraining, SeedStyle) {
 TEST_F(DeviceTraining, BetweenHosts) {
   TrainOptions o = testing::tiny(2, 2, 1);
   const auto want = train<double>(testing::tiny(1, 1, 1), 3);
-  testing::expect_curve(want, train<OnDevice<Fp64>>(o, 3, testing::patient(), {2, 2}), 1e-10,
+  testing::expect_curve(want, train<OnDevice<Fp64>>(o, 3, testing::patient(), {2, 2}), 1e-10, 1e-8,
                         "two hosts");
 }
 
@@ -74,6 +78,31 @@ TEST_F(DeviceTraining, OverflowIsSkipped) { testing::expect_overflow_is_skipped(
 TEST_F(DeviceTraining, GoesOnFromPieces) {
   testing::expect_pieces_go_on<Fp64>(1e-12);
   testing::expect_pieces_go_on<Bf16>(1e-12);
+}
+
+// A step waits for the device where it needs a value, the losses, the norm and the end of the
+// gradients, and not once more for any number of micro-batches.
+TEST_F(DeviceTraining, WaitsForTheDeviceDoNotGrowWithTheMicroBatches) {
+  const Text data = text();
+  for (const auto& [sizes, zero] : {std::pair<std::array<int, 3>, int>{{1, 1, 1}, 0},
+                                    {{1, 1, 2}, 0},
+                                    {{1, 2, 2}, 0},
+                                    {{2, 1, 2}, 3}})
+    for (const Index micro_batches : {2, 8}) {
+      TrainOptions o = testing::tiny(sizes[0], sizes[1], sizes[2]);
+      o.zero = zero;
+      o.batch = micro_batches * static_cast<Index>(sizes[0]);
+      testing::run_ranks(testing::places({o.mesh.ranks()}), testing::patient(), [&](World& world) {
+        DeviceContext& context = DeviceContext::of_this_rank();
+        Trainer<OnDevice<Bf16>> trainer(world, o, data);
+        trainer.step();
+        const std::size_t before = context.waits();
+        trainer.step();
+        const std::size_t of_losses = trainer.mesh().last_stage() ? 1 : 0;
+        EXPECT_EQ(context.waits() - before, 2 + of_losses) << fmt::format(
+            "{} x {} x {}, {} micro-batches", sizes[0], sizes[1], sizes[2], micro_batches);
+      });
+    }
 }
 
 // A model gives back all that it takes.

@@ -44,9 +44,9 @@ std::uint64_t through_the_spine(const std::string& cross_rail, const std::string
   testing::run_ranks(testing::places({2, 2}, 2), options, [&](World& world) {
     Trainer<float> trainer(world, o, data);
     trainer.step();
-    const AxisBytes before = bytes_sent(world, o.mesh);
+    const AxisBytes before = AxisCounter(world, o.mesh).sent();
     trainer.step();
-    EXPECT_GT(bytes_sent(world, o.mesh).data, before.data);
+    EXPECT_GT(AxisCounter(world, o.mesh).sent().data, before.data);
     for (const auto& t : world.metrics().traffic) {
       const bool other_host = t.peer / 2 != world.rank() / 2;
       if (other_host) (t.peer % 2 == world.rank() % 2 ? along : bytes) += t.bytes_sent;

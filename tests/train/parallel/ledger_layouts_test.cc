@@ -52,7 +52,7 @@ void expect_traffic(const TrainOptions& o, const testing::TrafficElement& elemen
   std::atomic<std::uint64_t> sent{0}, expected{0};
   testing::run_ranks(testing::places({o.mesh.ranks()}), testing::patient(), [&](World& world) {
     Trainer<T> trainer(world, o, data);
-    const StepReport step = trainer.step();
+    const testing::StepTraffic step = testing::step_with_traffic(world, trainer);
     const auto want = testing::expected_traffic(o, coordinates(o.mesh, world.rank()), element);
     const std::string what = fmt::format("{}, rank {}", named(o), world.rank());
     // An all-reduce is cut at 64 bytes, so that ranks send a little more or less than each other;
@@ -173,10 +173,10 @@ std::vector<AxisBytes> counted_in_a_step(
     const auto me = static_cast<std::size_t>(world.rank());
     Trainer<T> trainer(world, o, data);
     const auto settled = [&] {  // no more comes for a while
-      AxisBytes now = bytes_sent(world, o.mesh);
+      AxisBytes now = AxisCounter(world, o.mesh).sent();
       for (int quiet = 0; quiet < 100; ++quiet) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const AxisBytes next = bytes_sent(world, o.mesh);
+        const AxisBytes next = AxisCounter(world, o.mesh).sent();
         if (next.data + next.tensor + next.pipeline != now.data + now.tensor + now.pipeline)
           quiet = 0;
         now = next;

@@ -29,7 +29,7 @@ OverlapSeen step_with(bool overlap, int zero) {
     testing::Replica<double> replica(
         world, shape, {.zero = zero, .bucket_bytes = 8192, .overlap = overlap, .offload = {}}, 2);
     const int last = static_cast<int>(replica.stage.units().size()) - 1;
-    const auto counted = [&] { return bytes_sent(world, replica.mesh.shape).data; };
+    const auto counted = [&] { return AxisCounter(world, replica.mesh.shape).sent().data; };
     const auto sent = [&, begin = counted()] { return counted() - begin; };
     std::uint64_t of_head = 0;
     replica.seeing.see = [&](int unit) {
@@ -54,7 +54,7 @@ OverlapSeen step_with(bool overlap, int zero) {
     double squares = replica.store.squares();
     if (zero > 0) replica.mesh.data.all_reduce(&squares, 1);
     if (world.rank() != 0) return;
-    seen = {replica.stage.batch(0).loss,
+    seen = {replica.stage.take_losses()[0],
             std::sqrt(squares),
             replica.store.exposed_seconds(),
             replica.store.total_seconds(),

@@ -1,0 +1,53 @@
+// Reads what a validation found from its report (weft.validate/2), and compares that with the
+// faults that were there. Pure: does not know how the lab was broken.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "perf/lab/fault.h"
+
+namespace weft {
+
+// A finding of WARN or above.
+struct Claim {
+  std::string id;
+  std::string severity;   // "warn", "fail", "fatal"
+  std::string place;      // "fleet", "host", "port", "path", "rail", "switch", "tester"
+  std::string host;       // of a path: the sender
+  int rail = -1;          // -1: all
+  std::string direction;  // "both", "transmit", "receive"
+  std::string peer;
+  bool unknown = false;    // says that something could not be known
+  bool explained = false;  // by another finding: no fault of its own
+  std::string text;        // of findings whose value is one: an error, verbatim
+};
+
+struct Seen {
+  std::string verdict;  // "ok", "warn", "critical", "unknown", "tester"; "none": no report
+  std::vector<Claim> claims;
+};
+
+// Throws Error naming what is missing where the report is not of the schema weft.validate/2.
+Seen seen_from_json(const nlohmann::ordered_json& report);
+
+// How well the report named one fault.
+struct Named {
+  bool kind = false;   // a claim at the fault's place, or near it, names the kind
+  bool place = false;  // such claims cover host, rail and direction, no more and no less
+};
+
+struct Match {
+  std::vector<Named> faults;  // as in the trial
+  bool verdict = false;       // is one of those that are right
+  std::vector<std::string>
+      false_alarms;  // "port-rate at port h3r1:tx": claims away from every fault
+};
+
+Match match(const Trial& trial, const Seen& seen, const MatrixLab& lab);
+
+// "port-rate at port h3r1:tx", for people.
+std::string in_words(const Claim& claim);
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+// Merges places, and compares the places of causes.
+#include "perf/validate/locate/causes.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+
+namespace weft::fabric {
+namespace {
+
+constexpr std::size_t kGroupPorts = 3;  // alike ports of a rail from which their leaf is the cause
+
+// One place for several.
+Place united(CausePlace place, const std::vector<Place>& parts) {
+  Place whole = parts.front();
+  whole.place = place;
+  double weight = 0, level = 0;
+  whole.flows = 0;
+  for (const Place& part : parts) {
+    level += part.level * part.flows;
+    weight += part.flows;
+    whole.flows += part.flows;
+    whole.low = std::min(whole.low, part.low);
+    whole.high = std::max(whole.high, part.high);
+    whole.confidence = std::min(whole.confidence, part.confidence);
+  }
+  if (weight > 0) whole.level = level / weight;
+  return whole;
+}
+
+class Merger {
+ public:
+  Merger(const std::vector<FleetHost>& hosts, std::vector<Place> places, Alike alike)
+      : hosts_(hosts), places_(std::move(places)), alike_(alike) {}
+
+  std::vector<Place> run() {
+    both_directions();
+    hosts();
+    groups();
+    pairs();
+    return std::move(places_);
+  }
+
+ private:
+  std::vector<Place> take(const std::function<bool(const Place&)>& wanted) {
+    std::vector<Place> taken;
+    std::erase_if(places_, [&](const Place& place) {
+      if (!wanted(place)) return false;
+      taken.push_back(place);
+      return true;
+    });
+    return taken;
+  }
+  const Place* find(CausePlace place, Port port, Port peer = {}) const {
+    for (const Place& p : places_)
+      if (p.place == place && p.port == port && (place != CausePlace::kPath || p.peer == peer))
+        return &p;
+    return nullptr;
+  }
+
+  void both_directions() {
+    for (const Place& sends : std::vector<Place>(places_)) {
+      if (sends.place != CausePlace::kTransmit) continue;
+      const Place* receives = find(CausePlace::kReceive, sends.port);
+      if (!receives || !alike_(sends.level, receives->level)) continue;
+      const Place port = united(CausePlace::kPort, {sends, *receives});
+      take([&](const Place& p) {
+        return p.port == sends.port &&
+               (p.place == CausePlace::kTransmit || p.place == CausePlace::kReceive);
+      });
+      places_.push_back(port);
+    }
+  }
+
+  void hosts() {
+    constexpr std::pair<CausePlace, CausePlace> kWholes[] = {
+        {CausePlace::kPort, CausePlace::kHost},
+        {CausePlace::kTransmit, CausePlace::kHostTransmit},
+        {CausePlace::kReceive, CausePlace::kHostReceive}};
+    for (const auto& [part, whole] : kWholes)
+      for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+        const std::size_t ports = hosts_[static_cast<std::size_t>(host)].ports.size();
+        std::vector<Place> parts;
+        for (const Place& p : places_)
+          if (p.place == part && p.port.host == host) parts.push_back(p);
+        if (ports < 2 || parts.size() < ports || !all_alike(parts)) continue;
+        take([&](const Place& p) { return p.place == part && p.port.host == host; });
+        places_.push_back(united(whole, parts));
+      }
+  }
+
+  bool all_alike(const std::vector<Place>& parts) const {
+    return std::ranges::all_of(
+        parts, [&](const Place& p) { return alike_(p.level, parts.front().level); });
+  }
+
+  // Groups that were found by both directions, and ports of a rail that are alike.
+  void groups() {
+    for (const CausePlace part : {CausePlace::kPort, CausePlace::kTransmit, CausePlace::kReceive}) {
+      std::map<int, std::vector<Place>> rails;
+      for (const Place& p : places_)
+        if (p.place == part) rails[p.port.rail].push_back(p);
+      for (auto& [rail, parts] : rails) {
+        if (parts.size() < kGroupPorts || !all_alike(parts)) continue;
+        Place group = united(CausePlace::kGroup, parts);
+        for (const Place& p : parts) group.ports.push_back(p.port);
+        std::ranges::sort(group.ports);
+        group.port = group.ports.front();
+        take([&](const Place& p) { return p.place == part && p.port.rail == rail; });
+        places_.push_back(group);
+      }
+    }
+    std::vector<Place> groups = take([](const Place& p) { return p.place == CausePlace::kGroup; });
+    std::map<std::vector<Port>, std::vector<Place>> same;
+    for (const Place& group : groups) same[group.ports].push_back(group);
+    for (const auto& [ports, parts] : same) places_.push_back(united(CausePlace::kGroup, parts));
+  }
+
+  void pairs() {
+    for (const Place& there : std::vector<Place>(places_)) {
+      if (there.place != CausePlace::kPath || there.peer < there.port) continue;
+      const Place* back = find(CausePlace::kPath, there.peer, there.port);
+      if (!back || !alike_(there.level, back->level)) continue;
+      const Place pair = united(CausePlace::kPair, {there, *back});
+      take([&](const Place& p) {
+        return p.place == CausePlace::kPath && ((p.port == there.port && p.peer == there.peer) ||
+                                                (p.port == there.peer && p.peer == there.port));
+      });
+      places_.push_back(pair);
+    }
+  }
+
+  const std::vector<FleetHost>& hosts_;
+  std::vector<Place> places_;
+  Alike alike_;
+};
+
+bool contains(const std::vector<Port>& ports, Port port) {
+  return std::ranges::find(ports, port) != ports.end();
+}
+
+}  // namespace
+
+std::vector<Place> merge(const std::vector<FleetHost>& hosts, std::vector<Place> places,
+                         Alike alike) {
+  return Merger(hosts, std::move(places), alike).run();
+}
+
+bool passes(const Cause& cause, Port from, Port to) {
+  switch (cause.place) {
+    case CausePlace::kTransmit:
+      return from == cause.port;
+    case CausePlace::kReceive:
+      return to == cause.port;
+    case CausePlace::kPort:
+      return from == cause.port || to == cause.port;
+    case CausePlace::kHostTransmit:
+      return from.host == cause.port.host;
+    case CausePlace::kHostReceive:
+      return to.host == cause.port.host;
+    case CausePlace::kHost:
+      return from.host == cause.port.host || to.host == cause.port.host;
+    case CausePlace::kPath:
+      return from == cause.port && to == cause.peer;
+    case CausePlace::kPair:
+      return (from == cause.port && to == cause.peer) || (from == cause.peer && to == cause.port);
+    case CausePlace::kRail:
+      return from.rail == cause.port.rail || to.rail == cause.port.rail;
+    case CausePlace::kGroup:
+      return contains(cause.ports, from) || contains(cause.ports, to);
+    case CausePlace::kFleet:
+      return true;
+  }
+  return false;
+}
+
+bool same_place(const Cause& outer, const Cause& inner) {
+  const auto size = [](CausePlace place) {
+    switch (place) {
+      case CausePlace::kHostTransmit:
+      case CausePlace::kHostReceive:
+      case CausePlace::kHost:
+        return 2;
+      case CausePlace::kGroup:
+        return 3;
+      case CausePlace::kRail:
+        return 4;
+      case CausePlace::kFleet:
+        return 5;
+      default:
+        return 1;
+    }
+  };
+  // A cause's effect can look smaller than the cause, by one step.
+  if (size(inner.place) > size(outer.place) || size(inner.place) + 1 < size(outer.place))
+    return false;
+  switch (inner.place) {
+    case CausePlace::kTransmit:
+    case CausePlace::kHostTransmit:
+    case CausePlace::kPort:
+    case CausePlace::kHost: {
+      if (outer.place == CausePlace::kGroup) return contains(outer.ports, inner.port);
+      const Port other{-1, inner.port.rail};
+      const bool receives = inner.place == CausePlace::kPort || inner.place == CausePlace::kHost;
+      return passes(outer, inner.port, other) && (!receives || passes(outer, other, inner.port));
+    }
+    case CausePlace::kReceive:
+    case CausePlace::kHostReceive:
+      return passes(outer, {-1, inner.port.rail}, inner.port);
+    case CausePlace::kPath:
+    case CausePlace::kPair:
+      return passes(outer, inner.port, inner.peer);
+    case CausePlace::kGroup:
+      return outer.place == CausePlace::kGroup ? contains(outer.ports, inner.ports.front())
+                                               : passes(outer, inner.port, inner.port);
+    case CausePlace::kRail:
+      return passes(outer, inner.port, inner.port);
+    case CausePlace::kFleet:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace weft::fabric

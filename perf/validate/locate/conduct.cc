@@ -1,0 +1,111 @@
+// Plan, measure, locate, test again.
+#include "perf/validate/locate/conduct.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "perf/validate/locate/locate.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kPlanShare = 0.65;   // of the budget: the plan's rounds as planned
+constexpr double kLatestPlan = 0.75;  // what is not begun by then is left out
+constexpr double kLatestRound = 0.9;  // the rest is for reports
+constexpr int kMostFurtherRounds = 60;
+
+class Conductor {
+ public:
+  Conductor(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds)
+      : fabric_(fabric), options_(options), thresholds_(thresholds), start_s_(fabric.now_s()) {}
+
+  Conducted run() {
+    PlanOptions planned = options_;
+    planned.budget_s = kPlanShare * options_.budget_s;
+    done_.plan = plan_rounds(fabric_.hosts(), fabric_.most_flows(), planned, thresholds_);
+    const std::vector<Round> rounds = done_.plan.rounds;
+    for (const Round& round : rounds)
+      if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
+    locate_and_test();
+    done_.samples.seconds = fabric_.now_s() - start_s_;
+    settle_plan();
+    return std::move(done_);
+  }
+
+ private:
+  bool fits(const Round& round, double share) const {
+    const double end_s = start_s_ + share * options_.budget_s + options_.soak_s;
+    return fabric_.now_s() + round.seconds + overhead_s_ <= end_s;
+  }
+  void measure(const Round& round);
+  void locate_and_test();
+  void settle_plan();
+
+  Fabric& fabric_;
+  const PlanOptions& options_;
+  const Thresholds& thresholds_;
+  double start_s_;
+  double overhead_s_ = 0;  // of a round, the longest of the recent ones
+  Conducted done_;
+};
+
+void Conductor::measure(const Round& round) {
+  const double before_s = fabric_.now_s();
+  std::vector<FlowSample> samples = fabric_.run(round);
+  overhead_s_ = std::max(0.7 * overhead_s_, fabric_.now_s() - before_s - round.seconds);
+  const int index = static_cast<int>(done_.samples.rounds.size());
+  done_.samples.rounds.push_back(round);
+  for (FlowSample& sample : samples) {
+    sample.round = index;
+    done_.samples.flows.push_back(std::move(sample));
+  }
+}
+
+void Conductor::locate_and_test() {
+  const std::vector<FleetHost>& hosts = fabric_.hosts();
+  done_.causes = locate(hosts, done_.samples, thresholds_);
+  while (done_.further_rounds < kMostFurtherRounds) {
+    const std::optional<Round> round =
+        next_round(hosts, done_.samples, done_.causes, thresholds_, fabric_.most_flows());
+    if (!round || !fits(*round, kLatestRound)) return;
+    measure(*round);
+    ++done_.further_rounds;
+    done_.causes = locate(hosts, done_.samples, thresholds_);
+  }
+}
+
+// What the plan promised, by what was really measured.
+void Conductor::settle_plan() {
+  std::set<Probe> planned, ran;
+  std::set<std::tuple<int, int, int>> paths;
+  std::map<Port, double> packets;
+  for (const Round& round : done_.plan.rounds) planned.insert(round.probe);
+  for (const Round& round : done_.samples.rounds) ran.insert(round.probe);
+  for (const Probe probe : planned)
+    if (!ran.contains(probe)) done_.plan.left_out.push_back(probe);
+  for (const FlowSample& sample : done_.samples.flows) {
+    const Probe probe = done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
+    if (probe == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail)
+      paths.insert({sample.flow.from.rail, sample.flow.from.host, sample.flow.to.host});
+    if (probe == Probe::kLowLoad && sample.packets)
+      packets[sample.flow.from] += static_cast<double>(*sample.packets);
+  }
+  std::ranges::fill(done_.plan.measured_paths, 0);
+  for (const auto& [rail, from, to] : paths)
+    ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];
+  double least = 0;
+  for (const auto& [port, count] : packets) least = least == 0 ? count : std::min(least, count);
+  done_.plan.smallest_loss =
+      std::min(1.0, -std::log(1 - thresholds_.confidence) / std::max(1e-9, least));
+}
+
+}  // namespace
+
+Conducted conduct(Fabric& fabric, const PlanOptions& options, const Thresholds& thresholds) {
+  return Conductor(fabric, options, thresholds).run();
+}
+
+}  // namespace weft::fabric

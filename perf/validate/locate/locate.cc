@@ -1,0 +1,359 @@
+// Kind by kind, from what breaks most to what breaks least, so that a broken place does not colour
+// the kinds after its own.
+#include "perf/validate/locate/locate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+// Share of healthy flows that fail altogether, or stand still, while no end waits for a core.
+constexpr double kNever = 1e-9;
+constexpr int kTailFlows = 3;  // fewer do not tell a 99th percentile
+
+bool alike_always(double, double) { return true; }
+bool alike_losses(double one, double other) {
+  return std::max(one, other) <= 3 * std::min(one, other);
+}
+bool alike_levels(double one, double other) {
+  return std::abs(one - other) <= std::max(0.1, 0.25 * std::max(one, other));
+}
+
+class Locator {
+ public:
+  Locator(const std::vector<FleetHost>& hosts, const Samples& samples, const Thresholds& thresholds)
+      : hosts_(hosts), samples_(samples), thresholds_(thresholds), shape_(shape_of(hosts)) {
+    std::map<std::string, std::vector<Port>> addresses;
+    for (int h = 0; h < shape_.hosts; ++h)
+      for (int r = 0; r < static_cast<int>(hosts[static_cast<std::size_t>(h)].ports.size()); ++r)
+        addresses[info({h, r}).address].push_back({h, r});
+    addresses.erase("");
+    for (const auto& [address, ports] : addresses)
+      if (ports.size() > 1) broken_.insert(broken_.end(), ports.begin(), ports.end());
+  }
+
+  std::vector<Cause> run() {
+    swapped();
+    unreachable();
+    mtu();
+    losses();
+    latencies(false);
+    latencies(true);
+    rates();
+    unstable();
+    drop_consequences();
+    std::ranges::stable_sort(
+        causes_, [](const Cause& a, const Cause& b) { return a.confidence > b.confidence; });
+    return std::move(causes_);
+  }
+
+ private:
+  const PortInfo& info(Port port) const {
+    return hosts_[static_cast<std::size_t>(port.host)].ports[static_cast<std::size_t>(port.rail)];
+  }
+  // Flows at ports that are known to be broken, or at places of causes of the given kinds.
+  Ignored ignoring(std::vector<CauseKind> kinds) const {
+    return [this, kinds = std::move(kinds)](Port from, Port to) {
+      for (const Port port : broken_)
+        if (port == from || port == to) return true;
+      for (const Cause& cause : causes_)
+        if (std::ranges::find(kinds, cause.kind) != kinds.end() && passes(cause, from, to))
+          return true;
+      return false;
+    };
+  }
+  std::vector<Place> counted(const std::vector<Sight>& sights, Scale scale, Alike alike) const {
+    scale.counted = true;
+    scale.confidence = thresholds_.confidence;
+    return merge(hosts_, peel(shape_, sights, scale), alike);
+  }
+  static Cause cause(CauseKind kind, const Place& place) {
+    Cause cause{kind, place.place, place.port, place.peer, place.ports};
+    cause.confidence = place.confidence;
+    cause.samples = place.flows;
+    return cause;
+  }
+
+  void swapped();
+  void unreachable();
+  void mtu();
+  void losses();
+  void add_loss(const Place& place, const std::vector<Sight>& paced, double usual);
+  void latencies(bool p99);
+  void rates();
+  void unstable();
+  void drop_consequences();
+  bool explains_rate(const Cause& loss, const Cause& rate) const;
+  std::vector<Place> slow_rails(const Graded& graded, double reference, double threshold) const;
+  void add_rate(const Place& place, const Graded& graded, bool absolute);
+
+  const std::vector<FleetHost>& hosts_;
+  const Samples& samples_;
+  const Thresholds& thresholds_;
+  Shape shape_;
+  std::vector<Port> broken_;  // ports with a duplicate address or swapped cables
+  std::vector<Cause> causes_;
+};
+
+// Packets to a port that come in at another one.
+void Locator::swapped() {
+  const std::vector<Place> places =
+      counted(stray_sights(hosts_, samples_, ignoring({})), {.background = kNever}, alike_always);
+  for (const Place& place : places) {
+    if (place.place == CausePlace::kRail || place.place == CausePlace::kFleet) continue;
+    Cause found = cause(CauseKind::kSwapped, place);
+    const bool path = place.place == CausePlace::kPath || place.place == CausePlace::kPair;
+    found.port = path ? place.peer : place.port;
+    std::vector<Port> ports{found.port};
+    if (place.place == CausePlace::kGroup) ports = place.ports;
+    found.ports.clear();
+    if (place.place == CausePlace::kHost) {
+      ports.clear();
+      for (int r = 0;
+           r < static_cast<int>(hosts_[static_cast<std::size_t>(place.port.host)].ports.size());
+           ++r)
+        ports.push_back({place.port.host, r});
+    }
+    for (const Port port : ports) {
+      // A cable that is swapped shows at both ends of its flows; packets to the port name the other
+      // port, and packets from the port its rail.
+      std::map<Port, int> votes;
+      for (const FlowSample& sample : samples_.flows) {
+        if (!sample.arrived_at || *sample.arrived_at == sample.flow.to) continue;
+        if (sample.flow.to == port) votes[*sample.arrived_at] += 2;
+        if (sample.flow.from == port) votes[{port.host, sample.arrived_at->rail}] += 1;
+      }
+      if (votes.empty()) continue;
+      found.port = port;
+      found.peer =
+          std::ranges::max_element(votes, {}, [](const auto& v) { return v.second; })->first;
+      found.place = CausePlace::kPort;
+      const bool known = std::ranges::any_of(
+          causes_, [&](const Cause& c) { return c.port == found.peer && c.peer == found.port; });
+      if (!known) causes_.push_back(found);
+    }
+  }
+  for (const Cause& found : causes_) broken_.insert(broken_.end(), {found.port, found.peer});
+}
+
+void Locator::unreachable() {
+  const std::vector<Sight> sights = dead_sights(hosts_, samples_, ignoring({}));
+  for (const Place& place :
+       counted(sights, {.directed = false, .background = kNever}, alike_always))
+    causes_.push_back(cause(CauseKind::kUnreachable, place));
+}
+
+void Locator::mtu() {
+  const Ignored ignored = ignoring({CauseKind::kUnreachable});
+  for (const Place& place :
+       counted(mtu_sights(hosts_, samples_, ignored), {.background = kNever}, alike_always)) {
+    Cause found = cause(CauseKind::kMtu, place);
+    found.expected = fleet_mtu(hosts_, samples_, found.port.rail);
+    for (const FlowSample& sample : samples_.flows)
+      if (sample.passed_mtu && *sample.passed_mtu < found.expected &&
+          passes(found, sample.flow.from, sample.flow.to))
+        found.value = std::max(found.value, static_cast<double>(*sample.passed_mtu));
+    found.low = found.high = found.value;
+    causes_.push_back(found);
+  }
+}
+
+// Where full speed alone costs no packets, paced and unpaced flows are one body of evidence; else
+// unpaced ones (TCP loses packets at full speed by design) count only far above what is usual.
+void Locator::losses() {
+  const Ignored ignored = ignoring({CauseKind::kUnreachable});
+  std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
+  const std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
+  std::vector<double> shares;
+  for (const Sight& s : full) shares.push_back(s.value / s.trials);
+  const double usual = shares.empty() ? 0 : quantile(shares, 0.75);
+  const double background = thresholds_.fail_loss / 10;
+  std::vector<Sight> together = paced;
+  if (usual <= background) together.insert(together.end(), full.begin(), full.end());
+  const Scale scale{.threshold = thresholds_.fail_loss, .background = background};
+  for (const Place& place : counted(together, scale, alike_losses)) add_loss(place, paced, 0);
+  if (usual <= background) return;
+  const Scale loaded{.threshold = 5 * usual, .background = 3 * usual};
+  const std::vector<Sight> rest =
+      loss_sights(hosts_, samples_, true, ignoring({CauseKind::kUnreachable, CauseKind::kLoss}));
+  for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);
+}
+
+void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, double usual) {
+  Cause found = cause(CauseKind::kLoss, place);
+  found.value = place.level;
+  found.low = place.low;
+  found.high = place.high;
+  found.expected = usual;
+  double events = 0, trials = 0;
+  for (const Sight& s : paced)
+    if (passes(found, shape_.port(s.from), shape_.port(s.to))) {
+      events += s.value;
+      trials += s.trials;
+    }
+  found.loaded_only = trials * found.value >= 5 && events < 0.2 * trials * found.value;
+  causes_.push_back(found);
+}
+
+// Rails whose usual flow is worse than the reference.
+std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
+                                       double threshold) const {
+  std::vector<Place> places;
+  for (int rail = 0; rail < shape_.rails; ++rail) {
+    const auto r = static_cast<std::size_t>(rail);
+    const double level = graded.usual[r] - reference;
+    if (graded.flows[r] == 0 || level < threshold) continue;
+    const double error = graded.sigma * 1.2533 / std::sqrt(graded.flows[r]);
+    const double half = error * normal_quantile(0.5 + thresholds_.confidence / 2);
+    Place place{CausePlace::kRail, {0, rail}, {}, {}, level, level - half, level + half};
+    place.flows = graded.flows[r];
+    place.confidence =
+        (1 - shape_.rails * normal_tail(level / error)) * (1 - std::pow(0.3, place.flows));
+    if (shape_.hosts == 2) {  // the rail is one pair of ports
+      place.place = CausePlace::kPair;
+      place.peer = {1, rail};
+    }
+    places.push_back(place);
+  }
+  return places;
+}
+
+void Locator::latencies(bool p99) {
+  const Graded graded = latency_sights(hosts_, samples_, p99,
+                                       ignoring({CauseKind::kUnreachable, CauseKind::kLatency}));
+  if (graded.sights.empty()) return;
+  const double threshold = std::log(p99 ? thresholds_.fail_latency : thresholds_.warn_latency);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t r = 0; r < graded.usual.size(); ++r)
+    if (graded.flows[r] > 0) best = std::min(best, graded.usual[r]);
+  const Scale scale{.directed = false,
+                    .sigma = graded.sigma,
+                    .threshold = threshold,
+                    .confidence = thresholds_.confidence};
+  std::vector<Place> places = merge(hosts_, peel(shape_, graded.sights, scale), alike_levels);
+  const auto add = [&](const Place& place, double expected) {
+    if (p99 && place.flows < kTailFlows) return;
+    Cause found = cause(CauseKind::kLatency, place);
+    found.expected = std::exp(expected);
+    found.value = std::exp(expected + place.level);
+    found.low = std::exp(expected + place.low);
+    found.high = std::exp(expected + place.high);
+    causes_.push_back(found);
+  };
+  for (const Place& place : places)
+    add(place, graded.usual[static_cast<std::size_t>(place.port.rail)]);
+  for (const Place& rail : slow_rails(graded, best, threshold)) add(rail, best);
+}
+
+void Locator::add_rate(const Place& place, const Graded& graded, bool absolute) {
+  const Port peer = place.place == CausePlace::kPath || place.place == CausePlace::kPair
+                        ? place.peer
+                        : place.port;
+  const double declared = expected_gbps(hosts_, place.port, peer, graded.unit);
+  const double usual = absolute ? 0 : graded.usual[static_cast<std::size_t>(place.port.rail)];
+  Cause found = cause(CauseKind::kRate, place);
+  found.expected = declared * std::exp(-usual);
+  found.value = found.expected * std::exp(-place.level);
+  found.low = found.expected * std::exp(-place.high);
+  found.high = found.expected * std::exp(-place.low);
+  causes_.push_back(found);
+}
+
+void Locator::rates() {
+  const Graded graded =
+      rate_sights(hosts_, samples_, thresholds_, ignoring({CauseKind::kUnreachable}));
+  if (graded.sights.empty()) return;
+  const double threshold = -std::log(thresholds_.warn_rate);
+  const Scale scale{
+      .sigma = graded.sigma, .threshold = threshold, .confidence = thresholds_.confidence};
+  for (const Place& place : merge(hosts_, peel(shape_, graded.sights, scale), alike_levels))
+    add_rate(place, graded, false);
+  std::vector<Place> rails = slow_rails(graded, 0, threshold);
+  const auto measured = std::ranges::count_if(graded.flows, [](int flows) { return flows > 0; });
+  const bool all = static_cast<long>(rails.size()) == measured && !rails.empty();
+  if (all &&
+      std::ranges::all_of(
+          rails, [&](const Place& p) { return alike_levels(p.level, rails.front().level); }) &&
+      (shape_.hosts > 2 || rails.size() > 1)) {
+    Place fleet = rails.front();
+    fleet.place = CausePlace::kFleet;
+    for (std::size_t i = 1; i < rails.size(); ++i) fleet.flows += rails[i].flows;
+    rails = {fleet};
+  }
+  for (const Place& rail : rails) add_rate(rail, graded, true);
+}
+
+void Locator::unstable() {
+  const std::vector<Sight> sights =
+      still_sights(hosts_, samples_, ignoring({CauseKind::kUnreachable}));
+  const Scale scale{.directed = false, .intermittent = true, .background = kNever};
+  for (const Place& place : counted(sights, scale, alike_always)) {
+    Cause found = cause(CauseKind::kUnstable, place);
+    std::vector<double> lowest, usual;
+    for (const FlowSample& sample : samples_.flows) {
+      const bool rate =
+          samples_.rounds[static_cast<std::size_t>(sample.round)].probe == Probe::kRate;
+      if (!rate || !passes(found, sample.flow.from, sample.flow.to)) continue;
+      lowest.push_back(sample.lowest_gbps());
+      usual.push_back(sample.gbps());
+    }
+    if (!lowest.empty()) {
+      found.value = quantile(lowest, 0);
+      found.expected = quantile(usual, 0.5);
+    }
+    found.low = found.high = found.value;
+    causes_.push_back(found);
+  }
+}
+
+// Whether the rate is about what a transport reaches that meets the loss: go-back-N, or TCP, whose
+// real versions stay within a factor of two of Mathis' formula.
+bool Locator::explains_rate(const Cause& loss, const Cause& rate) const {
+  double rtt_us = 20;
+  for (const FlowSample& sample : samples_.flows)
+    if (sample.min_rtt_us && passes(rate, sample.flow.from, sample.flow.to)) {
+      rtt_us = *sample.min_rtt_us;
+      break;
+    }
+  const double bytes = info(rate.port).mtu > 0 ? info(rate.port).mtu : 1500;
+  const double window = rate.expected * rtt_us * 1e3 / 8 / bytes;
+  const double predicted = std::min({1.0, go_back_n_goodput(loss.value, window),
+                                     mathis_gbps(loss.value, bytes, rtt_us) / rate.expected});
+  return rate.value / rate.expected >= predicted * (predicted > 0.9 ? 0.9 : 0.5);
+}
+
+void Locator::drop_consequences() {
+  const std::vector<Cause> all = causes_;
+  std::erase_if(causes_, [&](const Cause& cause) {
+    return std::ranges::any_of(all, [&](const Cause& other) {
+      if (other.kind == cause.kind || !same_place(other, cause)) return false;
+      if (cause.kind == CauseKind::kRate) {
+        if (other.kind == CauseKind::kLoss && !other.loaded_only)
+          return explains_rate(other, cause);
+        return other.kind == CauseKind::kLatency || other.kind == CauseKind::kMtu ||
+               other.kind == CauseKind::kUnstable;
+      }
+      // A port that is too slow, or at times away, loses what it cannot carry.
+      if (cause.kind == CauseKind::kLoss)
+        return (cause.loaded_only && other.kind == CauseKind::kRate) ||
+               other.kind == CauseKind::kUnstable;
+      return false;
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<Cause> locate(const std::vector<FleetHost>& hosts, const Samples& samples,
+                          const Thresholds& thresholds) {
+  return Locator(hosts, samples, thresholds).run();
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,221 @@
+// Chooses the flows that tell most about causes that are not yet clear.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/sights.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr int kMostRepeats = 4;   // of one path and probe: more would say the same
+constexpr int kMostSamples = 12;  // of a cause that stays unclear
+constexpr int kKnownEnd = 2;      // flows with others that tell an end from a path
+
+Probe probe_for(const Cause& cause) {
+  switch (cause.kind) {
+    case CauseKind::kLatency:
+      return Probe::kLatency;
+    case CauseKind::kLoss:
+      return cause.loaded_only ? Probe::kRate : Probe::kLowLoad;
+    case CauseKind::kUnreachable:
+    case CauseKind::kSwapped:
+      return Probe::kReach;
+    case CauseKind::kMtu:
+      return Probe::kPathMtu;
+    case CauseKind::kRate:
+    case CauseKind::kUnstable:
+      break;
+  }
+  return Probe::kRate;
+}
+
+class Chooser {
+ public:
+  Chooser(const std::vector<FleetHost>& hosts, const Samples& samples,
+          const std::vector<Cause>& causes, Probe probe, int most_flows)
+      : hosts_(hosts), causes_(causes), most_(most_flows) {
+    round_.probe = probe;
+    round_.seconds = probe == Probe::kRate ? 0.3 : probe == Probe::kLowLoad ? 0.5 : 0.05;
+    for (const FlowSample& sample : samples.flows) {
+      const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
+      if (round.probe != probe) continue;
+      ++tried_[{sample.flow.from, sample.flow.to}];
+      if (probe == Probe::kRate || probe == Probe::kLowLoad)
+        round_.seconds = std::max(round_.seconds, round.seconds);
+      if (starved(sample)) continue;
+      ++spoken_[{sample.flow.from, sample.flow.to}];
+      ++sent_[sample.flow.from];
+      ++received_[sample.flow.to];
+    }
+  }
+
+  void test(const Cause& cause);
+  void hear_the_unheard();
+  std::optional<Round> round() {
+    if (round_.flows.empty()) return std::nullopt;
+    return std::move(round_);
+  }
+
+ private:
+  static int count(const auto& map, const auto& key) {
+    const auto found = map.find(key);
+    return found == map.end() ? 0 : found->second;
+  }
+  bool has(Port port) const {
+    return port.rail < static_cast<int>(hosts_[static_cast<std::size_t>(port.host)].ports.size());
+  }
+  bool free(Port port) const { return !busy_.contains(port); }
+  // Adds the flow where its ports are free and the path is not known well enough.
+  bool add(Port from, Port to) {
+    if (!free(from) || !free(to) || from.host == to.host) return false;
+    if (most_ > 0 && static_cast<int>(round_.flows.size()) >= most_) return false;
+    if (count(tried_, std::pair(from, to)) >= kMostRepeats) return false;
+    round_.flows.push_back({from, to, round_.probe == Probe::kLowLoad ? 0.1 : 1});
+    busy_.insert({from, to});
+    return true;
+  }
+  bool suspect(Port port) const {
+    return std::ranges::any_of(causes_, [&](const Cause& cause) {
+      const Port other{-1, port.rail};
+      return cause.place != CausePlace::kRail && cause.place != CausePlace::kFleet &&
+             (passes(cause, port, other) || passes(cause, other, port));
+    });
+  }
+  // The free port of the rail that no cause touches and that is least known as a partner.
+  std::optional<Port> partner(Port port, bool sends) const {
+    std::optional<Port> best;
+    int least = kMostRepeats;
+    const int n = static_cast<int>(hosts_.size());
+    for (int step = 1; step < n && least > 0; ++step) {
+      const Port other{(port.host + step) % n, port.rail};
+      if (!has(other) || !free(other) || suspect(other)) continue;
+      const int known =
+          sends ? count(tried_, std::pair(port, other)) : count(tried_, std::pair(other, port));
+      if (known >= least) continue;
+      least = known;
+      best = other;
+    }
+    return best;
+  }
+  bool send_from(Port port) {
+    const std::optional<Port> other = partner(port, true);
+    return other && add(port, *other);
+  }
+  bool send_to(Port port) {
+    const std::optional<Port> other = partner(port, false);
+    return other && add(*other, port);
+  }
+  // A direction of a port at a time; the less known one first.
+  bool either_way(Port port) {
+    return count(sent_, port) <= count(received_, port) ? send_from(port) || send_to(port)
+                                                        : send_to(port) || send_from(port);
+  }
+  void test_path(Port from, Port to, bool both_ways);
+
+  const std::vector<FleetHost>& hosts_;
+  const std::vector<Cause>& causes_;
+  int most_;
+  Round round_;
+  std::map<std::pair<Port, Port>, int> tried_, spoken_;
+  std::map<Port, int> sent_, received_;
+  std::set<Port> busy_;
+};
+
+// First whether an end is at fault, by its flows with others; then the path again.
+void Chooser::test_path(Port from, Port to, bool both_ways) {
+  bool added = false;
+  if (count(sent_, from) - count(spoken_, std::pair(from, to)) < kKnownEnd)
+    added |= send_from(from);
+  if (count(received_, to) - count(spoken_, std::pair(from, to)) < kKnownEnd) added |= send_to(to);
+  if (added) return;
+  if (both_ways && count(tried_, std::pair(to, from)) < count(tried_, std::pair(from, to)))
+    add(to, from);
+  else
+    add(from, to);
+}
+
+void Chooser::test(const Cause& cause) {
+  const auto ports_of = [&](int host) {
+    std::vector<Port> ports;
+    for (int r = 0; r < static_cast<int>(hosts_[static_cast<std::size_t>(host)].ports.size()); ++r)
+      ports.push_back({host, r});
+    return ports;
+  };
+  switch (cause.place) {
+    case CausePlace::kTransmit:
+      send_from(cause.port);
+      return;
+    case CausePlace::kReceive:
+      send_to(cause.port);
+      return;
+    case CausePlace::kPort:
+      either_way(cause.port);
+      if (cause.kind == CauseKind::kSwapped) either_way(cause.peer);
+      return;
+    case CausePlace::kHostTransmit:
+      for (const Port port : ports_of(cause.port.host)) send_from(port);
+      return;
+    case CausePlace::kHostReceive:
+      for (const Port port : ports_of(cause.port.host)) send_to(port);
+      return;
+    case CausePlace::kHost:
+      for (const Port port : ports_of(cause.port.host)) either_way(port);
+      return;
+    case CausePlace::kGroup:
+      for (const Port port : cause.ports) either_way(port);
+      return;
+    case CausePlace::kPath:
+      return test_path(cause.port, cause.peer, false);
+    case CausePlace::kPair:
+      return test_path(cause.port, cause.peer, true);
+    case CausePlace::kRail:
+    case CausePlace::kFleet:
+      for (int h = 0; h < static_cast<int>(hosts_.size()); ++h)
+        if (has({h, cause.port.rail})) either_way({h, cause.port.rail});
+      return;
+  }
+}
+
+// Ports all of whose flows were starved, as long as that may have passed.
+void Chooser::hear_the_unheard() {
+  std::map<Port, int> sent, received;
+  for (const auto& [path, times] : tried_) {
+    sent[path.first] += times;
+    received[path.second] += times;
+  }
+  for (const auto& [port, times] : sent)
+    if (count(sent_, port) == 0 && times < 2 * kMostRepeats) send_from(port);
+  for (const auto& [port, times] : received)
+    if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
+}
+
+}  // namespace
+
+std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const std::vector<Cause>& causes, const Thresholds& thresholds,
+                                int most_flows) {
+  // The probe of the least sure cause that can still be tested; all unclear causes of that probe.
+  std::vector<const Cause*> unclear;
+  for (const Cause& cause : causes)
+    if (cause.confidence < thresholds.confidence && cause.samples < kMostSamples)
+      unclear.push_back(&cause);
+  std::ranges::stable_sort(unclear, {}, [](const Cause* cause) { return cause->confidence; });
+  std::set<Probe> seen;
+  for (const Cause* first : unclear) {
+    const Probe probe = probe_for(*first);
+    if (!seen.insert(probe).second) continue;
+    Chooser chooser(hosts, samples, causes, probe, most_flows);
+    for (const Cause* cause : unclear)
+      if (probe_for(*cause) == probe) chooser.test(*cause);
+    if (std::optional<Round> round = chooser.round()) return round;
+  }
+  Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
+  chooser.hear_the_unheard();
+  return chooser.round();
+}
+
+}  // namespace weft::fabric

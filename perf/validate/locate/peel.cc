@@ -1,0 +1,293 @@
+// The greedy cover: candidates, their fits, and the loop that takes the best.
+#include "perf/validate/locate/peel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <queue>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kFalseAlarm = 1e-3;
+constexpr double kTransient = 0.3;     // chance that one flow was bad for a reason that has passed
+constexpr double kAgreeGraded = 0.75;  // share of a place's flows that must be bad
+constexpr double kAgreeCounted = 0.6;
+constexpr double kAgreeWide = 0.9;  // of a rail or the fleet: two bad ports of five are no rail
+constexpr double kHuber = 2;        // in sigmas; further out, evidence grows linearly
+constexpr double kTelling = 3;      // events expected of a flow that would show the fault
+
+struct Fit {
+  bool valid = false;
+  double level = 0, low = 0, high = 0, gain = 0, confidence = 0;
+  int flows = 0;
+};
+
+struct Candidate {
+  CausePlace place;
+  int port, peer;
+  std::vector<int> sights;
+  std::vector<Port> group;
+};
+
+double huber(double z) {
+  const double a = std::abs(z);
+  return a <= kHuber ? a * a / 2 : kHuber * (a - kHuber / 2);
+}
+
+class Peeler {
+ public:
+  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale)
+      : shape_(shape), sights_(sights), scale_(scale), covered_(sights.size(), 0) {}
+  std::vector<Place> run();
+
+ private:
+  const Sight& sight(int s) const { return sights_[static_cast<std::size_t>(s)]; }
+  bool bad(const Sight& s) const {
+    return scale_.counted ? s.value > 0 : s.value >= scale_.threshold;
+  }
+  void add_ends();
+  void add_paths();
+  void add_rails();
+  void take_groups(std::vector<Place>& places);
+  std::vector<int> open(const Candidate& candidate) const;
+  Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
+  Fit fit_graded(const std::vector<int>& sights, bool crossing) const;
+  Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
+  void take(const Candidate& candidate, const Fit& fit, std::vector<Place>& places);
+
+  const Shape& shape_;
+  std::span<const Sight> sights_;
+  const Scale& scale_;
+  std::vector<char> covered_;
+  std::vector<Candidate> candidates_;
+  double places_ = 1;  // tested; for Bonferroni
+};
+
+// Ends with at least one bad flow.
+void Peeler::add_ends() {
+  const auto ports = static_cast<std::size_t>(shape_.ports());
+  std::vector<std::vector<int>> ends(scale_.directed ? 2 * ports : ports);
+  std::vector<char> suspect(ends.size(), 0);
+  const auto slot = [&](const Sight& s, int side) {
+    const auto port = static_cast<std::size_t>(side == 0 ? s.from : s.to);
+    return scale_.directed && side == 1 ? ports + port : port;
+  };
+  for (const Sight& s : sights_)
+    if (bad(s)) suspect[slot(s, 0)] = suspect[slot(s, 1)] = 1;
+  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
+    for (int side = 0; side < 2; ++side)
+      if (suspect[slot(sight(i), side)]) ends[slot(sight(i), side)].push_back(i);
+  for (std::size_t e = 0; e < ends.size(); ++e) {
+    if (ends[e].empty()) continue;
+    const CausePlace place = !scale_.directed ? CausePlace::kPort
+                             : e < ports      ? CausePlace::kTransmit
+                                              : CausePlace::kReceive;
+    candidates_.push_back({place, static_cast<int>(e % ports), -1, std::move(ends[e]), {}});
+  }
+  places_ += static_cast<double>(ends.size());
+}
+
+// Paths with at least one bad flow, with all flows of each.
+void Peeler::add_paths() {
+  const auto key = [&](const Sight& s) {
+    const bool keep = scale_.directed || s.from < s.to;
+    return std::pair<int, int>(keep ? s.from : s.to, keep ? s.to : s.from);
+  };
+  std::map<std::pair<int, int>, std::vector<int>> paths;
+  std::vector<char> from(static_cast<std::size_t>(shape_.ports()), 0);
+  for (const Sight& s : sights_)
+    if (bad(s)) {
+      paths[key(s)];
+      from[static_cast<std::size_t>(key(s).first)] = 1;
+    }
+  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
+    if (from[static_cast<std::size_t>(key(sight(i)).first)])
+      if (const auto found = paths.find(key(sight(i))); found != paths.end())
+        found->second.push_back(i);
+  for (auto& [ends, sights] : paths)
+    candidates_.push_back({scale_.directed ? CausePlace::kPath : CausePlace::kPair,
+                           ends.first,
+                           ends.second,
+                           std::move(sights),
+                           {}});
+  places_ += static_cast<double>(sights_.size());
+}
+
+// Counted only: usual values of graded sights are those of their rail already.
+void Peeler::add_rails() {
+  if (!scale_.counted || scale_.intermittent || shape_.hosts < 3) return;
+  std::vector<std::vector<int>> rails(static_cast<std::size_t>(shape_.rails));
+  std::vector<int> all(sights_.size());
+  for (int i = 0; i < static_cast<int>(sights_.size()); ++i) {
+    rails[static_cast<std::size_t>(shape_.port(sight(i).from).rail)].push_back(i);
+    all[static_cast<std::size_t>(i)] = i;
+  }
+  const auto any_bad = [&](const std::vector<int>& sights) {
+    return std::ranges::any_of(sights, [&](int s) { return bad(sight(s)); });
+  };
+  bool every = true;
+  for (int rail = 0; rail < shape_.rails; ++rail) {
+    std::vector<int>& sights = rails[static_cast<std::size_t>(rail)];
+    const Candidate candidate{CausePlace::kRail, rail, -1, sights, {}};
+    every &= any_bad(sights) && fit(candidate, sights).valid;
+    if (any_bad(sights)) candidates_.push_back(candidate);
+  }
+  if (every) candidates_.push_back({CausePlace::kFleet, 0, -1, std::move(all), {}});
+}
+
+std::vector<int> Peeler::open(const Candidate& candidate) const {
+  std::vector<int> sights;
+  for (const int s : candidate.sights)
+    if (!covered_[static_cast<std::size_t>(s)]) sights.push_back(s);
+  return sights;
+}
+
+// Level: the median, of an even number the better of the middle two.
+Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
+  Fit fit;
+  std::vector<double> values;
+  for (const int s : sights)
+    if (!crossing || bad(sight(s))) values.push_back(sight(s).value);
+  if (values.empty()) return fit;
+  const auto k = static_cast<double>(values.size());
+  fit.flows = static_cast<int>(values.size());
+  fit.level = quantile(values, 0.5);
+  // Standard deviation of a median of k normal values: 1.2533 sigma / sqrt k for large k.
+  const double error = scale_.sigma * (values.size() < 3 ? 1 : 1.2533 / std::sqrt(k));
+  int agree = 0;
+  for (const double value : values) {
+    agree += value > fit.level / 2;
+    fit.gain += huber(value / scale_.sigma) - huber((value - fit.level) / scale_.sigma);
+  }
+  const double agreeing = agree / k, z = fit.level / error;
+  const double noise = std::min(1.0, places_ * normal_tail(z));
+  fit.valid = fit.level >= scale_.threshold && noise <= kFalseAlarm && agreeing >= kAgreeGraded;
+  const double half = error * normal_quantile(0.5 + scale_.confidence / 2);
+  fit.low = fit.level - half;
+  fit.high = fit.level + half;
+  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, k));
+  return fit;
+}
+
+// Level: events per trial. Chernoff: a Poisson variable of mean m reaches E > m with a chance of at
+// most exp(-gain), gain = E ln(E / m) - (E - m).
+Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const {
+  Fit fit;
+  double events = 0, trials = 0;
+  for (const int s : sights) {
+    events += sight(s).value;
+    trials += sight(s).trials;
+  }
+  if (events <= 0 || trials <= 0) return fit;
+  fit.level = events / trials;
+  const double mean = trials * scale_.background;
+  if (events <= mean) return fit;
+  fit.gain = events * std::log(events / mean) - (events - mean);
+  int telling = 0, agree = 0, with_events = 0;
+  for (const int s : sights) {
+    with_events += sight(s).value > 0;
+    if (sight(s).trials > 1 && fit.level * sight(s).trials < kTelling) continue;
+    ++telling;
+    agree += sight(s).value > 0;
+  }
+  const bool unanimous = telling == 0 || scale_.intermittent || place == CausePlace::kGroup;
+  const bool wide = place == CausePlace::kRail || place == CausePlace::kFleet;
+  const double agreeing = unanimous ? 1 : static_cast<double>(agree) / telling;
+  const double noise = std::min(1.0, places_ * std::exp(-fit.gain));
+  const Interval interval = wilson(events, trials, scale_.confidence);
+  fit.flows = scale_.intermittent ? with_events : std::max(with_events, telling);
+  fit.low = interval.low;
+  fit.high = interval.high;
+  fit.valid = noise <= kFalseAlarm && agreeing >= (wide ? kAgreeWide : kAgreeCounted) &&
+              fit.low > scale_.threshold;
+  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, fit.flows));
+  return fit;
+}
+
+// An end that was seen with one partner only cannot be told from the path.
+Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) const {
+  if (sights.empty()) return {};
+  const bool end = candidate.place == CausePlace::kTransmit ||
+                   candidate.place == CausePlace::kReceive || candidate.place == CausePlace::kPort;
+  const auto partner = [&](int s) {
+    return sight(s).from == candidate.port ? sight(s).to : sight(s).from;
+  };
+  if (end && std::ranges::all_of(sights, [&](int s) { return partner(s) == partner(sights[0]); }))
+    return {};
+  return scale_.counted ? fit_counted(sights, candidate.place)
+                        : fit_graded(sights, candidate.place == CausePlace::kGroup);
+}
+
+// Sets the place's flows aside, but for those that are much worse than the place makes them.
+void Peeler::take(const Candidate& candidate, const Fit& fit, std::vector<Place>& places) {
+  for (const int s : candidate.sights) {
+    const bool worse = !scale_.counted && candidate.place != CausePlace::kGroup &&
+                       sight(s).value > fit.level + std::max(0.2, 6 * scale_.sigma);
+    if (!worse) covered_[static_cast<std::size_t>(s)] = 1;
+  }
+  Place place{candidate.place,
+              shape_.port(candidate.port),
+              {},
+              candidate.group,
+              fit.level,
+              fit.low,
+              fit.high,
+              fit.confidence,
+              fit.flows};
+  if (candidate.place == CausePlace::kRail) place.port = {0, candidate.port};
+  if (candidate.peer >= 0) place.peer = shape_.port(candidate.peer);
+  places.push_back(std::move(place));
+}
+
+void Peeler::take_groups(std::vector<Place>& places) {
+  std::vector<Look> looks(sights_.size(), Look::kGood);
+  for (std::size_t s = 0; s < sights_.size(); ++s)
+    if (bad(sights_[s])) looks[s] = Look::kBad;
+  for (;;) {
+    const Group group = find_group(shape_, sights_, looks, scale_.directed);
+    if (group.score == 0) return;
+    Candidate candidate{CausePlace::kGroup, group.ports.front(), -1, group.sights, {}};
+    for (const int port : group.ports) candidate.group.push_back(shape_.port(port));
+    for (const int s : group.sights) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
+    const Fit found = fit(candidate, open(candidate));
+    if (found.valid) take(candidate, found, places);
+  }
+}
+
+std::vector<Place> Peeler::run() {
+  std::vector<Place> places;
+  add_ends();
+  add_paths();
+  if (candidates_.empty()) return places;
+  add_rails();
+  // Groups first: flows that cross a border look like bad ends.
+  if (!scale_.intermittent) take_groups(places);
+  using Entry = std::pair<double, std::size_t>;  // gain, candidate
+  std::priority_queue<Entry> queue;
+  for (std::size_t c = 0; c < candidates_.size(); ++c)
+    if (const Fit found = fit(candidates_[c], open(candidates_[c])); found.valid)
+      queue.push({found.gain, c});
+  // Gains only fall as flows are set aside, so an entry that is still the best is the best.
+  while (!queue.empty()) {
+    const auto [gain, c] = queue.top();
+    queue.pop();
+    const Fit found = fit(candidates_[c], open(candidates_[c]));
+    if (!found.valid) continue;
+    if (!queue.empty() && found.gain < queue.top().first)
+      queue.push({found.gain, c});
+    else
+      take(candidates_[c], found, places);
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale) {
+  return Peeler(shape, sights, scale).run();
+}
+
+}  // namespace weft::fabric

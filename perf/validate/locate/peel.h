@@ -1,0 +1,74 @@
+// Explains flows that are out of line by as few places as possible. Pure; knows no probes.
+//
+// A fault can only make flows worse, and the worst place of a route decides: the rate of i -> j is
+// the least of what i sends, the path carries and j receives. So a place is at fault where nearly
+// all of its flows are bad. The place that explains most is taken first, its flows are set aside,
+// and the rest is looked at again (greedy cover, R. Kompella et al., "Detection and localization of
+// network black holes", INFOCOM 2007), with a robust likelihood in place of a count of bad flows.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "perf/validate/locate/cause.h"
+
+namespace weft::fabric {
+
+// Numbers ports: host * rails + rail.
+struct Shape {
+  int hosts = 0, rails = 0;
+  int ports() const { return hosts * rails; }
+  int index(Port port) const { return port.host * rails + port.rail; }
+  Port port(int index) const { return {index / rails, index % rails}; }
+};
+
+// What one flow says of one quantity.
+struct Sight {
+  int from = 0, to = 0;  // ports, of one rail
+  double value = 0;      // graded: the log of how much worse than usual; counted: events
+  double trials = 1;     // counted: events and what were none
+};
+
+// How sights are judged.
+struct Scale {
+  bool counted = false;
+  bool directed = true;       // false: a flow speaks for both directions (round trips)
+  bool intermittent = false;  // counted: flows without an event do not speak against a fault
+  double sigma = 0;           // graded: standard deviation of a healthy flow's value
+  double threshold = 0;       // the least level of a fault; counted: share of the trials
+  double background = 0;      // counted: share of events in a healthy fabric
+  double confidence = 0.95;   // of the intervals
+};
+
+// A place that explains bad flows. Without direction, ends are kPort and paths kPair.
+struct Place {
+  CausePlace place =
+      CausePlace::kPort;  // kTransmit, kReceive, kPort, kPath, kPair, kRail, kFleet, kGroup
+  Port port, peer;
+  std::vector<Port> ports;              // of kGroup
+  double level = 0, low = 0, high = 0;  // graded: median; counted: share; with its interval
+  double confidence = 0;
+  int flows = 0;
+};
+
+// A chance below kFalseAlarm (per call, Bonferroni over all places) of naming a place where values
+// are normal with `sigma`, or events Poisson at `background`.
+// Confidence of a place: agreeing * (1 - chance of noise) * (1 - 0.3^flows): the share of its flows
+// that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places, and
+// the chance that each flow alone met something that has passed since.
+std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
+
+enum class Look : char { kGood, kBad, kSetAside };  // of a flow
+
+// Ports of one rail whose flows to the others are bad while those among themselves are not: what is
+// behind one leaf switch. Flows of ends that are bad altogether do not count.
+struct Group {
+  std::vector<int> ports;   // sorted
+  std::vector<int> sights;  // indices of those that cross the group's border
+  int score = 0;  // bad flows that the group explains, less those that it does not; 0: none
+};
+// The group of all rails that explains most. looks[i] is that of sights[i].
+Group find_group(const Shape& shape, std::span<const Sight> sights, const std::vector<Look>& looks,
+                 bool directed);
+
+}  // namespace weft::fabric

@@ -1,0 +1,250 @@
+// Reads samples quantity by quantity, and finds what is usual of each rail.
+#include "perf/validate/locate/sights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kStill_s = 0.06;      // a flow that moves nothing for so long is unstable
+constexpr double kLeastShare = 1e-3;   // of the expected rate; below, a flow is as good as dead
+constexpr double kReceiverSlow = 0.5;  // share of time without room in the receiver's buffer
+constexpr std::size_t kFewFlows = 8;   // fewer do not tell their own noise
+
+// Samples of a probe between ports of one rail that are to be heard.
+template <typename Visit>
+void each(const Samples& samples, Probe probe, const Ignored& ignored, const Visit& visit) {
+  for (const FlowSample& sample : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != probe) continue;
+    const Flow& flow = sample.flow;
+    if (flow.from.rail != flow.to.rail || ignored(flow.from, flow.to)) continue;
+    visit(sample);
+  }
+}
+
+Sight sight_of(const Shape& shape, const FlowSample& sample, double value, double trials = 1) {
+  return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
+}
+
+// What is usual among log values of which larger is worse, robust against fewer than half of the
+// ports being bad: the median port's better quarter, then the median of what lies near that.
+double usual_of(const std::vector<Sight>& sights) {
+  std::map<int, std::vector<double>> by_sender;
+  for (const Sight& s : sights) by_sender[s.from].push_back(s.value);
+  std::vector<double> better, near;
+  for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
+  double usual = quantile(better, 0.5);
+  for (int again = 0; again < 2; ++again) {
+    near.clear();
+    for (const Sight& s : sights)
+      if (s.value <= usual + 0.15) near.push_back(s.value);
+    if (!near.empty()) usual = quantile(near, 0.5);
+  }
+  return usual;
+}
+
+// Subtracts what is usual of each rail, and estimates the noise from the better half, which no
+// fault can have touched.
+void settle(const Shape& shape, Graded& graded, double least_sigma, double few_sigma) {
+  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
+  for (const Sight& s : graded.sights)
+    rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
+  for (const std::vector<Sight>& rail : rails) {
+    graded.usual.push_back(rail.empty() ? 0 : usual_of(rail));
+    graded.flows.push_back(static_cast<int>(rail.size()));
+  }
+  std::vector<double> better;
+  for (Sight& s : graded.sights) {
+    s.value -= graded.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
+    if (s.value <= 0) better.push_back(-s.value);
+  }
+  // 1.4826: the standard deviation of a normal variable per median of its absolute values.
+  const double noise = better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
+  graded.sigma = std::max(noise, better.size() < kFewFlows ? few_sigma : least_sigma);
+}
+
+double still_s(const FlowSample& sample) {
+  if (sample.window_gbps.size() < 3) return 0;
+  const double most = *std::max_element(sample.window_gbps.begin(), sample.window_gbps.end());
+  const auto still =
+      std::ranges::count_if(sample.window_gbps, [&](double g) { return g < 0.1 * most; });
+  return static_cast<double>(still) * sample.window_s;
+}
+
+bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
+
+// Standard error of a flow's average, from its windows; neighbours depend on each other, so twice.
+double window_error(const FlowSample& sample) {
+  if (sample.window_gbps.size() < 3 || sample.gbps() <= 0) return 0;
+  double squares = 0;
+  const double average = sample.gbps();
+  for (const double g : sample.window_gbps) squares += (g / average - 1) * (g / average - 1);
+  const auto k = static_cast<double>(sample.window_gbps.size());
+  return 2 * std::sqrt(squares / (k - 1) / k);
+}
+
+}  // namespace
+
+bool starved(const FlowSample& sample) {
+  return std::max(sample.sender_starved, sample.receiver_starved) > kStarved;
+}
+
+Shape shape_of(const std::vector<FleetHost>& hosts) {
+  Shape shape{static_cast<int>(hosts.size()), 0};
+  for (const FleetHost& host : hosts)
+    shape.rails = std::max(shape.rails, static_cast<int>(host.ports.size()));
+  return shape;
+}
+
+double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit) {
+  const auto declared = [&](Port port) {
+    const double gbps = hosts[static_cast<std::size_t>(port.host)]
+                            .ports[static_cast<std::size_t>(port.rail)]
+                            .expected_gbps;
+    return gbps > 0 ? gbps : unit;
+  };
+  return std::min(declared(from), declared(to));
+}
+
+Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                   const Thresholds& thresholds, const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  Graded graded;
+  std::vector<const FlowSample*> heard;
+  std::vector<Sight> undeclared;
+  std::vector<double> errors;
+  each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
+    if (stood_still(sample)) return;
+    heard.push_back(&sample);
+    if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) <= 0 && sample.gbps() > 0)
+      undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
+    if (errors.size() < 1000) errors.push_back(window_error(sample));
+  });
+  if (!undeclared.empty()) {
+    // The fastest rail's usual flow stands for a declared rate.
+    double fastest = 0;
+    for (int rail = 0; rail < shape.rails; ++rail) {
+      std::vector<Sight> here;
+      for (const Sight& s : undeclared)
+        if (shape.port(s.from).rail == rail) here.push_back(s);
+      if (!here.empty()) fastest = std::max(fastest, std::exp(-usual_of(here)));
+    }
+    graded.unit = fastest;
+  }
+  for (const FlowSample* sample : heard) {
+    const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
+    const double share = sample->reached ? sample->gbps() / expected : 0;
+    const bool slow_tester =
+        starved(*sample) || sample->receiver_limited.value_or(0) > kReceiverSlow;
+    if (slow_tester && share < thresholds.warn_rate) continue;
+    graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
+  }
+  const double error = errors.empty() ? 0 : quantile(errors, 0.5);
+  settle(shape, graded, std::max(0.01, error), std::max(0.02, error));
+  return graded;
+}
+
+Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
+                      const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  Graded graded;
+  each(samples, Probe::kLatency, ignored, [&](const FlowSample& sample) {
+    if (!sample.reached || !sample.latency || starved(sample)) return;
+    const double us = p99 ? sample.latency->p99_us : sample.latency->p50_us;
+    if (us > 0) graded.sights.push_back(sight_of(shape, sample, std::log(us)));
+  });
+  settle(shape, graded, p99 ? 0.2 : 0.1, p99 ? 0.3 : 0.15);
+  return graded;
+}
+
+std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                               bool loaded, const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  std::vector<Sight> sights;
+  each(samples, loaded ? Probe::kRate : Probe::kLowLoad, ignored, [&](const FlowSample& sample) {
+    if (!sample.packets || *sample.packets == 0 || !sample.retransmits || starved(sample)) return;
+    sights.push_back(sight_of(shape, sample, static_cast<double>(*sample.retransmits),
+                              static_cast<double>(*sample.packets)));
+  });
+  return sights;
+}
+
+std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                               const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  std::vector<Sight> sights;
+  std::set<std::pair<int, int>> alive;  // pairs that small packets pass
+  for (const Probe probe : {Probe::kReach, Probe::kLatency})
+    each(samples, probe, ignored, [&](const FlowSample& sample) {
+      sights.push_back(sight_of(shape, sample, sample.reached ? 0 : 1));
+      if (sample.reached) alive.insert(std::minmax({sights.back().from, sights.back().to}));
+    });
+  each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
+    const Sight sight = sight_of(shape, sample, sample.reached ? 0 : 1);
+    if (sample.reached || !alive.contains(std::minmax(sight.from, sight.to)))
+      sights.push_back(sight);
+  });
+  return sights;
+}
+
+int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail) {
+  std::map<int, int> votes;
+  for (const FleetHost& host : hosts)
+    if (rail < static_cast<int>(host.ports.size()))
+      ++votes[host.ports[static_cast<std::size_t>(rail)].mtu];
+  votes.erase(0);
+  if (votes.empty())
+    for (const FlowSample& sample : samples.flows)
+      if (sample.flow.from.rail == rail && sample.passed_mtu) ++votes[*sample.passed_mtu];
+  int mtu = 0, most = 0;
+  for (const auto& [bytes, count] : votes)
+    if (count >= most) {  // of two as frequent ones the larger
+      mtu = bytes;
+      most = count;
+    }
+  return mtu;
+}
+
+std::vector<Sight> mtu_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                              const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  std::vector<int> mtu;
+  for (int rail = 0; rail < shape.rails; ++rail) mtu.push_back(fleet_mtu(hosts, samples, rail));
+  std::vector<Sight> sights;
+  each(samples, Probe::kPathMtu, ignored, [&](const FlowSample& sample) {
+    const int expected = mtu[static_cast<std::size_t>(sample.flow.from.rail)];
+    if (!sample.passed_mtu && !sample.failed_mtu) return;
+    const bool small =
+        sample.passed_mtu ? *sample.passed_mtu < expected : *sample.failed_mtu <= expected;
+    sights.push_back(sight_of(shape, sample, small ? 1 : 0));
+  });
+  return sights;
+}
+
+std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  std::vector<Sight> sights;
+  each(samples, Probe::kReach, ignored, [&](const FlowSample& sample) {
+    if (sample.reached && sample.arrived_at)
+      sights.push_back(sight_of(shape, sample, *sample.arrived_at == sample.flow.to ? 0 : 1));
+  });
+  return sights;
+}
+
+std::vector<Sight> still_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const Ignored& ignored) {
+  const Shape shape = shape_of(hosts);
+  std::vector<Sight> sights;
+  each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
+    if (!starved(sample)) sights.push_back(sight_of(shape, sample, stood_still(sample) ? 1 : 0));
+  });
+  return sights;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,62 @@
+// What samples say of one quantity each: rates, latencies, losses, and so on. Pure; blames no
+// place.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/peel.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+// Flows that speak for nothing, as the place that they pass is known to be broken.
+using Ignored = std::function<bool(Port from, Port to)>;
+
+// A waiting share of an end from which the flow says how slow the tester is, not the network.
+inline constexpr double kStarved = 0.05;
+bool starved(const FlowSample& sample);
+
+Shape shape_of(const std::vector<FleetHost>& hosts);
+
+// Graded sights: the log of how much worse than usual a flow is, and what is usual.
+struct Graded {
+  std::vector<Sight> sights;
+  double sigma = 0;
+  std::vector<double> usual;  // by rail: the log of a healthy flow's value below; 0 without flows
+  std::vector<int> flows;     // by rail
+  double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow
+};
+
+// Rates as log(expected / rate). Flows that stood still for a while are left out (see still_flows),
+// and starved flows unless they are fast: these acquit, but do not accuse.
+Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                   const Thresholds& thresholds, const Ignored& ignored);
+// Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
+double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
+
+// log(latency / 1 us), medians or 99th percentiles.
+Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
+                      const Ignored& ignored);
+
+// Retransmits of packets: of paced flows, or of those at full speed.
+std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                               bool loaded, const Ignored& ignored);
+// Flows through which nothing came, not even small packets.
+std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                               const Ignored& ignored);
+// Flows whose packets of the fleet's MTU (by rail; see fleet_mtu) did not arrive.
+std::vector<Sight> mtu_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                              const Ignored& ignored);
+int fleet_mtu(const std::vector<FleetHost>& hosts, const Samples& samples, int rail);
+// Flows whose packets came in at another port than the one they were sent to.
+std::vector<Sight> stray_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const Ignored& ignored);
+// Flows that stood still for 60 ms and more between times at speed.
+std::vector<Sight> still_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                const Ignored& ignored);
+
+}  // namespace weft::fabric

@@ -1,0 +1,27 @@
+// The findings of a run as people want them: faults by place, the heaviest first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "perf/validate/report/report.h"
+
+namespace weft::fabric {
+
+// A finding that stands for itself, and the findings that it explains. Valid as long as the report.
+struct Fault {
+  const Finding* first = nullptr;
+  std::vector<const Finding*> also;
+};
+
+// Findings of WARN and above that are known, in the report's order. A finding that names another
+// one as its explanation is part of that one's fault, where there is one at its host and rail.
+std::vector<Fault> faults_of(const Report& report);
+
+// Findings that say that something could not be known, in the report's order.
+std::vector<const Finding*> unknowns_of(const Report& report);
+
+// The verdict's sentence without the verdict: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+std::string headline(const Report& report);
+
+}  // namespace weft::fabric

@@ -1,0 +1,255 @@
+// Keys in JSON of the structs of a report. The keys name the units.
+#pragma once
+
+#include "perf/validate/report/json_fields.h"
+#include "perf/validate/report/report.h"
+
+namespace weft::fabric {
+
+template <>
+struct EnumWords<CauseKind> {
+  static constexpr std::string_view words[] = {"rate", "latency", "loss",    "unreachable",
+                                               "mtu",  "swapped", "unstable"};
+};
+
+template <>
+struct EnumWords<CausePlace> {
+  static constexpr std::string_view words[] = {"transmit",      "receive",      "port",
+                                               "host_transmit", "host_receive", "host",
+                                               "path",          "pair",         "rail",
+                                               "group",         "fleet"};
+};
+
+template <>
+struct EnumWords<Verdict> {
+  static constexpr std::string_view words[] = {"OK", "WARN", "CRITICAL", "UNKNOWN", "TESTER"};
+};
+
+template <>
+struct EnumWords<Probe> {
+  static std::vector<std::string_view> list() {
+    std::vector<std::string_view> all;
+    for (int p = 0; p <= static_cast<int>(Probe::kJob); ++p)
+      all.emplace_back(name(static_cast<Probe>(p)));
+    return all;
+  }
+  static inline const std::vector<std::string_view> words = list();
+};
+
+template <>
+struct FieldsOf<Port> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& port) {
+    a("host", port.host);
+    a("rail", port.rail);
+  }
+};
+
+template <>
+struct FieldsOf<LatencySample> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& l) {
+    a("samples", l.samples);
+    a("min_us", l.min_us);
+    a("p50_us", l.p50_us);
+    a("p99_us", l.p99_us);
+    a("p999_us", l.p999_us);
+    a("max_us", l.max_us);
+  }
+};
+
+// The keys of probes/samples.cc, which writes flows.
+template <>
+struct FieldsOf<FlowSample> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& s) {
+    a("round", s.round);
+    a("from", s.flow.from);
+    a("to", s.flow.to);
+    a("pace_share", s.flow.pace);
+    a("label", s.flow.label);
+    a("victim", s.flow.victim);
+    a("reached", s.reached);
+    a("error", s.error);
+    a("duration_s", s.seconds);
+    a("received_bytes", s.bytes);
+    a("window_s", s.window_s);
+    a("window_gbps", s.window_gbps);
+    a("latency", s.latency);
+    a("packets", s.packets);
+    a("retransmits", s.retransmits);
+    a("receiver_limited_share", s.receiver_limited);
+    a("sender_limited_share", s.sender_limited);
+    a("min_rtt_us", s.min_rtt_us);
+    a("passed_mtu_bytes", s.passed_mtu);
+    a("failed_mtu_bytes", s.failed_mtu);
+    a("arrived_at", s.arrived_at);
+    a("sender_starved_share", s.sender_starved);
+    a("receiver_starved_share", s.receiver_starved);
+  }
+};
+
+template <>
+struct FieldsOf<PortInfo> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& port) {
+    a("device", port.device);
+    a("address", port.address);
+    a("expected_gbps", port.expected_gbps);
+    a("mtu_bytes", port.mtu);
+  }
+};
+
+template <>
+struct FieldsOf<FleetHost> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& host) {
+    a("host", host.name);
+    a("emulated", host.emulated);
+    a("cores", host.cores);
+    a("ports", host.ports);
+  }
+};
+
+// `value` and its interval are in Gb/s, microseconds, losses per packet or bytes, by `kind`.
+template <>
+struct FieldsOf<Cause> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& c) {
+    a("kind", c.kind);
+    a("place", c.place);
+    a("port", c.port);
+    a("peer", c.peer);
+    a("ports", c.ports);
+    a("value", c.value);
+    a("expected", c.expected);
+    a("low", c.low);
+    a("high", c.high);
+    a("confidence", c.confidence);
+    a("flows", c.samples);
+    a("loaded_only", c.loaded_only);
+  }
+};
+
+template <>
+struct FieldsOf<CollectiveResult> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& c) {
+    a("collective", c.collective);
+    a("algorithm", c.algorithm);
+    a("cases", c.cases);
+    a("wrong", c.wrong);
+    a("left_out", c.left_out);
+    a("first_wrong", c.first_wrong);
+    a("busbw_gbps", c.busbw_gbps);
+    a("predicted_busbw_gbps", c.predicted_busbw_gbps);
+    a("limiting_link", c.limiting_link);
+  }
+};
+
+template <>
+struct FieldsOf<Drift> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& d) {
+    a("name", d.name);
+    a("before", d.before);
+    a("now", d.now);
+  }
+};
+
+template <>
+struct FieldsOf<Thresholds> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& t) {
+    a("warn_rate_share", t.warn_rate);
+    a("fail_rate_share", t.fail_rate);
+    a("warn_latency_ratio", t.warn_latency);
+    a("fail_latency_ratio", t.fail_latency);
+    a("warn_loss_per_packet", t.warn_loss);
+    a("fail_loss_per_packet", t.fail_loss);
+    a("idle_pause_share", t.idle_pause);
+    a("loaded_pause_share", t.loaded_pause);
+    a("victim_ratio", t.victim_ratio);
+    a("incast_share", t.incast_share);
+    a("incast_jain", t.incast_jain);
+    a("bisection_share", t.bisection_share);
+    a("class_leak_share", t.class_leak);
+    a("confidence", t.confidence);
+  }
+};
+
+template <>
+struct FieldsOf<Policy> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& p) {
+    a("file", p.file);
+    a("rate_gbps", p.rate_gbps);
+    a("rail_rate_gbps", p.rail_rate_gbps);
+    a("firmware", p.firmware);
+    a("mtu_bytes", p.mtu);
+    a("pfc_priority", p.pfc_priority);
+    a("dscp", p.dscp);
+    a("trust", p.trust);
+    a("dcqcn", p.dcqcn);
+    a("cc_parameters", p.cc_parameters);
+    a("lossless", p.lossless);
+    a("excluded_devices", p.excluded_devices);
+    a("skipped_checks", p.skipped_checks);
+    a("thresholds", p.thresholds);
+    a("cost", p.cost);
+  }
+};
+
+// All but the rounds.
+template <>
+struct FieldsOf<Plan> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& p) {
+    a("time_s", p.seconds);
+    a("smallest_loss_per_packet", p.smallest_loss);
+    a("smallest_rate_cut_share", p.smallest_rate_cut);
+    a("left_out", p.left_out);
+    a("measured_paths_of_rails", p.measured_paths);
+  }
+};
+
+// What stands for itself at the top of the document.
+template <>
+struct FieldsOf<Report> {
+  static constexpr bool named = true;
+  template <typename A, typename T>
+  static void visit(A& a, T& r) {
+    a("schema", r.schema);
+    a("verdict", r.verdict);
+    a("started", r.started);
+    a("weft_version", r.version);
+    a("time_s", r.seconds);
+    a("budget_s", r.budget_s);
+    a("emulated", r.emulated);
+    a("simulated", r.simulated);
+    a("transport", r.transport);
+    a("ranks", r.ranks);
+    a("rails", r.rails);
+    a("failure", r.failure);
+    a("plan", r.plan);
+    a("causes", r.causes);
+    a("collectives", r.collectives);
+    a("baseline", r.baseline);
+    a("drift", r.drift);
+    a("policy", r.policy);
+    a("hosts", r.hosts);
+  }
+};
+
+}  // namespace weft::fabric

@@ -1,0 +1,331 @@
+// Sentences for findings. A check that is not in the table of sentences gets one made of its title
+// and its numbers.
+#include "perf/validate/report/words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::fabric {
+namespace {
+
+// How many bytes the UTF-8 sequence at the front of `text` has; 0: no valid one.
+std::size_t sequence_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const std::size_t n = first < 0x80                    ? 1
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
+  if (n > text.size()) return 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  return n;
+}
+
+std::string_view plain(Unit unit) {
+  switch (unit) {
+    case Unit::kGbps:
+      return " Gb/s";
+    case Unit::kMicroseconds:
+      return " us";
+    case Unit::kPerPacket:
+      return " per packet";
+    case Unit::kBytes:
+      return " bytes";
+    case Unit::kRatio:
+      return " times";
+    case Unit::kNone:
+    case Unit::kCount:
+    case Unit::kShare:
+    case Unit::kText:
+      break;
+  }
+  return "";
+}
+
+// Whole numbers as they are, all others with three digits.
+std::string whole(double value) {
+  return std::isfinite(value) && value == std::floor(value) && std::abs(value) < 1e15
+             ? fmt::format("{:.0f}", value)
+             : three_digits(value);
+}
+
+std::string bare(double value, Unit unit) {
+  switch (unit) {
+    case Unit::kPerPacket:
+      return small_share(value);
+    case Unit::kShare:
+      return percent(value);
+    case Unit::kBytes:
+    case Unit::kCount:
+    case Unit::kNone:
+      return whole(value);
+    default:
+      return three_digits(value);
+  }
+}
+
+// "187 of 392 Gb/s", "38 us, 4.1 us expected", "fw 22.36, fw 28.39 expected".
+std::string against(const Finding& f) {
+  switch (f.unit) {
+    case Unit::kText: {
+      const std::string text = printable(f.text), wanted = printable(f.expected_text);
+      return text.empty() && wanted.empty() ? ""
+             : wanted.empty()               ? text
+             : text.empty()                 ? fmt::format("nothing, {} expected", wanted)
+                                            : fmt::format("{}, {} expected", text, wanted);
+    }
+    case Unit::kNone:
+      return f.value == f.expected ? ""
+                                   : fmt::format("{}, {} expected", whole(f.value),
+                                                 whole(f.expected));
+    case Unit::kGbps:
+      if (f.expected > 0)
+        return fmt::format("{} of {} Gb/s", three_digits(f.value), three_digits(f.expected));
+      return in_unit(f.value, f.unit);
+    case Unit::kPerPacket:
+      return fmt::format("{}, {} expected", in_unit(f.value, f.unit), bare(f.expected, f.unit));
+    default:
+      return fmt::format("{}, {} expected", in_unit(f.value, f.unit),
+                         in_unit(f.expected, f.unit));
+  }
+}
+
+std::string_view sends(Direction direction) {
+  return direction == Direction::kTransmit  ? "sends"
+         : direction == Direction::kReceive ? "receives"
+                                            : "sends and receives";
+}
+
+// A measured rate: "h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s".
+std::string rate_sentence(const Finding& f) {
+  const std::string place = in_words(f.where), numbers = against(f);
+  switch (f.where.kind) {
+    case PlaceKind::kPath:
+      return fmt::format("{} passes {}", place, numbers);
+    case PlaceKind::kRail:
+    case PlaceKind::kSwitch:
+      return fmt::format("{} carries {} a port", place, numbers);
+    case PlaceKind::kFleet:
+      return fmt::format("every port runs at {}", numbers);
+    default:
+      return fmt::format("{} {} at {}", place, sends(f.where.direction), numbers);
+  }
+}
+
+// A measured loss: "h3 rail 1 (mlx5_1) loses 1.2e-4 of the packets that it sends".
+std::string loss_sentence(const Finding& f) {
+  const std::string place = in_words(f.where), share = small_share(f.value);
+  const bool port = f.where.kind == PlaceKind::kPort || f.where.kind == PlaceKind::kHost;
+  if (!port) return fmt::format("{} loses {} of the packets", place, share);
+  return fmt::format("{} loses {} of the packets that the {} {}", place, share,
+                     f.where.kind == PlaceKind::kHost ? "host" : "port", sends(f.where.direction));
+}
+
+std::string latency_sentence(const Finding& f) {
+  return fmt::format("{} takes {} a message, {} expected", in_words(f.where),
+                     in_unit(f.value, f.unit), in_unit(f.expected, f.unit));
+}
+
+bool has(std::string_view id, std::string_view word) { return id.find(word) != id.npos; }
+
+// The sentence of what an active check measured; "" where there is no better one than the title.
+std::string measured_sentence(const Finding& f, const Check& check) {
+  if (check.kind != CheckKind::kActive) return "";
+  if (f.unit == Unit::kGbps && has(f.id, "rate")) return rate_sentence(f);
+  if (f.unit == Unit::kPerPacket && has(f.id, "loss")) return loss_sentence(f);
+  if (f.unit == Unit::kMicroseconds && has(f.id, "latency")) return latency_sentence(f);
+  return "";
+}
+
+}  // namespace
+
+std::string_view word_of(Severity severity) {
+  constexpr std::string_view words[] = {"INFO", "WARN", "FAIL", "FATAL"};
+  return words[static_cast<int>(severity)];
+}
+
+std::string_view word_of(Verdict verdict) {
+  constexpr std::string_view words[] = {"OK", "WARN", "CRITICAL", "UNKNOWN", "TESTER"};
+  return words[static_cast<int>(verdict)];
+}
+
+std::string_view word_of(Direction direction) {
+  constexpr std::string_view words[] = {"both", "transmit", "receive"};
+  return words[static_cast<int>(direction)];
+}
+
+std::string_view word_of(PlaceKind kind) {
+  constexpr std::string_view words[] = {"fleet", "host", "port", "path", "rail", "switch",
+                                        "tester"};
+  return words[static_cast<int>(kind)];
+}
+
+std::string three_digits(double value) {
+  if (!std::isfinite(value)) return "-";
+  const double size = std::abs(value);
+  if (size != 0 && (size < 0.001 || size >= 1e7)) return fmt::format("{:.3g}", value);
+  std::string text = size >= 99.95   ? fmt::format("{:.0f}", value)
+                     : size >= 9.995 ? fmt::format("{:.1f}", value)
+                     : size >= 0.995 ? fmt::format("{:.2f}", value)
+                                     : fmt::format("{:.3f}", value);
+  if (text.find('.') == text.npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string small_share(double value) {
+  if (!std::isfinite(value)) return "-";
+  if (value == 0) return "0";
+  if (std::abs(value) >= 1e-3) return percent(value);
+  std::string text = fmt::format("{:.1e}", value);  // "1.2e-04"
+  if (const std::size_t zero = text.find("e-0"); zero != text.npos) text.erase(zero + 2, 1);
+  if (const std::size_t zero = text.find(".0e"); zero != text.npos) text.erase(zero, 2);
+  return text;
+}
+
+std::string percent(double share) { return three_digits(share * 100) + " %"; }
+
+std::string in_unit(double value, Unit unit) {
+  return bare(value, unit) + std::string(plain(unit));
+}
+
+std::string interval_in_words(const Finding& finding, double confidence) {
+  if (!(finding.high > finding.low)) return "";
+  return fmt::format("{} to {}{} at {}", bare(finding.low, finding.unit),
+                     bare(finding.high, finding.unit), plain(finding.unit), percent(confidence));
+}
+
+std::string certainty(double confidence) {
+  if (!(confidence < 1)) return "certain";
+  if (confidence > 0.999) return "over 99.9 % sure";
+  return percent(std::max(0.0, std::floor(confidence * 1000) / 1000)) + " sure";
+}
+
+std::string counted(std::size_t n, std::string_view noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t n = sequence_length(text);
+    const auto first = static_cast<unsigned char>(text[0]);
+    // U+0080 to U+009F are control characters too.
+    const bool control = (n == 1 && (first < 0x20 || first == 0x7f)) ||
+                         (n == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    if (n == 1 && (first == '\n' || first == '\r' || first == '\t'))
+      out += ' ';
+    else if (n == 0 || control)
+      out += '?';
+    else
+      out += text.substr(0, n);
+    text.remove_prefix(std::max<std::size_t>(n, 1));
+  }
+  return out;
+}
+
+std::string in_words(const Where& where) {
+  const std::string host = printable(where.host), device = printable(where.device);
+  const std::string rail = where.rail < 0 ? "" : fmt::format(" rail {}", where.rail);
+  switch (where.kind) {
+    case PlaceKind::kFleet:
+      return "the fleet";
+    case PlaceKind::kHost:
+    case PlaceKind::kPort:
+      return host + rail + (device.empty() ? "" : fmt::format(" ({})", device));
+    case PlaceKind::kPath:
+      return fmt::format("{} -> {}{}", host, printable(where.peer),
+                         rail.empty() ? "" : " on" + rail);
+    case PlaceKind::kRail:
+      return rail.empty() ? "every rail" : rail.substr(1);
+    case PlaceKind::kSwitch:
+      return rail.empty() ? "the switches" : "the switch of" + rail;
+    case PlaceKind::kTester:
+      return host.empty() ? "the tester" : fmt::format("the tester on {}", host);
+  }
+  return "";
+}
+
+std::string in_words(const Evidence& e) {
+  std::string place = printable(e.host);
+  if (e.rail >= 0) place += fmt::format("{}rail {}", place.empty() ? "" : " ", e.rail);
+  const std::string value =
+      e.unit == Unit::kText
+          ? printable(e.text)
+          : fmt::format("{}, {} expected", in_unit(e.value, e.unit), bare(e.expected, e.unit));
+  return fmt::format("{}{}{} {}", printable(e.name), place.empty() ? "" : " of ", place, value);
+}
+
+std::string port_in_words(const Report& report, Port port) {
+  const auto h = static_cast<std::size_t>(port.host), r = static_cast<std::size_t>(port.rail);
+  if (h >= report.hosts.size()) return fmt::format("host {} rail {}", port.host, port.rail);
+  Where where{PlaceKind::kPort, report.hosts[h].name, port.rail, Direction::kBoth, "", ""};
+  if (r < report.hosts[h].ports.size()) where.device = report.hosts[h].ports[r].device;
+  return in_words(where);
+}
+
+std::string title_of(std::string_view id) {
+  if (const Check* check = find_check(id)) return std::string(check->title);
+  std::string words = printable(id);
+  std::replace(words.begin(), words.end(), '-', ' ');
+  return words;
+}
+
+std::string remedy_of(std::string_view id) {
+  const Check* check = find_check(id);
+  return check ? std::string(check->remedy) : "";
+}
+
+std::string in_words(const Finding& finding) {
+  const std::string place = in_words(finding.where), title = title_of(finding.id);
+  if (finding.unknown) {
+    const std::string why = printable(finding.text);
+    return fmt::format("{}: {} could not be known{}{}", place, title, why.empty() ? "" : ": ", why);
+  }
+  if (const Check* check = find_check(finding.id))
+    if (std::string sentence = measured_sentence(finding, *check); !sentence.empty())
+      return sentence;
+  const std::string numbers = against(finding);
+  const std::string_view direction = finding.where.direction == Direction::kTransmit  ? ", sending"
+                                     : finding.where.direction == Direction::kReceive ? ", receiving"
+                                                                                      : "";
+  return fmt::format("{}{}: {}{}{}", place, direction, title, numbers.empty() ? "" : " ", numbers);
+}
+
+std::string verdict_in_words(const Report& report) {
+  return fmt::format("{}{}", word_of(report.verdict),
+                     report.simulated  ? " (simulated)"
+                     : report.emulated ? " (emulated)"
+                                       : "");
+}
+
+std::string fleet_in_words(const Report& report) {
+  const std::size_t hosts = std::max(report.hosts.size(), report.facts.hosts.size());
+  std::string text = fmt::format("{} x {}", counted(hosts, "host"),
+                                 counted(static_cast<std::size_t>(report.rails), "rail"));
+  text += ", " + counted(static_cast<std::size_t>(report.ranks), "rank");
+  if (!report.transport.empty()) text += ", " + printable(report.transport);
+  return text;
+}
+
+std::string limits_in_words(const Plan& plan) {
+  std::string text;
+  if (plan.smallest_loss > 0)
+    text = fmt::format("loss >= {} per packet", small_share(plan.smallest_loss));
+  if (plan.smallest_rate_cut > 0)
+    text += fmt::format("{}rate cuts >= {}", text.empty() ? "" : ", ",
+                        percent(plan.smallest_rate_cut));
+  return text;
+}
+
+std::string why_left_out(const Report& report) {
+  if (report.hosts.size() < 2) return "one host: no pair to measure";
+  if (report.budget_s <= 0) return "not planned";
+  return fmt::format("no time in the budget of {:.0f} s", report.budget_s);
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,55 @@
+// Numbers, places and findings as people read them. Every text of a report takes its words from
+// here; titles and remedies come from the registry of checks.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "perf/validate/checks/finding.h"
+#include "perf/validate/locate/cause.h"
+#include "perf/validate/probes/samples.h"
+#include "perf/validate/report/report.h"
+
+namespace weft::fabric {
+
+std::string_view word_of(Severity severity);    // "FAIL"
+std::string_view word_of(Verdict verdict);      // "CRITICAL"
+std::string_view word_of(Direction direction);  // "transmit"; kBoth: "both"
+std::string_view word_of(PlaceKind kind);       // "port"
+
+// Three digits: "187", "9.41", "0.5"; "-" where the value is no number.
+std::string three_digits(double value);
+// "1.2e-4" and "0" for small shares, "1.2 %" from a thousandth on.
+std::string small_share(double value);
+std::string percent(double share);                 // "9.5 %"
+std::string in_unit(double value, Unit unit);      // "187 Gb/s", "1500 bytes", "1.2e-4 per packet"
+std::string certainty(double confidence);          // "99 % sure"; "certain" for 1
+// "183 to 191 Gb/s at 95 %", the finding's interval; "" where the finding has none.
+std::string interval_in_words(const Finding& finding, double confidence);
+std::string counted(std::size_t n, std::string_view noun);  // "1 host", "2 hosts"
+
+// Replaces what a terminal would obey (control characters, broken UTF-8) by '?', line ends by
+// blanks. Names and messages come from other hosts.
+std::string printable(std::string_view text);
+
+std::string in_words(const Where& where);       // "h3 rail 1 (mlx5_1)", "h3 -> h5 on rail 1"
+std::string in_words(const Evidence& evidence);  // "hw.out_of_sequence 98, 0 expected"
+std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5_1)"
+
+// Title and remedy of the registry; of an id that it does not know, the id as words and "".
+std::string title_of(std::string_view id);
+std::string remedy_of(std::string_view id);
+
+// "CRITICAL", "OK (emulated)".
+std::string verdict_in_words(const Report& report);
+// "4 hosts x 2 rails, 8 ranks, tcp".
+std::string fleet_in_words(const Report& report);
+// "loss >= 2e-6 per packet, rate cuts >= 5 %", "" where the plan says nothing.
+std::string limits_in_words(const Plan& plan);
+// "one host: no pair to measure", "no time in the budget of 60 s".
+std::string why_left_out(const Report& report);
+// "steps up to 30 % slower: 5671 GPU-hours, 3970 kWh and 14179 $ a day"; "" where the finding says
+// nothing of a job's speed.
+std::string cost_in_words(const Finding& finding, const Report& report);
+
+}  // namespace weft::fabric

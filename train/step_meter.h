@@ -1,0 +1,68 @@
+// StepMeter: times and bytes of one step of a rank, for its report. The meter does not know what a
+// step computes.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "train/parallel/mesh.h"
+
+namespace weft::train {
+
+// The figures of one step. Seconds and bytes are this rank's.
+struct StepReport {
+  int step = 0;
+  double loss = 0, norm = 0, rate = 0, seconds = 0;
+  bool skipped = false;  // a gradient was infinite or NaN; the weights are unchanged
+  // Number of consecutive skipped steps, up to this one, that a smaller scale cannot cure: the
+  // unscaled loss is not finite either, or nothing is scaled. The weights may be ruined.
+  int lost = 0;
+  double loss_scale = 1;                             // the scale of this step
+  double tensor_seconds = 0, pipeline_seconds = 0;   // waits for tensor peers, for stages
+  double gradient_seconds = 0, exposed_seconds = 0;  // gradients in flight; waits for gradients
+  // The rank that computed longest between its waits, and its time over the mean of all ranks.
+  Rank straggler = 0;
+  double straggler_ratio = 1;
+  std::vector<double> busy_seconds;  // of each rank, without its waits
+  double bubble = 0;  // share of time in which the ranks of this pipeline computed nothing
+  std::uint64_t offloaded = 0;  // bytes written by offloads and read back
+  AxisBytes sent;  // bytes sent, without the few of loss and norm; TrainOptions::count_bytes
+  double communication_share() const {
+    return (tensor_seconds + pipeline_seconds + exposed_seconds) / seconds;
+  }
+};
+
+// What a rank's parts have counted since they were made.
+struct StepCounts {
+  // Waits for tensor peers and for stages; gradients in flight; waits for gradients, and for those
+  // that are reduced in order.
+  double tensor = 0, pipeline = 0, gradients = 0, exposed = 0, in_order = 0;
+  std::uint64_t offloaded = 0;
+};
+
+class StepMeter {
+ public:
+  // sent: the bytes that the rank has sent so far; empty: bytes do not count.
+  StepMeter(std::function<StepCounts()> read, std::function<AxisBytes()> sent)
+      : read_(std::move(read)), sent_(std::move(sent)) {}
+
+  void begin();
+  void pause();  // bytes do not count until resume()
+  void resume();
+  // Seconds since begin() in which the rank did not wait.
+  double busy_seconds() const;
+  // Fills the report's seconds and bytes.
+  void end(StepReport& report);
+
+ private:
+  std::function<StepCounts()> read_;
+  std::function<AxisBytes()> sent_;
+  double start_ = 0;
+  StepCounts begin_;
+  AxisBytes counted_, since_;  // before the last pause(); at the last begin() or resume()
+};
+
+// Fills the report's straggler from the seconds of all ranks.
+void compare_ranks(std::vector<double> busy_seconds, StepReport& report);
+
+}  // namespace weft::train

@@ -1,0 +1,98 @@
+// TrainOptions: all that a trainer is told, and the text of what its ranks must agree on.
+#pragma once
+
+#include <string>
+
+#include "train/model/learning_rate.h"
+#include "train/parallel/data_parallel.h"
+
+namespace weft::train {
+
+struct TrainOptions {
+  GptShape model;
+  MeshShape mesh;
+  OptimizerOptions optimizer;
+  RateSchedule rate;
+  Index batch = 8;        // samples per step, over all replicas
+  Index micro_batch = 1;  // samples that pass the model together
+  std::string schedule = "1f1b";
+  int chunks = 1;  // stages per rank (interleaved schedules)
+  int zero = 0;
+  std::size_t bucket_bytes = 4u << 20;
+  bool overlap = true, deterministic = false, recompute = false, sequence_parallel = false;
+  bool parameter_server = false;                   // in place of the all-reduce of gradients
+  bool vocab_parallel = true, seed_style = false;  // forms of tensor parallelism (GptParallel)
+  // Folder to which activations and optimizer state are offloaded, or "host": pinned memory, for a
+  // device. Empty: no offload.
+  std::string offload;
+  double clip = 1;        // largest norm of the gradient; 0: no limit
+  double loss_scale = 0;  // first scale of dynamic loss scaling; 0: no scaling
+  std::uint64_t seed = 1;
+  int straggler_us = 0;     // for tests: the last rank sleeps this long in each step
+  bool count_bytes = true;  // StepReport::sent, which costs time where there are many ranks
+};
+
+// Calls visit(name, value) for every option that all ranks must agree on, in the order of their
+// text. `straggler_us` and `count_bytes` are not among them, and of `offload` only the kind is:
+// each rank may name a folder of its own.
+template <class Options, class Visit>
+void for_each_option(Options& o, Visit visit) {
+  std::string offload =
+      o.offload.empty() || o.offload == DeviceOffload::kHost ? o.offload : "folder";
+  if (offload.empty()) offload = "nowhere";
+  visit("vocabulary", o.model.vocabulary);
+  visit("positions", o.model.positions);
+  visit("width", o.model.width);
+  visit("heads", o.model.heads);
+  visit("layers", o.model.layers);
+  visit("tied", o.model.tied);
+  visit("dp", o.mesh.data);
+  visit("tp", o.mesh.tensor);
+  visit("pp", o.mesh.pipeline);
+  visit("order", o.mesh.order);
+  visit("shard", o.mesh.shard);
+  visit("batch", o.batch);
+  visit("micro-batch", o.micro_batch);
+  visit("schedule", o.schedule);
+  visit("chunks", o.chunks);
+  visit("zero", o.zero);
+  visit("bucket", o.bucket_bytes);
+  visit("overlap", o.overlap);
+  visit("deterministic", o.deterministic);
+  visit("recompute", o.recompute);
+  visit("sequence", o.sequence_parallel);
+  visit("vocab-parallel", o.vocab_parallel);
+  visit("seed-style", o.seed_style);
+  visit("adam", o.optimizer.adam);
+  visit("decay", o.optimizer.decay);
+  visit("clip", o.clip);
+  visit("seed", o.seed);
+  visit("server", o.parameter_server);
+  visit("lr", o.rate.peak);
+  visit("warm-up", o.rate.warm_up);
+  visit("start", o.rate.start);
+  visit("steps", o.rate.steps);
+  visit("floor", o.rate.floor);
+  visit("loss-scale", o.loss_scale);
+  visit("offload", offload);
+  visit("algo", o.mesh.algorithm);
+  visit("beta1", o.optimizer.beta1);
+  visit("beta2", o.optimizer.beta2);
+  visit("epsilon", o.optimizer.epsilon);
+  visit("momentum", o.optimizer.momentum);
+}
+
+// The options of for_each_option() as text, names and values in turn. Checkpoints hold this text.
+std::string describe(const TrainOptions& options);
+
+// Returns `options` with the values that such a text names, but for `offload`.
+TrainOptions with_described(TrainOptions options, const std::string& text);
+
+// A collective call; `mine` is such a text. Throws UsageError on every rank; its message names the
+// first value in which a rank differs from rank 0.
+void agree(World& world, const std::string& mine);
+
+// Throws UsageError where options contradict each other, the same on every rank.
+void check(const TrainOptions& options, Rank me);
+
+}  // namespace weft::train
