@@ -47,7 +47,7 @@ Judged ib_subnet(const Check& check, const Observed& observed) {
 }
 
 // Adds findings for ports whose number is not that of the others of their rail.
-void add_unlike(const Check& check, const std::map<int, std::vector<Alike>>& rails,
+void add_unlike(const Check& check, const std::map<int, std::vector<Setting>>& rails,
                 const std::optional<std::string>& declared, std::string_view name, Unit unit,
                 Judged& all) {
   for (const auto& [rail, group] : rails)
@@ -64,7 +64,7 @@ void add_unlike(const Check& check, const std::map<int, std::vector<Alike>>& rai
 }
 
 Judged mtu(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> interfaces, ports;
+  std::map<int, std::vector<Setting>> interfaces, ports;
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
@@ -117,7 +117,7 @@ const PortFacts::Gid* routable_gid(const PortFacts& port) {
 }
 
 Judged gid(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> indices;
+  std::map<int, std::vector<Setting>> indices;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma || is_infiniband(port)) return std::nullopt;
     const Where where = at_port(host, port);
@@ -195,7 +195,7 @@ Judged duplicate_address(const Check& check, const Observed& observed) {
 }
 
 Judged rail_map(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> rails;
+  std::map<int, std::vector<Setting>> rails;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.pci || host.emulated) return std::nullopt;
     rails[port.rail].push_back({at_port(host, port), *port.pci});

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::size_t kMostEvidence = 16;
 
-bool same(const std::vector<Port>& ports, Port port) {
-  return std::ranges::find(ports, port) != ports.end();
-}
-
 }  // namespace
 
 Finding make_finding(const Check& check, Where where) {
@@ -179,10 +175,6 @@ bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
          *host.numa_node != *port.numa_node;
 }
 
-bool is_starved(const FlowSample& sample) {
-  return std::max(sample.sender_starved, sample.receiver_starved) > kStarvedShare;
-}
-
 bool over_tcp(const FlowSample& sample) {
   return sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
 }
@@ -199,11 +191,11 @@ void add_outcome(Outcome outcome, Judged& all) {
   std::ranges::move(*outcome, std::back_inserter(all.findings));
 }
 
-std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
+std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name) {
   std::map<std::string_view, std::size_t> holders;
-  for (const Alike& one : group) ++holders[one.value];
+  for (const Setting& one : group) ++holders[one.value];
   std::optional<std::string> expected = declared;
   double confidence = 1;
   if (!declared) {
@@ -222,13 +214,13 @@ std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
                                                  static_cast<double>(number),
                                                  static_cast<double>(group.size()), Unit::kCount));
     }
-    for (const Alike& one : group) {
+    for (const Setting& one : group) {
       if (finding.evidence.size() >= kMostEvidence) break;
       finding.evidence.push_back(text_evidence(std::string(name), one.where, one.value));
     }
     return findings;
   }
-  for (const Alike& one : group) {
+  for (const Setting& one : group) {
     if (one.value == *expected) continue;
     Finding& finding = findings.emplace_back(text_finding(check, one.where, one.value, *expected));
     finding.confidence = confidence;
@@ -291,35 +283,6 @@ Finding finding_from(const Check& check, const Observed& observed, const Cause& 
     finding.evidence.push_back(text_evidence("port", where, where.device));
   }
   return finding;
-}
-
-bool passes(const Flow& flow, const Cause& cause) {
-  switch (cause.place) {
-    case CausePlace::kTransmit:
-      return flow.from == cause.port;
-    case CausePlace::kReceive:
-      return flow.to == cause.port;
-    case CausePlace::kPort:
-      return flow.from == cause.port || flow.to == cause.port;
-    case CausePlace::kHostTransmit:
-      return flow.from.host == cause.port.host;
-    case CausePlace::kHostReceive:
-      return flow.to.host == cause.port.host;
-    case CausePlace::kHost:
-      return flow.from.host == cause.port.host || flow.to.host == cause.port.host;
-    case CausePlace::kPath:
-      return flow.from == cause.port && flow.to == cause.peer;
-    case CausePlace::kPair:
-      return (flow.from == cause.port && flow.to == cause.peer) ||
-             (flow.from == cause.peer && flow.to == cause.port);
-    case CausePlace::kRail:
-      return flow.from.rail == cause.port.rail || flow.to.rail == cause.port.rail;
-    case CausePlace::kGroup:
-      return same(cause.ports, flow.from) || same(cause.ports, flow.to);
-    case CausePlace::kFleet:
-      return true;
-  }
-  return false;
 }
 
 }  // namespace weft::fabric

@@ -8,6 +8,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -36,7 +37,7 @@ class Alone {
   explicit Alone(const Observed& observed) : observed_(observed) {
     std::map<std::pair<Port, bool>, std::vector<double>> rates;
     for (const FlowSample* sample : flows_of(observed, Probe::kRate)) {
-      if (!sample->reached || is_starved(*sample)) continue;
+      if (!sample->reached || starved(*sample)) continue;
       rates[{sample->flow.from, true}].push_back(sample->gbps());
       rates[{sample->flow.to, false}].push_back(sample->gbps());
     }
@@ -60,17 +61,17 @@ std::optional<Severity> severity_of_share(double share, double limit, bool tcp) 
   return Severity::kWarn;
 }
 
-using Group = std::vector<const FlowSample*>;
+using Crowd = std::vector<const FlowSample*>;
 
-bool any_starved(const Group& group) {
-  return std::ranges::any_of(group, [](const FlowSample* one) { return is_starved(*one); });
+bool any_starved(const Crowd& group) {
+  return std::ranges::any_of(group, [](const FlowSample* one) { return starved(*one); });
 }
-bool any_tcp(const Group& group) {
+bool any_tcp(const Crowd& group) {
   return std::ranges::any_of(group, [](const FlowSample* one) { return over_tcp(*one); });
 }
 
-std::map<std::pair<int, Port>, Group> by_round_and_target(const Observed& observed, Probe probe) {
-  std::map<std::pair<int, Port>, Group> groups;
+std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observed, Probe probe) {
+  std::map<std::pair<int, Port>, Crowd> groups;
   for (const FlowSample* sample : flows_of(observed, probe))
     if (sample->reached) groups[{sample->round, sample->flow.to}].push_back(sample);
   return groups;
@@ -146,7 +147,7 @@ Judged victim(const Check& check, const Observed& observed) {
     ++all.total;
     const auto it = idle.find({sample->flow.from, sample->flow.to});
     const double alone_us = it == idle.end() ? usual : it->second;
-    if (alone_us <= 0 || is_starved(*sample)) continue;
+    if (alone_us <= 0 || starved(*sample)) continue;
     ++all.judged;
     const double ratio = sample->latency->p99_us / alone_us;
     if (ratio <= observed.policy.thresholds.victim_ratio) continue;
@@ -166,7 +167,7 @@ Judged victim(const Check& check, const Observed& observed) {
 // Sums of rounds in which the fleet sends all at once, against what its ports reach alone.
 Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
   const Alone alone(observed);
-  std::map<int, Group> rounds;
+  std::map<int, Crowd> rounds;
   for (const FlowSample* sample : flows_of(observed, probe))
     rounds[sample->round].push_back(sample);
   Judged all;
@@ -221,7 +222,7 @@ Judged cross_rail(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   for (const FlowSample* sample : flows) {
     ++all.total;
-    if (is_starved(*sample) || apart) continue;
+    if (starved(*sample) || apart) continue;
     ++all.judged;
     const Flow& flow = sample->flow;
     const double most = std::min(alone.gbps(flow.from, true), alone.gbps(flow.to, false));
@@ -247,11 +248,11 @@ Judged loopback(const Check& check, const Observed& observed) {
   const std::vector<const FlowSample*> flows = flows_of(observed, Probe::kLoopback);
   double best = 0;
   for (const FlowSample* sample : flows)
-    if (sample->reached && !is_starved(*sample)) best = std::max(best, sample->gbps());
+    if (sample->reached && !starved(*sample)) best = std::max(best, sample->gbps());
   Judged all;
   for (const FlowSample* sample : flows) {
     ++all.total;
-    if (is_starved(*sample) || !sample->reached) continue;
+    if (starved(*sample) || !sample->reached) continue;
     ++all.judged;
     const double owed = expected_gbps(observed, sample->flow);
     const double most = owed > 0 ? std::min(owed, best) : best;
@@ -270,7 +271,7 @@ Judged loopback(const Check& check, const Observed& observed) {
 Judged entropy(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, std::map<int, double>> paths;  // rate by label
   for (const FlowSample* sample : flows_of(observed, Probe::kEntropy))
-    if (!is_starved(*sample))
+    if (!starved(*sample))
       paths[{sample->flow.from, sample->flow.to}][sample->flow.label] =
           sample->reached ? sample->gbps() : 0;
   Judged all;

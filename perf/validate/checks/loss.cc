@@ -6,6 +6,8 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/sights.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -33,7 +35,7 @@ struct Tally {
 int load_of(const Observed& observed, const FlowSample& sample) {
   const auto round = static_cast<std::size_t>(sample.round);
   const auto& rounds = observed.samples.rounds;
-  if (!sample.packets || !sample.retransmits || is_starved(sample)) return -1;
+  if (!sample.packets || !sample.retransmits || starved(sample)) return -1;
   if (sample.round < 0 || round >= rounds.size()) return -1;
   const Probe probe = rounds[round].probe;
   if (probe == Probe::kLowLoad) return 0;
@@ -48,7 +50,7 @@ Loads tally_of(const Observed& observed, const Cause& cause) {
   Loads loads;
   for (const FlowSample& sample : observed.samples.flows) {
     const int load = load_of(observed, sample);
-    if (load < 0 || !passes(sample.flow, cause)) continue;
+    if (load < 0 || !passes(cause, sample.flow.from, sample.flow.to)) continue;
     (load == 0 ? loads.low : loads.full).add(sample);
   }
   return loads;
@@ -140,7 +142,7 @@ Tally unexplained(const Observed& observed, int wanted) {
   for (const FlowSample& sample : observed.samples.flows) {
     if (load_of(observed, sample) != wanted) continue;
     const bool known = std::ranges::any_of(observed.causes, [&](const Cause& cause) {
-      return cause.kind == CauseKind::kLoss && passes(sample.flow, cause);
+      return cause.kind == CauseKind::kLoss && passes(cause, sample.flow.from, sample.flow.to);
     });
     if (!known) tally.add(sample);
   }

@@ -6,6 +6,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -56,7 +57,7 @@ class Reference {
   }
   // A tester without a core to run on explains why the flow is slow.
   bool is_spoilt(const FlowSample& sample) const {
-    if (!sample.reached || !is_starved(sample)) return false;
+    if (!sample.reached || !starved(sample)) return false;
     const double expected = expected_gbps(observed_, sample.flow);
     return sample.gbps() <
            observed_.policy.thresholds.warn_rate * (expected > 0 ? expected : median_);
@@ -84,7 +85,7 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
       Flows& one = flows[{sends ? sample.flow.from : sample.flow.to, sends}];
       const double starved = sends ? sample.sender_starved : sample.receiver_starved;
       ++one.all;
-      one.spoilt += spoilt && (!by_own || starved > kStarvedShare);
+      one.spoilt += spoilt && (!by_own || starved > kStarved);
     }
   }
   return flows;
@@ -119,7 +120,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     if (!host.blind) finding.severity = Severity::kInfo;  // other flows told enough
     finding.unit = Unit::kShare;
     finding.value = host.most;
-    finding.expected = kStarvedShare;
+    finding.expected = kStarved;
     if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
       finding.evidence.push_back(
           number_evidence("cores", where, observed.hosts[i].cores, 0, Unit::kCount));
