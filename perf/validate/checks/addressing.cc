@@ -47,7 +47,7 @@ Judged ib_subnet(const Check& check, const Observed& observed) {
 }
 
 // Adds findings for ports whose number is not that of the others of their rail.
-void add_unlike(const Check& check, const std::map<int, std::vector<Alike>>& rails,
+void add_unlike(const Check& check, const std::map<int, std::vector<Setting>>& rails,
                 const std::optional<std::string>& declared, std::string_view name, Unit unit,
                 Judged& all) {
   for (const auto& [rail, group] : rails)
@@ -64,7 +64,7 @@ void add_unlike(const Check& check, const std::map<int, std::vector<Alike>>& rai
 }
 
 Judged mtu(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> interfaces, ports;
+  std::map<int, std::vector<Setting>> interfaces, ports;
   static constexpr std::array<std::string_view, 1> kOversize = {"eth.rx_oversize_pkts_phy"};
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
@@ -72,7 +72,10 @@ Judged mtu(const Check& check, const Observed& observed) {
     const bool has_mtu = port.mtu && !is_infiniband(port);
     if (has_mtu) interfaces[port.rail].push_back({where, fmt::format("{}", *port.mtu)});
     if (port.active_mtu) ports[port.rail].push_back({where, fmt::format("{}", *port.active_mtu)});
-    if (!has_mtu && !port.active_mtu) return std::vector{make_unknown(check, where)};
+    if (!has_mtu && !port.active_mtu) {
+      if (!port.rdma && port.netdev.empty()) return std::nullopt;
+      return std::vector{make_unknown(check, where)};
+    }
     const Outcome oversize = judge_counters(check, observed, host, port,
                                             {.names = kOversize, .direction = Direction::kReceive});
     return oversize.value_or(std::vector<Finding>{});
@@ -114,7 +117,7 @@ const PortFacts::Gid* routable_gid(const PortFacts& port) {
 }
 
 Judged gid(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> indices;
+  std::map<int, std::vector<Setting>> indices;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma || is_infiniband(port)) return std::nullopt;
     const Where where = at_port(host, port);
@@ -192,7 +195,7 @@ Judged duplicate_address(const Check& check, const Observed& observed) {
 }
 
 Judged rail_map(const Check& check, const Observed& observed) {
-  std::map<int, std::vector<Alike>> rails;
+  std::map<int, std::vector<Setting>> rails;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.pci || host.emulated) return std::nullopt;
     rails[port.rail].push_back({at_port(host, port), *port.pci});

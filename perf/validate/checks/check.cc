@@ -4,19 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <iterator>
 #include <map>
+
+#include "topo/sysfs.h"
 
 namespace weft::fabric {
 namespace {
 
 constexpr std::size_t kMostEvidence = 16;
-
-bool same(const std::vector<Port>& ports, Port port) {
-  return std::ranges::find(ports, port) != ports.end();
-}
 
 }  // namespace
 
@@ -165,32 +162,10 @@ bool must_be_lossless(const Observed& observed, const PortFacts& port) {
   return observed.policy.lossless.value_or(port.rdma);
 }
 
-std::vector<int> cores_in(std::string_view list) {
-  std::vector<int> cores;
-  const char* at = list.data();
-  const char* const end = at + list.size();
-  while (at < end) {
-    int first = 0;
-    const auto [after, error] = std::from_chars(at, end, first);
-    if (error != std::errc()) break;
-    int last = first;
-    at = after;
-    if (at < end && *at == '-') {
-      const auto range = std::from_chars(at + 1, end, last);
-      if (range.ec != std::errc()) break;
-      at = range.ptr;
-    }
-    for (int core = first; core <= last && core - first < 65536; ++core) cores.push_back(core);
-    if (at < end && *at != ',') break;
-    ++at;
-  }
-  return cores;
-}
-
 bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
   if (host.allowed_cpus && port.local_cpus) {
-    const std::vector<int> allowed = cores_in(*host.allowed_cpus);
-    std::vector<int> local = cores_in(*port.local_cpus), both;
+    const std::vector<int> allowed = sysfs::parse_cpulist(*host.allowed_cpus);
+    std::vector<int> local = sysfs::parse_cpulist(*port.local_cpus), both;
     std::ranges::sort(local);
     return !allowed.empty() && !local.empty() && std::ranges::none_of(allowed, [&](int core) {
       return std::ranges::binary_search(local, core);
@@ -198,10 +173,6 @@ bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
   }
   return host.numa_node && port.numa_node && *host.numa_node >= 0 && *port.numa_node >= 0 &&
          *host.numa_node != *port.numa_node;
-}
-
-bool is_starved(const FlowSample& sample) {
-  return std::max(sample.sender_starved, sample.receiver_starved) > kStarvedShare;
 }
 
 bool over_tcp(const FlowSample& sample) {
@@ -220,11 +191,11 @@ void add_outcome(Outcome outcome, Judged& all) {
   std::ranges::move(*outcome, std::back_inserter(all.findings));
 }
 
-std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
+std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name) {
   std::map<std::string_view, std::size_t> holders;
-  for (const Alike& one : group) ++holders[one.value];
+  for (const Setting& one : group) ++holders[one.value];
   std::optional<std::string> expected = declared;
   double confidence = 1;
   if (!declared) {
@@ -243,13 +214,13 @@ std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
                                                  static_cast<double>(number),
                                                  static_cast<double>(group.size()), Unit::kCount));
     }
-    for (const Alike& one : group) {
+    for (const Setting& one : group) {
       if (finding.evidence.size() >= kMostEvidence) break;
       finding.evidence.push_back(text_evidence(std::string(name), one.where, one.value));
     }
     return findings;
   }
-  for (const Alike& one : group) {
+  for (const Setting& one : group) {
     if (one.value == *expected) continue;
     Finding& finding = findings.emplace_back(text_finding(check, one.where, one.value, *expected));
     finding.confidence = confidence;
@@ -312,35 +283,6 @@ Finding finding_from(const Check& check, const Observed& observed, const Cause& 
     finding.evidence.push_back(text_evidence("port", where, where.device));
   }
   return finding;
-}
-
-bool passes(const Flow& flow, const Cause& cause) {
-  switch (cause.place) {
-    case CausePlace::kTransmit:
-      return flow.from == cause.port;
-    case CausePlace::kReceive:
-      return flow.to == cause.port;
-    case CausePlace::kPort:
-      return flow.from == cause.port || flow.to == cause.port;
-    case CausePlace::kHostTransmit:
-      return flow.from.host == cause.port.host;
-    case CausePlace::kHostReceive:
-      return flow.to.host == cause.port.host;
-    case CausePlace::kHost:
-      return flow.from.host == cause.port.host || flow.to.host == cause.port.host;
-    case CausePlace::kPath:
-      return flow.from == cause.port && flow.to == cause.peer;
-    case CausePlace::kPair:
-      return (flow.from == cause.port && flow.to == cause.peer) ||
-             (flow.from == cause.peer && flow.to == cause.port);
-    case CausePlace::kRail:
-      return flow.from.rail == cause.port.rail || flow.to.rail == cause.port.rail;
-    case CausePlace::kGroup:
-      return same(cause.ports, flow.from) || same(cause.ports, flow.to);
-    case CausePlace::kFleet:
-      return true;
-  }
-  return false;
 }
 
 }  // namespace weft::fabric

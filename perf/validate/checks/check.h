@@ -62,13 +62,7 @@ bool is_infiniband(const PortFacts& port);  // by the link layer
 bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // The host may use cores, but none near the port: its rates are those of the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
-// Cores of "0-3,8".
-std::vector<int> cores_in(std::string_view list);
 
-// A flow tells nothing of the network where one of its ends waited for a core and the rate fell
-// short, as well.
-constexpr double kStarvedShare = 0.1;  // of the flow's time
-bool is_starved(const FlowSample& sample);
 bool over_tcp(const FlowSample& sample);
 bool is_flooding(Probe probe);  // several flows meet at a port by intention
 
@@ -96,23 +90,20 @@ Judged each_host(const Observed& observed, Judge judge) {
 }
 
 // A value that should be the same at all places of a group.
-struct Alike {
+struct Setting {
   Where where;
   std::string value;
 };
 // A finding for each place whose value is not the declared one, or, without a declaration, not the
 // one that more than half have. Where no value has more than half, one finding at `group` whose
 // evidence `name` has the places and values.
-std::vector<Finding> unlike(const Check& check, const std::vector<Alike>& group,
+std::vector<Finding> unlike(const Check& check, const std::vector<Setting>& group,
                             const std::optional<std::string>& declared, const Where& all,
                             std::string_view name);
 
 // The place of a cause, and a finding made of it.
 Where place_of(const Observed& observed, const Cause& cause);
 Finding finding_from(const Check& check, const Observed& observed, const Cause& cause, Unit unit);
-// The flow passes the place, in the direction of the cause.
-bool passes(const Flow& flow, const Cause& cause);
-
 // Marks findings that others explain, and gives the others their numbers as evidence.
 void explain(std::vector<Finding>& findings);
 

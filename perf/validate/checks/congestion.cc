@@ -192,7 +192,7 @@ bool ecn_breaks_policy(const Observed& observed, const PortFacts& port) {
 }
 
 Judged dcqcn_config(const Check& check, const Observed& observed) {
-  std::map<std::string, std::vector<Alike>> groups;
+  std::map<std::string, std::vector<Setting>> groups;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!is_roce(port)) return std::nullopt;
     const Where where = at_port(host, port);

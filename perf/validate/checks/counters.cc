@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "perf/validate/checks/statistics.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
@@ -83,7 +83,7 @@ void set_rate(Finding& finding, double events, std::optional<double> packets, do
     return;
   }
   const double trials = std::max(*packets, events);
-  const Interval interval = share_interval(events, trials, confidence);
+  const Interval interval = wilson(events, trials, confidence);
   finding.unit = Unit::kPerPacket;
   finding.value = events / trials;
   finding.low = interval.low;

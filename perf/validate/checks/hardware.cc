@@ -76,8 +76,8 @@ Judged pcie_stalls(const Check& check, const Observed& observed) {
 
 // Firmware is compared among boards of one kind; drivers and kinds of boards among ports of a rail.
 Judged firmware(const Check& check, const Observed& observed) {
-  std::map<std::string, std::vector<Alike>> firmware;
-  std::map<int, std::vector<Alike>> boards, drivers;
+  std::map<std::string, std::vector<Setting>> firmware;
+  std::map<int, std::vector<Setting>> boards, drivers;
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     const Where where = at_port(host, port);
     if (port.driver) drivers[port.rail].push_back({where, *port.driver});

@@ -19,8 +19,10 @@ Outcome judge_link_state(const Check& check, const HostFacts& host, const PortFa
   const auto down = [&](const std::string& text, const char* expected) {
     return std::vector{text_finding(check, where, text, expected)};
   };
-  if (!port.state && !port.phys_state && !port.operstate && !port.carrier)
+  if (!port.state && !port.phys_state && !port.operstate && !port.carrier) {
+    if (!port.rdma && port.netdev.empty()) return std::nullopt;
     return std::vector{make_unknown(check, where)};
+  }
   if (port.phys_state && !contains(*port.phys_state, "LinkUp"))
     return down(*port.phys_state, "LinkUp");
   if (port.state && !contains(*port.state, "ACTIVE")) return down(*port.state, "ACTIVE");

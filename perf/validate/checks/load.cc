@@ -8,6 +8,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -36,7 +37,7 @@ class Alone {
   explicit Alone(const Observed& observed) : observed_(observed) {
     std::map<std::pair<Port, bool>, std::vector<double>> rates;
     for (const FlowSample* sample : flows_of(observed, Probe::kRate)) {
-      if (!sample->reached || is_starved(*sample)) continue;
+      if (!sample->reached || starved(*sample)) continue;
       rates[{sample->flow.from, true}].push_back(sample->gbps());
       rates[{sample->flow.to, false}].push_back(sample->gbps());
     }
@@ -60,17 +61,17 @@ std::optional<Severity> severity_of_share(double share, double limit, bool tcp) 
   return Severity::kWarn;
 }
 
-using Group = std::vector<const FlowSample*>;
+using Crowd = std::vector<const FlowSample*>;
 
-bool any_starved(const Group& group) {
-  return std::ranges::any_of(group, [](const FlowSample* one) { return is_starved(*one); });
+bool any_starved(const Crowd& group) {
+  return std::ranges::any_of(group, [](const FlowSample* one) { return starved(*one); });
 }
-bool any_tcp(const Group& group) {
+bool any_tcp(const Crowd& group) {
   return std::ranges::any_of(group, [](const FlowSample* one) { return over_tcp(*one); });
 }
 
-std::map<std::pair<int, Port>, Group> by_round_and_target(const Observed& observed, Probe probe) {
-  std::map<std::pair<int, Port>, Group> groups;
+std::map<std::pair<int, Port>, Crowd> by_round_and_target(const Observed& observed, Probe probe) {
+  std::map<std::pair<int, Port>, Crowd> groups;
   for (const FlowSample* sample : flows_of(observed, probe))
     if (sample->reached) groups[{sample->round, sample->flow.to}].push_back(sample);
   return groups;
@@ -146,7 +147,7 @@ Judged victim(const Check& check, const Observed& observed) {
     ++all.total;
     const auto it = idle.find({sample->flow.from, sample->flow.to});
     const double alone_us = it == idle.end() ? usual : it->second;
-    if (alone_us <= 0 || is_starved(*sample)) continue;
+    if (alone_us <= 0 || starved(*sample)) continue;
     ++all.judged;
     const double ratio = sample->latency->p99_us / alone_us;
     if (ratio <= observed.policy.thresholds.victim_ratio) continue;
@@ -166,7 +167,7 @@ Judged victim(const Check& check, const Observed& observed) {
 // Sums of rounds in which the fleet sends all at once, against what its ports reach alone.
 Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
   const Alone alone(observed);
-  std::map<int, Group> rounds;
+  std::map<int, Crowd> rounds;
   for (const FlowSample* sample : flows_of(observed, probe))
     rounds[sample->round].push_back(sample);
   Judged all;
@@ -221,7 +222,7 @@ Judged cross_rail(const Check& check, const Observed& observed) {
   const Thresholds& limits = observed.policy.thresholds;
   for (const FlowSample* sample : flows) {
     ++all.total;
-    if (is_starved(*sample) || apart) continue;
+    if (starved(*sample) || apart) continue;
     ++all.judged;
     const Flow& flow = sample->flow;
     const double most = std::min(alone.gbps(flow.from, true), alone.gbps(flow.to, false));
@@ -241,27 +242,26 @@ Judged cross_rail(const Check& check, const Observed& observed) {
   return all;
 }
 
+constexpr double kLeastLoopback = 0.6;  // of the best one: cards and slots turn around differently
+
 Judged loopback(const Check& check, const Observed& observed) {
   const std::vector<const FlowSample*> flows = flows_of(observed, Probe::kLoopback);
-  std::vector<double> rates;
+  double best = 0;
   for (const FlowSample* sample : flows)
-    if (sample->reached && !is_starved(*sample)) rates.push_back(sample->gbps());
-  const double usual = median_of(rates);
+    if (sample->reached && !starved(*sample)) best = std::max(best, sample->gbps());
   Judged all;
-  const Thresholds& limits = observed.policy.thresholds;
   for (const FlowSample* sample : flows) {
     ++all.total;
-    if (is_starved(*sample) || !sample->reached) continue;
+    if (starved(*sample) || !sample->reached) continue;
     ++all.judged;
-    // Cards and slots differ in how fast they turn around, so a half of the fleet's is enough.
-    const double expected = expected_gbps(observed, sample->flow);
-    const double least = expected > 0 ? std::min(limits.fail_rate * expected, usual) : 0.5 * usual;
-    if (sample->gbps() >= least * limits.fail_rate) continue;
+    const double owed = expected_gbps(observed, sample->flow);
+    const double most = owed > 0 ? std::min(owed, best) : best;
+    if (sample->gbps() >= kLeastLoopback * most) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_port(observed, sample->flow.from)));
     finding.unit = Unit::kGbps;
     finding.value = sample->gbps();
-    finding.expected = expected > 0 ? expected : usual;
+    finding.expected = most;
     finding.evidence.push_back(
         number_evidence("to_rail", finding.where, sample->flow.to.rail, 0, Unit::kCount));
   }
@@ -271,7 +271,7 @@ Judged loopback(const Check& check, const Observed& observed) {
 Judged entropy(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, std::map<int, double>> paths;  // rate by label
   for (const FlowSample* sample : flows_of(observed, Probe::kEntropy))
-    if (!is_starved(*sample))
+    if (!starved(*sample))
       paths[{sample->flow.from, sample->flow.to}][sample->flow.label] =
           sample->reached ? sample->gbps() : 0;
   Judged all;
@@ -341,7 +341,7 @@ constexpr Check kLoadRows[] = {
      "the policy skip this check.",
      cross_rail},
     {"loopback", CheckKind::kActive, Severity::kFail, "ports of one host reach each other",
-     "streams between ports of one host", "near the rate of the port",
+     "streams between ports of one host", ">= 60 % of the best one",
      "Traffic that does not leave the host, or only crosses its leaf, is slow already: the host's "
      "PCIe, memory or cards are at fault, not the fabric.",
      "Look at the PCIe link of the named port, at NUMA, the IOMMU and ACS of the host.", loopback},

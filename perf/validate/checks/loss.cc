@@ -6,6 +6,9 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
@@ -32,7 +35,7 @@ struct Tally {
 int load_of(const Observed& observed, const FlowSample& sample) {
   const auto round = static_cast<std::size_t>(sample.round);
   const auto& rounds = observed.samples.rounds;
-  if (!sample.packets || !sample.retransmits || is_starved(sample)) return -1;
+  if (!sample.packets || !sample.retransmits || starved(sample)) return -1;
   if (sample.round < 0 || round >= rounds.size()) return -1;
   const Probe probe = rounds[round].probe;
   if (probe == Probe::kLowLoad) return 0;
@@ -47,7 +50,7 @@ Loads tally_of(const Observed& observed, const Cause& cause) {
   Loads loads;
   for (const FlowSample& sample : observed.samples.flows) {
     const int load = load_of(observed, sample);
-    if (load < 0 || !passes(sample.flow, cause)) continue;
+    if (load < 0 || !passes(cause, sample.flow.from, sample.flow.to)) continue;
     (load == 0 ? loads.low : loads.full).add(sample);
   }
   return loads;
@@ -67,8 +70,8 @@ LossKind kind_of_loss(const Loads& loads, double rate) {
 void add_loads(const Observed& observed, const Loads& loads, Finding& finding) {
   const auto add = [&](const char* name, const Tally& tally) {
     if (tally.packets <= 0) return;
-    const Interval interval = share_interval(std::min(tally.lost, tally.packets), tally.packets,
-                                             observed.policy.thresholds.confidence);
+    const Interval interval = wilson(std::min(tally.lost, tally.packets), tally.packets,
+                                     observed.policy.thresholds.confidence);
     const auto rate = [&](const std::string& what, double value) {
       finding.evidence.push_back(
           number_evidence(std::string(name) + what, finding.where, value, 0, Unit::kPerPacket));
@@ -119,7 +122,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
   if (finding.low == 0 && finding.high == 0) {
     const Tally& tally = loads.low.lost > 0 ? loads.low : loads.full;
     const Interval interval =
-        share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+        wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
     finding.low = interval.low;
     finding.high = interval.high;
   }
@@ -139,7 +142,7 @@ Tally unexplained(const Observed& observed, int wanted) {
   for (const FlowSample& sample : observed.samples.flows) {
     if (load_of(observed, sample) != wanted) continue;
     const bool known = std::ranges::any_of(observed.causes, [&](const Cause& cause) {
-      return cause.kind == CauseKind::kLoss && passes(sample.flow, cause);
+      return cause.kind == CauseKind::kLoss && passes(cause, sample.flow.from, sample.flow.to);
     });
     if (!known) tally.add(sample);
   }
@@ -158,7 +161,7 @@ std::optional<Finding> judge_rest(const Check& check, const Observed& observed, 
   Finding finding =
       make_finding(check, tally.paths.size() == 1 ? at_path(observed, from, to) : Where{});
   const Interval interval =
-      share_interval(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+      wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
   finding.unit = Unit::kPerPacket;
   finding.value = tally.rate();
   finding.low = interval.low;

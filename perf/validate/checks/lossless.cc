@@ -318,7 +318,9 @@ constexpr Check kLosslessRows[] = {
      "plain Ethernet look at ring sizes and at the cores that serve them.",
      discards},
     {"retransmits", CheckKind::kPassive, Severity::kFail, "nothing is sent twice",
-     "hw_counters packet_seq_err, implied_nak_seq_err, duplicate_request, ...", "0 in the run",
+     "hw_counters packet_seq_err, implied_nak_seq_err, duplicate_request, roce_adp_retrans, "
+     "rcvd_seq_err",
+     "0 in the run",
      "RDMA packets were lost, and sent again. One lost packet in ten thousand costs a fast link "
      "about one per cent of its rate, and one in a hundred half of it.",
      "Look at the errors and discards at the named port first. Without any, the loss is in the "

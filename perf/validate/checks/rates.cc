@@ -4,6 +4,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -35,7 +36,7 @@ Judged rates_at(const Check& check, const Observed& observed,
   for (const FlowSample& sample : observed.samples.flows) {
     if (!is_rate(observed, sample)) continue;
     ++all.total;
-    all.judged += !is_starved(sample);
+    all.judged += !starved(sample);
   }
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
@@ -78,7 +79,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   std::vector<double> shares, rates;
   bool hardware = false;
   for (const FlowSample& sample : observed.samples.flows) {
-    if (!is_rate(observed, sample) || is_starved(sample)) continue;
+    if (!is_rate(observed, sample) || starved(sample)) continue;
     const PortFacts* port = port_of(observed, sample.flow.from);
     hardware = hardware || (port && port->rdma && !is_soft(*port));
     rates.push_back(sample.gbps());
@@ -118,7 +119,7 @@ Judged unstable_rate(const Check& check, const Observed& observed) {
   for (const FlowSample& sample : observed.samples.flows) {
     if (!is_rate(observed, sample) || sample.window_gbps.empty()) continue;
     ++all.total;
-    all.judged += !is_starved(sample);
+    all.judged += !starved(sample);
   }
   for (const Cause& cause : observed.causes)
     if (cause.kind == CauseKind::kUnstable)

@@ -4,6 +4,8 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -12,7 +14,7 @@ constexpr std::size_t kMostPaths = 64;  // findings of single paths; more are on
 
 bool is_explained(const Observed& observed, const Flow& flow, CauseKind kind) {
   return std::ranges::any_of(observed.causes, [&](const Cause& cause) {
-    return cause.kind == kind && passes(flow, cause);
+    return cause.kind == kind && passes(cause, flow.from, flow.to);
   });
 }
 
@@ -73,7 +75,7 @@ Judged unreachable(const Check& check, const Observed& observed) {
     if (cause.kind != CauseKind::kUnreachable) continue;
     Finding& finding = all.findings.emplace_back(finding_from(check, observed, cause, Unit::kNone));
     const auto sample = std::ranges::find_if(observed.samples.flows, [&](const FlowSample& one) {
-      return !one.reached && passes(one.flow, cause);
+      return !one.reached && passes(cause, one.flow.from, one.flow.to);
     });
     if (sample == observed.samples.flows.end() || sample->error.empty()) continue;
     finding.evidence.push_back(text_evidence(
@@ -165,7 +167,7 @@ Judged latency_tail(const Check& check, const Observed& observed) {
   std::map<int, Tail> hosts;
   for (const FlowSample& sample : observed.samples.flows) {
     if (round_probe(observed, sample) != Probe::kLatency || !sample.latency) continue;
-    if (sample.latency->p50_us <= 0 || is_starved(sample)) continue;
+    if (sample.latency->p50_us <= 0 || starved(sample)) continue;
     for (const int host : {sample.flow.from.host, sample.flow.to.host}) {
       hosts[host].ratios.push_back(sample.latency->p99_us / sample.latency->p50_us);
       hosts[host].p99_us.push_back(sample.latency->p99_us);

@@ -6,6 +6,7 @@
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -16,13 +17,12 @@ Probe probe_of(const Observed& observed, const FlowSample& sample) {
   return sample.round >= 0 && round < rounds.size() ? rounds[round].probe : Probe::kRate;
 }
 
+// The job itself says so, where and when it knows: its findings join those of the checks.
+Judged said_by_the_job(const Check&, const Observed&) { return {}; }
+
 Judged job_failed(const Check& check, const Observed& observed) {
-  Judged all = {{}, 1, 1};
-  if (observed.failure.empty()) return all;
-  Finding finding = make_unknown(check, {});
-  finding.unit = Unit::kText;
-  finding.text = observed.failure;
-  return {{finding}, 0, 1};
+  if (observed.failure.empty()) return {{}, 1, 1};
+  return {{text_finding(check, {}, std::string(observed.failure), "")}, 0, 1};
 }
 
 Judged nothing_measured(const Check& check, const Observed& observed) {
@@ -57,7 +57,7 @@ class Reference {
   }
   // A tester without a core to run on explains why the flow is slow.
   bool is_spoilt(const FlowSample& sample) const {
-    if (!sample.reached || !is_starved(sample)) return false;
+    if (!sample.reached || !starved(sample)) return false;
     const double expected = expected_gbps(observed_, sample.flow);
     return sample.gbps() <
            observed_.policy.thresholds.warn_rate * (expected > 0 ? expected : median_);
@@ -85,7 +85,7 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
       Flows& one = flows[{sends ? sample.flow.from : sample.flow.to, sends}];
       const double starved = sends ? sample.sender_starved : sample.receiver_starved;
       ++one.all;
-      one.spoilt += spoilt && (!by_own || starved > kStarvedShare);
+      one.spoilt += spoilt && (!by_own || starved > kStarved);
     }
   }
   return flows;
@@ -120,7 +120,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     if (!host.blind) finding.severity = Severity::kInfo;  // other flows told enough
     finding.unit = Unit::kShare;
     finding.value = host.most;
-    finding.expected = kStarvedShare;
+    finding.expected = kStarved;
     if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
       finding.evidence.push_back(
           number_evidence("cores", where, observed.hosts[i].cores, 0, Unit::kCount));
@@ -152,25 +152,35 @@ Judged port_not_measured(const Check& check, const Observed& observed) {
   return all;
 }
 
+Finding wrong_collective(const Check& check, const CollectiveResult& result) {
+  Finding finding = make_finding(check, {});
+  finding.unit = Unit::kCount;
+  finding.value = result.wrong;
+  finding.text = result.first_wrong;
+  finding.evidence.push_back(text_evidence("collective", {}, result.collective));
+  finding.evidence.push_back(text_evidence("algorithm", {}, result.algorithm));
+  finding.evidence.push_back(number_evidence("cases", {}, result.cases, 0, Unit::kCount));
+  if (!result.first_wrong.empty())
+    finding.evidence.push_back(text_evidence("first_wrong", {}, result.first_wrong));
+  return finding;
+}
+
+// Results without cases were timed only. A collective is unknown where none of its algorithms ran.
 Judged collective_wrong(const Check& check, const Observed& observed) {
   Judged all;
+  std::map<std::string, bool> ran;
   for (const CollectiveResult& result : observed.collectives) {
-    if (result.busbw_gbps > 0 && result.cases == 0) continue;  // timed only
+    const bool tested = result.cases > 0 || result.wrong > 0;
+    if (!tested && result.left_out == 0) continue;
     ++all.total;
-    const bool untested = result.cases == 0;
-    if (!untested) ++all.judged;
-    if (!untested && result.wrong == 0) continue;
-    Finding& finding =
-        all.findings.emplace_back(untested ? make_unknown(check, {}) : make_finding(check, {}));
-    finding.unit = Unit::kCount;
-    finding.value = result.wrong;
-    finding.text = result.first_wrong;
-    finding.evidence.push_back(text_evidence("collective", {}, result.collective));
-    finding.evidence.push_back(text_evidence("algorithm", {}, result.algorithm));
-    finding.evidence.push_back(number_evidence("cases", {}, result.cases, 0, Unit::kCount));
-    if (!result.first_wrong.empty())
-      finding.evidence.push_back(text_evidence("first_wrong", {}, result.first_wrong));
+    all.judged += tested;
+    ran[result.collective] = ran[result.collective] || tested;
+    if (result.wrong > 0) all.findings.push_back(wrong_collective(check, result));
   }
+  Finding untested = make_unknown(check, {});
+  for (const auto& [collective, tested] : ran)
+    if (!tested) untested.evidence.push_back(text_evidence("left_out", {}, collective));
+  if (!untested.evidence.empty()) all.findings.push_back(std::move(untested));
   return all;
 }
 
@@ -204,6 +214,28 @@ constexpr Check kTesterRows[] = {
      "Look at the named rank's host: the process, its memory, its network. `weft doctor` looks "
      "for the usual reasons.",
      job_failed},
+    {"rank-lost", CheckKind::kActive, Severity::kFatal, "every rank lives", "the job of the tester",
+     "no rank is lost",
+     "A rank of the run died or cannot be heard any more, and took what it would have measured "
+     "with "
+     "it.",
+     "Look at the named host: is it up, did the kernel kill the process (`dmesg`), does its "
+     "control network work.",
+     said_by_the_job},
+    {"deadline-passed", CheckKind::kActive, Severity::kFatal, "nothing waits for ever",
+     "deadlines of the job of the tester", "every wait ends in time",
+     "Something that the run waited for did not come within the time-out: a rank stands still, or "
+     "the link that should have carried its message does not work.",
+     "Look at the ranks that the failure names (`weft doctor`), then at the links between them.",
+     said_by_the_job},
+    {"rail-out", CheckKind::kActive, Severity::kFail, "no rail fails over",
+     "outages that the transport bridged", "none",
+     "A rail failed during the collectives, and other rails carried its messages.",
+     "Look at the link of the named port, or at the switch of the named rail.", said_by_the_job},
+    {"no-failover", CheckKind::kActive, Severity::kWarn, "rails can stand in for each other",
+     "datagrams between hosts", "datagrams pass",
+     "Messages pass between hosts, and datagrams do not: no rail could take over for another one.",
+     "Let UDP pass between the hosts (firewall, security groups).", said_by_the_job},
     {"nothing-measured", CheckKind::kActive, Severity::kFail, "rates between hosts were measured",
      "flows between hosts", "one flow at least",
      "The run measured no rate between two hosts: there was one rank, one host, or no time. It "
@@ -212,7 +244,7 @@ constexpr Check kTesterRows[] = {
      "two hosts or more, or give a larger --budget.",
      nothing_measured},
     {"tester-starved", CheckKind::kActive, Severity::kFail, "the tester has its cores",
-     "/proc/self/task/*/schedstat at both ends of each flow", "waits < 10 % of the time",
+     "/proc/self/task/*/schedstat at both ends of each flow", "waits < 5 % of the time",
      "The tester's own threads waited for a core, and the rates of this host fell short. What was "
      "measured is the host's load, not the network.",
      "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task), "

@@ -1,0 +1,115 @@
+// Counters that do not say what happened: saturated, wrapped, reset, N/A, unreadable, missing.
+#include "perf/validate/checks/counters.h"
+
+#include <gtest/gtest.h>
+
+#include "perf/validate/checks/fleet.h"
+
+namespace weft::fabric::checking {
+namespace {
+
+constexpr std::uint64_t k32 = (1ULL << 32) - 1;
+
+// A counter, the check that asks for it, and its two readings.
+struct TwoReadings {
+  const char* counter;
+  const char* id;
+  Reading before, after;
+  enum { kSilent, kFound, kUnknown } expected;
+  double value = 0;
+};
+
+Reading value(std::uint64_t number) { return {ReadingState::kValue, number}; }
+constexpr Reading kNa = {ReadingState::kNotAvailable, 0};
+constexpr Reading kBroken = {ReadingState::kUnreadable, 0};
+constexpr Reading kGone = {};
+
+class CounterStates : public testing::TestWithParam<TwoReadings> {};
+
+TEST_P(CounterStates, AreJudgedAsWhatTheyAre) {
+  const TwoReadings& c = GetParam();
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.port(1, 1).before[c.counter] = c.before;
+  fleet.port(1, 1).after[c.counter] = c.after;
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  if (c.expected == TwoReadings::kSilent) {
+    EXPECT_EQ(in_short(findings), "");
+    return;
+  }
+  ASSERT_EQ(findings.size(), 1u) << in_short(findings);
+  const Finding& finding = findings.front();
+  EXPECT_EQ(finding.id, c.id);
+  EXPECT_EQ(finding.where.host, "h1");
+  EXPECT_EQ(finding.where.rail, 1);
+  EXPECT_EQ(finding.unknown, c.expected == TwoReadings::kUnknown);
+  if (c.expected == TwoReadings::kFound && finding.unit == Unit::kCount) {
+    EXPECT_EQ(finding.value, c.value);
+  }
+  EXPECT_EQ(verdict_of(findings), finding.unknown ? Verdict::kUnknown : Verdict::kCritical);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CounterStates,
+    testing::Values(
+        // At the ceiling the answer is UNKNOWN, never OK; what moved up to there has happened.
+        TwoReadings{"ib.link_downed", "link-flaps", value(255), value(255), TwoReadings::kUnknown},
+        TwoReadings{"ib.link_downed", "link-flaps", value(254), value(255), TwoReadings::kFound, 1},
+        TwoReadings{"ib.port_xmit_discards", "discards", value(65535), value(65535),
+                    TwoReadings::kUnknown},
+        // Queue counters of 32 bits wrap.
+        TwoReadings{"hw.local_ack_timeout_err", "timeouts", value(k32 - 1), value(3),
+                    TwoReadings::kFound},
+        TwoReadings{"hw.packet_seq_err", "retransmits", value(k32), value(k32),
+                    TwoReadings::kSilent},
+        // A counter that fell and does not wrap was reset: what it shows since then has happened.
+        TwoReadings{"ib.symbol_error", "bit-errors", value(900), value(2), TwoReadings::kFound, 2},
+        TwoReadings{"ib.symbol_error", "bit-errors", value(900), value(0), TwoReadings::kUnknown},
+        TwoReadings{"ib.symbol_error", "bit-errors", kNa, kNa, TwoReadings::kUnknown},
+        TwoReadings{"ib.symbol_error", "bit-errors", kBroken, kBroken, TwoReadings::kUnknown},
+        TwoReadings{"ib.symbol_error", "bit-errors", value(0), kGone, TwoReadings::kUnknown},
+        TwoReadings{"ib.symbol_error", "bit-errors", value(7), value(7), TwoReadings::kSilent},
+        // Others of the same question are there.
+        TwoReadings{"ib.symbol_error", "bit-errors", kGone, kGone, TwoReadings::kSilent}));
+
+TEST(Counters, MissingOnesAreUnknownWhereTheDeviceShouldHaveThem) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  for (Readings* readings : {&fleet.port(2, 0).before, &fleet.port(2, 0).after})
+    std::erase_if(*readings, [](const auto& entry) { return entry.first.starts_with("hw."); });
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  EXPECT_EQ(verdict_of(findings), Verdict::kUnknown);
+  for (const char* id : {"retransmits", "out-of-sequence", "timeouts", "rnr"})
+    EXPECT_EQ(std::ranges::count(findings, id, &Finding::id), 1) << id;
+  EXPECT_EQ(findings.size(), 4u) << in_short(findings);
+}
+
+TEST(Counters, MissingOnesOfPlainInterfacesAreNothing) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  for (HostFacts& host : fleet.facts.hosts)
+    for (PortFacts& port : host.ports) port.before = port.after = {};
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+}
+
+TEST(Counters, WhatNoPortHasIsOneFindingOfTheFleet) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce);
+  for (HostFacts& host : fleet.facts.hosts)
+    for (PortFacts& port : host.ports)
+      for (Readings* readings : {&port.before, &port.after})
+        readings->erase("hw.rx_icrc_encapsulated");
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(in_short(findings), "icrc-errors? /r-1>\n");
+  EXPECT_EQ(findings[0].where.kind, PlaceKind::kFleet);
+}
+
+TEST(Counters, RatesHaveIntervals) {
+  Fleet fleet = healthy_fleet(FleetKind::kInfiniband);
+  fleet.move(1, 0, "ib.port_rcv_errors", 100);
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(in_short(findings), "crc-errors h1/r0>\n");
+  EXPECT_EQ(findings[0].unit, Unit::kPerPacket);
+  EXPECT_DOUBLE_EQ(findings[0].value, 1e-5);
+  EXPECT_NEAR(findings[0].low, 8.22e-6, 1e-7);  // Wilson, 95 %
+  EXPECT_NEAR(findings[0].high, 1.216e-5, 1e-7);
+}
+
+}  // namespace
+}  // namespace weft::fabric::checking

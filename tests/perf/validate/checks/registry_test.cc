@@ -1,0 +1,341 @@
+// Every row of the registry: one healthy fleet in which the check is silent, and one fault that the
+// check must find, at its place.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "perf/validate/checks/fleet.h"
+
+namespace weft::fabric::checking {
+namespace {
+
+Cause cause_at(CauseKind kind, CausePlace place, Port port, double value, double expected) {
+  Cause cause;
+  cause.kind = kind;
+  cause.place = place;
+  cause.port = port;
+  cause.value = value;
+  cause.expected = expected;
+  cause.low = 0.98 * value;
+  cause.high = 1.02 * value;
+  cause.confidence = 0.97;
+  cause.samples = 4;
+  return cause;
+}
+
+Cause path_cause(CauseKind kind, Port from, Port to, double value, double expected) {
+  Cause cause = cause_at(kind, CausePlace::kPath, from, value, expected);
+  cause.peer = to;
+  return cause;
+}
+
+// A fault, and where the finding of that id must be.
+struct Fault {
+  const char* id;
+  FleetKind kind;
+  void (*inject)(Fleet&);
+  PlaceKind place;
+  const char* host = "";
+  int rail = -1;
+  Direction direction = Direction::kBoth;
+  Severity severity = Severity::kFail;
+  std::set<std::string> also = {};  // ids that follow from the same fault
+};
+
+void lose(Fleet& fleet, Probe probe, Port port, std::uint64_t events) {
+  fleet.each(probe, [&](FlowSample& s) {
+    if (s.flow.from != port) return;
+    s.packets = 1'000'000;
+    s.retransmits = events;
+  });
+}
+
+using enum FleetKind;
+using enum PlaceKind;
+using enum Direction;
+using enum Severity;
+
+const std::vector<Fault>& faults() {
+  static const std::vector<Fault> all = {
+      // clang-format off
+      {"link-state", kInfiniband, [](Fleet& f) { f.port(2, 1).state = "1: DOWN"; },
+       kPort, "h2", 1, kBoth, kFatal},
+      {"link-rate", kRoce, [](Fleet& f) { f.port(1, 1).rate_gbps = 200; },
+       kPort, "h1", 1, kBoth, kFatal},
+      {"link-flaps", kPlain, [](Fleet& f) { f.move(3, 0, "net.carrier_changes", 2); },
+       kPort, "h3", 0},
+      {"bit-errors", kInfiniband, [](Fleet& f) { f.move(1, 0, "ib.symbol_error", 4); },
+       kPort, "h1", 0, kReceive},
+      {"corrected-bits", kRoce, [](Fleet& f) { f.move(1, 0, "eth.rx_corrected_bits_phy", 9'000'000); },
+       kPort, "h1", 0, kReceive, kWarn},
+      {"crc-errors", kRoce, [](Fleet& f) { f.move(0, 1, "eth.rx_crc_errors_phy", 12); },
+       kPort, "h0", 1, kReceive},
+      {"icrc-errors", kRoce, [](Fleet& f) { f.move(0, 1, "hw.rx_icrc_encapsulated", 1); },
+       kPort, "h0", 1, kReceive},
+      {"checksum-errors", kPlain, [](Fleet& f) { f.move(2, 0, "tcp.InCsumErrors", 3); },
+       kHost, "h2", -1, kReceive},
+      {"pfc-config", kRoce, [](Fleet& f) { f.port(2, 0).pfc_priorities = 0; },
+       kPort, "h2", 0},
+      {"pause", kRoce, [](Fleet& f) { f.move(1, 1, "eth.tx_prio3_pause_duration", 9'000'000); },
+       kPort, "h1", 1, kReceive, kWarn},
+      {"pause-storm", kRoce, [](Fleet& f) { f.move(1, 1, "eth.tx_pause_storm_error_events", 1); },
+       kPort, "h1", 1, kReceive, kFatal},
+      {"class-leak", kRoce, [](Fleet& f) { f.port(3, 0).after["eth.tx_prio3_bytes"].value = 20'000'000'000; },
+       kPort, "h3", 0, kTransmit},
+      {"ecn-marking", kRoce, [](Fleet& f) {
+         for (auto& h : f.facts.hosts) h.ports[0].after["hw.np_ecn_marked_roce_packets"].value = 0;
+       }, kPort, "h0", 0, kReceive},
+      {"cnp-sent", kRoce, [](Fleet& f) { f.port(0).after["hw.np_cnp_sent"].value = 0; },
+       kPort, "h0", 0, kReceive, kFail, {"cnp-handled"}},
+      {"cnp-handled", kRoce, [](Fleet& f) { f.port(2).after["hw.rp_cnp_handled"].value = 0; },
+       kPort, "h2", 0, kTransmit},
+      {"cnp-ignored", kRoce, [](Fleet& f) { f.move(3, 1, "hw.rp_cnp_ignored", 2); },
+       kPort, "h3", 1, kTransmit},
+      {"dcqcn-config", kRoce, [](Fleet& f) { f.port(3, 1).cc_parameters[0].second = "600"; },
+       kPort, "h3", 1},
+      {"discards", kRoce, [](Fleet& f) { f.move(2, 1, "eth.rx_prio3_discards", 9); },
+       kPort, "h2", 1, kReceive},
+      {"retransmits", kSoftRoce, [](Fleet& f) {
+         for (int h : {0, 1, 3}) f.move(h, 0, "hw.out_of_seq_request", 30);
+         f.move(2, 0, "hw.rcvd_seq_err", 90);
+       }, kPort, "h2", 0, kTransmit},
+      {"out-of-sequence", kInfiniband, [](Fleet& f) { f.move(1, 1, "hw.out_of_sequence", 50); },
+       kPort, "h1", 1, kReceive, kWarn},
+      {"timeouts", kInfiniband, [](Fleet& f) { f.move(1, 0, "hw.local_ack_timeout_err", 2); },
+       kPort, "h1", 0, kTransmit, kFatal},
+      {"rnr", kInfiniband, [](Fleet& f) { f.move(1, 0, "hw.out_of_buffer", 8); },
+       kPort, "h1", 0, kReceive, kWarn},
+      {"tcp-retransmits", kPlain, [](Fleet& f) {
+         for (FlowSample& s : f.samples.flows) s.packets = s.retransmits = std::nullopt;
+         f.move(1, 0, "tcp.RetransSegs", 2000);
+       }, kHost, "h1", -1, kTransmit, kWarn},
+      {"ib-subnet", kInfiniband, [](Fleet& f) { f.port(3, 1).sm_lid = 0; },
+       kPort, "h3", 1, kBoth, kFatal},
+      {"mtu", kPlain, [](Fleet& f) { f.port(0, 1).mtu = 1500; }, kPort, "h0", 1, kBoth, kFatal},
+      {"gid", kRoce, [](Fleet& f) { f.port(1, 1).gids.pop_back(); }, kPort, "h1", 1, kBoth, kFatal},
+      {"duplicate-address", kPlain, [](Fleet& f) { f.port(1, 1).address = f.port(2, 1).address; },
+       kPort, "h1", 1, kBoth, kFatal},
+      {"rail-map", kRoce, [](Fleet& f) { f.port(2, 0).pci = "0000:9a:00.0"; },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"pcie-link", kRoce, [](Fleet& f) { f.port(2, 0).pcie_width = 8; }, kPort, "h2", 0},
+      {"pcie-errors", kRoce, [](Fleet& f) { f.move(2, 0, "pci.TOTAL_ERR_FATAL", 1); }, kPort, "h2", 0},
+      {"pcie-stalls", kRoce, [](Fleet& f) { f.move(2, 0, "eth.outbound_pci_stalled_rd_events", 5); },
+       kPort, "h2", 0, kBoth, kWarn},
+      {"firmware", kInfiniband, [](Fleet& f) { f.port(1, 0).firmware = "28.36.1010"; },
+       kPort, "h1", 0, kBoth, kWarn},
+      {"numa", kRoce, [](Fleet& f) { f.port(1, 0).local_cpus = "64-127"; },
+       kPort, "h1", 0, kBoth, kWarn},
+      {"memlock", kRoce, [](Fleet& f) { f.host(1).memlock_bytes = 65536; },
+       kHost, "h1", -1, kBoth, kWarn},
+      {"governor", kRoce, [](Fleet& f) { f.host(1).governor = "powersave"; },
+       kHost, "h1", -1, kBoth, kWarn},
+      {"gpudirect", kRoce, [](Fleet& f) { f.host(1).peer_memory = f.host(1).dmabuf = false; },
+       kHost, "h1"},
+      {"job-failed", kPlain, [](Fleet& f) { f.failure = "rank 3 is gone"; },
+       kFleet, "", -1, kBoth, kFatal},
+      {"nothing-measured", kPlain, [](Fleet& f) { f.samples = {}; }, kFleet},
+      {"tester-starved", kPlain, [](Fleet& f) {
+         f.each(Probe::kRate, [](FlowSample& s) {
+           if (s.flow.from.host != 2) return;
+           s.sender_starved = 0.4;
+           s.window_gbps.assign(6, 200);
+         });
+       }, kTester, "h2", -1, kBoth, kFail, {"port-not-measured"}},
+      {"port-not-measured", kPlain, [](Fleet& f) {
+         std::erase_if(f.samples.flows, [](const FlowSample& s) { return s.flow.to == Port{1, 1}; });
+       }, kPort, "h1", 1, kReceive},
+      {"collective-wrong", kPlain, [](Fleet& f) {
+         f.collectives.push_back({"all_gather", "ring", 20, 3, 0, "rank 1, chunk 2", 0, 0, ""});
+       }, kFleet, "", -1, kBoth, kFatal},
+      {"busbw", kPlain, [](Fleet& f) { f.collectives[0].busbw_gbps = 100; },
+       kFleet, "", -1, kBoth, kWarn},
+      {"unreachable", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kUnreachable, CausePlace::kPort, {2, 1}, 0, 0)};
+         for (FlowSample& s : f.samples.flows)
+           if (s.flow.from == Port{2, 1} || s.flow.to == Port{2, 1}) s.reached = false;
+       }, kPort, "h2", 1, kBoth, kFatal, {"cross-rail"}},
+      {"cables-swapped", kPlain, [](Fleet& f) {
+         Cause cause = cause_at(CauseKind::kSwapped, CausePlace::kPort, {2, 1}, 0, 0);
+         cause.peer = {2, 0};
+         f.causes = {cause};
+       }, kPort, "h2", 1},
+      {"path-mtu", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kMtu, CausePlace::kReceive, {2, 1}, 1500, 9000)};
+       }, kPort, "h2", 1, kReceive, kFatal},
+      {"latency", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kLatency, CausePlace::kPort, {2, 1}, 30, 3)};
+       }, kPort, "h2", 1},
+      {"latency-tail", kPlain, [](Fleet& f) {
+         f.each(Probe::kLatency, [](FlowSample& s) {
+           if (s.flow.from.host == 1 || s.flow.to.host == 1) s.latency->p99_us = 50'000;
+         });
+       }, kHost, "h1", -1, kBoth, kWarn, {"latency-tail"}},
+      {"port-rate", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kRate, CausePlace::kTransmit, {3, 1}, 200, 400)};
+       }, kPort, "h3", 1, kTransmit},
+      {"host-rate", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kRate, CausePlace::kHostReceive, {3, 1}, 200, 400)};
+       }, kHost, "h3", -1, kReceive},
+      {"path-rate", kPlain, [](Fleet& f) {
+         f.causes = {path_cause(CauseKind::kRate, {3, 1}, {0, 1}, 200, 400)};
+       }, kPath, "h3", 1, kTransmit},
+      {"rail-rate", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kRate, CausePlace::kRail, {3, 1}, 200, 400)};
+       }, kRail, "", 1},
+      {"switch-rate", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kRate, CausePlace::kGroup, {0, 1}, 200, 400)};
+         f.causes[0].ports = {{0, 1}, {1, 1}};
+       }, kSwitch, "", 1},
+      {"fleet-rate", kPlain, [](Fleet& f) {
+         f.each(Probe::kRate, [](FlowSample& s) { s.window_gbps.assign(6, 120); });
+       }, kFleet},
+      {"unstable-rate", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kUnstable, CausePlace::kPort, {1, 1}, 1, 390)};
+       }, kPort, "h1", 1, kBoth, kWarn},
+      {"loss", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kLoss, CausePlace::kTransmit, {1, 1}, 1e-3, 0)};
+         lose(f, Probe::kLowLoad, {1, 1}, 1000);
+       }, kPort, "h1", 1, kTransmit},
+      {"congestion-loss", kPlain, [](Fleet& f) {
+         f.causes = {cause_at(CauseKind::kLoss, CausePlace::kTransmit, {1, 1}, 1e-3, 0)};
+         lose(f, Probe::kRate, {1, 1}, 1000);
+       }, kPort, "h1", 1, kTransmit, kWarn},
+      {"incast", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kIncast, [](FlowSample& s) { s.window_gbps.assign(6, 80); });
+       }, kPort, "h0", 0, kReceive, kWarn},
+      {"incast-fairness", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kIncast, [](FlowSample& s) {
+           s.window_gbps.assign(6, s.flow.from.host == 1 ? 360 : 10);
+         });
+       }, kPort, "h0", 0, kReceive, kWarn},
+      {"victim-flow", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kVictim, [](FlowSample& s) { s.latency->p99_us = 400; });
+       }, kPath, "h0", 0, kTransmit, kWarn},
+      {"bisection", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kBisection, [](FlowSample& s) { s.window_gbps.assign(6, 200); });
+       }, kRail, "", 0, kBoth, kWarn},
+      {"all-to-all", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kAllToAll, [](FlowSample& s) { s.window_gbps.assign(6, 60); });
+       }, kRail, "", 0, kBoth, kWarn},
+      {"cross-rail", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kCrossRail, [](FlowSample& s) {
+           if (s.flow.from.host == 0) s.window_gbps.assign(6, 100);
+         });
+       }, kPath, "h0", 0, kTransmit, kWarn},
+      {"loopback", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kLoopback, [](FlowSample& s) {
+           if (s.flow.from.host == 1) s.window_gbps.assign(6, 100);
+         });
+       }, kPort, "h1", 0},
+      {"ecmp-entropy", kInfiniband, [](Fleet& f) {
+         f.each(Probe::kEntropy, [](FlowSample& s) {
+           if (s.flow.label == 5) s.window_gbps.assign(6, 100);
+         });
+       }, kPath, "h0", 0, kTransmit, kWarn},
+      // clang-format on
+  };
+  return all;
+}
+
+// Rows whose findings the job makes itself, where the checks cannot see what happened.
+const std::set<std::string_view> kOfTheJob = {"rank-lost", "deadline-passed", "rail-out",
+                                              "no-failover"};
+
+class Row : public testing::TestWithParam<Fault> {};
+
+TEST_P(Row, FindsItsFaultAtItsPlaceAndNothingElse) {
+  const Fault& fault = GetParam();
+  Fleet fleet = healthy_fleet(fault.kind);
+  const Judgement healthy = fleet.judged();
+  EXPECT_EQ(in_short(that_weigh(healthy)), "");
+  fault.inject(fleet);
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  bool found = false;
+  for (const Finding& finding : findings) {
+    if (finding.id == fault.id && finding.where.host == fault.host && !found) {
+      found = true;
+      EXPECT_EQ(finding.where.kind, fault.place);
+      EXPECT_EQ(finding.where.rail, fault.rail);
+      EXPECT_EQ(finding.where.direction, fault.direction);
+      EXPECT_EQ(finding.severity, fault.severity);
+      EXPECT_FALSE(finding.evidence.empty() && finding.text.empty() &&
+                   finding.value == finding.expected);
+      continue;
+    }
+    const bool twin = finding.id == std::string("duplicate-address") && finding.id == fault.id;
+    EXPECT_TRUE(twin || fault.also.contains(finding.id)) << in_short(finding);
+  }
+  EXPECT_TRUE(found) << in_short(findings);
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, Row, testing::ValuesIn(faults()), [](const auto& row) {
+  std::string name;
+  for (const char c : std::string(row.param.id)) name += c == '-' ? '_' : c;
+  return name;
+});
+
+TEST(Registry, EveryRowHasAFaultAndAHealthyFleet) {
+  std::set<std::string_view> judged, seen = kOfTheJob;
+  for (const Fault& fault : faults()) {
+    seen.insert(fault.id);
+    for (const Coverage& row : healthy_fleet(fault.kind).judged().coverage)
+      if (row.judged > 0) judged.insert(row.id);
+  }
+  for (const Check& check : checks()) {
+    EXPECT_TRUE(seen.contains(check.id)) << check.id << " has no fault above";
+    if (kOfTheJob.contains(check.id) || check.id == "tcp-retransmits") continue;
+    EXPECT_TRUE(judged.contains(check.id)) << check.id << " judges nothing in any healthy fleet";
+  }
+}
+
+TEST(Registry, RowsHaveWordsAndIdsOfTheirOwn) {
+  std::set<std::string_view> ids;
+  for (const Check& check : checks()) {
+    EXPECT_TRUE(ids.insert(check.id).second) << check.id;
+    EXPECT_TRUE(std::regex_match(std::string(check.id), std::regex("[a-z]+(-[a-z]+)*")));
+    for (const std::string_view text : {check.title, check.source, check.healthy})
+      EXPECT_FALSE(text.empty() || text.ends_with('.')) << check.id << ": " << text;
+    for (const std::string_view text : {check.meaning, check.remedy}) {
+      EXPECT_TRUE(text.ends_with('.')) << check.id << ": " << text;
+      EXPECT_GE(text.size(), 40u) << check.id;
+    }
+    EXPECT_EQ(find_check(check.id), &check);
+  }
+  EXPECT_EQ(find_check("no-such-check"), nullptr);
+}
+
+TEST(Registry, TheListNamesAllAndFitsATerminal) {
+  const std::string text = list_text(), page = list_markdown();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (const Check& check : checks()) {
+    EXPECT_NE(text.find("\n" + std::string(check.id) + " "), std::string::npos) << check.id;
+    EXPECT_NE(page.find("### " + std::string(check.id) + "\n"), std::string::npos) << check.id;
+  }
+}
+
+TEST(Registry, ThePolicySkipsChecks) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  fleet.port(0, 1).mtu = 1500;
+  fleet.policy.skipped_checks = {"mtu"};
+  const Judgement judgement = fleet.judged();
+  EXPECT_TRUE(judgement.findings.empty());
+  for (const Coverage& row : judgement.coverage) EXPECT_NE(row.id, "mtu");
+}
+
+TEST(Registry, CoverageCountsPortsToWhichACheckApplies) {
+  Fleet fleet = healthy_fleet(FleetKind::kRoce, 3, 2);
+  fleet.port(1, 1).after["eth.rx_crc_errors_phy"].state = ReadingState::kNotAvailable;
+  std::map<std::string_view, Coverage> rows;
+  for (const Coverage& row : fleet.judged().coverage) rows[row.id] = row;
+  EXPECT_EQ(rows["crc-errors"].total, 6);
+  EXPECT_EQ(rows["crc-errors"].judged, 5);
+  EXPECT_EQ(rows["ib-subnet"].total, 0);
+  EXPECT_EQ(rows["memlock"].total, 3);
+}
+
+}  // namespace
+}  // namespace weft::fabric::checking
