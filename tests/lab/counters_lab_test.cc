@@ -148,7 +148,7 @@ TEST_F(CountersInTheLab, AVerdictNamesTheRailThatOthersStoodInFor) {
   ASSERT_EQ(up.exit_code, 0) << up.text;
   rail(1, "down");
   const Output o = run(fmt::format(
-      "timeout 200 {} lab netlab --use {} -- weft validate --budget-s 0.01", WEFT_BINARY, lab_));
+      "timeout 200 {} lab netlab --use {} -- weft validate --budget 0.01", WEFT_BINARY, lab_));
   EXPECT_EQ(o.exit_code, 2) << o.text;
   EXPECT_THAT(o.text, ContainsRegex("FAIL +rail-out: rail 1: failed between hosts h1, h2: "));
 }
@@ -165,7 +165,7 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
                       lab_));
   if (filter.exit_code != 0) GTEST_SKIP() << "missing capability: ip rule ... ipproto udp";
   const Output o = run(fmt::format(
-      "timeout 200 {} lab netlab --use {} -- weft validate --budget-s 6", WEFT_BINARY, lab_));
+      "timeout 200 {} lab netlab --use {} -- weft validate --budget 6", WEFT_BINARY, lab_));
   EXPECT_THAT(o.text,
               ContainsRegex("WARN +no-failover: host h2: messages pass between hosts h1, h2, "
                             "h3, and datagrams .UDP. do not"));

@@ -70,11 +70,14 @@ constexpr Arrows kRooms[] = {
     {"coll/jobs", "coll coll/api coll/runtime"},
 
     {"perf/validate/facts", ""},
-    {"perf/validate/probes", "perf/validate/facts"},
+    {"perf/validate/probes", "perf/validate/facts perf/pair"},
     {"perf/validate/locate", "perf/validate/facts perf/validate/probes"},
     {"perf/validate/checks", "perf/validate/facts perf/validate/probes perf/validate/locate"},
     {"perf/validate/report",
      "perf/validate/facts perf/validate/probes perf/validate/locate perf/validate/checks"},
+    {"perf/validate/html",
+     "perf/validate/facts perf/validate/probes perf/validate/locate perf/validate/checks "
+     "perf/validate/report"},
 };
 
 // Folders of these names hold programs, or scripts, of their own.

@@ -266,7 +266,7 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"plan --model gpt2 --gpu-tflops 0", "--gpu-tflops 0", "above 0"},
       {"plan --model gpt2 --layers 4", "--layers", "--params"},
       {"cost --days -1", "--days -1", "above 0"},
-      {"validate -n 1 --budget-s nan", "--budget-s: nan", "not a finite number"},
+      {"validate -n 1 --budget nan", "--budget nan", "write a time"},
       {"doctor --after nan", "--after: nan", "not a finite number"},
       {"perf all_reduce --rail-gbps nan", "--rail-gbps: nan", "not a finite number"},
       {"explain all_reduce --host-us nan", "--host-us: nan", "not a finite number"},
@@ -434,10 +434,10 @@ TEST(TuneCommand, FillsTheProfileThatExplainAndAutoGoBy) {
 }
 
 TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
-  const Outcome run = weft("validate -n 2 --budget-s 0.001 --json -");  // and no word on stderr
+  const Outcome run = weft("validate -n 2 --budget 0.001 --json -");  // and no word on stderr
   EXPECT_EQ(run.code, 3) << run.output;
   const auto json = nlohmann::json::parse(run.output);
-  EXPECT_EQ(json["schema"], "weft.validate/1");
+  EXPECT_EQ(json["schema"], "weft.validate/2");
   EXPECT_EQ(json["verdict"], "UNKNOWN");
   EXPECT_EQ(json["exit_code"], 3);
   for (const auto& item : json["items"]) {

@@ -2,7 +2,7 @@
 // data-theme="light" or "dark" at <html> overrides that.
 #include <fmt/format.h>
 
-#include "perf/validate/report/html_parts.h"
+#include "perf/validate/html/html_parts.h"
 
 namespace weft::fabric {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "perf/validate/report/counters.h"
-#include "perf/validate/report/html_parts.h"
+#include "perf/validate/html/html_parts.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {

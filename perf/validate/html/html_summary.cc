@@ -1,7 +1,7 @@
 // The top of the page: the verdict and the faults.
 #include <fmt/format.h>
 
-#include "perf/validate/report/html_parts.h"
+#include "perf/validate/html/html_parts.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "perf/validate/report/html_parts.h"
+#include "perf/validate/html/html_parts.h"
 #include "perf/validate/report/words.h"
 
 namespace weft::fabric {

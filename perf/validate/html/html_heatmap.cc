@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "perf/validate/report/html_parts.h"
+#include "perf/validate/html/html_parts.h"
 #include "perf/validate/report/text_lines.h"
 #include "perf/validate/report/words.h"
 
