@@ -13,6 +13,7 @@
 #include "coll/api/communicator.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/sim/simulate.h"
+#include "support/half.h"
 #include "support/jobs/ranks.h"
 #include "tests/coll/schedules.h"
 
@@ -27,8 +28,6 @@ std::uint16_t to_bf16(float f) {  // to nearest, ties to even
   const auto bits = std::bit_cast<std::uint32_t>(f);
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-float from_fp16(std::uint16_t h) { return static_cast<float>(std::bit_cast<_Float16>(h)); }
-std::uint16_t to_fp16(float f) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(f)); }
 
 // Numbers of very different magnitude: any other order of additions shows.
 double number(int rank, std::size_t i) {
@@ -81,7 +80,7 @@ void expected(std::byte* to, int n, std::size_t i, DType type, RedOp op) {
     case DType::kFloat64:
       return expected_element<double>(to, n, i, op, same, same);
     case DType::kFloat16:
-      return expected_element<float>(to, n, i, op, from_fp16, to_fp16);
+      return expected_element<float>(to, n, i, op, testing::half_to_float, testing::float_to_half);
     default:
       return expected_element<float>(to, n, i, op, from_bf16, to_bf16);
   }
@@ -92,7 +91,7 @@ void put(std::byte* to, int rank, std::size_t i, DType type) {
   const double x = number(rank, i);
   if (type == DType::kFloat32) store(static_cast<float>(x));
   if (type == DType::kFloat64) store(x);
-  if (type == DType::kFloat16) store(to_fp16(static_cast<float>(x)));
+  if (type == DType::kFloat16) store(testing::float_to_half(static_cast<float>(x)));
   if (type == DType::kBFloat16) store(to_bf16(static_cast<float>(x)));
 }
 

@@ -13,6 +13,7 @@
 
 #include "coll/schedule/algorithm.h"
 #include "coll/sim/simulate.h"
+#include "support/half.h"
 #include "tests/coll/reference.h"
 #include "tests/coll/schedules.h"
 
@@ -167,8 +168,6 @@ TEST(Table, BlocksOfDifferentSizes) {
 
 // ---- numbers that round ----------------------------------------------------------------------
 
-float half_to_float(std::uint16_t h) { return static_cast<float>(std::bit_cast<_Float16>(h)); }
-
 double load(DType type, const std::byte* at) {
   const auto get = [at]<class T>(T v) {
     std::memcpy(&v, at, sizeof v);
@@ -177,7 +176,7 @@ double load(DType type, const std::byte* at) {
   if (type == DType::kFloat64) return get(double{});
   if (type == DType::kFloat32) return get(float{});
   const auto bits = get(std::uint16_t{});
-  return type == DType::kFloat16 ? half_to_float(bits)
+  return type == DType::kFloat16 ? testing::half_to_float(bits)
                                  : std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
@@ -186,7 +185,7 @@ void store(DType type, std::byte* at, double x) {
   const auto f = static_cast<float>(x);
   if (type == DType::kFloat64) put(x);
   if (type == DType::kFloat32) put(f);
-  if (type == DType::kFloat16) put(static_cast<_Float16>(f));
+  if (type == DType::kFloat16) put(testing::float_to_half(f));
   if (type == DType::kBFloat16)  // cut off: any number will do
     put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16));
 }
