@@ -17,11 +17,11 @@ namespace {
 constexpr int kAllPaths = 32;  // hosts up to which a plan sends packets along every path
 
 // Faults that no probe can name: facts do (duplicate addresses), or samples (waiting for a core).
-bool silent(const Fault& fault) {
+bool silent(const SimFault& fault) {
   return fault.kind == FaultKind::kSlowCpu || fault.kind == FaultKind::kDuplicate;
 }
 
-CauseKind kind_of(const Fault& fault) {
+CauseKind kind_of(const SimFault& fault) {
   switch (fault.kind) {
     case FaultKind::kLoss:
       return CauseKind::kLoss;
@@ -43,7 +43,7 @@ CauseKind kind_of(const Fault& fault) {
 }
 
 // Latencies and reach are seen by round trips, and an interface's MTU counts both ways.
-bool round_trip(const Fault& fault) {
+bool round_trip(const SimFault& fault) {
   return fault.kind != FaultKind::kRate && fault.kind != FaultKind::kLoss;
 }
 
@@ -52,7 +52,7 @@ bool same_pair(const Cause& cause, Port one, Port other) {
 }
 
 // Of two hosts only the path can be named, with its direction.
-bool names_path_of_two(const Cause& cause, const Fault& fault) {
+bool names_path_of_two(const Cause& cause, const SimFault& fault) {
   const bool rail = fault.place == FaultPlace::kHost || cause.port.rail == fault.port.rail;
   if (!rail) return false;
   if (cause.place == CausePlace::kPair || cause.place == CausePlace::kFleet)
@@ -61,7 +61,7 @@ bool names_path_of_two(const Cause& cause, const Fault& fault) {
   return (fault.way == FaultWay::kTransmit) == (cause.port.host == fault.port.host);
 }
 
-std::vector<Port> leaf_ports(const Fault& fault, const SimOptions& fabric) {
+std::vector<Port> leaf_ports(const SimFault& fault, const SimOptions& fabric) {
   const int size = fabric.leaf_hosts > 0 ? fabric.leaf_hosts : fabric.hosts;
   const int first = fault.port.host / size * size;
   std::vector<Port> ports;
@@ -80,7 +80,7 @@ bool other_half(const std::vector<Port>& ports, const std::vector<Port>& leaf,
 
 }  // namespace
 
-bool names(const Cause& cause, const Fault& fault, const SimOptions& fabric) {
+bool names(const Cause& cause, const SimFault& fault, const SimOptions& fabric) {
   if (silent(fault) || cause.kind != kind_of(fault)) return false;
   if (fault.kind == FaultKind::kSwapped) return same_pair(cause, fault.port, fault.peer);
   if (fabric.hosts == 2 && fault.place != FaultPlace::kPath) return names_path_of_two(cause, fault);
@@ -115,7 +115,7 @@ bool names(const Cause& cause, const Fault& fault, const SimOptions& fabric) {
   return false;
 }
 
-std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed) {
+std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed) {
   std::mt19937_64 random(splitmix64(seed ^ 0xfa17));
   const auto below = [&](int n) { return std::uniform_int_distribution<>(0, n - 1)(random); };
   const auto between = [&](double low, double high) {
@@ -125,10 +125,10 @@ std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint6
                                   FaultKind::kLoss,   FaultKind::kLoss, FaultKind::kLatency,
                                   FaultKind::kMtu,    FaultKind::kDead, FaultKind::kBlackHole,
                                   FaultKind::kSwapped};
-  std::vector<Fault> faults;
+  std::vector<SimFault> faults;
   std::set<int> hosts, rails;
   for (int tries = 0; static_cast<int>(faults.size()) < count && tries < 1000 * count; ++tries) {
-    Fault fault;
+    SimFault fault;
     fault.kind = kKinds[below(std::size(kKinds))];
     const bool wide = fault.kind == FaultKind::kRate || fault.kind == FaultKind::kLoss ||
                       fault.kind == FaultKind::kLatency;
@@ -158,7 +158,7 @@ std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint6
     // A rail or leaf keeps its rail to itself; a host keeps to itself.
     if (rails.contains(fault.port.rail) || hosts.contains(fault.port.host)) continue;
     const bool crowded = broad && !faults.empty();
-    if (crowded && (fabric.rails == 1 || std::ranges::any_of(faults, [&](const Fault& other) {
+    if (crowded && (fabric.rails == 1 || std::ranges::any_of(faults, [&](const SimFault& other) {
                       return other.place == FaultPlace::kHost ||
                              other.kind == FaultKind::kSwapped ||
                              other.port.rail == fault.port.rail;
@@ -183,9 +183,9 @@ bool Simulated::right() const {
 
 Simulated simulate_fleet(const SimulateOptions& options) {
   SimOptions fabric = options.fabric;
-  for (const Fault& fault : random_faults(fabric, options.random_faults, fabric.seed))
+  for (const SimFault& fault : random_faults(fabric, options.random_faults, fabric.seed))
     fabric.faults.push_back(fault);
-  for (const Fault& fault : fabric.faults)
+  for (const SimFault& fault : fabric.faults)
     for (const Port port : {fault.port, fault.peer})
       if (port.host < 0 || port.host >= fabric.hosts || port.rail < 0 || port.rail >= fabric.rails)
         throw Error(
@@ -217,14 +217,14 @@ Simulated simulate_fleet(const SimulateOptions& options) {
     result.facts.hosts.push_back(std::move(facts));
   }
   result.facts.seconds = result.virtual_s;
-  for (const Fault& fault : fabric.faults)
+  for (const SimFault& fault : fabric.faults)
     result.named.push_back(silent(fault) ||
                            std::ranges::any_of(result.conducted.causes, [&](const Cause& cause) {
                              return names(cause, fault, fabric);
                            }));
   for (const Cause& cause : result.conducted.causes)
     result.wrong_causes += std::ranges::none_of(
-        fabric.faults, [&](const Fault& fault) { return names(cause, fault, fabric); });
+        fabric.faults, [&](const SimFault& fault) { return names(cause, fault, fabric); });
   return result;
 }
 

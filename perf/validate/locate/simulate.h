@@ -22,7 +22,7 @@ struct Simulated {
   std::vector<FleetHost> hosts;
   FleetFacts facts;  // names, rates, MTUs and addresses of the ports; no counters
   Conducted conducted;
-  std::vector<Fault> faults;
+  std::vector<SimFault> faults;
   std::vector<bool> named;  // by fault: a cause has its kind and place
   int wrong_causes = 0;     // that name no fault
   double virtual_s = 0;     // from the first round to the last
@@ -34,10 +34,10 @@ Simulated simulate_fleet(const SimulateOptions& options);
 
 // Faults of all kinds that localisation can name, at hosts and rails that differ: no fault hides
 // another one. Black holes of one path only in fleets whose plan has a flow on every path.
-std::vector<Fault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
+std::vector<SimFault> random_faults(const SimOptions& fabric, int count, std::uint64_t seed);
 
 // Whether the cause has the kind and the place of the fault, as far as flows can tell. Of two hosts
 // the path between them is the place.
-bool names(const Cause& cause, const Fault& fault, const SimOptions& fabric);
+bool names(const Cause& cause, const SimFault& fault, const SimOptions& fabric);
 
 }  // namespace weft::fabric

@@ -16,8 +16,8 @@ namespace {
 constexpr int kWindows = 10;       // of a flow; the first is left out
 constexpr double kOutage_s = 0.2;  // of a flap
 
-bool transmits(const Fault& fault) { return fault.way != FaultWay::kReceive; }
-bool receives(const Fault& fault) { return fault.way != FaultWay::kTransmit; }
+bool transmits(const SimFault& fault) { return fault.way != FaultWay::kReceive; }
+bool receives(const SimFault& fault) { return fault.way != FaultWay::kTransmit; }
 
 }  // namespace
 
@@ -55,11 +55,11 @@ SimFabric::SimFabric(const SimOptions& options)
                             options.declared ? options.rate_gbps : 0, options.mtu});
     hosts_.push_back(std::move(host));
   }
-  for (const Fault& fault : options.faults) apply(fault);
+  for (const SimFault& fault : options.faults) apply(fault);
 }
 
 // A fault of a port or of all ports of a host.
-void SimFabric::apply_to_ports(const Fault& fault) {
+void SimFabric::apply_to_ports(const SimFault& fault) {
   for (int rail = 0; rail < options_.rails; ++rail) {
     if (fault.place == FaultPlace::kPort && rail != fault.port.rail) continue;
     const Port port{fault.port.host, rail};
@@ -80,7 +80,7 @@ void SimFabric::apply_to_ports(const Fault& fault) {
   }
 }
 
-void SimFabric::apply(const Fault& fault) {
+void SimFabric::apply(const SimFault& fault) {
   const auto change = [&](Link& link) {
     if (fault.kind == FaultKind::kRate) link.rate = std::min(link.rate, fault.strength);
     if (fault.kind == FaultKind::kLoss) link.loss = 1 - (1 - link.loss) * (1 - fault.strength);

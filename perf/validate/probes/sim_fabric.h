@@ -30,7 +30,7 @@ enum class FaultKind {
 enum class FaultPlace { kPort, kHost, kRail, kLeaf, kPath };  // kLeaf: of the rail, above `port`
 enum class FaultWay { kBoth, kTransmit, kReceive };           // seen from the port, host or leaf
 
-struct Fault {
+struct SimFault {
   FaultKind kind = FaultKind::kRate;
   FaultPlace place = FaultPlace::kPort;
   FaultWay way = FaultWay::kBoth;
@@ -53,7 +53,7 @@ struct SimOptions {
   double round_cost_s = 0.05;  // to start and gather a round
   int most_flows = 0;
   std::uint64_t seed = 1;
-  std::vector<Fault> faults;
+  std::vector<SimFault> faults;
 };
 
 // Not thread-safe.
@@ -75,8 +75,8 @@ class SimFabric : public Fabric {
 
   int index(Port port) const { return port.host * options_.rails + port.rail; }
   int leaf(Port port) const { return port.host / leaf_hosts_ * options_.rails + port.rail; }
-  void apply(const Fault& fault);
-  void apply_to_ports(const Fault& fault);
+  void apply(const SimFault& fault);
+  void apply_to_ports(const SimFault& fault);
   Link along(Port from, Port to) const;
   Port arrival(Port from, Port to) const;
   std::vector<double> rates(const Round& round);
