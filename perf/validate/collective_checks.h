@@ -11,8 +11,8 @@
 
 namespace weft::fabric {
 
-// Returns the cases of one collective, the same on every rank: each type and operator at one of some
-// small counts, sums at a larger count, in and out of place, roots at both ends.
+// Returns the cases of one collective, the same on every rank: each type and operator at one of
+// some small counts, sums at a larger count, in and out of place, roots at both ends.
 std::vector<Case> validation_cases(Collective collective, int nranks);
 
 // Returns one result per collective and algorithm, the same on every rank. An algorithm that does

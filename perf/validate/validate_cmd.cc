@@ -15,6 +15,8 @@
 #include "perf/cli/commands.h"
 #include "perf/collective/perf_report.h"
 #include "perf/validate/checks/registry.h"
+#include "perf/validate/report/history.h"
+#include "perf/validate/simulation.h"
 #include "perf/validate/validation.h"
 #include "topo/base/environment.h"
 #include "transport/job/bootstrap.h"
@@ -29,9 +31,9 @@ using fabric::Report;
 struct ValidateFlags {
   JobFlags job;
   fabric::PlanOptions plan;
-  std::string budget = "60s", soak, policy, json, html, prometheus;
-  std::vector<std::string> only;
-  bool list = false, verbose = false;
+  std::string budget = "60s", soak, policy, json, html, prometheus, baseline, history;
+  int random_faults = 0;
+  bool list = false, verbose = false, cost = false, simulate = false;
 };
 
 // "60", "60s", "5m", "1h" in seconds. Throws Error.
@@ -80,6 +82,7 @@ void print(const ValidateFlags& flags, const Report& report) {
   if (flags.json == "-" || flags.html == "-" || flags.prometheus == "-") return;
   fabric::TextOptions text;
   text.verbose = flags.verbose;
+  text.cost = flags.cost;
   text.colour = isatty(STDOUT_FILENO) != 0;
   fmt::print("{}", to_text(report, text));
   std::fflush(stdout);
@@ -98,12 +101,42 @@ int refuse_unknown_launcher(const std::string& launcher) {
   return kExitUnknown;
 }
 
+int print_history(const ValidateFlags& flags) {
+  fabric::TextOptions text;
+  text.verbose = flags.verbose;
+  text.colour = isatty(STDOUT_FILENO) != 0;
+  fmt::print("{}", to_text(fabric::read_history(flags.history), text));
+  return kExitOk;
+}
+
+// A fleet that is not there, by the same plan, localisation and checks, in virtual time.
+int simulate(const ValidateFlags& flags, const fabric::Policy& policy) {
+  fabric::SimulationOptions options;
+  options.plan = flags.plan;
+  options.policy = policy;
+  options.random_faults = flags.random_faults;
+  if (flags.job.hosts > 0) options.hosts = flags.job.hosts;
+  if (flags.job.rails > 0) options.rails = flags.job.rails;
+  if (flags.job.rail_gbps > 0) options.rate_gbps = flags.job.rail_gbps;
+  for (const std::string* path : {&flags.json, &flags.html, &flags.prometheus}) check_report(*path);
+  const fabric::Simulation simulation = fabric::simulate(options);
+  print(flags, simulation.report);
+  if (flags.json != "-")
+    for (const std::string& line : simulation.injected) fmt::print("injected: {}\n", line);
+  write_reports(flags, simulation.report);
+  return static_cast<int>(simulation.report.verdict);
+}
+
 int validate(ValidateFlags& flags) {
   if (flags.list) return print_list();
+  if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
   if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
   fabric::ValidationOptions options;
   if (!flags.policy.empty()) options.policy = fabric::read_policy(flags.policy);
+  if (flags.random_faults > 0 && !flags.simulate)
+    throw Error("--random-faults belongs to --simulate: `weft lab matrix` breaks real links");
+  if (flags.simulate) return simulate(flags, options.policy);
   options.plan = flags.plan;
   options.transport = flags.job.transport;
   options.declared_gbps = declared_rail_gbps(flags.job.rail_gbps);
@@ -122,10 +155,18 @@ int validate(ValidateFlags& flags) {
   fabric::Validation validation(options, [&](const std::string& what) {
     if (progress) progress->show("  " + what);
   });
+  // A baseline of another fleet is an error, and costs no report.
   const auto finish = [&] {
     if (progress) progress->clear();
+    std::string refused;
+    try {
+      if (!flags.baseline.empty()) validation.compare(flags.baseline);
+    } catch (const Error& e) {
+      refused = e.what();
+    }
     print(flags, validation.report());
     write_reports(flags, validation.report());
+    if (!refused.empty()) throw UsageError(refused);
   };
   return run_job(
       "validate", flags.job,
@@ -163,7 +204,19 @@ void add_validate(CLI::App& app, int& exit_code) {
   command->add_option("--html", flags->html, "also write a page to this file; it opens offline");
   command->add_option("--prometheus", flags->prometheus,
                       "also write metrics to this file, for the textfile collector");
+  command->add_option("--baseline", flags->baseline,
+                      "store the rates in this file, or compare with the file that is there");
+  command->add_flag("--cost", flags->cost, "say what each fault costs a job (prices: --policy)");
+  command->add_flag("--simulate", flags->simulate,
+                    "test a simulated fleet of --hosts and --rails, in virtual time");
+  command
+      ->add_option("--random-faults", flags->random_faults,
+                   "break so many places of the simulated fleet (--seed)")
+      ->check(CLI::Range(0, 1000));
   command->add_flag("--verbose", flags->verbose, "print all findings, evidence and rates");
+  command->add_subcommand("history", "print the reports (--json) of a folder side by side")
+      ->add_option("folder", flags->history, "folder of reports")
+      ->required();
   command->footer(
       "Without a launcher: 2 ranks on each of 2 hosts with 2 rails, emulated on this machine.");
   command->callback([flags, &exit_code] { exit_code = validate(*flags); });

@@ -13,6 +13,7 @@
 #include "perf/validate/locate/conduct.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
+#include "perf/validate/report/baseline.h"
 #include "topo/base/clock.h"
 #include "transport/factory/transport_factory.h"
 
@@ -118,8 +119,7 @@ Verdict Validation::run(World& world) {
                                options_.policy, report_.collectives});
     const std::vector<Finding> more = judge_outages(outages);
     report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
-    std::ranges::stable_sort(report_.judgement.findings, std::ranges::greater(),
-                             [](const Finding& f) { return std::pair(!f.unknown, f.severity); });
+    sort_heaviest_first(report_.judgement.findings);
     report_.verdict = verdict_of(report_.judgement.findings);
     report_.seconds = now_s() - start_s_;
   }
@@ -128,6 +128,8 @@ Verdict Validation::run(World& world) {
   report_.verdict = static_cast<Verdict>(std::stoi(job_of(world).all_gather(mine)[0]));
   return report_.verdict;
 }
+
+void Validation::compare(const std::string& baseline) { compare_with_baseline(baseline, report_); }
 
 void Validation::fail(const Status& failure) {
   Finding finding;

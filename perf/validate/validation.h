@@ -32,6 +32,10 @@ class Validation {
   // Puts the failure of the job into the report, with what is known so far on this rank.
   void fail(const Status& failure);
 
+  // Stores the rates of the run in a file, or notes how they differ from those of the file. Rank 0.
+  // Throws Error where the file is of another fleet.
+  void compare(const std::string& baseline);
+
   const Report& report() const { return report_; }
 
  private:

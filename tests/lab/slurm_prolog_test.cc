@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

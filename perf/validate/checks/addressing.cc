@@ -207,7 +207,47 @@ Judged rail_map(const Check& check, const Observed& observed) {
   return all;
 }
 
+Judged rails_differ(const Check& check, const Observed& observed) {
+  std::vector<Setting> counts;
+  for (const HostFacts& host : observed.facts.hosts)
+    counts.push_back({at_host(host.host), std::to_string(host.ports.size())});
+  const int hosts = static_cast<int>(counts.size());
+  return {unlike(check, counts, std::nullopt, {}, "rails"), hosts, hosts};
+}
+
+// Rails of one subnet that answer ARP for each other's addresses: a packet for one comes in at
+// another.
+Judged rails_one_subnet(const Check& check, const Observed& observed) {
+  return each_host(observed, [&](const HostFacts& host) -> Outcome {
+    std::map<std::string, std::vector<const PortFacts*>> subnets;
+    for (const PortFacts& port : host.ports)
+      if (port.subnet && port.device != "lo" && port.arp_for_all.value_or(false))
+        subnets[*port.subnet].push_back(&port);
+    std::vector<Finding> findings;
+    for (const auto& [subnet, ports] : subnets) {
+      if (ports.size() < 2) continue;
+      Finding& finding =
+          findings.emplace_back(text_finding(check, at_host(host.host), subnet, "one a rail"));
+      for (const PortFacts* port : ports)
+        finding.evidence.push_back(text_evidence("subnet", at_port(host, *port), subnet));
+    }
+    return findings;
+  });
+}
+
 constexpr Check kAddressingRows[] = {
+    {"rails-differ", CheckKind::kPassive, Severity::kWarn, "all hosts have as many rails",
+     "the rails of each host (WEFT_RAILS, or the devices that are up)", "equal",
+     "A host has fewer or more rails than most, and a job can use only as many as the host with "
+     "the fewest.",
+     "Bring the missing rail up, or set WEFT_RAILS alike on all hosts.", rails_differ},
+    {"rails-one-subnet", CheckKind::kPassive, Severity::kWarn, "rails have subnets of their own",
+     "addresses and net.ipv4.conf.*.arp_ignore of each rail", "one subnet a rail",
+     "Rails of a host are in one subnet, and each answers ARP for the addresses of all: what is "
+     "sent to one rail arrives at another.",
+     "Give each rail a subnet of its own, or set net.ipv4.conf.all.arp_ignore=1 and "
+     "arp_announce=2 (sysctl) on all hosts.",
+     rails_one_subnet},
     {"ib-subnet", CheckKind::kPassive, Severity::kFatal, "port belongs to its subnet",
      "sysfs infiniband lid, sm_lid, pkeys, VL15_dropped", "nonzero, unique, full member",
      "The subnet manager has not set this port up, or has set it up like another port, so packets "

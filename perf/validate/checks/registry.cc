@@ -68,6 +68,10 @@ const Check* find_check(std::string_view id) {
   return row == all.end() ? nullptr : &*row;
 }
 
+void sort_heaviest_first(std::vector<Finding>& findings) {
+  std::ranges::stable_sort(findings, is_heavier);
+}
+
 Judgement judge(const Observed& observed) {
   Judgement judgement;
   const auto& skipped = observed.policy.skipped_checks;
@@ -79,7 +83,7 @@ Judgement judge(const Observed& observed) {
     std::ranges::move(judged.findings, std::back_inserter(judgement.findings));
   }
   explain(judgement.findings);
-  std::ranges::stable_sort(judgement.findings, is_heavier);
+  sort_heaviest_first(judgement.findings);
   return judgement;
 }
 

@@ -61,6 +61,9 @@ struct Judgement {
   std::vector<Coverage> coverage;  // a row per check
 };
 
+// What is known before what is not, faults before what these explain.
+void sort_heaviest_first(std::vector<Finding>& findings);
+
 // Runs all checks but those that the policy skips.
 Judgement judge(const Observed& observed);
 

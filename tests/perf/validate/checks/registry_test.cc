@@ -114,6 +114,14 @@ const std::vector<Fault>& faults() {
        }, kHost, "h1", -1, kTransmit, kWarn},
       {"ib-subnet", kInfiniband, [](Fleet& f) { f.port(3, 1).sm_lid = 0; },
        kPort, "h3", 1, kBoth, kFatal},
+      {"rails-differ", kPlain, [](Fleet& f) { f.host(2).ports.pop_back(); },
+       kHost, "h2", -1, kBoth, kWarn},
+      {"rails-one-subnet", kPlain, [](Fleet& f) {
+         for (PortFacts& port : f.host(1).ports) {
+           port.subnet = "10.0.0.0/16";
+           port.arp_for_all = true;
+         }
+       }, kHost, "h1", -1, kBoth, kWarn},
       {"mtu", kPlain, [](Fleet& f) { f.port(0, 1).mtu = 1500; }, kPort, "h0", 1, kBoth, kFatal},
       {"gid", kRoce, [](Fleet& f) { f.port(1, 1).gids.pop_back(); }, kPort, "h1", 1, kBoth, kFatal},
       {"duplicate-address", kPlain, [](Fleet& f) { f.port(1, 1).address = f.port(2, 1).address; },

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "support/shell.h"
+#include "support/process/shell.h"
 
 namespace weft {
 namespace {

@@ -1,0 +1,65 @@
+// Puts the parts of a validation together over the simulated fabric.
+#include "perf/validate/simulation.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "perf/validate/checks/registry.h"
+#include "perf/validate/locate/simulate.h"
+
+namespace weft::fabric {
+namespace {
+
+std::string line_of(const SimFault& fault, bool named) {
+  constexpr std::array kKinds = {"rate", "loss",    "latency", "jitter",   "mtu",      "black hole",
+                                 "dead", "swapped", "flap",    "slow cpu", "duplicate"};
+  constexpr std::array kPlaces = {"port", "host", "rail", "leaf", "path"};
+  constexpr std::array kWays = {"", " transmit", " receive"};
+  std::string line =
+      fmt::format("{} {:g} at {} h{} rail {}{}", kKinds[static_cast<std::size_t>(fault.kind)],
+                  fault.strength, kPlaces[static_cast<std::size_t>(fault.place)], fault.port.host,
+                  fault.port.rail, kWays[static_cast<std::size_t>(fault.way)]);
+  if (fault.place == FaultPlace::kPath || fault.kind == FaultKind::kSwapped)
+    line += fmt::format(" and h{} rail {}", fault.peer.host, fault.peer.rail);
+  return line + (named ? ": named" : ": NOT named");
+}
+
+}  // namespace
+
+Simulation simulate(const SimulationOptions& options) {
+  SimulateOptions simulated;
+  simulated.fabric.hosts = options.hosts;
+  simulated.fabric.rails = options.rails;
+  simulated.fabric.rate_gbps = options.rate_gbps;
+  simulated.fabric.seed = options.plan.seed;
+  simulated.random_faults = options.random_faults;
+  simulated.plan = options.plan;
+  simulated.thresholds = options.policy.thresholds;
+  Simulated run = simulate_fleet(simulated);
+
+  Simulation result;
+  Report& report = result.report;
+  report.version = WEFT_VERSION;
+  report.simulated = true;
+  report.transport = "simulated";
+  report.rails = options.rails;
+  report.ranks = options.hosts;
+  report.budget_s = options.plan.budget_s;
+  report.seconds = run.virtual_s;
+  report.policy = options.policy;
+  report.hosts = std::move(run.hosts);
+  report.facts = std::move(run.facts);
+  report.plan = std::move(run.conducted.plan);
+  report.samples = std::move(run.conducted.samples);
+  report.causes = std::move(run.conducted.causes);
+  report.judgement =
+      judge({report.facts, report.hosts, report.samples, report.causes, report.policy});
+  report.verdict = verdict_of(report.judgement.findings);
+  for (std::size_t i = 0; i < run.faults.size(); ++i)
+    result.injected.push_back(line_of(run.faults[i], run.named[i]));
+  return result;
+}
+
+}  // namespace weft::fabric
