@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "tests/perf/validate/report/example_report.h"
-#include "tests/support/read_file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/process/read_file.h"
+#include "tests/support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {

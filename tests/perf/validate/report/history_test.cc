@@ -8,7 +8,7 @@
 
 #include "perf/validate/report/text_lines.h"
 #include "tests/perf/validate/report/random_report.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/perf/validate/report/random_report.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "tests/perf/validate/report/random_report.h"
-#include "tests/support/read_file.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/process/read_file.h"
+#include "tests/support/process/temporary_folder.h"
 #include "topo/base/status.h"
 
 namespace weft::fabric {
