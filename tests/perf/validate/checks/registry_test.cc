@@ -45,7 +45,7 @@ struct Fault {
   std::set<std::string> also = {};  // ids that follow from the same fault
 };
 
-void lose(Fleet& fleet, Probe probe, Port port, std::uint64_t events) {
+void lose_of_million(Fleet& fleet, Probe probe, Port port, std::uint64_t events) {
   fleet.each(probe, [&](FlowSample& s) {
     if (s.flow.from != port) return;
     s.packets = 1'000'000;
@@ -205,11 +205,11 @@ const std::vector<Fault>& faults() {
        }, kPort, "h1", 1, kBoth, kWarn},
       {"loss", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kLoss, CausePlace::kTransmit, {1, 1}, 1e-3, 0)};
-         lose(f, Probe::kLowLoad, {1, 1}, 1000);
+         lose_of_million(f, Probe::kLowLoad, {1, 1}, 1000);
        }, kPort, "h1", 1, kTransmit},
       {"congestion-loss", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kLoss, CausePlace::kTransmit, {1, 1}, 1e-3, 0)};
-         lose(f, Probe::kRate, {1, 1}, 1000);
+         lose_of_million(f, Probe::kRate, {1, 1}, 1000);
        }, kPort, "h1", 1, kTransmit, kWarn},
       {"incast", kInfiniband, [](Fleet& f) {
          f.each(Probe::kIncast, [](FlowSample& s) { s.window_gbps.assign(6, 80); });

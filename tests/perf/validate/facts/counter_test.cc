@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kMax64 = UINT64_MAX;
 constexpr std::uint64_t kMax32 = UINT32_MAX;
 
-Reading counted(std::uint64_t value) { return {ReadingState::kValue, value}; }
+Reading reading_of(std::uint64_t value) { return {ReadingState::kValue, value}; }
 
 struct CounterCase {
   const char* counter;
@@ -52,7 +52,7 @@ TEST(FabricCounter, Changes) {
   };
   for (const CounterCase& c : kCases) {
     const Change change =
-        difference(counted(c.before), counted(c.after), kind_of_counter(c.counter));
+        difference(reading_of(c.before), reading_of(c.after), kind_of_counter(c.counter));
     EXPECT_EQ(change.state, c.state) << c.counter << " " << c.before << " to " << c.after;
     EXPECT_EQ(change.change, c.change) << c.counter << " " << c.before << " to " << c.after;
   }
@@ -62,8 +62,8 @@ TEST(FabricCounter, OfAReadingThatIsNoValueNothingIsKnown) {
   for (const ReadingState state :
        {ReadingState::kAbsent, ReadingState::kNotAvailable, ReadingState::kUnreadable}) {
     const Reading none{state, 0};
-    EXPECT_EQ(difference(none, counted(1), {}).state, ChangeState::kUnknown);
-    EXPECT_EQ(difference(counted(1), none, {}).state, ChangeState::kUnknown);
+    EXPECT_EQ(difference(none, reading_of(1), {}).state, ChangeState::kUnknown);
+    EXPECT_EQ(difference(reading_of(1), none, {}).state, ChangeState::kUnknown);
     EXPECT_FALSE(difference(none, none, {}).exact());
   }
 }

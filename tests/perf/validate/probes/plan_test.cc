@@ -85,7 +85,7 @@ TEST(Plan, KeepsItsPromisesForEveryShapeAndBudget) {
     for (const int rails : {1, 2, 8})
       for (const int most : {0, 1, 2, 7})
         for (const double budget : {1.0, 10.0, 60.0}) {
-          SCOPED_TRACE(testing::Message()
+          SCOPED_TRACE(::testing::Message()
                        << hosts << " x " << rails << ", " << most << " flows, " << budget << " s");
           const Plan plan = plan_rounds(fleet(hosts, rails), most, {.budget_s = budget}, {});
           EXPECT_LE(plan.seconds, budget + 1e-9);

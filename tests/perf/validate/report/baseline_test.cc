@@ -69,15 +69,15 @@ TEST(ReportBaseline, SmallChangesAreNoDrift) {
 TEST(ReportBaseline, OtherHostsAreRefusedByName) {
   Report report = healthy_report();
   report.hosts[1].name = "h9";
-  EXPECT_EQ(error_when([&] {
-              (void)drift_since(baseline_of(healthy_report()), report, "base.json");
-            }),
-            "--baseline base.json: of other hosts: h1 are not in this run, h9 are not in the baseline. "
-            "Give each fleet a file of its own, or remove this one to store a new baseline");
-  EXPECT_THAT(error_when([&] {
-                (void)drift_since(baseline_of(healthy_report()), emulated_report(), "base.json");
-              }),
-              HasSubstr("of another kind of run (2 rails, verbs; this run: 2 rails, tcp, emulated)"));
+  EXPECT_EQ(
+      error_when([&] { (void)drift_since(baseline_of(healthy_report()), report, "base.json"); }),
+      "--baseline base.json: of other hosts: h1 are not in this run, h9 are not in the baseline. "
+      "Give each fleet a file of its own, or remove this one to store a new baseline");
+  EXPECT_THAT(
+      error_when([&] {
+        (void)drift_since(baseline_of(healthy_report()), emulated_report(), "base.json");
+      }),
+      HasSubstr("of another kind of run (2 rails, verbs; this run: 2 rails, tcp, emulated)"));
 }
 
 TEST(ReportBaseline, AReportMayStandForABaseline) {

@@ -68,7 +68,8 @@ TEST(ReportCost, WhatSaysNothingOfSpeedCostsNothing) {
   const Finding firmware = port_finding("firmware", "h1", 0, Direction::kBoth, 0, 0, Unit::kText);
   Finding unknown = half_rate();
   unknown.unknown = true;
-  const Finding faster = port_finding("port-rate", "h1", 0, Direction::kBoth, 400, 392, Unit::kGbps);
+  const Finding faster =
+      port_finding("port-rate", "h1", 0, Direction::kBoth, 400, 392, Unit::kGbps);
   for (const Finding& f : {firmware, unknown, faster}) {
     const Cost cost = cost_of(f, large());
     EXPECT_FALSE(cost.stops);

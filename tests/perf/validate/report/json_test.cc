@@ -30,7 +30,8 @@ TEST(ReportJson, HasTheVerdictFirstAndUnitsInItsKeys) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   keys.resize(5);
-  EXPECT_THAT(keys, ::testing::ElementsAre("schema", "verdict", "exit_code", "headline", "findings"));
+  EXPECT_THAT(keys,
+              ::testing::ElementsAre("schema", "verdict", "exit_code", "headline", "findings"));
   EXPECT_EQ(json["schema"], "weft.validate/2");
   EXPECT_EQ(json["verdict"], "CRITICAL");
   EXPECT_EQ(json["exit_code"], 2);
@@ -123,13 +124,15 @@ TEST(ReportJson, ADamagedDocumentIsRefusedByTheFieldThatIsWrong) {
   EXPECT_EQ(with("/schema", "weft.validate/1"),
             "the schema is \"weft.validate/1\", and not weft.validate/2");
   EXPECT_EQ(with("/verdict", "FINE"), "verdict is \"FINE\", and no known word");
-  EXPECT_EQ(with("/hosts/2/cores", "many"), "hosts[2].cores is \"many\", and no whole number in range");
+  EXPECT_EQ(with("/hosts/2/cores", "many"),
+            "hosts[2].cores is \"many\", and no whole number in range");
   EXPECT_EQ(with("/samples/flows/5/received_bytes", -1),
             "samples.flows[5].received_bytes is -1, and no whole number in range");
   EXPECT_EQ(with("/samples/flows/5/round", 99),
             "samples.flows[5].round is 99, and there are 6 rounds");
   EXPECT_EQ(with("/findings/0/where", 3), "findings[0].where is no object");
-  EXPECT_EQ(with("/findings/0/severity", "bad"), "findings[0].severity is \"bad\", and no known word");
+  EXPECT_EQ(with("/findings/0/severity", "bad"),
+            "findings[0].severity is \"bad\", and no known word");
   EXPECT_EQ(with("/policy/thresholds/warn_rate_share", "x"),
             "policy.thresholds.warn_rate_share is \"x\", and no number");
   Json json = good;
@@ -174,8 +177,9 @@ TEST(ReportJson, AFileThatIsNoReportIsNamed) {
             (folder / "a.json") + " is no report of `weft validate`: no JSON object");
   EXPECT_EQ(error(file(std::string(5000, '['))),
             (folder / "a.json") + " is no report: nested too deeply");
-  EXPECT_EQ(error(file("{\"schema\": \"weft.validate/1\"}")),
-            (folder / "a.json") + " is no report of `weft validate`: the document lacks \"verdict\"");
+  EXPECT_EQ(
+      error(file("{\"schema\": \"weft.validate/1\"}")),
+      (folder / "a.json") + " is no report of `weft validate`: the document lacks \"verdict\"");
   EXPECT_EQ(error(file(json_text(slow_port_report()))), "no error");
   EXPECT_EQ(read_report(folder / "a.json").verdict, Verdict::kCritical);
 }

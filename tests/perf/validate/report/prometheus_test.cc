@@ -77,11 +77,13 @@ TEST(ReportPrometheus, HasTheRunAndItsPorts) {
   const std::string text = to_prometheus(slow_port_report());
   EXPECT_THAT(text, HasSubstr("# TYPE weft_validate_verdict gauge\nweft_validate_verdict 2\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_findings{severity=\"fail\"} 2\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("weft_validate_finding_confidence_ratio{check=\"port-rate\",severity=\"fail\","
+                "place=\"port\",host=\"h3\",rail=\"1\",direction=\"transmit\"} 0.992\n"));
   EXPECT_THAT(text,
-              HasSubstr("weft_validate_finding_confidence_ratio{check=\"port-rate\",severity=\"fail\","
-                        "place=\"port\",host=\"h3\",rail=\"1\",direction=\"transmit\"} 0.992\n"));
-  EXPECT_THAT(text, HasSubstr("weft_validate_port_rate_bits_per_second{host=\"h3\",rail=\"1\",device="
-                              "\"mlx5_1\",direction=\"transmit\"} 187000000000\n"));
+              HasSubstr("weft_validate_port_rate_bits_per_second{host=\"h3\",rail=\"1\",device="
+                        "\"mlx5_1\",direction=\"transmit\"} 187000000000\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_port_counter_change{host=\"h3\",rail=\"1\",device="
                               "\"mlx5_1\",counter=\"hw.out_of_sequence\"} 98\n"));
   EXPECT_THAT(text, HasSubstr("weft_validate_check_judged{check=\"governor\"} 3\n"));
@@ -92,15 +94,18 @@ TEST(ReportPrometheus, AbsentIsOmitted) {
   EXPECT_THAT(to_prometheus(slow_port_report()), Not(HasSubstr("roce_slow_restart")));
   const std::string text = to_prometheus(job_failed_report());
   EXPECT_THAT(text, HasSubstr("weft_validate_verdict 3\n"));
-  for (const char* family : {"port_rate", "port_latency", "port_loss", "smallest_loss",
-                             "collective", "check_judged"})
+  for (const char* family :
+       {"port_rate", "port_latency", "port_loss", "smallest_loss", "collective", "check_judged"})
     EXPECT_THAT(text, Not(HasSubstr(family)));
   Report reset = slow_port_report();
-  reset.facts.hosts[3].ports[1].after["hw.out_of_sequence"].value = 3;  // it fell: an unknown change
+  reset.facts.hosts[3].ports[1].after["hw.out_of_sequence"].value =
+      3;  // it fell: an unknown change
   reset.facts.hosts[3].ports[1].before["net.tx_bytes"].value = 9000000000;
   const std::string lines = to_prometheus(reset);
-  EXPECT_THAT(lines, Not(HasSubstr("host=\"h3\",rail=\"1\",device=\"mlx5_1\",counter=\"net.tx_bytes\"")));
-  EXPECT_THAT(lines, HasSubstr("host=\"h3\",rail=\"0\",device=\"mlx5_0\",counter=\"net.tx_bytes\""));
+  EXPECT_THAT(lines,
+              Not(HasSubstr("host=\"h3\",rail=\"1\",device=\"mlx5_1\",counter=\"net.tx_bytes\"")));
+  EXPECT_THAT(lines,
+              HasSubstr("host=\"h3\",rail=\"0\",device=\"mlx5_0\",counter=\"net.tx_bytes\""));
 }
 
 TEST(ReportPrometheus, ReplacesTheOldFile) {

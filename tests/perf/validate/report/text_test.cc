@@ -61,9 +61,10 @@ std::string closing(int code) {
 }
 
 TEST(ReportText, Healthy) {
-  EXPECT_EQ(screen(healthy_report()),
-            "verdict: OK - no fault found; would have seen loss >= 2e-6 per packet, rate cuts >= 5 %\n" +
-                std::string(kAbout) + covered() + closing(0));
+  EXPECT_EQ(
+      screen(healthy_report()),
+      "verdict: OK - no fault found; would have seen loss >= 2e-6 per packet, rate cuts >= 5 %\n" +
+          std::string(kAbout) + covered() + closing(0));
 }
 
 constexpr const char* kSlowPort = R"(
@@ -103,18 +104,19 @@ TEST(ReportText, TwoFaults) {
 }
 
 TEST(ReportText, WhatIsNotKnownDoesNotHideAWarning) {
-  EXPECT_EQ(screen(warn_and_unknown_report()),
-            "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
-                std::string(kAbout) + R"(
+  EXPECT_EQ(
+      screen(warn_and_unknown_report()),
+      "verdict: WARN - h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected\n" +
+          std::string(kAbout) + R"(
 faults, the heaviest first
   1. WARN  h2 rail 0 (mlx5_0): firmware 22.36.1010, 28.39.1002 expected
            certain [firmware]
            do: ...
 )" + kCovered +
-                R"(  not known   h0 rail 1 (mlx5_1): not known: link stays up: ib.link_downed stands at its ceiling of
+          R"(  not known   h0 rail 1 (mlx5_1): not known: link stays up: ib.link_downed stands at its ceiling of
               255 [link-flaps] and at 1 other place
 )" + kCollectives +
-                closing(1));
+          closing(1));
 }
 
 TEST(ReportText, ASlowTesterBlamesNoLink) {
@@ -143,8 +145,8 @@ TEST(ReportText, AFailedJob) {
   EXPECT_EQ(screen(job_failed_report()),
             "verdict: UNKNOWN - the job failed: peer failed: rank 5 on host h2: connection closed "
             "(while at\nrate)\n" +
-                std::string(kAbout) +
-                "\ncovered, and what was not\n  judged      nothing\n" + closing(3));
+                std::string(kAbout) + "\ncovered, and what was not\n  judged      nothing\n" +
+                closing(3));
 }
 
 TEST(ReportText, AFaultThatWasFoundBeforeTheJobFailedComesFirst) {
@@ -245,7 +247,8 @@ TEST(ReportText, ManyFaultsAreCounted) {
 
 TEST(ReportLines, BreakWordsThatDoNotFit) {
   EXPECT_EQ(wrap("a bb ccc", 6, "> "), (std::vector<std::string>{"> a bb", "  ccc"}));
-  EXPECT_EQ(wrap("abcdefghij k", 6, "> "), (std::vector<std::string>{"> abcd", "  efgh", "  ij k"}));
+  EXPECT_EQ(wrap("abcdefghij k", 6, "> "),
+            (std::vector<std::string>{"> abcd", "  efgh", "  ij k"}));
   EXPECT_EQ(wrap("", 6, "> "), (std::vector<std::string>{"> "}));
   EXPECT_EQ(at_most({"abc", "defgh", "i"}, 2, 8), (std::vector<std::string>{"abc", "defg ..."}));
 }
@@ -282,8 +285,7 @@ TEST(ReportWords, NoCheckIsWithoutASentence) {
 }
 
 TEST(ReportWords, AnUnknownCheckHasItsIdAsWords) {
-  const Finding f =
-      port_finding("warp-core", "h3", 1, Direction::kBoth, 0.25, 0.75, Unit::kShare);
+  const Finding f = port_finding("warp-core", "h3", 1, Direction::kBoth, 0.25, 0.75, Unit::kShare);
   EXPECT_EQ(in_words(f), "h3 rail 1 (mlx5_1): warp core: 25 %, 75 % expected");
 }
 
