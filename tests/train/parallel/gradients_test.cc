@@ -6,78 +6,74 @@
 
 #include <string>
 
-<<<<<<< HEAD
-#include "support/train/train_runs.h"
-    =======
 #include "support/train/train_runs.h"
 #include "support/train/train_traffic.h"
-    >>>>>>> hC
 
-    namespace weft::train {
-  namespace {
+namespace weft::train {
+namespace {
 
-  // One step of plain descent at rate 1 without clipping takes the gradient away from the weights,
-  // so that it can be read from them, whole, whatever rank has it.
-  NamedValues gradients(TrainOptions o) {
-    o.optimizer = {.adam = false, .decay = 0, .momentum = 0};
-    o.rate = {.peak = 1, .warm_up = 0};
-    o.clip = 0;
-    NamedValues difference = train<double>(o, 0).weights;
-    const NamedValues after = train<double>(o, 1).weights;
-    for (auto& [name, values] : difference)
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] -= after.at(name)[i];
-    return difference;
+// One step of plain descent at rate 1 without clipping takes the gradient away from the weights,
+// so that it can be read from them, whole, whatever rank has it.
+NamedValues gradients(TrainOptions o) {
+  o.optimizer = {.adam = false, .decay = 0, .momentum = 0};
+  o.rate = {.peak = 1, .warm_up = 0};
+  o.clip = 0;
+  NamedValues difference = train<double>(o, 0).weights;
+  const NamedValues after = train<double>(o, 1).weights;
+  for (auto& [name, values] : difference)
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] -= after.at(name)[i];
+  return difference;
+}
+
+std::string sizes_of(const TrainOptions& o) {
+  return fmt::format("dp {} tp {} pp {} zero {} {}", o.mesh.data, o.mesh.tensor, o.mesh.pipeline,
+                     o.zero, o.schedule);
+}
+
+void expect_gradients(const NamedValues& want, const TrainOptions& o) {
+  const double d = distance(want, gradients(o));
+  fmt::print("{}: {:.2g}\n", sizes_of(o), d);
+  EXPECT_LE(d, 1e-10) << sizes_of(o);
+}
+
+TEST(Gradients, OfEveryLayoutAreThoseOfOneProcess) {
+  const NamedValues want = gradients(small());
+  for (const int n : {8, 6})
+    for (const auto& sizes : factorisations(n)) expect_gradients(want, layout(sizes));
+  for (int zero = 1; zero <= 3; ++zero) {
+    TrainOptions o = layout(2, 2, 2);
+    o.zero = zero;
+    expect_gradients(want, o);
   }
-
-  std::string sizes_of(const TrainOptions& o) {
-    return fmt::format("dp {} tp {} pp {} zero {} {}", o.mesh.data, o.mesh.tensor, o.mesh.pipeline,
-                       o.zero, o.schedule);
+  for (const std::string& schedule : pipeline_schedule_names()) {
+    TrainOptions o = layout(2, 1, 2);
+    o.schedule = schedule;
+    o.chunks = schedule == "interleaved" ? 2 : 1;
+    expect_gradients(want, o);
   }
+}
 
-  void expect_gradients(const NamedValues& want, const TrainOptions& o) {
-    const double d = distance(want, gradients(o));
-    fmt::print("{}: {:.2g}\n", sizes_of(o), d);
-    EXPECT_LE(d, 1e-10) << sizes_of(o);
+// As in the source documents: eight micro-batches, on one rank, and four on each of two. Each of
+// the two sends 2 (n-1)/n of the gradients' bytes: once as many as there are.
+TEST(Gradients, OfEightMicroBatchesOnTwoRanksOfFour) {
+  TrainOptions one = small(), two = layout(2, 1, 1);
+  one.batch = two.batch = 8;
+  two.mesh.algorithm = "ring";
+  const NamedValues want = gradients(one);
+  std::size_t elements = 0;
+  for (const auto& [name, values] : want) elements += values.size();
+  expect_gradients(want, two);
+  for (const auto& o : {one, two}) {
+    const Text data = text();
+    testing::run_ranks(testing::places({o.mesh.data}), {}, [&](World& world) {
+      Trainer<double> trainer(world, o, data);
+      EXPECT_EQ(trainer.micro_batches(), 8 / o.mesh.data);
+      const testing::StepTraffic r = testing::step_with_traffic(world, trainer);
+      EXPECT_EQ(r.sent.data, o.mesh.data == 1 ? 0 : elements * sizeof(double));
+      EXPECT_EQ(r.sent_forward.data, 0u);
+    });
   }
+}
 
-  TEST(Gradients, OfEveryLayoutAreThoseOfOneProcess) {
-    const NamedValues want = gradients(small());
-    for (const int n : {8, 6})
-      for (const auto& sizes : factorisations(n)) expect_gradients(want, layout(sizes));
-    for (int zero = 1; zero <= 3; ++zero) {
-      TrainOptions o = layout(2, 2, 2);
-      o.zero = zero;
-      expect_gradients(want, o);
-    }
-    for (const std::string& schedule : pipeline_schedule_names()) {
-      TrainOptions o = layout(2, 1, 2);
-      o.schedule = schedule;
-      o.chunks = schedule == "interleaved" ? 2 : 1;
-      expect_gradients(want, o);
-    }
-  }
-
-  // As in the source documents: eight micro-batches, on one rank, and four on each of two. Each of
-  // the two sends 2 (n-1)/n of the gradients' bytes: once as many as there are.
-  TEST(Gradients, OfEightMicroBatchesOnTwoRanksOfFour) {
-    TrainOptions one = small(), two = layout(2, 1, 1);
-    one.batch = two.batch = 8;
-    two.mesh.algorithm = "ring";
-    const NamedValues want = gradients(one);
-    std::size_t elements = 0;
-    for (const auto& [name, values] : want) elements += values.size();
-    expect_gradients(want, two);
-    for (const auto& o : {one, two}) {
-      const Text data = text();
-      testing::run_ranks(testing::places({o.mesh.data}), {}, [&](World& world) {
-        Trainer<double> trainer(world, o, data);
-        EXPECT_EQ(trainer.micro_batches(), 8 / o.mesh.data);
-        const testing::StepTraffic r = testing::step_with_traffic(world, trainer);
-        EXPECT_EQ(r.sent.data, o.mesh.data == 1 ? 0 : elements * sizeof(double));
-        EXPECT_EQ(r.sent_forward.data, 0u);
-      });
-    }
-  }
-
-  }  // namespace
+}  // namespace
 }  // namespace weft::train
