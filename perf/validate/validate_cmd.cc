@@ -101,6 +101,16 @@ int refuse_unknown_launcher(const std::string& launcher) {
   return kExitUnknown;
 }
 
+// While a probe waits for a dead path, the other ranks wait for the probe.
+void check_timeout(const JobFlags& job) {
+  constexpr int kLeastMs = 8000;
+  const bool given = job.timeout != nullptr && job.timeout->count() > 0;
+  if (given && job.timeout_ms < kLeastMs)
+    throw Error(
+        fmt::format("--timeout-ms {}: a probe of a dead path takes up to 6 s; give {} or more",
+                    job.timeout_ms, kLeastMs));
+}
+
 int print_history(const ValidateFlags& flags) {
   fabric::TextOptions text;
   text.verbose = flags.verbose;
@@ -132,6 +142,7 @@ int validate(ValidateFlags& flags) {
   if (!flags.history.empty()) return print_history(flags);
   flags.plan.budget_s = seconds_from("--budget", flags.budget);
   if (!flags.soak.empty()) flags.plan.soak_s = seconds_from("--soak", flags.soak);
+  check_timeout(flags.job);
   fabric::ValidationOptions options;
   if (!flags.policy.empty()) options.policy = fabric::read_policy(flags.policy);
   if (flags.random_faults > 0 && !flags.simulate)

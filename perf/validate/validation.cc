@@ -85,14 +85,20 @@ void Validation::probe(World& world) {
   fabric.stop();
 }
 
+// A link that carries nothing, or no large packets, would hold up every collective until the
+// deadline: then these are left out.
 void Validation::collectives(World& world) {
   phase_ = "collectives";
-  const std::string left = fmt::format("{}", left_s());
+  const bool broken = std::ranges::any_of(report_.causes, [](const Cause& cause) {
+    return cause.kind == CauseKind::kUnreachable || cause.kind == CauseKind::kMtu ||
+           (cause.kind == CauseKind::kRate && cause.value <= 0);
+  });
+  const std::string left = fmt::format("{}", broken ? -1.0 : std::max(left_s(), 1.0));
   const double budget = std::stod(job_of(world).all_gather(left)[0]);
-  report_.collectives =
-      run_collectives(world, std::max(budget, 1.0) * 0.7, [this](const std::string& what) {
-        if (show_) show_(what);
-      });
+  if (budget < 0) return;
+  report_.collectives = run_collectives(world, budget * 0.7, [this](const std::string& what) {
+    if (show_) show_(what);
+  });
   phase_ = "all_reduce, timed";
   std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
   predict(timed, report_.hosts, report_.samples, report_.ranks);
@@ -144,9 +150,15 @@ void Validation::fail(const Status& failure) {
     finding.where.host = host_of_[culprit];
   }
   finding.unit = Unit::kText;
-  finding.text = phase_;
+  finding.text = failure.to_string();
+  finding.evidence.push_back({"phase", "", -1, 0, 0, Unit::kText, phase_});
   report_.failure = fmt::format("{} (while at {})", failure.to_string(), phase_);
-  report_.judgement.findings.insert(report_.judgement.findings.begin(), finding);
+  // What was measured until then still counts.
+  if (!report_.samples.flows.empty())
+    report_.judgement = judge({report_.facts, report_.hosts, report_.samples, report_.causes,
+                               options_.policy, report_.collectives});
+  report_.judgement.findings.push_back(finding);
+  sort_heaviest_first(report_.judgement.findings);
   report_.verdict = Verdict::kCritical;
   report_.seconds = now_s() - start_s_;
 }

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -139,8 +140,9 @@ TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// Most ranks wait for the verdict of each pair on the control plane: they are not to blame, and
-// know no less of it. Without a rate that was told, long messages go before a validation begins.
+// Small packets pass, so the link is up and the ranks meet. The probes name the port; without a
+// rate that was told, long messages go before a validation begins, and the job's deadline names the
+// rail.
 TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   const std::string lab = fmt::format("hang{}", getpid());
   const Output up =
@@ -149,18 +151,19 @@ TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   const Output cut = run(fmt::format(
       "tc -n weft-{}-sw qdisc replace dev h4-r1 root tbf rate 400mbit burst 700 limit 1m", lab));
   EXPECT_EQ(cut.exit_code, 0) << cut.text;
-  for (const char* rate : {"", "env -u WEFT_RAIL_GBPS "})
-    for (int i = 0; i < 3; ++i) {
-      const Output o =
-          run(fmt::format("timeout 200 {0} lab netlab --use {1} -- {2} {0} validate --timeout-ms "
-                          "3000 2>&1",
-                          WEFT_BINARY, lab, rate));
-      EXPECT_EQ(o.exit_code, 2) << o.text;
-      EXPECT_THAT(o.text, ContainsRegex("FAIL +deadline-passed: the job: deadline passed: .*rail 1 "
-                                        ".rail1. between hosts (h[1-3] and h4|h4 and h[1-3]) moves "
-                                        "no bytes"));
-      EXPECT_THAT(o.text, ContainsRegex("verdict: CRITICAL"));
-    }
+  const auto validate = [&](const char* rate) {
+    Output o = run(fmt::format(
+        "timeout 200 {0} lab netlab --use {1} -- {2} {0} validate --timeout-ms 8000 2>&1",
+        WEFT_BINARY, lab, rate));
+    o.text = std::regex_replace(o.text, std::regex("\\s+"), " ");  // lines are broken anywhere
+    EXPECT_EQ(o.exit_code, 2) << o.text;
+    EXPECT_THAT(o.text, ContainsRegex("verdict: CRITICAL"));
+    return o.text;
+  };
+  EXPECT_THAT(validate(""), ContainsRegex("h4 rail 1 .rail1."));
+  EXPECT_THAT(validate("env -u WEFT_RAIL_GBPS "),
+              ContainsRegex("rail 1 .rail1. between hosts (h[1-3] and h4|h4 and h[1-3]) moves "
+                            "no bytes"));
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -174,13 +175,37 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
   return sights;
 }
 
+namespace {
+
+// Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
+// of the link.
+std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored) {
+  std::set<std::pair<Port, bool>> streams, datagrams;
+  for (const Probe probe : {Probe::kReach, Probe::kLatency, Probe::kRate})
+    each(samples, probe, ignored, [&](const FlowSample& sample) {
+      if (!sample.reached) return;
+      auto& passed = probe == Probe::kReach ? datagrams : streams;
+      passed.insert({sample.flow.from, true});
+      passed.insert({sample.flow.to, false});
+    });
+  std::set<std::pair<Port, bool>> filtered;
+  std::ranges::set_difference(streams, datagrams, std::inserter(filtered, filtered.end()));
+  return filtered;
+}
+
+}  // namespace
+
 std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   std::vector<Sight> sights;
   std::set<std::pair<int, int>> alive;  // pairs that small packets pass
+  const auto filtered = without_datagrams(samples, ignored);
   for (const Probe probe : {Probe::kReach, Probe::kLatency})
     each(samples, probe, ignored, [&](const FlowSample& sample) {
+      const bool blocked =
+          filtered.contains({sample.flow.from, true}) || filtered.contains({sample.flow.to, false});
+      if (probe == Probe::kReach && !sample.reached && blocked) return;
       sights.push_back(sight_of(shape, sample, sample.reached ? 0 : 1));
       if (sample.reached) alive.insert(std::minmax({sights.back().from, sights.back().to}));
     });

@@ -73,8 +73,8 @@ std::string rate_sentence(const Finding& f) {
 // "h3 rail 1 (mlx5_1) loses 1.2e-4 of the packets that the port sends".
 std::string loss_sentence(const Finding& f) {
   const bool port = f.where.kind == PlaceKind::kPort, host = f.where.kind == PlaceKind::kHost;
-  std::string text = fmt::format("{} loses {} of the packets", in_words(f.where),
-                                 small_share(f.value));
+  std::string text =
+      fmt::format("{} loses {} of the packets", in_words(f.where), small_share(f.value));
   if (port || host)
     text += fmt::format(" that the {} {}", port ? "port" : "host", sends(f.where.direction));
   return text;
@@ -163,9 +163,11 @@ constexpr Sentence kSentences[] = {
     {"icrc-errors", nullptr, "{place}: packets damaged behind the link: {numbers}"},
     {"checksum-errors", nullptr, "{place}: damaged TCP segments: {numbers}"},
     {"pfc-config", nullptr, "{place}: flow control {numbers}"},
-    {"pause", nullptr, "{place}{direction}: in pause for {value} of the time, at most {expected} expected"},
+    {"pause", nullptr,
+     "{place}{direction}: in pause for {value} of the time, at most {expected} expected"},
     {"pause-storm", nullptr, "{place}: pause storm: {numbers}"},
-    {"class-leak", nullptr, "{place}{direction}: {value} of the RDMA bytes are outside their class"},
+    {"class-leak", nullptr,
+     "{place}{direction}: {value} of the RDMA bytes are outside their class"},
     {"ecn-marking", nullptr, "{place}: congested, and no packet was marked (ECN)"},
     {"cnp-sent", nullptr, "{place}: marked packets came in, and no notification (CNP) went out"},
     {"cnp-handled", nullptr, "{place}: notifications (CNP) handled: {numbers}"},
@@ -193,6 +195,12 @@ constexpr Sentence kSentences[] = {
     {"tester-starved", nullptr,
      "{place} waits for a core {value} of the time, at most {expected} expected"},
     {"job-failed", job_failed_sentence, kAlsoUnknown},
+    {"rank-lost", nullptr, "{place} is lost: {text}"},
+    {"deadline-passed", nullptr, "{text}"},
+    {"rail-out", nullptr, "{place} failed, and other rails carried its messages"},
+    {"no-failover", nullptr, "{place}: messages pass, and datagrams (UDP) do not"},
+    {"rails-differ", nullptr, "{place}: rails: {numbers}"},
+    {"rails-one-subnet", nullptr, "{place}: rails share the subnet {text}"},
     {"nothing-measured", nothing_sentence, kAlsoUnknown},
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},
@@ -202,7 +210,8 @@ constexpr Sentence kSentences[] = {
     {"path-mtu", nullptr,
      "{place}: packets of {expected} do not pass, the largest that pass have {value}"},
     {"latency", nullptr, "{place} takes {value} a message, {expected} expected"},
-    {"latency-tail", nullptr, "{place} stalls: p99 latency is {value} the median, {expected} usual"},
+    {"latency-tail", nullptr,
+     "{place} stalls: p99 latency is {value} the median, {expected} usual"},
     {"port-rate", rate_sentence, ""},
     {"host-rate", rate_sentence, ""},
     {"path-rate", rate_sentence, ""},
@@ -237,13 +246,11 @@ std::string by_words(const Finding& f, std::string_view words) {
                                                                                 : "";
   std::string numbers = against(f);
   if (numbers.empty()) numbers = "not alike";  // a group without a majority
-  return fmt::format(fmt::runtime(words), fmt::arg("place", in_words(f.where)),
-                     fmt::arg("direction", direction), fmt::arg("numbers", numbers),
-                     fmt::arg("value", in_unit(f.value, f.unit)),
-                     fmt::arg("expected", in_unit(f.expected, f.unit)),
-                     fmt::arg("number", three_digits(f.value)),
-                     fmt::arg("limit", three_digits(f.expected)),
-                     fmt::arg("text", printable(f.text)));
+  return fmt::format(
+      fmt::runtime(words), fmt::arg("place", in_words(f.where)), fmt::arg("direction", direction),
+      fmt::arg("numbers", numbers), fmt::arg("value", in_unit(f.value, f.unit)),
+      fmt::arg("expected", in_unit(f.expected, f.unit)), fmt::arg("number", three_digits(f.value)),
+      fmt::arg("limit", three_digits(f.expected)), fmt::arg("text", printable(f.text)));
 }
 
 }  // namespace

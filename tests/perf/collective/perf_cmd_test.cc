@@ -156,17 +156,14 @@ TEST(PerfCommand, AReportReplacesTheOneBefore) {
 // The text of a failure need not name the host, and a rank of a thousand says nothing of where it
 // is.
 TEST(PerfCommand, AValidationNamesTheHostOfALostRank) {
-  const weft::testing::TemporaryFolder folder;
-  const std::string seen = folder / "seen";
-  // The hosts are known when the report begins. What rank 3 does not send holds all of them up
-  // behind that, so that however busy the machine, it is killed in between.
+  // What rank 3 does not send holds all of them up in the collectives, if they come that far before
+  // rank 3 is killed: the hosts are known long before.
   const std::string rank = fmt::format(
-      "if [ $WEFT_RANK = 3 ]; then until grep -qs ^host {}; do sleep 0.1; done; kill -KILL $$; fi "
+      "if [ $WEFT_RANK = 3 ]; then sleep 15; kill -KILL $$; fi "
       "& WEFT_FAULT=drop:rank=3,nth=300,times=1000000000 exec {} validate --timeout-ms 120000",
-      seen, WEFT_BINARY);
-  const Outcome run =
-      weft(fmt::format("launch -n 4 --hosts 2 -- bash -c '{}'", rank), "2>&1 | tee " + seen);
-  EXPECT_THAT(run.output, HasSubstr("rank-lost: rank 3 host host1: peer failed: "));
+      WEFT_BINARY);
+  const Outcome run = weft(fmt::format("launch -n 4 --hosts 2 -- bash -c '{}'", rank), "2>&1");
+  EXPECT_THAT(run.output, HasSubstr("host1 is lost: peer failed: rank 3"));
 }
 
 TEST(PerfCommand, HostsThatShareMemoryHaveNoRails) {
@@ -440,12 +437,8 @@ TEST(ValidateCommand, WritesItsSchemaAndNeverSaysOkWhenTimeWasUp) {
   EXPECT_EQ(json["schema"], "weft.validate/2");
   EXPECT_EQ(json["verdict"], "UNKNOWN");
   EXPECT_EQ(json["exit_code"], 3);
-  for (const auto& item : json["items"]) {
-    EXPECT_TRUE(item["verdict"].is_string());
-    if (item["verdict"] == "UNKNOWN") {
-      EXPECT_TRUE(item["fault"].is_string());
-    }
-  }
+  EXPECT_FALSE(json["findings"].empty());
+  for (const auto& finding : json["findings"]) EXPECT_TRUE(finding["id"].is_string());
 }
 
 }  // namespace
