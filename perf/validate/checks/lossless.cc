@@ -301,8 +301,11 @@ Judged tcp_retransmits(const Check& check, const Observed& observed) {
     if (moves.present == 0 || !sent) return std::nullopt;
     Finding finding = make_finding(check, where);
     set_rate(finding, moves.events, sent, observed.policy.thresholds.confidence);
-    // Nothing tells here whether the segments were lost to congestion: no more than a warning.
-    if (finding.unit != Unit::kPerPacket || finding.low <= observed.policy.thresholds.fail_loss)
+    // The counters are those of all connections of the host, and nothing tells here whether
+    // segments were lost to congestion: no more than a warning, and none for the odd one.
+    constexpr double kOdd = 5;
+    if (moves.events < kOdd || finding.unit != Unit::kPerPacket ||
+        finding.low <= observed.policy.thresholds.fail_loss)
       return std::vector<Finding>{};
     append(finding.evidence, moves.moved);
     return std::vector{finding};
