@@ -26,11 +26,15 @@ namespace {
 WEFT_ADD(add_plain)
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) WEFT_ADD(add_avx2)
-    __attribute__((target("avx512f,prefer-vector-width=512"))) WEFT_ADD(add_avx512)
+#if defined(__clang__)
+__attribute__((target("avx512f"))) WEFT_ADD(add_avx512)
+#else
+__attribute__((target("avx512f,prefer-vector-width=512"))) WEFT_ADD(add_avx512)
+#endif
 #endif
 #undef WEFT_ADD
 
-        void add(float* out, const float* a, const float* b, std::size_t count) {
+void add(float* out, const float* a, const float* b, std::size_t count) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return add_avx512(out, a, b, count);
   if (__builtin_cpu_supports("avx2")) return add_avx2(out, a, b, count);

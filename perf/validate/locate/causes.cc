@@ -85,7 +85,7 @@ class Merger {
         for (const Place& p : places_)
           if (p.place == part && p.port.host == host) parts.push_back(p);
         if (ports < 2 || parts.size() < ports || !all_alike(parts)) continue;
-        take([&](const Place& p) { return p.place == part && p.port.host == host; });
+        take([&, part = part](const Place& p) { return p.place == part && p.port.host == host; });
         places_.push_back(united(whole, parts));
       }
   }
@@ -107,7 +107,7 @@ class Merger {
         for (const Place& p : parts) group.ports.push_back(p.port);
         std::ranges::sort(group.ports);
         group.port = group.ports.front();
-        take([&](const Place& p) { return p.place == part && p.port.rail == rail; });
+        take([&, rail = rail](const Place& p) { return p.place == part && p.port.rail == rail; });
         places_.push_back(group);
       }
     }

@@ -165,8 +165,9 @@ void Locator::mtu() {
   }
 }
 
-// Where full speed alone costs no packets, paced and unpaced flows are one body of evidence; else
-// unpaced ones (TCP loses packets at full speed by design) count only far above what is usual.
+// Where full speed alone costs no packets, paced and unpaced flows are one body of evidence. Flows
+// at full speed also count by themselves, but only far above what is usual: TCP loses packets at
+// full speed by design.
 void Locator::losses() {
   const Ignored ignored = ignoring({CauseKind::kUnreachable});
   std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
@@ -179,8 +180,8 @@ void Locator::losses() {
   if (usual <= background) together.insert(together.end(), full.begin(), full.end());
   const Scale scale{.threshold = thresholds_.fail_loss, .background = background};
   for (const Place& place : counted(together, scale, alike_losses)) add_loss(place, paced, 0);
-  if (usual <= background) return;
-  const Scale loaded{.threshold = 5 * usual, .background = 3 * usual};
+  const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
+                     .background = std::max(3 * usual, thresholds_.fail_loss)};
   const std::vector<Sight> rest =
       loss_sights(hosts_, samples_, true, ignoring({CauseKind::kUnreachable, CauseKind::kLoss}));
   for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);

@@ -132,8 +132,10 @@ class FieldReader {
     } else {
       if (!json.is_array()) refuse(json, path, "a list");
       value.clear();
-      for (const auto& item : json)
-        take(item, fmt::format("{}[{}]", path, value.size()), value.emplace_back());
+      for (const auto& item : json) {
+        const std::string where = fmt::format("{}[{}]", path, value.size());
+        take(item, where, value.emplace_back());
+      }
     }
   }
 

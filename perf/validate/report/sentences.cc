@@ -196,7 +196,7 @@ constexpr Sentence kSentences[] = {
      "{place} waits for a core {value} of the time, at most {expected} expected"},
     {"job-failed", job_failed_sentence, kAlsoUnknown},
     {"rank-lost", nullptr, "{place} is lost: {text}"},
-    {"deadline-passed", nullptr, "{text}"},
+    {"deadline-passed", nullptr, "the deadline of a wait passed: {text}"},
     {"rail-out", nullptr, "{place} failed, and other rails carried its messages"},
     {"no-failover", nullptr, "{place}: messages pass, and datagrams (UDP) do not"},
     {"rails-differ", nullptr, "{place}: rails: {numbers}"},

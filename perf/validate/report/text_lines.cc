@@ -44,15 +44,18 @@ std::vector<std::string> wrap(std::string_view text, std::size_t columns, std::s
     text.remove_prefix(start);
     std::string_view word = text.substr(0, text.find(' '));
     text.remove_prefix(word.size());
-    if (!empty && used + 1 + columns_of(word) > columns) end_line();
-    while (used + columns_of(word) + (empty ? 0 : 1) > columns) {
-      const std::size_t cut = bytes_of(word, std::max<std::size_t>(columns - used, 1));
+    const bool fits = used + 1 + columns_of(word) <= columns;
+    const bool fits_alone = indent.size() + columns_of(word) <= columns;
+    if (!empty && !fits && (fits_alone || used + 2 > columns)) end_line();
+    if (!empty) line += ' ', ++used;
+    while (used + columns_of(word) > columns) {
+      const std::size_t cut =
+          bytes_of(word, used < columns ? columns - used : std::size_t{1});
       line += word.substr(0, cut);
       word.remove_prefix(cut);
       end_line();
     }
-    if (!empty) line += ' ';
-    used += columns_of(word) + (empty ? 0 : 1);
+    used += columns_of(word);
     line += word;
     empty = false;
   }

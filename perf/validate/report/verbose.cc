@@ -172,7 +172,8 @@ void Details::collectives() {
 
 void Details::drift() {
   if (report_.drift.empty()) return;
-  title(fmt::format("drift against {}", printable(report_.baseline)));
+  lines_.emplace_back();
+  say(fmt::format("drift against {}", printable(report_.baseline)), "");
   Cells rows = {{"number", "before", "now"}};
   for (const Drift& d : report_.drift)
     rows.push_back({shortened(printable(d.name), 60), three_digits(d.before), three_digits(d.now)});

@@ -143,9 +143,11 @@ std::string printable(std::string_view text) {
     // U+0080 to U+009F are control characters too.
     const bool control = (n == 1 && (first < 0x20 || first == 0x7f)) ||
                          (n == 2 && first == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    // What stands for broken UTF-8 in a JSON document that was read back.
+    const bool replaced = text.starts_with("\xef\xbf\xbd");
     if (n == 1 && (first == '\n' || first == '\r' || first == '\t'))
       out += ' ';
-    else if (n == 0 || control)
+    else if (n == 0 || control || replaced)
       out += '?';
     else
       out += text.substr(0, n);

@@ -46,7 +46,7 @@ TEST(ReportBaseline, IsStoredFirstAndComparedThen) {
 
 TEST(ReportBaseline, WhatGotWorseComesFirst) {
   const auto with = [](double rate0, double rate1, double p99) {
-    Report report = example_report(3, 2, [=](Port from, Port) {
+    Report report = example_report(5, 2, [=](Port from, Port) {
       return from == Port{0, 0} ? rate0 : from == Port{1, 0} ? rate1 : 392.0;
     });
     for (FlowSample& flow : report.samples.flows)

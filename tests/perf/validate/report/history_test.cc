@@ -32,11 +32,11 @@ TEST(ReportHistory, PutsRunsSideBySide) {
   EXPECT_THAT(
       text,
       ::testing::StartsWith(
-          R"(  1  2026-11-23 04:00  OK                   no fault found; would have seen loss >= 2e-6 per packet, rate
-                                            cuts >= 5 %
+          R"(  1  2026-11-23 04:00  OK                   no fault found; would have seen loss >= 2e-6 per packet,
+                                            rate cuts >= 5 %
   2  2026-11-24 04:00  CRITICAL             h3 rail 1 (mlx5_1) sends at 187 of 392 Gb/s
-  3  2026-11-25 04:00  OK (emulated)        no fault found; would have seen loss >= 2e-6 per packet, rate
-                                            cuts >= 5 %
+  3  2026-11-25 04:00  OK (emulated)        no fault found; would have seen loss >= 2e-6 per packet,
+                                            rate cuts >= 5 %
 
 Gb/s of ports, those that moved most first
   run                                   1        2        3

@@ -122,7 +122,7 @@ faults, the heaviest first
 TEST(ReportText, ASlowTesterBlamesNoLink) {
   EXPECT_EQ(screen(tester_report()),
             "verdict: TESTER - the tester on h2 waits for a core 41 % of the time, at most 2 % "
-            "expected; no\nlink is judged\n" +
+            "expected; no link\nis judged\n" +
                 std::string(kAbout) + R"(
 faults, the heaviest first
   1. FAIL  the tester on h2 waits for a core 41 % of the time, at most 2 % expected
@@ -144,7 +144,7 @@ TEST(ReportText, AnEmulatedRunSaysSoInItsVerdict) {
 TEST(ReportText, AFailedJob) {
   EXPECT_EQ(screen(job_failed_report()),
             "verdict: UNKNOWN - the job failed: peer failed: rank 5 on host h2: connection closed "
-            "(while at\nrate)\n" +
+            "(while at rate)\n" +
                 std::string(kAbout) + "\ncovered, and what was not\n  judged      nothing\n" +
                 closing(3));
 }
@@ -268,6 +268,16 @@ TEST(ReportWords, Numbers) {
   EXPECT_EQ(certainty(1), "certain");
 }
 
+// Of the checks that differ by the kind of their place only.
+PlaceKind kind_of(std::string_view id) {
+  return id == "host-rate"     ? PlaceKind::kHost
+         : id == "path-rate"   ? PlaceKind::kPath
+         : id == "rail-rate"   ? PlaceKind::kRail
+         : id == "switch-rate" ? PlaceKind::kSwitch
+         : id == "fleet-rate"  ? PlaceKind::kFleet
+                               : PlaceKind::kPort;
+}
+
 TEST(ReportWords, NoCheckIsWithoutASentence) {
   std::set<std::string> sentences;
   for (const Check& check : checks()) {
@@ -275,6 +285,8 @@ TEST(ReportWords, NoCheckIsWithoutASentence) {
     for (const bool unknown : {false, true}) {
       Finding f = port_finding(std::string(check.id), "h3", 1, Direction::kTransmit, 0.25, 0.75,
                                Unit::kShare);
+      f.where.peer = "h5";
+      f.where.kind = kind_of(check.id);
       f.unknown = unknown;
       const std::string words = in_words(f);
       EXPECT_FALSE(words.empty()) << check.id;
