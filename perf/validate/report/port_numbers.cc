@@ -2,11 +2,17 @@
 #include "perf/validate/report/port_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
 namespace weft::fabric {
 namespace {
+
+// What is no number (a lying host may report such) has no order among numbers.
+void add(std::vector<double>& values, double value) {
+  if (std::isfinite(value)) values.push_back(value);
+}
 
 // Numbers of the flows that belong to one port or path.
 struct FlowsOf {
@@ -15,9 +21,9 @@ struct FlowsOf {
   bool counted = false;  // some flow has counts of packets
 
   void add_latency(const LatencySample& latency) {
-    p50_us.push_back(latency.p50_us);
-    p99_us.push_back(latency.p99_us);
-    p999_us.push_back(latency.p999_us);
+    add(p50_us, latency.p50_us);
+    add(p99_us, latency.p99_us);
+    add(p999_us, latency.p999_us);
   }
   void add_packets(const FlowSample& flow) {
     if (!flow.packets || !flow.retransmits) return;
@@ -71,9 +77,9 @@ std::vector<PortNumbers> port_numbers(const Report& report) {
     sent.add_packets(flow);
     if (probe == Probe::kLatency && flow.latency) sent.add_latency(*flow.latency);
     if (probe != Probe::kRate) continue;
-    sent.gbps.push_back(gbps_of(flow));
-    sent.lowest_gbps.push_back(lowest_of(flow));
-    flows[flow.flow.to].received_gbps.push_back(gbps_of(flow));
+    add(sent.gbps, gbps_of(flow));
+    add(sent.lowest_gbps, lowest_of(flow));
+    add(flows[flow.flow.to].received_gbps, gbps_of(flow));
   }
   std::vector<PortNumbers> rows;
   for (std::size_t h = 0; h < report.hosts.size(); ++h)
@@ -116,8 +122,8 @@ std::vector<PathNumbers> path_numbers(const Report& report) {
     path.flows.add_packets(flow);
     if (flow.latency) path.flows.add_latency(*flow.latency);
     if (probe != Probe::kRate) continue;
-    path.flows.gbps.push_back(gbps_of(flow));
-    path.flows.lowest_gbps.push_back(lowest_of(flow));
+    add(path.flows.gbps, gbps_of(flow));
+    add(path.flows.lowest_gbps, lowest_of(flow));
   }
   std::vector<PathNumbers> rows;
   for (const auto& [ends, path] : paths) {
