@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "perf/validate/report/words.h"
@@ -24,7 +25,7 @@ std::string against(const Finding& f) {
       if (f.value == f.expected) return "";
       break;
     case Unit::kGbps:
-      if (f.expected > 0)
+      if (f.expected > 0 && std::isfinite(f.expected))
         return fmt::format("{} of {} Gb/s", three_digits(f.value), three_digits(f.expected));
       return in_unit(f.value, f.unit);
     case Unit::kPerPacket:

@@ -26,7 +26,11 @@ TEST(OperationIds, BeginAnewBeforeThoseOfTransports) {
     options.integrity = integrity;
     run_ranks(places({1, 1}), options, [](World& world) {
       Communicator comm = world.world();
-      CommunicatorInside::of(comm).core->next_id = kCheckedIds - 4;
+      {
+        Core& core = *CommunicatorInside::of(comm).core;
+        const BasicMutexLock lock(core.mutex);
+        core.next_id = kCheckedIds - 4;
+      }
       std::vector<std::int32_t> in(20000, 1), out(in.size());
       for (int i = 0; i < 10; ++i) {
         const Status s =

@@ -84,13 +84,14 @@ TEST_F(DeviceTraining, GoesOnFromPieces) {
 // gradients, and not once more for any number of micro-batches.
 TEST_F(DeviceTraining, WaitsForTheDeviceDoNotGrowWithTheMicroBatches) {
   const Text data = text();
-  for (const auto& [sizes, zero] : {std::pair<std::array<int, 3>, int>{{1, 1, 1}, 0},
+  for (const auto& layout : {std::pair<std::array<int, 3>, int>{{1, 1, 1}, 0},
                                     {{1, 1, 2}, 0},
                                     {{1, 2, 2}, 0},
                                     {{2, 1, 2}, 3}})
     for (const Index micro_batches : {2, 8}) {
+      const std::array<int, 3> sizes = layout.first;
       TrainOptions o = testing::tiny(sizes[0], sizes[1], sizes[2]);
-      o.zero = zero;
+      o.zero = layout.second;
       o.batch = micro_batches * static_cast<Index>(sizes[0]);
       testing::run_ranks(testing::places({o.mesh.ranks()}), testing::patient(), [&](World& world) {
         DeviceContext& context = DeviceContext::of_this_rank();

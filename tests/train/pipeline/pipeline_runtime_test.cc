@@ -145,7 +145,7 @@ bool same_computation(const std::vector<PipelineAction>& planned,
 class Runtime : public ::testing::TestWithParam<std::pair<int, int>> {};  // ranks, hosts
 
 TEST_P(Runtime, GradientsAreThoseOfOneProcess) {
-  const auto [p, hosts] = GetParam();
+  const int p = GetParam().first, hosts = GetParam().second;
   const auto schedules = all_schedules(p);
   std::vector<int> per_host(static_cast<std::size_t>(hosts), p / hosts);
   const auto where = testing::places(per_host);
