@@ -20,7 +20,10 @@
 namespace weft {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kScript = WEFT_SOURCE_DIR "/tests/lab/netlab";
 
@@ -169,7 +172,9 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
       "timeout 200 {} lab netlab --use {} -- weft validate --budget 20", WEFT_BINARY, lab_));
   EXPECT_THAT(o.text, ContainsRegex("h2: messages pass, and datagrams .UDP. do not"));
   EXPECT_THAT(o.text, ContainsRegex("Let UDP pass"));
-  EXPECT_EQ(o.exit_code, 1) << "a filter is no dead link: " << o.text;
+  EXPECT_THAT(o.text, Not(HasSubstr("nothing arrives")));
+  // 4: on a busy machine the tester may want for a core besides.
+  EXPECT_THAT(o.exit_code, AnyOf(1, 4)) << "a filter is no dead link: " << o.text;
 }
 
 // The rank dies while its host is cut off: the other one hears of both at the same time.

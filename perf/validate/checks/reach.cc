@@ -58,10 +58,17 @@ Judged unreachable(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, int> arrived;
   for (const FlowSample& sample : observed.samples.flows)
     if (sample.reached) ++arrived[{sample.flow.from, sample.flow.to}];
+  const auto filtered = without_datagrams(observed.samples, [](Port, Port) { return false; });
   Judged all = each_path(check, observed, CauseKind::kUnreachable,
                          [&](const FlowSample& sample, std::optional<Finding>& finding) {
+                           const Probe probe = round_probe(observed, sample);
                            // Rails need not reach each other; see the check of those paths.
-                           if (round_probe(observed, sample) == Probe::kCrossRail) return false;
+                           if (probe == Probe::kCrossRail) return false;
+                           // A filter for datagrams is no dead link; see `no-failover`.
+                           if (probe == Probe::kReach && !sample.reached &&
+                               (filtered.contains({sample.flow.from, true}) ||
+                                filtered.contains({sample.flow.to, false})))
+                             return false;
                            if (sample.reached) return true;
                            finding = make_finding(
                                check, at_path(observed, sample.flow.from, sample.flow.to));

@@ -83,7 +83,7 @@ std::string Heatmap::cell(const PathNumbers* path, std::size_t row, std::size_t 
   title += !path->reached ? "nothing arrived" + (path->error.empty() ? "" : ": " + path->error)
            : gbps ? fmt::format("{} of {} Gb/s", three_digits(*gbps), three_digits(reference))
                   : "rate not measured";
-  if (path->p99_us)
+  if (path->p50_us && path->p99_us)
     title += fmt::format("; p50 {} us, p99 {} us", three_digits(*path->p50_us),
                          three_digits(*path->p99_us));
   std::string svg = fmt::format(

@@ -175,10 +175,6 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
   return sights;
 }
 
-namespace {
-
-// Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
-// of the link.
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored) {
   std::set<std::pair<Port, bool>> streams, datagrams;
   for (const Probe probe : {Probe::kReach, Probe::kLatency, Probe::kRate})
@@ -192,8 +188,6 @@ std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const 
   std::ranges::set_difference(streams, datagrams, std::inserter(filtered, filtered.end()));
   return filtered;
 }
-
-}  // namespace
 
 std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                const Ignored& ignored) {

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/facts/policy.h"
@@ -45,6 +47,9 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
 // Retransmits of packets: of paced flows, or of those at full speed.
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored);
+// Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
+// of the link.
+std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored);
 // Flows through which nothing came, not even small packets.
 std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                const Ignored& ignored);

@@ -37,20 +37,6 @@ void expect_fp32_curve(const TrainOptions& o) {
   EXPECT_LE(d, 1e-5) << what;
 }
 
-// The losses in fp64 when every initial weight is rounded to fp32 first, once.
-std::vector<double> losses_from_rounded_weights(const TrainOptions& o) {
-  std::vector<double> losses;
-  const Text data = text();
-  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
-    Trainer<double> trainer(world, o, data);
-    for (TensorPart<double>& p : trainer.pieces())
-      for (std::size_t i = 0; i < p.count; ++i) p.data[i] = static_cast<float>(p.data[i]);
-    trainer.restored();
-    for (int i = 0; i < kSteps; ++i) losses.push_back(trainer.step().loss);
-  });
-  return losses;
-}
-
 TEST(Fp32, EveryFactorisationOf8And6) {
   EXPECT_LT(one_rank().losses.back(), 0.8 * one_rank().losses.front());
   for (const auto& sizes : {std::array{8, 1, 1}, {1, 8, 1}, {1, 1, 8}, {2, 2, 2}})

@@ -2,12 +2,15 @@
 // check must find, at its place.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "perf/validate/checks/fleet.h"
+#include "support/process/read_file.h"
 
 namespace weft::fabric::checking {
 namespace {
@@ -323,6 +326,37 @@ TEST(Registry, TheListNamesAllAndFitsATerminal) {
     EXPECT_NE(text.find("\n" + std::string(check.id) + " "), std::string::npos) << check.id;
     EXPECT_NE(page.find("### " + std::string(check.id) + "\n"), std::string::npos) << check.id;
   }
+}
+
+TEST(Registry, ThePageOfTheDocsIsTheList) {
+  const std::string path = WEFT_SOURCE_DIR "/docs/checks.md";
+  const std::string page =
+      "# What `weft validate` checks\n\nEach check by its id, as findings, `--json` and "
+      "`skipped_checks` of a policy have it. `weft validate --list` prints the short form. "
+      "[validate.md](validate.md) says how findings come about.\n\n" +
+      list_markdown();
+  if (std::getenv("WEFT_WRITE_DOCS") != nullptr) std::ofstream(path) << page;
+  EXPECT_EQ(read_file(path), page)
+      << "write the page again: run this test with WEFT_WRITE_DOCS=1";
+}
+
+TEST(Registry, AFilterForDatagramsIsNoDeadLink) {
+  Fleet fleet = healthy_fleet(FleetKind::kPlain);
+  const auto lose = [](FlowSample& s) {
+    if (s.flow.from.host == 2 || s.flow.to.host == 2) s.reached = false;
+  };
+  const Round round{Probe::kReach, {{{0, 0}, {2, 0}}, {{2, 0}, {1, 0}}, {{1, 0}, {0, 0}}}, 0.1};
+  for (const Flow& flow : round.flows) {
+    FlowSample sample;
+    sample.round = static_cast<int>(fleet.samples.rounds.size());
+    sample.flow = flow;
+    fleet.samples.flows.push_back(sample);
+  }
+  fleet.samples.rounds.push_back(round);
+  fleet.each(Probe::kReach, lose);
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  for (FlowSample& sample : fleet.samples.flows) lose(sample);
+  EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
 }
 
 TEST(Registry, ThePolicySkipsChecks) {
