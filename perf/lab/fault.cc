@@ -95,8 +95,8 @@ std::string another_host(const MatrixLab& lab, const std::string& host, Draw& dr
   return others.empty() ? "" : draw.of(others);
 }
 
-Fault draw_fault(const FaultRow& row, FaultPlace place, const MatrixLab& lab, Draw& draw) {
-  Fault fault;
+LabFault draw_fault(const FaultRow& row, FaultPlace place, const MatrixLab& lab, Draw& draw) {
+  LabFault fault;
   fault.kind = row.name;
   fault.place = place;
   const std::vector<std::string> strengths = words_of(row.strengths);
@@ -166,7 +166,7 @@ std::vector<Cell> cells_of(const MatrixOptions& options) {
 }
 
 // Two faults that can be told apart: of different hosts, and not a rail that holds the other port.
-bool apart(const Fault& a, const Fault& b) {
+bool apart(const LabFault& a, const LabFault& b) {
   if (a.host.empty() || b.host.empty()) return a.rail >= 0 && b.rail >= 0 && a.rail != b.rail;
   return a.host != b.host && a.peer != b.host && b.peer != a.host;
 }
@@ -178,8 +178,8 @@ Trial draw_pair(const std::vector<Cell>& cells, const MatrixLab& lab, Draw& draw
   Trial trial;
   for (int attempt = 0; attempt < 1000 && !able.empty(); ++attempt) {
     const Cell &one = draw.of(able), &two = draw.of(able);
-    const Fault a = draw_fault(*one.row, one.place, lab, draw);
-    const Fault b = draw_fault(*two.row, two.place, lab, draw);
+    const LabFault a = draw_fault(*one.row, one.place, lab, draw);
+    const LabFault b = draw_fault(*two.row, two.place, lab, draw);
     if (!apart(a, b)) continue;
     trial.faults = {a, b};
     break;
@@ -199,7 +199,7 @@ const FaultRow* find_fault_row(std::string_view name) {
   return nullptr;
 }
 
-std::string place_word(const Fault& fault) {
+std::string place_word(const LabFault& fault) {
   const std::string port = fmt::format("{}r{}", fault.host, fault.rail);
   std::vector<std::string> ports;
   switch (fault.place) {
@@ -223,7 +223,7 @@ std::string place_word(const Fault& fault) {
   return port;
 }
 
-std::string in_words(const Fault& fault) {
+std::string in_words(const LabFault& fault) {
   std::string text = fault.kind;
   if (!fault.strength.empty()) text += " " + fault.strength;
   text += " at " + place_word(fault);
@@ -231,7 +231,7 @@ std::string in_words(const Fault& fault) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const Fault& fault) {
+nlohmann::ordered_json to_json(const LabFault& fault) {
   return {
       {"kind", fault.kind},        {"place", kPlaceNames[static_cast<std::size_t>(fault.place)]},
       {"host", fault.host},        {"rail", fault.rail},
@@ -239,8 +239,8 @@ nlohmann::ordered_json to_json(const Fault& fault) {
       {"strength", fault.strength}};
 }
 
-Fault fault_from_json(const nlohmann::ordered_json& json) {
-  Fault fault;
+LabFault fault_from_json(const nlohmann::ordered_json& json) {
+  LabFault fault;
   json.at("kind").get_to(fault.kind);
   const auto* name = std::find(std::begin(kPlaceNames), std::end(kPlaceNames),
                                json.at("place").get<std::string>());

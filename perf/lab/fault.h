@@ -37,7 +37,7 @@ struct FaultRow {
 std::span<const FaultRow> fault_rows();
 const FaultRow* find_fault_row(std::string_view name);  // nullptr: none
 
-struct Fault {
+struct LabFault {
   std::string kind;  // a row's name
   FaultPlace place = FaultPlace::kPort;
   std::string host;                // empty: a rail
@@ -45,14 +45,14 @@ struct Fault {
   std::string peer;                // of kPath and kOther
   std::vector<std::string> hosts;  // of kLeaf
   std::string strength;
-  bool operator==(const Fault&) const = default;
+  bool operator==(const LabFault&) const = default;
 };
 // "rate 50% of h2r1:tx", for people.
-std::string in_words(const Fault& fault);
+std::string in_words(const LabFault& fault);
 // The place as the labs' scripts have places: "h2r1:tx", "h2", "rail1", "h2r1,h3r1".
-std::string place_word(const Fault& fault);
-nlohmann::ordered_json to_json(const Fault& fault);
-Fault fault_from_json(const nlohmann::ordered_json& json);  // throws nlohmann's exceptions
+std::string place_word(const LabFault& fault);
+nlohmann::ordered_json to_json(const LabFault& fault);
+LabFault fault_from_json(const nlohmann::ordered_json& json);  // throws nlohmann's exceptions
 
 // The lab in which faults are drawn.
 struct MatrixLab {
@@ -75,7 +75,7 @@ struct MatrixOptions {
 // One run of the matrix: no fault, one or two.
 struct Trial {
   std::string id;  // "rate-transmit/3", "clean/0", "pair/7"; "busy/" before it with a busy core
-  std::vector<Fault> faults;
+  std::vector<LabFault> faults;
   double inject_after_s = 0;  // of faults in mid-run
   bool busy_core = false;
 };

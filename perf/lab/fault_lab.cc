@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 // The words after the script's name, which both labs have alike: KIND PLACE STRENGTH.
-Command words_of_fault(const Fault& fault, std::string_view kind) {
+Command words_of_fault(const LabFault& fault, std::string_view kind) {
   if (kind == "flip") return {};
   const std::string strength = fault.peer.empty() ? fault.strength : fault.peer;
   return {std::string(kind), place_word(fault), strength};
@@ -24,7 +24,7 @@ class Netlab final : public FaultLab {
         name_(std::move(name)) {}
 
   const MatrixLab& shape() const override { return lab_; }
-  Command inject(const Fault& fault) const override {
+  Command inject(const LabFault& fault) const override {
     const Command words = words_of_fault(fault, find_fault_row(fault.kind)->netlab);
     if (words.empty()) return {};
     Command command = {script_, "fault", "--lab", name_};
@@ -48,7 +48,7 @@ class Softroce final : public FaultLab {
   Softroce(MatrixLab lab, std::string weft) : lab_(std::move(lab)), weft_(std::move(weft)) {}
 
   const MatrixLab& shape() const override { return lab_; }
-  Command inject(const Fault& fault) const override {
+  Command inject(const LabFault& fault) const override {
     Command words = words_of_fault(fault, find_fault_row(fault.kind)->softroce);
     if (words.empty()) return {};
     // Without a word for the direction, the guest loses only what a port sends.
@@ -85,7 +85,7 @@ std::string in_shell(const Command& command) {
 
 // The rank whose messages lose a bit, as WEFT_FAULT has it; a host has one rank.
 std::string environment_of(const Trial& trial, const MatrixLab& lab) {
-  for (const Fault& fault : trial.faults) {
+  for (const LabFault& fault : trial.faults) {
     if (fault.kind != "flipped-bit") continue;
     const auto host = std::find(lab.hosts.begin(), lab.hosts.end(), fault.host);
     return fmt::format("WEFT_FAULT=flip:rank={},min=1 ", host - lab.hosts.begin());
@@ -107,7 +107,7 @@ std::string quoted(const std::string& word) {
 std::string shell_line(const Trial& trial, const FaultLab& lab, const Command& weft,
                        const std::string& log, int limit_s) {
   std::string line, beside;
-  for (const Fault& fault : trial.faults) {
+  for (const LabFault& fault : trial.faults) {
     if (!find_fault_row(fault.kind)->in_mid_run) continue;
     line += fmt::format("{{ sleep {:.1f}; {}; }} & beside=\"$beside $!\"\n", trial.inject_after_s,
                         in_shell(lab.inject(fault)));

@@ -18,7 +18,7 @@ class FaultLab {
   virtual const MatrixLab& shape() const = 0;
   // Commands that break the lab; empty for a fault that the command's environment is (a flipped
   // bit).
-  virtual Command inject(const Fault& fault) const = 0;
+  virtual Command inject(const LabFault& fault) const = 0;
   virtual Command heal() const = 0;
   // Runs weft with these words, a rank on each host.
   virtual Command ranks(const Command& weft) const = 0;

@@ -59,7 +59,7 @@ Atoms atoms_of(const Claim& claim, const MatrixLab& lab) {
 }
 
 // What a good report names, exactly.
-Atoms atoms_of(const Fault& fault, const MatrixLab& lab) {
+Atoms atoms_of(const LabFault& fault, const MatrixLab& lab) {
   Atoms atoms;
   switch (fault.place) {
     case FaultPlace::kTransmit:
@@ -89,32 +89,32 @@ Atoms atoms_of(const Fault& fault, const MatrixLab& lab) {
 }
 
 // Faults of a host's processor or processes: no port may be blamed for them.
-bool is_of_the_host_itself(const Fault& fault) {
+bool is_of_the_host_itself(const LabFault& fault) {
   return fault.kind == "slow-cpu" || fault.kind == "stall" || fault.kind == "dead-rank" ||
          fault.kind == "stopped-rank" || fault.kind == "flipped-bit";
 }
 
 // Kinds of which a report can name the place, but not more than the host and rail of one end.
-bool is_loosely_placed(const Fault& fault) {
+bool is_loosely_placed(const LabFault& fault) {
   return fault.kind == "duplicate" || fault.kind == "swapped" || fault.kind == "leaf" ||
          fault.kind == "congestion" || fault.kind == "latency" || fault.kind == "jitter" ||
          fault.kind == "reorder" || is_of_the_host_itself(fault);
 }
 
 // Faults after which the job itself fails, and says so in words.
-bool is_of_a_rank(const Fault& fault) {
+bool is_of_a_rank(const LabFault& fault) {
   return fault.kind == "dead-rank" || fault.kind == "stopped-rank" || fault.kind == "flipped-bit";
 }
 
 // A host has one rank, and the ranks have the order of the hosts.
-bool names_the_rank(const std::string& text, const Fault& fault, const MatrixLab& lab) {
+bool names_the_rank(const std::string& text, const LabFault& fault, const MatrixLab& lab) {
   const auto rank = std::find(lab.hosts.begin(), lab.hosts.end(), fault.host) - lab.hosts.begin();
   const std::regex name(fmt::format("\\b(rank {}|{})\\b", rank, fault.host));
   return std::regex_search(text, name);
 }
 
 // Where a claim may be that is a consequence of the fault.
-Atoms neighbourhood(const Fault& fault, const MatrixLab& lab) {
+Atoms neighbourhood(const LabFault& fault, const MatrixLab& lab) {
   if (is_of_the_host_itself(fault)) return {"host " + fault.host};
   Atoms atoms = atoms_of(fault, lab);
   atoms.insert("host " + fault.host);
@@ -150,7 +150,7 @@ bool is_within(const Atoms& inner, const Atoms& outer) {
                      [&](const std::string& atom) { return outer.contains(atom); });
 }
 
-bool is_right_loose_place(const Fault& fault, const Claim& claim, const Atoms& claimed,
+bool is_right_loose_place(const LabFault& fault, const Claim& claim, const Atoms& claimed,
                           const Atoms& near) {
   if (fault.place == FaultPlace::kLeaf)
     return (claim.place == "switch" || claim.place == "rail") ? claim.rail == fault.rail
@@ -158,7 +158,7 @@ bool is_right_loose_place(const Fault& fault, const Claim& claim, const Atoms& c
   return is_within(claimed, near);
 }
 
-Named name_fault(const Fault& fault, const Seen& seen, const MatrixLab& lab) {
+Named name_fault(const LabFault& fault, const Seen& seen, const MatrixLab& lab) {
   const FaultRow* row = find_fault_row(fault.kind);
   const Atoms exact = atoms_of(fault, lab), near = neighbourhood(fault, lab);
   Named named;
@@ -224,7 +224,7 @@ Seen seen_from_json(const nlohmann::ordered_json& report) {
 Match match(const Trial& trial, const Seen& seen, const MatrixLab& lab) {
   Match result;
   Atoms near;
-  for (const Fault& fault : trial.faults) {
+  for (const LabFault& fault : trial.faults) {
     result.faults.push_back(name_fault(fault, seen, lab));
     near.merge(neighbourhood(fault, lab));
   }
@@ -233,7 +233,7 @@ Match match(const Trial& trial, const Seen& seen, const MatrixLab& lab) {
       result.false_alarms.push_back(in_words(claim));
   // Of several faults the heaviest has the verdict.
   std::string right = trial.faults.empty() ? "ok" : "";
-  for (const Fault& fault : trial.faults)
+  for (const LabFault& fault : trial.faults)
     right += " " + std::string(find_fault_row(fault.kind)->verdicts);
   result.verdict = is_word_of(right, seen.verdict);
   return result;

@@ -134,7 +134,7 @@ int run_matrix(MatrixFlags& flags) {
   if (flags.list) {
     for (const Trial& trial : trials) {
       std::vector<std::string> faults;
-      for (const Fault& fault : trial.faults) faults.push_back(in_words(fault));
+      for (const LabFault& fault : trial.faults) faults.push_back(in_words(fault));
       fmt::print("{:<22} {}\n", trial.id, fmt::join(faults, "; "));
     }
     return kExitOk;

@@ -62,7 +62,7 @@ class ResultsFile {
 
 // Breaks the lab, except by what comes in mid-run. Nothing where this machine cannot.
 bool inject(const Trial& trial, const FaultLab& lab) {
-  for (const Fault& fault : trial.faults) {
+  for (const LabFault& fault : trial.faults) {
     const Command command = lab.inject(fault);
     if (command.empty() || find_fault_row(fault.kind)->in_mid_run) continue;
     const int code = run_helper(command);

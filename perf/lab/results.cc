@@ -63,7 +63,7 @@ nlohmann::ordered_json to_json(const MatrixHead& head) {
 
 nlohmann::ordered_json to_json(const TrialResult& result) {
   auto faults = nlohmann::ordered_json::array(), claims = faults;
-  for (const Fault& fault : result.trial.faults) faults.push_back(to_json(fault));
+  for (const LabFault& fault : result.trial.faults) faults.push_back(to_json(fault));
   for (const Claim& claim : result.seen.claims) {
     claims.push_back({{"id", claim.id},
                       {"severity", claim.severity},

@@ -18,7 +18,7 @@ bool has_fault(const ScoreRow& row) { return row.name != "clean" && row.name != 
 
 std::string in_words(const Trial& trial) {
   std::vector<std::string> words;
-  for (const Fault& fault : trial.faults) words.push_back(in_words(fault));
+  for (const LabFault& fault : trial.faults) words.push_back(in_words(fault));
   return words.empty() ? "no fault" : fmt::format("{}", fmt::join(words, "; "));
 }
 

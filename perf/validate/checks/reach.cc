@@ -64,10 +64,14 @@ Judged unreachable(const Check& check, const Observed& observed) {
                            const Probe probe = round_probe(observed, sample);
                            // Rails need not reach each other; see the check of those paths.
                            if (probe == Probe::kCrossRail) return false;
-                           // A filter for datagrams is no dead link; see `no-failover`.
-                           if (probe == Probe::kReach && !sample.reached &&
-                               (filtered.contains({sample.flow.from, true}) ||
-                                filtered.contains({sample.flow.to, false})))
+                           // A filter for datagrams is no dead link; see `no-failover`. Some let
+                           // broadcasts pass, which `reach` sends.
+                           const bool lost = sends_datagrams(probe) && !sample.reached;
+                           if (lost && (filtered.contains({sample.flow.from, true}) ||
+                                        filtered.contains({sample.flow.to, false})))
+                             return false;
+                           if (lost && probe == Probe::kPathMtu &&
+                               arrived.contains({sample.flow.from, sample.flow.to}))
                              return false;
                            if (sample.reached) return true;
                            finding = make_finding(

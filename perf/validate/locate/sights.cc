@@ -175,12 +175,14 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
   return sights;
 }
 
+bool sends_datagrams(Probe probe) { return probe == Probe::kReach || probe == Probe::kPathMtu; }
+
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored) {
   std::set<std::pair<Port, bool>> streams, datagrams;
-  for (const Probe probe : {Probe::kReach, Probe::kLatency, Probe::kRate})
+  for (const Probe probe : {Probe::kReach, Probe::kPathMtu, Probe::kLatency, Probe::kRate})
     each(samples, probe, ignored, [&](const FlowSample& sample) {
       if (!sample.reached) return;
-      auto& passed = probe == Probe::kReach ? datagrams : streams;
+      auto& passed = sends_datagrams(probe) ? datagrams : streams;
       passed.insert({sample.flow.from, true});
       passed.insert({sample.flow.to, false});
     });

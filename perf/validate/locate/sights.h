@@ -47,6 +47,7 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
 // Retransmits of packets: of paced flows, or of those at full speed.
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored);
+bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored);

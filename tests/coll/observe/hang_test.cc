@@ -188,7 +188,7 @@ TEST_P(Hang, DifferentOrderOfTwoCommunicators) {
 
 // One that calls something else: at once where messages meet, otherwise when the deadline passes.
 TEST_P(Hang, OtherArguments) {
-  HangingJob job(GetParam(), rounds_, kDeadline, [&](World& world, HangNote&) {
+  HangingJob job(GetParam(), rounds_, kPatience, [&](World& world, HangNote&) {
     if (world.rank() != victim_) return next_call(world);
     std::vector<float> data(300000, 1);
     const Rank root = (victim_ + 1) % n_;

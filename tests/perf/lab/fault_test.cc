@@ -29,7 +29,7 @@ std::string all_words(const std::vector<Trial>& trials) {
   std::string text;
   for (const Trial& trial : trials) {
     text += trial.id + ":";
-    for (const Fault& fault : trial.faults) text += " " + in_words(fault);
+    for (const LabFault& fault : trial.faults) text += " " + in_words(fault);
     text += "\n";
   }
   return text;
@@ -61,7 +61,7 @@ TEST(Faults, PlacesAreInTheLabAndHostsVary) {
   const std::set<std::string> hosts(options.lab.hosts.begin(), options.lab.hosts.end());
   std::map<std::string, std::set<std::string>> seen;
   for (const Trial& trial : draw_trials(options)) {
-    for (const Fault& fault : trial.faults) {
+    for (const LabFault& fault : trial.faults) {
       const bool wide = fault.place == FaultPlace::kRail || fault.place == FaultPlace::kLeaf;
       EXPECT_EQ(hosts.contains(fault.host), !wide) << trial.id;
       EXPECT_LT(fault.rail, 3);
@@ -108,13 +108,13 @@ TEST(Faults, PairsCanBeToldApart) {
     if (!trial.id.starts_with("pair/")) continue;
     ++pairs;
     ASSERT_EQ(trial.faults.size(), 2);
-    const Fault &a = trial.faults[0], &b = trial.faults[1];
+    const LabFault &a = trial.faults[0], &b = trial.faults[1];
     if (a.host.empty() && b.host.empty()) {
       EXPECT_NE(a.rail, b.rail);
     } else {
       EXPECT_NE(a.host, b.host) << in_words(a) << ", " << in_words(b);
     }
-    for (const Fault& fault : trial.faults) EXPECT_TRUE(find_fault_row(fault.kind)->in_pairs);
+    for (const LabFault& fault : trial.faults) EXPECT_TRUE(find_fault_row(fault.kind)->in_pairs);
   }
   EXPECT_EQ(pairs, 300);
 }
@@ -141,7 +141,7 @@ TEST(Faults, JsonKeepsAFault) {
   MatrixOptions options = netlab_of(5, 2);
   options.runs = 1;
   for (const Trial& trial : draw_trials(options))
-    for (const Fault& fault : trial.faults)
+    for (const LabFault& fault : trial.faults)
       EXPECT_EQ(fault_from_json(nlohmann::ordered_json::parse(to_json(fault).dump())), fault);
   EXPECT_ANY_THROW(fault_from_json({{"kind", "gremlins"}}));
 }

@@ -16,8 +16,8 @@ using ::testing::IsEmpty;
 
 const MatrixLab kLab = {"netlab", {"h1", "h2", "h3", "h4"}, 2};
 
-Fault fault(const std::string& kind, FaultPlace place, const std::string& host, int rail) {
-  Fault fault;
+LabFault fault(const std::string& kind, FaultPlace place, const std::string& host, int rail) {
+  LabFault fault;
   fault.kind = kind;
   fault.place = place;
   fault.host = host;
@@ -38,13 +38,13 @@ Claim claim(const std::string& id, const std::string& place, const std::string& 
   return claim;
 }
 
-Match matched(const std::vector<Fault>& faults, const std::vector<Claim>& claims,
+Match matched(const std::vector<LabFault>& faults, const std::vector<Claim>& claims,
               const std::string& verdict = "critical") {
   return match({"x/0", faults}, {verdict, claims}, kLab);
 }
 
 TEST(Matching, APortsDirectionMustBeRight) {
-  const Fault slow = fault("rate", FaultPlace::kTransmit, "h2", 1);
+  const LabFault slow = fault("rate", FaultPlace::kTransmit, "h2", 1);
   const auto says = [&](const Claim& claim) { return matched({slow}, {claim}); };
   Match right = says(claim("port-rate", "port", "h2", 1, "transmit"));
   EXPECT_TRUE(right.faults[0].kind && right.faults[0].place && right.verdict);
@@ -68,7 +68,7 @@ TEST(Matching, APortsDirectionMustBeRight) {
 }
 
 TEST(Matching, ClaimsTogetherMayCoverAPlace) {
-  const Fault host = fault("rate", FaultPlace::kHost, "h2", -1);
+  const LabFault host = fault("rate", FaultPlace::kHost, "h2", -1);
   EXPECT_TRUE(matched({host}, {claim("host-rate", "host", "h2", -1)}).faults[0].place);
   EXPECT_TRUE(matched({host}, {claim("port-rate", "port", "h2", 0),
                                claim("port-rate", "port", "h2", 1, "receive"),
@@ -76,7 +76,7 @@ TEST(Matching, ClaimsTogetherMayCoverAPlace) {
                   .faults[0]
                   .place);
   EXPECT_FALSE(matched({host}, {claim("port-rate", "port", "h2", 0)}).faults[0].place);
-  const Fault rail = fault("loss", FaultPlace::kRail, "", 1);
+  const LabFault rail = fault("loss", FaultPlace::kRail, "", 1);
   EXPECT_TRUE(matched({rail}, {claim("loss", "rail", "", 1)}).faults[0].place);
   EXPECT_TRUE(matched({rail}, {claim("loss", "switch", "", 1)}).faults[0].place);
   EXPECT_FALSE(matched({rail}, {claim("loss", "rail", "", 0)}).faults[0].kind);
@@ -99,7 +99,7 @@ TEST(Matching, ConsequencesAndWhatIsUnknownAreNoFalseAlarms) {
 }
 
 TEST(Matching, ABlackHoleIsNamedByThePairAndClearsBothHosts) {
-  Fault hole = fault("blackhole", FaultPlace::kPath, "h2", 1);
+  LabFault hole = fault("blackhole", FaultPlace::kPath, "h2", 1);
   hole.peer = "h4";
   for (const auto& [from, to] : {std::pair("h2", "h4"), std::pair("h4", "h2")})
     EXPECT_TRUE(
@@ -111,7 +111,7 @@ TEST(Matching, ABlackHoleIsNamedByThePairAndClearsBothHosts) {
 }
 
 TEST(Matching, ASlowProcessorIsNeverAPort) {
-  const Fault cpu = fault("slow-cpu", FaultPlace::kHost, "h3", -1);
+  const LabFault cpu = fault("slow-cpu", FaultPlace::kHost, "h3", -1);
   const Match right = matched({cpu}, {claim("tester-starved", "tester", "h3", -1)}, "tester");
   EXPECT_TRUE(right.faults[0].kind && right.faults[0].place && right.verdict);
   const Match wrong = matched({cpu}, {claim("port-rate", "port", "h3", 1)});
@@ -120,7 +120,7 @@ TEST(Matching, ASlowProcessorIsNeverAPort) {
 }
 
 TEST(Matching, ADeadRankIsNamedInWords) {
-  const Fault dead = fault("dead-rank", FaultPlace::kHost, "h3", -1);
+  const LabFault dead = fault("dead-rank", FaultPlace::kHost, "h3", -1);
   Claim job = claim("job-failed", "fleet", "", -1);
   job.unknown = true;
   job.text = "rank 2 ended without saying goodbye";
@@ -130,7 +130,7 @@ TEST(Matching, ADeadRankIsNamedInWords) {
 }
 
 TEST(Matching, OfTwoFaultsEachOneIsNamed) {
-  const std::vector<Fault> two = {fault("rate", FaultPlace::kTransmit, "h2", 1),
+  const std::vector<LabFault> two = {fault("rate", FaultPlace::kTransmit, "h2", 1),
                                   fault("loss", FaultPlace::kPort, "h4", 0)};
   const Match one = matched(two, {claim("port-rate", "port", "h2", 1, "transmit")});
   EXPECT_TRUE(one.faults[0].place);

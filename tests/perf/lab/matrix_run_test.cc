@@ -26,7 +26,7 @@ class NotedLab final : public FaultLab {
  public:
   explicit NotedLab(std::string folder) : folder_(std::move(folder)) {}
   const MatrixLab& shape() const override { return lab_; }
-  Command inject(const Fault& fault) const override {
+  Command inject(const LabFault& fault) const override {
     return {"sh", "-c",
             "echo 'break " + in_words(fault) + "' >>" + folder_ + "/notes; echo '" + fault.host +
                 "' >" + folder_ + "/broken; exit " + std::to_string(inject_code)};
@@ -90,7 +90,7 @@ TEST_F(MatrixRun, HealsBreaksValidatesAndGoesOnWhereItStopped) {
   fs::remove(folder_ + "/notes");
   EXPECT_TRUE(run_trials(trials, lab, plan_));
   std::string expected = "heal\n";
-  for (const Fault& fault : trials[2].faults) expected += "break " + in_words(fault) + "\n";
+  for (const LabFault& fault : trials[2].faults) expected += "break " + in_words(fault) + "\n";
   EXPECT_EQ(text_of("notes"), expected + "validate\nheal\n") << "the first two are not run again";
 
   const MatrixResults results = read_results(results_file(plan_.out), {});
@@ -126,7 +126,7 @@ TEST_F(MatrixRun, WhatThisMachineCannotBreakIsLeftOut) {
 }
 
 TEST(ShellLine, HasFaultsInMidRunABusyCoreAndTheLimit) {
-  Fault flap;
+  LabFault flap;
   flap.kind = "flap";
   flap.host = "h2";
   flap.rail = 1;
@@ -138,7 +138,7 @@ TEST(ShellLine, HasFaultsInMidRunABusyCoreAndTheLimit) {
   EXPECT_THAT(line, HasSubstr("taskset -c 0"));
   EXPECT_THAT(line, HasSubstr("timeout -k 15 90 /weft lab netlab --use x -- weft validate --json "
                               "'/a b.json' >/log 2>&1"));
-  Fault flip;
+  LabFault flip;
   flip.kind = "flipped-bit";
   flip.host = "h2";
   const auto softroce = commands_of_softroce({"softroce", {"h0", "h1", "h2"}, 1}, "/weft");

@@ -19,7 +19,7 @@ using ::testing::Not;
 
 const MatrixHead kHead = {{"netlab", {"h1", "h2"}, 2}, 7, "400mbit", "--budget 20s"};
 
-TrialResult result_of(const std::string& id, std::vector<Fault> faults, std::vector<Claim> claims,
+TrialResult result_of(const std::string& id, std::vector<LabFault> faults, std::vector<Claim> claims,
                       const std::string& verdict, double seconds) {
   TrialResult result;
   result.trial = {id, std::move(faults)};
@@ -30,7 +30,7 @@ TrialResult result_of(const std::string& id, std::vector<Fault> faults, std::vec
 }
 
 std::vector<TrialResult> results() {
-  Fault slow;
+  LabFault slow;
   slow.kind = "rate";
   slow.place = FaultPlace::kTransmit;
   slow.host = "h2";

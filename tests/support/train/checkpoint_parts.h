@@ -31,16 +31,16 @@ class Folder {
 
 // tp ranks split tensors by rows, columns or not at all; dp ranks each keep a part of that (ZeRO),
 // or all of it.
-struct Layout {
+struct CheckpointLayout {
   const char* name;
   int tp, dp;
   bool zero;
   int ranks() const { return tp * dp; }
 };
-inline constexpr Layout kLayouts[] = {{"one", 1, 1, false},     {"tp2", 2, 1, false},
-                                      {"tp2_dp2", 2, 2, false}, {"tp2_zero2", 2, 2, true},
-                                      {"zero3", 1, 3, true},    {"tp4", 4, 1, false},
-                                      {"tp2_zero3", 2, 3, true}};
+inline constexpr CheckpointLayout kLayouts[] = {{"one", 1, 1, false},     {"tp2", 2, 1, false},
+                                                {"tp2_dp2", 2, 2, false}, {"tp2_zero2", 2, 2, true},
+                                                {"zero3", 1, 3, true},    {"tp4", 4, 1, false},
+                                                {"tp2_zero3", 2, 3, true}};
 
 struct Tensors {
   const char* name;
@@ -59,7 +59,7 @@ inline double value_of(std::size_t tensor, std::size_t logical, int step) {
 
 template <class T>
 struct Part {
-  Part(const Layout& l, Rank rank) {
+  Part(const CheckpointLayout& l, Rank rank) {
     const int tp = rank % l.tp, dp = rank / l.tp;
     for (const Tensors& t : kTensors) {
       TensorPart<T> p;
@@ -93,7 +93,8 @@ struct Part {
 };
 
 template <class T>
-void save(const Layout& l, const std::string& folder, int step, const nlohmann::json& extra = {}) {
+void save(const CheckpointLayout& l, const std::string& folder, int step,
+          const nlohmann::json& extra = {}) {
   testing::run_ranks(testing::places({l.ranks()}), {}, [&](World& world) {
     Part<T> part(l, world.rank());
     part.set(step);
@@ -103,8 +104,8 @@ void save(const Layout& l, const std::string& folder, int step, const nlohmann::
 
 // The step that was loaded, and what went wrong. left_out: what rank 0 heard of newer ones.
 template <class T>
-std::pair<int, std::string> load(const Layout& l, const std::string& folder, int step = -1,
-                                 std::vector<std::string>* left_out = nullptr) {
+std::pair<int, std::string> load(const CheckpointLayout& l, const std::string& folder,
+                                 int step = -1, std::vector<std::string>* left_out = nullptr) {
   std::vector<std::pair<int, std::string>> results(static_cast<std::size_t>(l.ranks()));
   testing::run_ranks(testing::places({l.ranks()}), {}, [&](World& world) {
     auto& result = results[static_cast<std::size_t>(world.rank())];

@@ -181,7 +181,8 @@ TEST(CheckpointDamage, CopiesUnderOtherNamesAreLeftAlone) {
 // ---- death
 
 // Saves step 1, then dies while it saves step 2; what loads afterwards.
-int step_after_death(const Folder& folder, const Layout& l, Rank victim, const std::string& where) {
+int step_after_death(const Folder& folder, const CheckpointLayout& l, Rank victim,
+                     const std::string& where) {
   const auto places = testing::places({l.ranks()});
   WorldOptions options;
   options.timeout = std::chrono::seconds(10);
@@ -206,7 +207,7 @@ int step_after_death(const Folder& folder, const Layout& l, Rank victim, const s
 }
 
 TEST(CheckpointDeath, AtEveryPointLeavesOneThatLoads) {
-  const Layout l = kLayouts[1];
+  const CheckpointLayout l = kLayouts[1];
   for (const char* point : {"folder", "before shard", "shard", "manifest", "commit", "end"})
     for (Rank victim = 0; victim < l.ranks(); ++victim) {
       const std::string where = point;
@@ -221,7 +222,7 @@ TEST(CheckpointDeath, AtEveryPointLeavesOneThatLoads) {
 // under way.
 TEST(CheckpointDeath, AtRandomTimesLeavesOneThatLoads) {
   std::mt19937 random(testing::seed());
-  const Layout l = kLayouts[3];
+  const CheckpointLayout l = kLayouts[3];
   const auto places = testing::places({l.ranks()});
   for (int k = 0; k < 6; ++k) {
     Folder folder;

@@ -16,10 +16,10 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 TEST(Checkpoint, LoadsIntoEveryOtherLayout) {
-  for (const Layout& from : kLayouts) {
+  for (const CheckpointLayout& from : kLayouts) {
     Folder folder;
     save<double>(from, folder, 7);
-    for (const Layout& to : kLayouts)
+    for (const CheckpointLayout& to : kLayouts)
       EXPECT_EQ(load<double>(to, folder), std::pair(7, std::string()))
           << from.name << " -> " << to.name;
     EXPECT_EQ(load<float>(kLayouts[3], folder), std::pair(7, std::string()));  // converts
@@ -34,7 +34,7 @@ TEST(Checkpoint, FloatsLoadAsDoubles) {
 
 TEST(Checkpoint, IsWrittenByAllRanksAndEverythingOnce) {
   Folder folder;
-  const Layout l = kLayouts[2];  // two replicas
+  const CheckpointLayout l = kLayouts[2];  // two replicas
   save<double>(l, folder, 1);
   std::size_t bytes = 0, files = 0, elements = 0;
   for (const auto& entry : fs::directory_iterator(folder / "step-00000001"))

@@ -345,15 +345,17 @@ TEST(Registry, AFilterForDatagramsIsNoDeadLink) {
   const auto lose = [](FlowSample& s) {
     if (s.flow.from.host == 2 || s.flow.to.host == 2) s.reached = false;
   };
-  const Round round{Probe::kReach, {{{0, 0}, {2, 0}}, {{2, 0}, {1, 0}}, {{1, 0}, {0, 0}}}, 0.1};
-  for (const Flow& flow : round.flows) {
-    FlowSample sample;
-    sample.round = static_cast<int>(fleet.samples.rounds.size());
-    sample.flow = flow;
-    fleet.samples.flows.push_back(sample);
+  for (const Probe probe : {Probe::kReach, Probe::kPathMtu}) {
+    const Round round{probe, {{{0, 0}, {2, 0}}, {{2, 0}, {1, 0}}, {{1, 0}, {0, 0}}}, 0.1};
+    for (const Flow& flow : round.flows) {
+      FlowSample sample;
+      sample.round = static_cast<int>(fleet.samples.rounds.size());
+      sample.flow = flow;
+      fleet.samples.flows.push_back(sample);
+    }
+    fleet.samples.rounds.push_back(round);
+    fleet.each(probe, lose);
   }
-  fleet.samples.rounds.push_back(round);
-  fleet.each(Probe::kReach, lose);
   EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
   for (FlowSample& sample : fleet.samples.flows) lose(sample);
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);

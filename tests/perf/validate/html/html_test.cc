@@ -1,5 +1,5 @@
-// The page of --html: its numbers are those of the report, whatever hosts call themselves; a browser
-// without a network shows them, in light and in dark.
+// The page of --html: its numbers are those of the report, whatever hosts call themselves; a
+// browser without a network shows them, in light and in dark.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,8 +90,8 @@ TEST(ReportHtml, WhateverIsFoundIsAWholePage) {
       ASSERT_THAT(page, Not(HasSubstr(never))) << seed;
     const std::size_t style = page.find("</style>");
     std::vector<std::string> open;
-    for (std::sregex_iterator i(page.begin() + static_cast<std::ptrdiff_t>(style) + 8, page.end(),
-                                tag),
+    for (std::sregex_iterator
+             i(page.begin() + static_cast<std::ptrdiff_t>(style) + 8, page.end(), tag),
          end;
          i != end; ++i) {
       const std::string name = (*i)[2];
@@ -99,7 +99,8 @@ TEST(ReportHtml, WhateverIsFoundIsAWholePage) {
       if ((*i)[1].length() == 0) {
         open.push_back(name);
       } else {
-        const bool opened = name == "head" || name == "html" || (!open.empty() && open.back() == name);
+        const bool opened =
+            name == "head" || name == "html" || (!open.empty() && open.back() == name);
         ASSERT_TRUE(opened) << seed << ": </" << name << ">";
         if (!open.empty() && open.back() == name) open.pop_back();
       }
@@ -120,8 +121,9 @@ std::string browser() {
 Output browse(const std::string& flags, const std::string& folder) {
   return run("timeout -k 5 100 " + browser() +
              " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
-             " --user-data-dir=" + folder + "/profile --host-resolver-rules='MAP * ~NOTFOUND' " +
-             flags + " file://" + folder + "/page.html");
+             " --user-data-dir=" +
+             folder + "/profile --host-resolver-rules='MAP * ~NOTFOUND' " + flags + " file://" +
+             folder + "/page.html");
 }
 
 // The browser's own document, after it has parsed the page, has the numbers of the report; its
@@ -137,10 +139,10 @@ TEST(ReportHtml, ABrowserShowsTheNumbers) {
   expect_numbers_of(report, dom.text);
   const auto picture = [&](const std::string& scheme) {
     const std::string file = folder / (scheme + ".png");
-    const Output shot = browse("--window-size=1000,1400 --screenshot=" + file +
-                                   " --blink-settings=preferredColorScheme=" +
-                                   (scheme == "dark" ? "0" : "1"),
-                               folder.path());
+    const Output shot =
+        browse("--window-size=1000,1400 --screenshot=" + file +
+                   " --blink-settings=preferredColorScheme=" + (scheme == "dark" ? "0" : "1"),
+               folder.path());
     EXPECT_EQ(shot.exit_code, 0) << shot.text;
     std::ifstream in(file, std::ios::binary);
     std::ostringstream bytes;
