@@ -262,15 +262,20 @@ void Core::share_profile() {
 
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(Core::make(std::move(job), std::move(place), options)) {
-  Communicator all = world();
-  if (size() > 1) try {
-      calibrate(*core_, *all.state_).check();
-      core_->share_profile();
-    } catch (const Error& e) {
-      gather_status(e).check();
-      throw;
-    }
+  if (options.measure_costs) measure_costs();
   core_->set_out();
+}
+
+void World::measure_costs() {
+  Communicator all = world();
+  if (size() < 2) return;
+  try {
+    calibrate(*core_, *all.state_).check();
+    core_->share_profile();
+  } catch (const Error& e) {
+    gather_status(e).check();
+    throw;
+  }
 }
 
 // A call of a World that another thread may be ending with shrink(): the core stays alive until the

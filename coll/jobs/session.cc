@@ -84,6 +84,8 @@ int run_rank(std::string_view command, const JobFlags& flags,
   // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
   // must use the rail that it is called by.
   if (command == "train" || command == "validate") options.spread = false;
+  // A link that is broken must not keep the probes from finding it.
+  if (command == "validate") options.measure_costs = false;
   if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
   const JobSpec spec = job_from_environment();
   const Rank me = spec.rank;

@@ -18,6 +18,9 @@ struct Internals {
   static Status gather_status(World& world, const Error& thrown) {
     return world.gather_status(thrown);
   }
+  // Measures what links cost, of a World made with WorldOptions::measure_costs false. Every rank
+  // calls it, with no task under way. Throws StatusError.
+  static void measure_costs(World& world) { world.measure_costs(); }
   // Tells the selector how many microseconds an algorithm took for messages of `total_bytes` (all
   // blocks together), as `weft tune` measured: `auto` uses the time from now on, and the profile
   // keeps it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.

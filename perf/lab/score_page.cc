@@ -115,7 +115,7 @@ std::string to_markdown(const std::vector<MatrixResults>& labs) {
       "no "
       "less. *False alarm*: a finding away from every fault. Times are from the start\nof the "
       "command to its end. Of pairs, both faults must be right. What the faults are: "
-      "[the labs](lab.md).\n";
+      "[the labs](../lab.md).\n";
   for (const MatrixResults& lab : labs) {
     const Score counted = score(lab.runs);
     const MatrixHead& head = lab.head;

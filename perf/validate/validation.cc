@@ -91,11 +91,13 @@ void Validation::collectives(World& world) {
   phase_ = "collectives";
   const bool broken = std::ranges::any_of(report_.causes, [](const Cause& cause) {
     return cause.kind == CauseKind::kUnreachable || cause.kind == CauseKind::kMtu ||
+           cause.kind == CauseKind::kSwapped ||
            (cause.kind == CauseKind::kRate && cause.value <= 0);
   });
   const std::string left = fmt::format("{}", broken ? -1.0 : std::max(left_s(), 1.0));
   const double budget = std::stod(job_of(world).all_gather(left)[0]);
   if (budget < 0) return;
+  Internals::measure_costs(world);
   report_.collectives = run_collectives(world, budget * 0.7, [this](const std::string& what) {
     if (show_) show_(what);
   });

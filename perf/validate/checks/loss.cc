@@ -30,12 +30,12 @@ struct Tally {
   double rate() const { return packets > 0 ? std::min(1.0, lost / packets) : 0; }
 };
 
-// The load of a flow: 0 low, 1 full; -1: one that says nothing of loss (it starved, it met others
-// by intention, or its transport does not count).
+// The load of a flow: 0 low, 1 full; -1: one that says nothing of loss (it met others by intention,
+// or its transport does not count).
 int load_of(const Observed& observed, const FlowSample& sample) {
   const auto round = static_cast<std::size_t>(sample.round);
   const auto& rounds = observed.samples.rounds;
-  if (!sample.packets || !sample.retransmits || starved(sample)) return -1;
+  if (!sample.packets || !sample.retransmits) return -1;
   if (sample.round < 0 || round >= rounds.size()) return -1;
   const Probe probe = rounds[round].probe;
   if (probe == Probe::kLowLoad) return 0;

@@ -36,7 +36,7 @@ Judged rates_at(const Check& check, const Observed& observed,
   for (const FlowSample& sample : observed.samples.flows) {
     if (!is_rate(observed, sample)) continue;
     ++all.total;
-    all.judged += !starved(sample);
+    all.judged += !held_up(sample);
   }
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())

@@ -57,7 +57,7 @@ class Reference {
   }
   // A tester without a core to run on explains why the flow is slow.
   bool is_spoilt(const FlowSample& sample) const {
-    if (!sample.reached || !starved(sample)) return false;
+    if (!sample.reached || !held_up(sample)) return false;
     const double expected = expected_gbps(observed_, sample.flow);
     return sample.gbps() <
            observed_.policy.thresholds.warn_rate * (expected > 0 ? expected : median_);

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -81,7 +83,12 @@ void Conductor::locate_and_test() {
 void Conductor::settle_plan() {
   std::set<Probe> planned, ran;
   std::set<std::tuple<int, int, int>> paths;
-  std::map<Port, double> packets;
+  std::map<std::pair<Port, bool>, double> packets;  // true: sent
+  std::set<Probe> tells_loss{Probe::kLowLoad};
+  const auto all = [](Port, Port) { return false; };
+  const std::vector<Sight> full = loss_sights(fabric_.hosts(), done_.samples, true, all);
+  if (clean_at_full_speed(shape_of(fabric_.hosts()), full, thresholds_))
+    tells_loss.insert(Probe::kRate);
   for (const Round& round : done_.plan.rounds) planned.insert(round.probe);
   for (const Round& round : done_.samples.rounds) ran.insert(round.probe);
   for (const Probe probe : planned)
@@ -90,14 +97,16 @@ void Conductor::settle_plan() {
     const Probe probe = done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
     if (probe == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail)
       paths.insert({sample.flow.from.rail, sample.flow.from.host, sample.flow.to.host});
-    if (probe == Probe::kLowLoad && sample.packets)
-      packets[sample.flow.from] += static_cast<double>(*sample.packets);
+    if (!tells_loss.contains(probe)) continue;
+    const auto sent = static_cast<double>(sample.packets.value_or(0));
+    packets[{sample.flow.from, true}] += sent;
+    packets[{sample.flow.to, false}] += sent;
   }
   std::ranges::fill(done_.plan.measured_paths, 0);
   for (const auto& [rail, from, to] : paths)
     ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];
-  double least = 0;
-  for (const auto& [port, count] : packets) least = least == 0 ? count : std::min(least, count);
+  double least = packets.empty() ? 0 : std::numeric_limits<double>::infinity();
+  for (const auto& [port, count] : packets) least = std::min(least, count);
   done_.plan.smallest_loss =
       std::min(1.0, -std::log(1 - thresholds_.confidence) / std::max(1e-9, least));
 }

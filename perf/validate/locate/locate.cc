@@ -170,16 +170,16 @@ void Locator::mtu() {
 // full speed by design.
 void Locator::losses() {
   const Ignored ignored = ignoring({CauseKind::kUnreachable});
-  std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
+  const std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
   const std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
+  const bool clean = clean_at_full_speed(shape_, full, thresholds_);
+  std::vector<Sight> together = paced;
+  if (clean) together.insert(together.end(), full.begin(), full.end());
+  const Scale scale{.threshold = thresholds_.fail_loss, .background = background_loss(thresholds_)};
+  for (const Place& place : counted(together, scale, alike_losses)) add_loss(place, paced, 0);
   std::vector<double> shares;
   for (const Sight& s : full) shares.push_back(s.value / s.trials);
-  const double usual = shares.empty() ? 0 : quantile(shares, 0.75);
-  const double background = thresholds_.fail_loss / 10;
-  std::vector<Sight> together = paced;
-  if (usual <= background) together.insert(together.end(), full.begin(), full.end());
-  const Scale scale{.threshold = thresholds_.fail_loss, .background = background};
-  for (const Place& place : counted(together, scale, alike_losses)) add_loss(place, paced, 0);
+  const double usual = clean || shares.empty() ? 0 : quantile(shares, 0.75);
   const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
                      .background = std::max(3 * usual, thresholds_.fail_loss)};
   const std::vector<Sight> rest =

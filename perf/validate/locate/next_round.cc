@@ -1,5 +1,6 @@
 // Chooses the flows that tell most about causes that are not yet clear.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -7,20 +8,24 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {
 
-constexpr int kMostRepeats = 4;   // of one path and probe: more would say the same
-constexpr int kMostSamples = 12;  // of a cause that stays unclear
-constexpr int kKnownEnd = 2;      // flows with others that tell an end from a path
+constexpr int kMostRepeats = 4;     // of one path and probe: more would say the same
+constexpr int kMostSamples = 12;    // of a cause that stays unclear
+constexpr int kKnownEnd = 2;        // flows with others that tell an end from a path
+constexpr int kKnownEndByLoss = 8;  // likewise, where a flow shows a loss or none by chance
+constexpr double kLossToSee = 5;    // times fail_loss: what a place may not lose unseen
 
-Probe probe_for(const Cause& cause) {
+// `clean`: full speed costs no packets, so that full speed shows a loss soonest.
+Probe probe_for(const Cause& cause, bool clean) {
   switch (cause.kind) {
     case CauseKind::kLatency:
       return Probe::kLatency;
     case CauseKind::kLoss:
-      return cause.loaded_only ? Probe::kRate : Probe::kLowLoad;
+      return cause.loaded_only || clean ? Probe::kRate : Probe::kLowLoad;
     case CauseKind::kUnreachable:
     case CauseKind::kSwapped:
       return Probe::kReach;
@@ -46,7 +51,7 @@ class Chooser {
       ++tried_[{sample.flow.from, sample.flow.to}];
       if (probe == Probe::kRate || probe == Probe::kLowLoad)
         round_.seconds = std::max(round_.seconds, round.seconds);
-      if (starved(sample)) continue;
+      if (probe != Probe::kLowLoad && held_up(sample)) continue;
       ++spoken_[{sample.flow.from, sample.flow.to}];
       ++sent_[sample.flow.from];
       ++received_[sample.flow.to];
@@ -114,7 +119,7 @@ class Chooser {
     return count(sent_, port) <= count(received_, port) ? send_from(port) || send_to(port)
                                                         : send_to(port) || send_from(port);
   }
-  void test_path(Port from, Port to, bool both_ways);
+  void test_path(const Cause& cause, bool both_ways);
 
   const std::vector<FleetHost>& hosts_;
   const std::vector<Cause>& causes_;
@@ -126,11 +131,12 @@ class Chooser {
 };
 
 // First whether an end is at fault, by its flows with others; then the path again.
-void Chooser::test_path(Port from, Port to, bool both_ways) {
+void Chooser::test_path(const Cause& cause, bool both_ways) {
+  const Port from = cause.port, to = cause.peer;
+  const int known = cause.kind == CauseKind::kLoss ? kKnownEndByLoss : kKnownEnd;
   bool added = false;
-  if (count(sent_, from) - count(spoken_, std::pair(from, to)) < kKnownEnd)
-    added |= send_from(from);
-  if (count(received_, to) - count(spoken_, std::pair(from, to)) < kKnownEnd) added |= send_to(to);
+  if (count(sent_, from) - count(spoken_, std::pair(from, to)) < known) added |= send_from(from);
+  if (count(received_, to) - count(spoken_, std::pair(from, to)) < known) added |= send_to(to);
   if (added) return;
   if (both_ways && count(tried_, std::pair(to, from)) < count(tried_, std::pair(from, to)))
     add(to, from);
@@ -169,9 +175,9 @@ void Chooser::test(const Cause& cause) {
       for (const Port port : cause.ports) either_way(port);
       return;
     case CausePlace::kPath:
-      return test_path(cause.port, cause.peer, false);
+      return test_path(cause, false);
     case CausePlace::kPair:
-      return test_path(cause.port, cause.peer, true);
+      return test_path(cause, true);
     case CausePlace::kRail:
     case CausePlace::kFleet:
       for (int h = 0; h < static_cast<int>(hosts_.size()); ++h)
@@ -193,6 +199,46 @@ void Chooser::hear_the_unheard() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
+// Directions of ports that lost packets, too few for a cause, and too many to be acquitted of
+// kLossToSee; as causes to test, the least clear first.
+std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                    const std::vector<Cause>& causes, bool clean,
+                                    const Thresholds& thresholds) {
+  const Shape shape = shape_of(hosts);
+  const Ignored explained = [&](Port from, Port to) {
+    return std::ranges::any_of(causes, [&](const Cause& cause) {
+      return (cause.kind == CauseKind::kLoss || cause.kind == CauseKind::kUnreachable ||
+              cause.kind == CauseKind::kUnstable) &&
+             passes(cause, from, to);
+    });
+  };
+  std::vector<Sight> sights = loss_sights(hosts, samples, false, explained);
+  if (clean) {
+    const std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
+    sights.insert(sights.end(), full.begin(), full.end());
+  }
+  std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
+  for (const Sight& s : sights)
+    for (const bool sends : {true, false}) {
+      Sight& sum =
+          directions.try_emplace({sends ? s.from : s.to, sends}, 0, 0, 0.0, 0.0).first->second;
+      sum.value += s.value;
+      sum.trials += s.trials;
+    }
+  std::vector<Cause> suspects;
+  for (const auto& [direction, sum] : directions) {
+    if (sum.value <= 0) continue;
+    const Interval interval = wilson(sum.value, sum.trials, thresholds.confidence);
+    if (interval.high < kLossToSee * thresholds.fail_loss) continue;
+    Cause suspect{CauseKind::kLoss, direction.second ? CausePlace::kTransmit : CausePlace::kReceive,
+                  shape.port(direction.first)};
+    suspect.value = sum.value / sum.trials;
+    suspects.push_back(suspect);
+  }
+  std::ranges::stable_sort(suspects, std::greater{}, &Cause::value);
+  return suspects;
+}
+
 }  // namespace
 
 std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -204,18 +250,25 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
     if (cause.confidence < thresholds.confidence && cause.samples < kMostSamples)
       unclear.push_back(&cause);
   std::ranges::stable_sort(unclear, {}, [](const Cause* cause) { return cause->confidence; });
+  const auto all = [](Port, Port) { return false; };
+  const bool clean =
+      clean_at_full_speed(shape_of(hosts), loss_sights(hosts, samples, true, all), thresholds);
   std::set<Probe> seen;
   for (const Cause* first : unclear) {
-    const Probe probe = probe_for(*first);
+    const Probe probe = probe_for(*first, clean);
     if (!seen.insert(probe).second) continue;
     Chooser chooser(hosts, samples, causes, probe, most_flows);
     for (const Cause* cause : unclear)
-      if (probe_for(*cause) == probe) chooser.test(*cause);
+      if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
   Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
   chooser.hear_the_unheard();
-  return chooser.round();
+  if (std::optional<Round> round = chooser.round()) return round;
+  const std::vector<Cause> suspects = suspects_of_loss(hosts, samples, causes, clean, thresholds);
+  Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
+  for (const Cause& suspect : suspects) more.test(suspect);
+  return more.round();
 }
 
 }  // namespace weft::fabric

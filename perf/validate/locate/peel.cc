@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <queue>
 
 #include "perf/validate/probes/statistics.h"
@@ -32,6 +34,13 @@ struct Candidate {
   std::vector<Port> group;
 };
 
+// Places, and how much likelier they make the sights than no fault does: the sum of their gains,
+// each less the log of the number of places that it was chosen from.
+struct Explanation {
+  std::vector<Place> places;
+  double score = 0;
+};
+
 double huber(double z) {
   const double a = std::abs(z);
   return a <= kHuber ? a * a / 2 : kHuber * (a - kHuber / 2);
@@ -39,9 +48,17 @@ double huber(double z) {
 
 class Peeler {
  public:
-  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale)
-      : shape_(shape), sights_(sights), scale_(scale), covered_(sights.size(), 0) {}
-  std::vector<Place> run();
+  // `places` that were looked at in all; 0: those of these sights.
+  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale, double places = 0)
+      : shape_(shape), sights_(sights), scale_(scale), covered_(sights.size(), 0) {
+    add_ends();
+    add_paths();
+    if (places > 0) places_ = places;
+  }
+  double places() const { return places_; }
+  Explanation explain(bool groups);
+  double score_if_unsure();  // of ends and paths that are likelier than chance, and not sure
+  Explanation explain_as_one(CausePlace place, int rail);  // a rail or the fleet
 
  private:
   const Sight& sight(int s) const { return sights_[static_cast<std::size_t>(s)]; }
@@ -50,13 +67,13 @@ class Peeler {
   }
   void add_ends();
   void add_paths();
-  void add_rails();
-  void take_groups(std::vector<Place>& places);
+  void take_groups(Explanation& told);
+  void take_greedily(Explanation& told);
   std::vector<int> open(const Candidate& candidate) const;
   Fit fit(const Candidate& candidate, const std::vector<int>& sights) const;
   Fit fit_graded(const std::vector<int>& sights, bool crossing) const;
   Fit fit_counted(const std::vector<int>& sights, CausePlace place) const;
-  void take(const Candidate& candidate, const Fit& fit, std::vector<Place>& places);
+  void take(const Candidate& candidate, const Fit& fit, Explanation& told);
 
   const Shape& shape_;
   std::span<const Sight> sights_;
@@ -64,6 +81,7 @@ class Peeler {
   std::vector<char> covered_;
   std::vector<Candidate> candidates_;
   double places_ = 1;  // tested; for Bonferroni
+  bool unsure_ = false;
 };
 
 // Ends with at least one bad flow.
@@ -114,28 +132,6 @@ void Peeler::add_paths() {
                            std::move(sights),
                            {}});
   places_ += static_cast<double>(sights_.size());
-}
-
-// Counted only: usual values of graded sights are those of their rail already.
-void Peeler::add_rails() {
-  if (!scale_.counted || scale_.intermittent || shape_.hosts < 3) return;
-  std::vector<std::vector<int>> rails(static_cast<std::size_t>(shape_.rails));
-  std::vector<int> all(sights_.size());
-  for (int i = 0; i < static_cast<int>(sights_.size()); ++i) {
-    rails[static_cast<std::size_t>(shape_.port(sight(i).from).rail)].push_back(i);
-    all[static_cast<std::size_t>(i)] = i;
-  }
-  const auto any_bad = [&](const std::vector<int>& sights) {
-    return std::ranges::any_of(sights, [&](int s) { return bad(sight(s)); });
-  };
-  bool every = true;
-  for (int rail = 0; rail < shape_.rails; ++rail) {
-    std::vector<int>& sights = rails[static_cast<std::size_t>(rail)];
-    const Candidate candidate{CausePlace::kRail, rail, -1, sights, {}};
-    every &= any_bad(sights) && fit(candidate, sights).valid;
-    if (any_bad(sights)) candidates_.push_back(candidate);
-  }
-  if (every) candidates_.push_back({CausePlace::kFleet, 0, -1, std::move(all), {}});
 }
 
 std::vector<int> Peeler::open(const Candidate& candidate) const {
@@ -201,8 +197,8 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
   fit.flows = scale_.intermittent ? with_events : std::max(with_events, telling);
   fit.low = interval.low;
   fit.high = interval.high;
-  fit.valid = noise <= kFalseAlarm && agreeing >= (wide ? kAgreeWide : kAgreeCounted) &&
-              fit.low > scale_.threshold;
+  const bool sure = noise <= kFalseAlarm && fit.low > scale_.threshold;
+  fit.valid = (unsure_ ? noise < 1 : sure) && agreeing >= (wide ? kAgreeWide : kAgreeCounted);
   fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, fit.flows));
   return fit;
 }
@@ -222,7 +218,7 @@ Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) cons
 }
 
 // Sets the place's flows aside, but for those that are much worse than the place makes them.
-void Peeler::take(const Candidate& candidate, const Fit& fit, std::vector<Place>& places) {
+void Peeler::take(const Candidate& candidate, const Fit& fit, Explanation& told) {
   for (const int s : candidate.sights) {
     const bool worse = !scale_.counted && candidate.place != CausePlace::kGroup &&
                        sight(s).value > fit.level + std::max(0.2, 6 * scale_.sigma);
@@ -239,10 +235,11 @@ void Peeler::take(const Candidate& candidate, const Fit& fit, std::vector<Place>
               fit.flows};
   if (candidate.place == CausePlace::kRail) place.port = {0, candidate.port};
   if (candidate.peer >= 0) place.peer = shape_.port(candidate.peer);
-  places.push_back(std::move(place));
+  told.places.push_back(std::move(place));
+  told.score += fit.gain - std::log(places_);
 }
 
-void Peeler::take_groups(std::vector<Place>& places) {
+void Peeler::take_groups(Explanation& told) {
   std::vector<Look> looks(sights_.size(), Look::kGood);
   for (std::size_t s = 0; s < sights_.size(); ++s)
     if (bad(sights_[s])) looks[s] = Look::kBad;
@@ -253,18 +250,12 @@ void Peeler::take_groups(std::vector<Place>& places) {
     for (const int port : group.ports) candidate.group.push_back(shape_.port(port));
     for (const int s : group.sights) looks[static_cast<std::size_t>(s)] = Look::kSetAside;
     const Fit found = fit(candidate, open(candidate));
-    if (found.valid) take(candidate, found, places);
+    if (found.valid) take(candidate, found, told);
   }
 }
 
-std::vector<Place> Peeler::run() {
-  std::vector<Place> places;
-  add_ends();
-  add_paths();
-  if (candidates_.empty()) return places;
-  add_rails();
-  // Groups first: flows that cross a border look like bad ends.
-  if (!scale_.intermittent) take_groups(places);
+// The candidate of most gain first; its flows are set aside, and the rest is looked at again.
+void Peeler::take_greedily(Explanation& told) {
   using Entry = std::pair<double, std::size_t>;  // gain, candidate
   std::priority_queue<Entry> queue;
   for (std::size_t c = 0; c < candidates_.size(); ++c)
@@ -279,15 +270,79 @@ std::vector<Place> Peeler::run() {
     if (!queue.empty() && found.gain < queue.top().first)
       queue.push({found.gain, c});
     else
-      take(candidates_[c], found, places);
+      take(candidates_[c], found, told);
   }
-  return places;
+}
+
+Explanation Peeler::explain(bool groups) {
+  Explanation told;
+  std::ranges::fill(covered_, 0);
+  if (groups) take_groups(told);
+  take_greedily(told);
+  return told;
+}
+
+double Peeler::score_if_unsure() {
+  unsure_ = true;
+  const double score = explain(false).score;
+  unsure_ = false;
+  return score;
+}
+
+Explanation Peeler::explain_as_one(CausePlace place, int rail) {
+  Candidate whole{place, rail, -1, std::vector<int>(sights_.size()), {}};
+  std::iota(whole.sights.begin(), whole.sights.end(), 0);
+  Explanation told;
+  if (const Fit found = fit(whole, whole.sights); found.valid) take(whole, found, told);
+  return told;
+}
+
+Explanation better(Explanation one, Explanation other) {
+  return other.score > one.score ? std::move(other) : std::move(one);
+}
+
+// Rails one by one: as ends and paths, with groups, or as a whole; then all as the fleet. Where a
+// flow shows an event or none by chance, no count of bad flows tells these apart. A whole is named
+// where parts explain less, also such parts as more packets have yet to make sure.
+std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sights,
+                                  const Scale& scale) {
+  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
+  for (const Sight& s : sights)
+    rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
+  Peeler all(shape, sights, scale);
+  const double places = all.places();
+  Explanation told;
+  double parts_score = 0;
+  bool every = true;
+  for (int rail = 0; rail < shape.rails; ++rail) {
+    Peeler peeler(shape, rails[static_cast<std::size_t>(rail)], scale, places);
+    Explanation best = peeler.explain(false);
+    if (!scale.intermittent) best = better(std::move(best), peeler.explain(true));
+    double score = best.score;
+    if (!scale.intermittent && shape.hosts > 2) {
+      score = std::max(score, peeler.score_if_unsure());
+      Explanation whole = peeler.explain_as_one(CausePlace::kRail, rail);
+      every &= !whole.places.empty();
+      if (whole.score > score) {
+        score = whole.score;
+        best = std::move(whole);
+      }
+    }
+    parts_score += score;
+    std::ranges::move(best.places, std::back_inserter(told.places));
+  }
+  if (every && !scale.intermittent && shape.hosts > 2)
+    if (Explanation fleet = all.explain_as_one(CausePlace::kFleet, 0); fleet.score > parts_score)
+      told = std::move(fleet);
+  return std::move(told.places);
 }
 
 }  // namespace
 
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale) {
-  return Peeler(shape, sights, scale).run();
+  if (scale.counted) return explain_counts(shape, sights, scale);
+  // Groups first: flows that cross a border look like bad ends.
+  return Peeler(shape, sights, scale).explain(true).places;
 }
 
 }  // namespace weft::fabric

@@ -12,10 +12,12 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kStill_s = 0.06;      // a flow that moves nothing for so long is unstable
-constexpr double kLeastShare = 1e-3;   // of the expected rate; below, a flow is as good as dead
-constexpr double kReceiverSlow = 0.5;  // share of time without room in the receiver's buffer
-constexpr std::size_t kFewFlows = 8;   // fewer do not tell their own noise
+constexpr double kStill_s = 0.06;       // a flow that moves nothing for so long is unstable
+constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow is as good as dead
+constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
+constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
+constexpr std::size_t kWindows = 4;     // fewer have no better quarter
+constexpr std::size_t kFewFlows = 8;    // fewer do not tell their own noise
 
 // Samples of a probe between ports of one rail that are to be heard.
 template <typename Visit>
@@ -79,6 +81,18 @@ double still_s(const FlowSample& sample) {
 
 bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
 
+// Gb/s; of a flow with a starved end those of the better windows.
+double rate_of(const FlowSample& sample) {
+  if (!starved(sample) || sample.window_gbps.size() < kWindows) return sample.gbps();
+  std::vector<double> windows = sample.window_gbps;
+  return quantile(windows, 0.75);
+}
+
+// The most that the flow could have reached without its ends' waits for a core.
+double without_waits(const FlowSample& sample, double rate) {
+  return rate / std::max(1e-3, (1 - sample.sender_starved) * (1 - sample.receiver_starved));
+}
+
 // Standard error of a flow's average, from its windows; neighbours depend on each other, so twice.
 double window_error(const FlowSample& sample) {
   if (sample.window_gbps.size() < 3 || sample.gbps() <= 0) return 0;
@@ -93,6 +107,14 @@ double window_error(const FlowSample& sample) {
 
 bool starved(const FlowSample& sample) {
   return std::max(sample.sender_starved, sample.receiver_starved) > kStarved;
+}
+
+bool held_up(const FlowSample& sample) {
+  if (sample.latency) return starved(sample);
+  const bool sender = sample.sender_starved > kStarved && sample.sender_idle.value_or(1) > kStarved;
+  const bool receiver =
+      sample.receiver_starved > kStarved && sample.receiver_limited.value_or(1) > kReceiverFull;
+  return sender || receiver;
 }
 
 Shape shape_of(const std::vector<FleetHost>& hosts) {
@@ -139,10 +161,14 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
   }
   for (const FlowSample* sample : heard) {
     const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
-    const double share = sample->reached ? sample->gbps() / expected : 0;
-    const bool slow_tester =
-        starved(*sample) || sample->receiver_limited.value_or(0) > kReceiverSlow;
-    if (slow_tester && share < thresholds.warn_rate) continue;
+    double share = sample->reached ? rate_of(*sample) / expected : 0;
+    if (share < thresholds.warn_rate) {
+      const bool waited = held_up(*sample);
+      if (waited) share = without_waits(*sample, share);
+      const bool receiver_slow = sample->receiver_limited.value_or(0) > kReceiverSlow;
+      if (receiver_slow || (waited && (!sample->reached || share >= thresholds.warn_rate)))
+        continue;
+    }
     graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
@@ -168,7 +194,7 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
   const Shape shape = shape_of(hosts);
   std::vector<Sight> sights;
   each(samples, loaded ? Probe::kRate : Probe::kLowLoad, ignored, [&](const FlowSample& sample) {
-    if (!sample.packets || *sample.packets == 0 || !sample.retransmits || starved(sample)) return;
+    if (!sample.packets || *sample.packets == 0 || !sample.retransmits) return;
     sights.push_back(sight_of(shape, sample, static_cast<double>(*sample.retransmits),
                               static_cast<double>(*sample.packets)));
   });
@@ -176,6 +202,18 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
 }
 
 bool sends_datagrams(Probe probe) { return probe == Probe::kReach || probe == Probe::kPathMtu; }
+
+double background_loss(const Thresholds& thresholds) { return thresholds.fail_loss / 10; }
+
+bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
+                         const Thresholds& thresholds) {
+  std::map<int, std::vector<double>> rails;
+  for (const Sight& s : full) rails[shape.port(s.from).rail].push_back(s.value / s.trials);
+  return std::ranges::any_of(rails, [&](auto& rail) {
+    return quantile(rail.second, 0.25) <= background_loss(thresholds);
+  });
+}
+
 
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored) {
   std::set<std::pair<Port, bool>> streams, datagrams;

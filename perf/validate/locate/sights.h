@@ -21,6 +21,10 @@ using Ignored = std::function<bool(Port from, Port to)>;
 // A waiting share of an end from which the flow says how slow the tester is, not the network.
 inline constexpr double kStarved = 0.05;
 bool starved(const FlowSample& sample);
+// Whether an end's waits for a core held the stream up: the sender's socket ran dry, or the
+// receiver's buffer filled. False of streams whose buffers bridged the waits. A transport that does
+// not tell is held up where an end is starved.
+bool held_up(const FlowSample& sample);
 
 Shape shape_of(const std::vector<FleetHost>& hosts);
 
@@ -33,8 +37,10 @@ struct Graded {
   double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow
 };
 
-// Rates as log(expected / rate). Flows that stood still for a while are left out (see still_flows),
-// and starved flows unless they are fast: these acquit, but do not accuse.
+// Rates as log(expected / rate). Flows that stood still for a while are left out (see
+// still_sights). Of flows with a starved end, the rate is that of the better windows, which no wait
+// cut short. Of flows that were held up, a fast one acquits, and one that would be slow had no end
+// waited accuses, with that rate.
 Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                    const Thresholds& thresholds, const Ignored& ignored);
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
@@ -44,13 +50,20 @@ double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, do
 Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
                       const Ignored& ignored);
 
-// Retransmits of packets: of paced flows, or of those at full speed.
+// Retransmits of packets: of paced flows, or of those at full speed. A starved end loses no
+// packets.
 std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                bool loaded, const Ignored& ignored);
 bool sends_datagrams(Probe probe);  // over plain interfaces
 // Ports, by direction (true: sends), that streams pass and no datagram does: a filter, not a fault
 // of the link.
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored);
+// Losses per packet in a healthy fabric.
+double background_loss(const Thresholds& thresholds);
+// Whether a quarter of the flows at full speed lose no packets, on one rail at least: then full
+// speed alone costs none, and such a flow tells as much of a link's loss as a paced one.
+bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
+                         const Thresholds& thresholds);
 // Flows through which nothing came, not even small packets.
 std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                const Ignored& ignored);

@@ -61,6 +61,7 @@ Json to_json(const EndSample& s) {
   put(j, "retransmits", s.retransmits);
   put(j, "receiver_limited", s.receiver_limited);
   put(j, "sender_limited", s.sender_limited);
+  put(j, "sender_idle", s.sender_idle);
   put(j, "min_rtt_us", s.min_rtt_us);
   put(j, "passed_mtu", s.passed_mtu);
   put(j, "failed_mtu", s.failed_mtu);
@@ -88,6 +89,7 @@ EndSample end_sample_from_json(const Json& j) {
   get(j, "retransmits", s.retransmits);
   get(j, "receiver_limited", s.receiver_limited);
   get(j, "sender_limited", s.sender_limited);
+  get(j, "sender_idle", s.sender_idle);
   get(j, "min_rtt_us", s.min_rtt_us);
   get(j, "passed_mtu", s.passed_mtu);
   get(j, "failed_mtu", s.failed_mtu);
@@ -110,6 +112,7 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
   s.retransmits = sender.retransmits;
   s.receiver_limited = sender.receiver_limited;
   s.sender_limited = sender.sender_limited;
+  s.sender_idle = sender.sender_idle;
   s.min_rtt_us = sender.min_rtt_us;
   s.passed_mtu = sender.passed_mtu;
   s.failed_mtu = sender.failed_mtu;

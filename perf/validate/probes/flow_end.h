@@ -41,7 +41,7 @@ struct EndSample {
   double window_s = 0;
   std::optional<LatencySample> latency;
   std::optional<std::uint64_t> packets, retransmits;
-  std::optional<double> receiver_limited, sender_limited, min_rtt_us;
+  std::optional<double> receiver_limited, sender_limited, sender_idle, min_rtt_us;
   std::optional<int> passed_mtu, failed_mtu;
   std::optional<int> arrived_rail;
   double starved = 0;

@@ -83,6 +83,7 @@ nlohmann::ordered_json to_json(const FlowSample& sample) {
   put("retransmits", sample.retransmits);
   put("receiver_limited_share", sample.receiver_limited);
   put("sender_limited_share", sample.sender_limited);
+  put("sender_idle_share", sample.sender_idle);
   put("min_rtt_us", sample.min_rtt_us);
   put("passed_mtu_bytes", sample.passed_mtu);
   put("failed_mtu_bytes", sample.failed_mtu);

@@ -66,10 +66,12 @@ struct FlowSample {
   std::vector<double> window_gbps;  // of consecutive windows, the first (start-up) left out
   double window_s = 0;              // length of one window
   std::optional<LatencySample> latency;
-  // Packets and their fate, of this flow only, where the transport says so.
+  // Packets and their fate, of this flow only, where the transport says so. Packets that were sent
+  // again needlessly, as the receiver says, are no retransmits.
   std::optional<std::uint64_t> packets, retransmits;
   std::optional<double> receiver_limited;  // share of time (TCP_INFO rwnd_limited)
   std::optional<double> sender_limited;    // share of time (TCP_INFO sndbuf_limited)
+  std::optional<double> sender_idle;  // share of time without data to send (TCP_INFO busy_time)
   std::optional<double> min_rtt_us;
   std::optional<int> passed_mtu,
       failed_mtu;                  // bytes: the largest that arrived, the smallest that did not

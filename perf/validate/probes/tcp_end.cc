@@ -180,6 +180,7 @@ class TcpEnd final : public FlowEnd {
       }
     }
     sample_.seconds = now_s() - start;
+    read_idle();
     shutdown(fd_.get(), SHUT_WR);
     // The tail counts too: a packet that is lost there is repeated after the sender has stopped.
     char end;
@@ -189,6 +190,17 @@ class TcpEnd final : public FlowEnd {
     read_tcp_info();
   }
 
+  // The share of the time so far in which the socket had nothing to send: what the sender's waits
+  // for a core cost the stream. The kernel counts in its ticks.
+  void read_idle() {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+    if (bytes <= offsetof(tcp_info, tcpi_busy_time) || sample_.seconds <= 0) return;
+    const double busy_s = 1e-6 * static_cast<double>(info.tcpi_busy_time);
+    sample_.sender_idle = std::clamp(1 - busy_s / sample_.seconds, 0.0, 1.0);
+  }
+
   void read_tcp_info() {
     tcp_info info{};
     socklen_t bytes = sizeof info;
@@ -196,7 +208,9 @@ class TcpEnd final : public FlowEnd {
     const auto has = [&](std::size_t offset) { return bytes > offset; };
     if (has(offsetof(tcp_info, tcpi_data_segs_out))) {
       sample_.packets = info.tcpi_data_segs_out;
-      sample_.retransmits = info.tcpi_total_retrans;
+      std::uint32_t needless = 0;  // the receiver had the packet already, and says so (DSACK)
+      if (has(offsetof(tcp_info, tcpi_dsack_dups))) needless = info.tcpi_dsack_dups;
+      sample_.retransmits = info.tcpi_total_retrans - std::min(needless, info.tcpi_total_retrans);
       sample_.min_rtt_us = info.tcpi_min_rtt;
     }
     if (has(offsetof(tcp_info, tcpi_sndbuf_limited)) && info.tcpi_busy_time > 0) {

@@ -14,10 +14,9 @@ struct EnumWords<CauseKind> {
 
 template <>
 struct EnumWords<CausePlace> {
-  static constexpr std::string_view words[] = {"transmit",      "receive",      "port",
-                                               "host_transmit", "host_receive", "host",
-                                               "path",          "pair",         "rail",
-                                               "group",         "fleet"};
+  static constexpr std::string_view words[] = {"transmit",     "receive", "port", "host_transmit",
+                                               "host_receive", "host",    "path", "pair",
+                                               "rail",         "group",   "fleet"};
 };
 
 template <>
@@ -83,6 +82,7 @@ struct FieldsOf<FlowSample> {
     a("retransmits", s.retransmits);
     a("receiver_limited_share", s.receiver_limited);
     a("sender_limited_share", s.sender_limited);
+    a("sender_idle_share", s.sender_idle);
     a("min_rtt_us", s.min_rtt_us);
     a("passed_mtu_bytes", s.passed_mtu);
     a("failed_mtu_bytes", s.failed_mtu);

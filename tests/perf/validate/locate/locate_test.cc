@@ -206,17 +206,48 @@ TEST(Locate, WhatIsBehindOneLeafIsAGroup) {
   expect_sound(up[0]);
 }
 
-TEST(Locate, StarvedFlowsAcquitButDoNotAccuse) {
+// A flow that waited for a core half of the time could have been twice as fast, and no faster.
+TEST(Locate, StarvedFlowsAccuseOnlyBeyondTheirWaits) {
   const auto fleet = declared_fleet(5, 1, 100);
   Samples slow = rates(fleet, [](Port from, Port) { return from.host == 2 ? 0.5 : 1; });
-  for (FlowSample& sample : slow.flows)
-    if (sample.flow.from.host == 2) sample.sender_starved = 0.4;
+  const auto starve = [&](double share) {
+    for (FlowSample& sample : slow.flows)
+      if (sample.flow.from.host == 2) sample.sender_starved = share;
+  };
+  starve(0.5);
   EXPECT_THAT(locate(fleet, slow, {}), IsEmpty());
+  starve(0.3);
+  const auto causes = locate(fleet, slow, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].place, CausePlace::kTransmit);
+  EXPECT_NEAR(causes[0].value, 50 / 0.7, 2) << "what is sure: the rate is at most that";
   for (FlowSample& sample : slow.flows) sample.sender_starved = 0;
   EXPECT_THAT(locate(fleet, slow, {}), SizeIs(1));
   for (FlowSample& sample : slow.flows)
     if (sample.flow.from.host == 2) sample.receiver_limited = 0.9;
   EXPECT_THAT(locate(fleet, slow, {}), IsEmpty()) << "the receiver's program was slow";
+}
+
+// From netlab on a busy machine: a port shaped to 85 %, whose peers' programs waited for a core
+// while their kernels went on receiving; and sound ports, whose hosts stood still for one window of
+// ten.
+TEST(Locate, WaitsThatTheBuffersBridgedAreNoExcuse) {
+  const auto fleet = declared_fleet(5, 2, 100);
+  Samples samples = rates(fleet, [](Port from, Port) { return from == Port{2, 1} ? 0.85 : 1; });
+  for (FlowSample& sample : samples.flows) {
+    sample.sender_starved = 0.08;
+    sample.receiver_starved = 0.25;
+    sample.sender_idle = 0.0;
+    sample.receiver_limited = 0.0;
+    if (sample.flow.from != Port{2, 1}) sample.window_gbps[4] = 0;
+  }
+  const auto causes = locate(fleet, samples, {});
+  ASSERT_THAT(causes, SizeIs(1));
+  EXPECT_EQ(causes[0].place, CausePlace::kTransmit);
+  EXPECT_EQ(causes[0].port, (Port{2, 1}));
+  EXPECT_NEAR(causes[0].value, 85, 2);
+  for (FlowSample& sample : samples.flows) sample.sender_idle = 0.3;
+  EXPECT_THAT(locate(fleet, samples, {}), IsEmpty()) << "the socket ran dry";
 }
 
 // Paced flows lose `low`, flows at full speed `full` of a million packets.
