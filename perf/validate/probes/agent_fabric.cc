@@ -134,35 +134,35 @@ std::vector<std::string> AgentFabric::exchange(const std::vector<std::string>& m
 
 // One round at this rank: three exchanges, also where this rank has no end. Returns its samples.
 std::string AgentFabric::take_part(const std::string& orders) {
-  std::vector<std::unique_ptr<FlowEnd>> ends;
+  ends_.clear();
   std::vector<EndOrder> told;
   const auto n = static_cast<std::size_t>(world_.size());
   std::vector<Json> offers(n);
   if (!orders.empty())
     for (const Json& order : Json::parse(orders)) {
       told.push_back(end_order_from_json(order));
-      ends.push_back(make_end(told.back()));
+      ends_.push_back(make_end(told.back()));
       const Rank peer = agents_[static_cast<std::size_t>(told.back().peer)];
       offers[static_cast<std::size_t>(peer)].push_back(
-          {told.back().flow, told.back().sends, ends.back()->offer()});
+          {told.back().flow, told.back().sends, ends_.back()->offer()});
     }
   std::vector<std::string> mine(n);
   for (std::size_t r = 0; r < n; ++r)
     if (!offers[r].is_null()) mine[r] = offers[r].dump();
   const std::vector<std::string> theirs = exchange(mine);
-  in_threads(ends, [&](std::size_t i) {
+  in_threads(ends_, [&](std::size_t i) {
     const std::string& text =
         theirs[static_cast<std::size_t>(agents_[static_cast<std::size_t>(told[i].peer)])];
     std::string offer;
     if (!text.empty())
       for (const Json& o : Json::parse(text))
         if (o[0] == told[i].flow && o[1] != told[i].sends) offer = o[2];
-    ends[i]->connect(offer);
+    ends_[i]->connect(offer);
   });
   exchange(std::vector<std::string>(n));  // all ends are connected, or know why not
   Json samples = Json::array();
-  std::vector<EndSample> seen(ends.size());
-  in_threads(ends, [&](std::size_t i) { seen[i] = ends[i]->run(); });
+  std::vector<EndSample> seen(ends_.size());
+  in_threads(ends_, [&](std::size_t i) { seen[i] = ends_[i]->run(); });
   for (const EndSample& sample : seen) samples.push_back(to_json(sample));
   return samples.dump();
 }

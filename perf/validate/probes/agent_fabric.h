@@ -54,6 +54,8 @@ class AgentFabric final : public Fabric {
   const std::string transport_;
   const std::vector<Rank> agents_;
   const std::vector<Nic> rails_;  // of this host
+  // Of the last round: a queue pair that only receives has to outlive the sender at the other host.
+  std::vector<std::unique_ptr<FlowEnd>> ends_;
   std::vector<FleetHost> hosts_;
   int most_flows_ = 0;
 };
