@@ -52,8 +52,8 @@ TEST_F(Script, TwoTestRunsKeepTheirResultsApart) {
   const Output both =
       run("cd " + file("") +
           " && export PATH=$PWD/bin:$PATH WEFT_SETUP=off WEFT_PRESET=release && "
-          "{ ./weft test --release -R first & while [ ! -e started ]; do sleep 0.05; done; "
-          "./weft test --release -R second >said 2>&1; echo code $?; touch over; wait $!; echo code $?; }");
+          "{ ./weft test -R first & while [ ! -e started ]; do sleep 0.05; done; "
+          "./weft test -R second >said 2>&1; echo code $?; touch over; wait $!; echo code $?; }");
   EXPECT_NE(both.text.find("1 passed, 0 failed, 0 skipped"), std::string::npos) << both.text;
   EXPECT_NE(both.text.find("code 1\ncode 0"), std::string::npos) << both.text;
   const std::string said = read_file(file("said"));
