@@ -146,7 +146,8 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
     heard.push_back(&sample);
     if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) <= 0 && sample.gbps() > 0)
       undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
-    if (errors.size() < 1000) errors.push_back(window_error(sample));
+    // The windows that a wait cut short say nothing of the better ones.
+    if (errors.size() < 1000 && !starved(sample)) errors.push_back(window_error(sample));
   });
   if (!undeclared.empty()) {
     // The fastest rail's usual flow stands for a declared rate.
@@ -213,7 +214,6 @@ bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
     return quantile(rail.second, 0.25) <= background_loss(thresholds);
   });
 }
-
 
 std::set<std::pair<Port, bool>> without_datagrams(const Samples& samples, const Ignored& ignored) {
   std::set<std::pair<Port, bool>> streams, datagrams;
