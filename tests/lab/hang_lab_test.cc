@@ -140,9 +140,8 @@ TEST_F(HangInTheLab, TheOnlyRailLosesLongFramesAndWhatRanksSayAmongThem) {
   run(fmt::format("{} down --lab {}", script_, lab));
 }
 
-// Small packets pass, so the link is up and the ranks meet. The probes name the port; without a
-// rate that was told, long messages go before a validation begins, and the job's deadline names the
-// rail.
+// Small packets pass, so the link is up and the ranks meet. The probes name the port, whether or not
+// the rail's rate was told.
 TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
   const std::string lab = fmt::format("hang{}", getpid());
   const Output up =
@@ -161,7 +160,6 @@ TEST_F(HangInTheLab, AValidationNamesARailThatLosesLongFrames) {
     return o.text;
   };
   EXPECT_THAT(validate(""), ContainsRegex("h4 rail 1 .rail1."));
-  // The rates of rails are measured after the probes, which find the fault first.
   EXPECT_THAT(validate("env -u WEFT_RAIL_GBPS "), ContainsRegex("h4 rail 1 .rail1."));
   run(fmt::format("{} down --lab {}", script_, lab));
 }
