@@ -20,7 +20,6 @@
 namespace weft {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -173,8 +172,9 @@ TEST_F(CountersInTheLab, AVerdictTellsThatNoRailCouldStandInForAnother) {
   EXPECT_THAT(o.text, ContainsRegex("h2: messages pass, and datagrams .UDP. do not"));
   EXPECT_THAT(o.text, ContainsRegex("Let UDP pass"));
   EXPECT_THAT(o.text, Not(HasSubstr("nothing arrives")));
-  // 4: on a busy machine the tester may want for a core besides.
-  EXPECT_THAT(o.exit_code, AnyOf(1, 4)) << "a filter is no dead link: " << o.text;
+  // On a busy machine the tester may want for a core besides.
+  const bool starved = o.text.find("[tester-starved]") != std::string::npos;
+  EXPECT_EQ(o.exit_code, starved ? 4 : 1) << "a filter is no dead link: " << o.text;
 }
 
 // The rank dies while its host is cut off: the other one hears of both at the same time.

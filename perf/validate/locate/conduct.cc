@@ -85,8 +85,8 @@ void Conductor::settle_plan() {
   std::set<std::tuple<int, int, int>> paths;
   std::map<std::pair<Port, bool>, double> packets;  // true: sent
   std::set<Probe> tells_loss{Probe::kLowLoad};
-  const auto all = [](Port, Port) { return false; };
-  const std::vector<Sight> full = loss_sights(fabric_.hosts(), done_.samples, true, all);
+  const auto none_ignored = [](Port, Port) { return false; };
+  const std::vector<Sight> full = loss_sights(fabric_.hosts(), done_.samples, true, none_ignored);
   if (clean_at_full_speed(shape_of(fabric_.hosts()), full, thresholds_))
     tells_loss.insert(Probe::kRate);
   for (const Round& round : done_.plan.rounds) planned.insert(round.probe);
@@ -102,6 +102,9 @@ void Conductor::settle_plan() {
     packets[{sample.flow.from, true}] += sent;
     packets[{sample.flow.to, false}] += sent;
   }
+  // Where every flow waited for a core, no rate was judged, and no cut could have been seen.
+  if (rate_sights(fabric_.hosts(), done_.samples, thresholds_, none_ignored).sights.empty())
+    done_.plan.smallest_rate_cut = 0;
   std::ranges::fill(done_.plan.measured_paths, 0);
   for (const auto& [rail, from, to] : paths)
     ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];
