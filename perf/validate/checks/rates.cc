@@ -33,11 +33,11 @@ Judged rates_at(const Check& check, const Observed& observed,
                 std::initializer_list<CausePlace> places) {
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
-  for (const FlowSample& sample : observed.samples.flows) {
-    if (!is_rate(observed, sample)) continue;
-    ++all.total;
-    all.judged += !held_up(sample);
-  }
+  for (const FlowSample& sample : observed.samples.flows) all.total += is_rate(observed, sample);
+  // Judged is what the localisation hears: a flow that was held up, and is fast all the same, acquits.
+  const Graded heard = rate_sights(observed.hosts, observed.samples, limits,
+                                   [](Port, Port) { return false; });
+  all.judged = std::min(all.total, static_cast<int>(heard.sights.size()));
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
       continue;
