@@ -54,8 +54,14 @@ Simulation simulate(const SimulationOptions& options) {
   report.plan = std::move(run.conducted.plan);
   report.samples = std::move(run.conducted.samples);
   report.causes = std::move(run.conducted.causes);
-  report.judgement =
-      judge({report.facts, report.hosts, report.samples, report.causes, report.policy});
+  report.judgement = judge({report.facts,
+                            report.hosts,
+                            report.samples,
+                            report.causes,
+                            report.policy,
+                            {},
+                            {},
+                            report.plan.left_out});
   report.verdict = verdict_of(report.judgement.findings);
   for (std::size_t i = 0; i < run.faults.size(); ++i)
     result.injected.push_back(line_of(run.faults[i], run.named[i]));

@@ -123,8 +123,14 @@ Verdict Validation::run(World& world) {
   const std::vector<RailOutage> outages = rail_outages(world);
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
-    report_.judgement = judge({report_.facts, report_.hosts, report_.samples, report_.causes,
-                               options_.policy, report_.collectives});
+    report_.judgement = judge({report_.facts,
+                               report_.hosts,
+                               report_.samples,
+                               report_.causes,
+                               options_.policy,
+                               report_.collectives,
+                               {},
+                               report_.plan.left_out});
     const std::vector<Finding> more = judge_outages(outages);
     report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
     sort_heaviest_first(report_.judgement.findings);

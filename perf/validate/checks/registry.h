@@ -23,7 +23,8 @@ struct Observed {
   const std::vector<Cause>& causes;  // of the localisation
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
-  std::string_view failure = {};  // of the job, verbatim; empty: none
+  std::string_view failure = {};         // of the job, verbatim; empty: none
+  std::span<const Probe> left_out = {};  // for want of time
 };
 
 enum class CheckKind { kPassive, kActive };

@@ -45,47 +45,25 @@ Judged nothing_measured(const Check& check, const Observed& observed) {
   return {{finding}, 0, 1};
 }
 
-// The rate that a flow should have: what its ends declare or advertise, else the fleet's median.
-class Reference {
- public:
-  explicit Reference(const Observed& observed) : observed_(observed) {
-    std::vector<double> rates;
-    for (const FlowSample& sample : observed.samples.flows)
-      if (probe_of(observed, sample) == Probe::kRate && sample.reached)
-        rates.push_back(sample.gbps());
-    median_ = median_of(std::move(rates));
-  }
-  // A tester without a core to run on explains why the flow is slow.
-  bool is_spoilt(const FlowSample& sample) const {
-    if (!sample.reached || !held_up(sample)) return false;
-    const double expected = expected_gbps(observed_, sample.flow);
-    return sample.gbps() <
-           observed_.policy.thresholds.warn_rate * (expected > 0 ? expected : median_);
-  }
-
- private:
-  const Observed& observed_;
-  double median_ = 0;
-};
-
 // Flows of a port in one direction.
 struct Flows {
-  int all = 0, spoilt = 0;
+  int all = 0, silent = 0;
 };
 using FlowsByPort = std::map<std::pair<Port, bool>, Flows>;  // true: the port sends
 
-// `by_own` counts as spoilt only what the core shortage of the port's own host explains.
+// `by_own` counts as silent only what the core shortage of the port's own host explains.
 FlowsByPort rate_flows(const Observed& observed, bool by_own) {
-  const Reference reference(observed);
+  const Graded graded = rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
+                                    [](Port, Port) { return false; });
+  const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   FlowsByPort flows;
   for (const FlowSample& sample : observed.samples.flows) {
     if (probe_of(observed, sample) != Probe::kRate) continue;
-    const bool spoilt = reference.is_spoilt(sample);
     for (const bool sends : {true, false}) {
       Flows& one = flows[{sends ? sample.flow.from : sample.flow.to, sends}];
       const double starved = sends ? sample.sender_starved : sample.receiver_starved;
       ++one.all;
-      one.spoilt += spoilt && (!by_own || starved > kStarved);
+      one.silent += silent.contains(&sample) && (!by_own || starved > kStarved);
     }
   }
   return flows;
@@ -106,8 +84,8 @@ Judged tester_starved(const Check& check, const Observed& observed) {
   }
   for (const auto& [port, flows] : rate_flows(observed, true)) {
     Host& host = hosts[port.first.host];
-    host.spoilt = host.spoilt || flows.spoilt > 0;
-    host.blind = host.blind || (flows.spoilt > 0 && flows.spoilt == flows.all);
+    host.spoilt = host.spoilt || flows.silent > 0;
+    host.blind = host.blind || (flows.silent > 0 && flows.silent == flows.all);
   }
   Judged all;
   for (const auto& [index, host] : hosts) {
@@ -140,7 +118,7 @@ Judged port_not_measured(const Check& check, const Observed& observed) {
           continue;
         const auto it = flows.find({port, sends});
         ++all.total;
-        if (it != flows.end() && it->second.spoilt < it->second.all) {
+        if (it != flows.end() && it->second.silent < it->second.all) {
           ++all.judged;
           continue;
         }
@@ -149,6 +127,19 @@ Judged port_not_measured(const Check& check, const Observed& observed) {
         finding.unit = Unit::kCount;
         finding.expected = 1;
       }
+  return all;
+}
+
+Judged probe_left_out(const Check& check, const Observed& observed) {
+  if (observed.samples.rounds.empty()) return {};  // see nothing_measured()
+  Judged all{{}, 1, 1};
+  if (observed.left_out.empty()) return all;
+  all.judged = 0;
+  Finding& finding = all.findings.emplace_back(make_unknown(check, {}));
+  finding.unit = Unit::kCount;
+  finding.value = static_cast<double>(observed.left_out.size());
+  for (const Probe probe : observed.left_out)
+    finding.evidence.push_back(text_evidence("probe", {}, std::string(name(probe))));
   return all;
 }
 
@@ -255,6 +246,13 @@ constexpr Check kTesterRows[] = {
      "No sound flow crossed this port in this direction, so nothing is known of the port.",
      "Give a larger --budget, and look at why the host's other findings kept the flows away.",
      port_not_measured},
+    {"probe-left-out", CheckKind::kActive, Severity::kFail, "every probe had its time",
+     "the plan of rounds against the budget", "none is left out",
+     "The budget was too short for some probes, so what these look for could not have been seen.",
+     "Give a larger --budget, or name the checks that do not matter to you under `skipped_checks` "
+     "in "
+     "the policy.",
+     probe_left_out},
     {"collective-wrong", CheckKind::kActive, Severity::kFatal, "collectives are exact",
      "collectives of integers, compared bit by bit", "no wrong element",
      "A collective delivered a wrong value: something between the ranks changed data without "

@@ -103,13 +103,11 @@ std::string limits_html(const Report& report) {
   if (const std::string limits = limits_in_words(report.plan); !limits.empty())
     html += fmt::format("<p>This run would have seen {}, with {} confidence.</p>\n", escaped(limits),
                         percent(report.policy.thresholds.confidence));
-  std::string probes, skipped;
-  for (const Probe probe : report.plan.left_out)
-    probes += (probes.empty() ? "" : ", ") + std::string(name(probe));
+  std::string skipped;
   for (const std::string& id : report.policy.skipped_checks)
     skipped += (skipped.empty() ? "" : ", ") + id;
-  if (!probes.empty())
-    html += fmt::format("<p>Left out: {} ({}).</p>\n", escaped(probes), escaped(why_left_out(report)));
+  if (const std::string left_out = left_out_in_words(report); !left_out.empty())
+    html += fmt::format("<p>Left out: {}.</p>\n", escaped(left_out));
   if (!skipped.empty())
     html += fmt::format("<p>Skipped by {}: {}.</p>\n", escaped(report.policy.file), escaped(skipped));
   return html;

@@ -92,7 +92,8 @@ void Conductor::settle_plan() {
   for (const Round& round : done_.plan.rounds) planned.insert(round.probe);
   for (const Round& round : done_.samples.rounds) ran.insert(round.probe);
   for (const Probe probe : planned)
-    if (!ran.contains(probe)) done_.plan.left_out.push_back(probe);
+    if (!ran.contains(probe))
+      (fabric_.supports(probe) ? done_.plan.left_out : done_.plan.not_here).push_back(probe);
   for (const FlowSample& sample : done_.samples.flows) {
     const Probe probe = done_.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
     if (probe == Probe::kRate && sample.flow.from.rail == sample.flow.to.rail)
@@ -102,9 +103,9 @@ void Conductor::settle_plan() {
     packets[{sample.flow.from, true}] += sent;
     packets[{sample.flow.to, false}] += sent;
   }
-  // Where every flow waited for a core, no rate was judged, and no cut could have been seen.
-  if (rate_sights(fabric_.hosts(), done_.samples, thresholds_, none_ignored).sights.empty())
-    done_.plan.smallest_rate_cut = 0;
+  // Where waits for a core hid most rates, a cut would have been hidden, too.
+  const Graded rates = rate_sights(fabric_.hosts(), done_.samples, thresholds_, none_ignored);
+  if (rates.sights.size() <= rates.silent.size()) done_.plan.smallest_rate_cut = 0;
   std::ranges::fill(done_.plan.measured_paths, 0);
   for (const auto& [rail, from, to] : paths)
     ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];

@@ -48,13 +48,15 @@ double huber(double z) {
 
 class Peeler {
  public:
-  // `places` that were looked at in all; 0: those of these sights.
-  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale, double places = 0)
+  Peeler(const Shape& shape, std::span<const Sight> sights, const Scale& scale)
       : shape_(shape), sights_(sights), scale_(scale), covered_(sights.size(), 0) {
     add_ends();
     add_paths();
-    if (places > 0) places_ = places;
+    // Of events, the few that a port saw in each direction tell more together.
+    if (scale.counted && scale.directed) add_wholes(CausePlace::kPort);
   }
+  void add_hosts() { add_wholes(CausePlace::kHost); }
+  void set_places(double places) { places_ = places; }  // that were looked at in all
   double places() const { return places_; }
   Explanation explain(bool groups);
   double score_if_unsure();  // of ends and paths that are likelier than chance, and not sure
@@ -67,6 +69,7 @@ class Peeler {
   }
   void add_ends();
   void add_paths();
+  void add_wholes(CausePlace place);
   void take_groups(Explanation& told);
   void take_greedily(Explanation& told);
   std::vector<int> open(const Candidate& candidate) const;
@@ -132,6 +135,21 @@ void Peeler::add_paths() {
                            std::move(sights),
                            {}});
   places_ += static_cast<double>(sights_.size());
+}
+
+// Ports or hosts with a bad flow, with the flows of both directions.
+void Peeler::add_wholes(CausePlace place) {
+  const auto whole = [&](int port) {
+    return place == CausePlace::kPort ? port : shape_.index({shape_.port(port).host, 0});
+  };
+  std::map<int, std::vector<int>> wholes;
+  for (const Sight& s : sights_)
+    if (bad(s)) wholes[whole(s.from)], wholes[whole(s.to)];
+  for (int i = 0; i < static_cast<int>(sights_.size()); ++i)
+    for (const int end : {whole(sight(i).from), whole(sight(i).to)})
+      if (const auto found = wholes.find(end); found != wholes.end()) found->second.push_back(i);
+  places_ += place == CausePlace::kPort ? shape_.ports() : shape_.hosts;
+  for (auto& [end, sights] : wholes) candidates_.push_back({place, end, -1, std::move(sights), {}});
 }
 
 std::vector<int> Peeler::open(const Candidate& candidate) const {
@@ -207,9 +225,11 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
 Fit Peeler::fit(const Candidate& candidate, const std::vector<int>& sights) const {
   if (sights.empty()) return {};
   const bool end = candidate.place == CausePlace::kTransmit ||
-                   candidate.place == CausePlace::kReceive || candidate.place == CausePlace::kPort;
+                   candidate.place == CausePlace::kReceive ||
+                   candidate.place == CausePlace::kPort || candidate.place == CausePlace::kHost;
   const auto partner = [&](int s) {
-    return sight(s).from == candidate.port ? sight(s).to : sight(s).from;
+    const int from = shape_.port(sight(s).from).host, to = shape_.port(sight(s).to).host;
+    return from == shape_.port(candidate.port).host ? to : from;
   };
   if (end && std::ranges::all_of(sights, [&](int s) { return partner(s) == partner(sights[0]); }))
     return {};
@@ -301,25 +321,28 @@ Explanation better(Explanation one, Explanation other) {
   return other.score > one.score ? std::move(other) : std::move(one);
 }
 
-// Rails one by one: as ends and paths, with groups, or as a whole; then all as the fleet. Where a
-// flow shows an event or none by chance, no count of bad flows tells these apart. A whole is named
-// where parts explain less, also such parts as more packets have yet to make sure.
+// Rails one by one: as ends and paths, with groups, or as a whole; then all rails with hosts, or as
+// the fleet. Where a flow shows an event or none by chance, no count of bad flows tells these
+// apart. A whole is named where parts explain less, also such parts as more packets have yet to
+// make sure.
 std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sights,
                                   const Scale& scale) {
   std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
   for (const Sight& s : sights)
     rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
   Peeler all(shape, sights, scale);
-  const double places = all.places();
+  const bool wide = !scale.intermittent && shape.hosts > 2;
+  if (wide && shape.rails > 1) all.add_hosts();
   Explanation told;
   double parts_score = 0;
   bool every = true;
   for (int rail = 0; rail < shape.rails; ++rail) {
-    Peeler peeler(shape, rails[static_cast<std::size_t>(rail)], scale, places);
+    Peeler peeler(shape, rails[static_cast<std::size_t>(rail)], scale);
+    peeler.set_places(all.places());
     Explanation best = peeler.explain(false);
     if (!scale.intermittent) best = better(std::move(best), peeler.explain(true));
     double score = best.score;
-    if (!scale.intermittent && shape.hosts > 2) {
+    if (wide) {
       score = std::max(score, peeler.score_if_unsure());
       Explanation whole = peeler.explain_as_one(CausePlace::kRail, rail);
       every &= !whole.places.empty();
@@ -331,7 +354,13 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
     parts_score += score;
     std::ranges::move(best.places, std::back_inserter(told.places));
   }
-  if (every && !scale.intermittent && shape.hosts > 2)
+  if (!wide) return std::move(told.places);
+  if (shape.rails > 1)
+    if (Explanation hosts = all.explain(false); hosts.score > parts_score) {
+      parts_score = hosts.score;
+      told = std::move(hosts);
+    }
+  if (every)
     if (Explanation fleet = all.explain_as_one(CausePlace::kFleet, 0); fleet.score > parts_score)
       told = std::move(fleet);
   return std::move(told.places);

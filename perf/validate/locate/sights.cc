@@ -141,13 +141,16 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
   std::vector<const FlowSample*> heard;
   std::vector<Sight> undeclared;
   std::vector<double> errors;
+  bool known = true;  // every port's rate is declared
   each(samples, Probe::kRate, ignored, [&](const FlowSample& sample) {
     if (stood_still(sample)) return;
     heard.push_back(&sample);
-    if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) <= 0 && sample.gbps() > 0)
-      undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
     // The windows that a wait cut short say nothing of the better ones.
     if (errors.size() < 1000 && !starved(sample)) errors.push_back(window_error(sample));
+    if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) > 0) return;
+    known = false;
+    if (sample.gbps() > 0 && !held_up(sample))
+      undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
   });
   if (!undeclared.empty()) {
     // The fastest rail's usual flow stands for a declared rate.
@@ -163,12 +166,19 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
   for (const FlowSample* sample : heard) {
     const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
     double share = sample->reached ? rate_of(*sample) / expected : 0;
+    // Where every flow waited, nobody says what a rate without waits would be.
+    if (!known && undeclared.empty() && held_up(*sample)) {
+      graded.silent.push_back(sample);
+      continue;
+    }
     if (share < thresholds.warn_rate) {
       const bool waited = held_up(*sample);
       if (waited) share = without_waits(*sample, share);
       const bool receiver_slow = sample->receiver_limited.value_or(0) > kReceiverSlow;
-      if (receiver_slow || (waited && (!sample->reached || share >= thresholds.warn_rate)))
+      if (receiver_slow || (waited && (!sample->reached || share >= thresholds.warn_rate))) {
+        graded.silent.push_back(sample);
         continue;
+      }
     }
     graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
   }

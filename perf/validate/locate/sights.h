@@ -35,12 +35,13 @@ struct Graded {
   std::vector<double> usual;  // by rail: the log of a healthy flow's value below; 0 without flows
   std::vector<int> flows;     // by rail
   double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow
+  std::vector<const FlowSample*> silent;  // of rates: what waits for a core hid (see rate_sights)
 };
 
 // Rates as log(expected / rate). Flows that stood still for a while are left out (see
 // still_sights). Of flows with a starved end, the rate is that of the better windows, which no wait
 // cut short. Of flows that were held up, a fast one acquits, and one that would be slow had no end
-// waited accuses, with that rate.
+// waited accuses, with that rate; the others are silent.
 Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                    const Thresholds& thresholds, const Ignored& ignored);
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.

@@ -58,6 +58,7 @@ class AgentFabric final : public Fabric {
   std::vector<std::unique_ptr<FlowEnd>> ends_;
   std::vector<FleetHost> hosts_;
   int most_flows_ = 0;
+  bool paced_ = false;  // also at full speed: the ports are those of loopback
 };
 
 }  // namespace weft::fabric

@@ -274,19 +274,21 @@ double shortest(const Stage& stage, const Piece& piece) {
 }
 
 // Drops pieces that do not fit the budget, the last stages first; returns what is left of the time.
-double fit_in(std::vector<Stage>& stages, double budget_s, std::vector<Probe>& left_out) {
+double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   double left = budget_s;
   for (Stage& stage : stages) {
     std::erase_if(stage.pieces, [](const Piece& piece) {
       return piece.empty() ||
              std::ranges::all_of(piece, [](const Round& r) { return r.flows.empty(); });
     });
+    if (stage.pieces.empty()) plan.not_here.push_back(stage.probe);
+    const bool planned = !stage.pieces.empty();
     std::size_t kept = 0;
     double used = 0;
     while (kept < stage.pieces.size() && used + shortest(stage, stage.pieces[kept]) <= left)
       used += shortest(stage, stage.pieces[kept++]);
     if (kept < std::max<std::size_t>(1, static_cast<std::size_t>(stage.least_pieces))) kept = 0;
-    if (kept == 0) left_out.push_back(stage.probe);
+    if (planned && kept == 0) plan.left_out.push_back(stage.probe);
     stage.pieces.resize(kept);
     if (kept > 0) left -= used;
   }
@@ -340,7 +342,7 @@ Plan plan_rounds(const std::vector<FleetHost>& hosts, int most_flows, const Plan
       return std::ranges::find(options.only, stage.probe) == options.only.end();
     });
   Plan plan;
-  const double spare = fit_in(stages, options.budget_s, plan.left_out);
+  const double spare = fit_in(stages, options.budget_s, plan);
   double wanted = 0;  // to make every round as long as is useful
   for (const Stage& stage : stages)
     for (const Piece& piece : stage.pieces)

@@ -24,7 +24,8 @@ struct Plan {
   double seconds = 0;               // estimate
   double smallest_loss = 0;         // losses per packet that would be seen (3 / packets), per port
   double smallest_rate_cut = 0;     // share of the rate; 0: no rate was judged
-  std::vector<Probe> left_out;      // for want of time, or of a second host
+  std::vector<Probe> left_out;      // for want of time
+  std::vector<Probe> not_here;      // the fleet has too few hosts or rails, or the ports cannot
   std::vector<int> measured_paths;  // per rail: directed host pairs of kRate
 };
 

@@ -220,6 +220,7 @@ struct FieldsOf<Plan> {
     a("smallest_loss_per_packet", p.smallest_loss);
     a("smallest_rate_cut_share", p.smallest_rate_cut);
     a("left_out", p.left_out);
+    a("not_here", p.not_here);
     a("measured_paths_of_rails", p.measured_paths);
   }
 };

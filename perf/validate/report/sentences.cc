@@ -99,10 +99,12 @@ std::string place_in_evidence(const Finding& f, std::string_view name) {
   return "";
 }
 
+// The texts of all evidence of such a name, with commas between.
 std::string text_in_evidence(const Finding& f, std::string_view name) {
+  std::string all;
   for (const Evidence& e : f.evidence)
-    if (e.name == name) return printable(e.text);
-  return "";
+    if (e.name == name) all += (all.empty() ? "" : ", ") + printable(e.text);
+  return all;
 }
 
 std::string swapped_sentence(const Finding& f) {
@@ -114,11 +116,11 @@ std::string swapped_sentence(const Finding& f) {
 }
 
 std::string collective_sentence(const Finding& f) {
+  if (f.unknown) return "no case was run of " + text_in_evidence(f, "left_out");
   std::string what = text_in_evidence(f, "collective");
   if (what.empty()) what = "a collective";
   if (const std::string algorithm = text_in_evidence(f, "algorithm"); !algorithm.empty())
     what += fmt::format(" ({})", algorithm);
-  if (f.unknown) return fmt::format("{}: no case was run", what);
   const std::string first = printable(f.text);
   return fmt::format("{}: wrong result in {}{}{}", what,
                      counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
@@ -134,6 +136,10 @@ std::string busbw_sentence(const Finding& f) {
 
 std::string job_failed_sentence(const Finding& f) {
   return fmt::format("the job failed: {}", printable(f.text));
+}
+
+std::string left_out_sentence(const Finding& f) {
+  return "no time for " + text_in_evidence(f, "probe");
 }
 
 std::string nothing_sentence(const Finding&) { return "no rate between hosts was measured"; }
@@ -203,6 +209,7 @@ constexpr Sentence kSentences[] = {
     {"rails-differ", nullptr, "{place}: rails: {numbers}"},
     {"rails-one-subnet", nullptr, "{place}: rails share the subnet {text}"},
     {"nothing-measured", nothing_sentence, kAlsoUnknown},
+    {"probe-left-out", left_out_sentence, kAlsoUnknown},
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},
     {"busbw", busbw_sentence, ""},

@@ -236,13 +236,8 @@ Lines Screen::covered() const {
     append(lines, limited(fmt::format("{} (by {})", skipped, printable(report_.policy.file)), 1,
                           "  skipped     "));
   }
-  if (!report_.plan.left_out.empty()) {
-    std::string probes;
-    for (const Probe probe : report_.plan.left_out)
-      probes += (probes.empty() ? "" : ", ") + std::string(name(probe));
-    append(lines, limited(fmt::format("{} ({})", probes, why_left_out(report_)), 1,
-                          "  left out    "));
-  }
+  if (const std::string left_out = left_out_in_words(report_); !left_out.empty())
+    append(lines, limited(left_out, 2, "  left out    "));
   append(lines, unknowns());
   append(lines, collectives());
   append(lines, drift());

@@ -84,8 +84,8 @@ std::string_view word_of(Direction direction) {
 }
 
 std::string_view word_of(PlaceKind kind) {
-  constexpr std::string_view words[] = {"fleet", "host", "port", "path", "rail", "switch",
-                                        "tester"};
+  constexpr std::string_view words[] = {"fleet", "host",   "port",  "path",
+                                        "rail",  "switch", "tester"};
   return words[static_cast<int>(kind)];
 }
 
@@ -229,15 +229,23 @@ std::string limits_in_words(const Plan& plan) {
   if (plan.smallest_loss > 0)
     text = fmt::format("loss >= {} per packet", small_share(plan.smallest_loss));
   if (plan.smallest_rate_cut > 0)
-    text += fmt::format("{}rate cuts >= {}", text.empty() ? "" : ", ",
-                        percent(plan.smallest_rate_cut));
+    text +=
+        fmt::format("{}rate cuts >= {}", text.empty() ? "" : ", ", percent(plan.smallest_rate_cut));
   return text;
 }
 
-std::string why_left_out(const Report& report) {
-  if (report.hosts.size() < 2) return "one host: no pair to measure";
-  if (report.budget_s <= 0) return "not planned";
-  return fmt::format("no time in the budget of {:.0f} s", report.budget_s);
+std::string left_out_in_words(const Report& report) {
+  const auto listed = [](const std::vector<Probe>& probes) {
+    std::string text;
+    for (const Probe probe : probes) text += (text.empty() ? "" : ", ") + std::string(name(probe));
+    return text;
+  };
+  std::string text = listed(report.plan.left_out);
+  if (!text.empty()) text += fmt::format(" (no time in the budget of {:.0f} s)", report.budget_s);
+  if (const std::string others = listed(report.plan.not_here); !others.empty())
+    text += fmt::format("{}{} (not with these hosts, rails and ports)", text.empty() ? "" : "; ",
+                        others);
+  return text;
 }
 
 }  // namespace weft::fabric

@@ -24,9 +24,10 @@ struct Fleet {
   Policy policy;
   std::vector<CollectiveResult> collectives;
   std::string failure;
+  std::vector<Probe> left_out;
 
   Observed observed() const {
-    return {facts, hosts, samples, causes, policy, collectives, failure};
+    return {facts, hosts, samples, causes, policy, collectives, failure, left_out};
   }
   Judgement judged() const { return judge(observed()); }
   PortFacts& port(int host, int rail = 0) {

@@ -1,5 +1,6 @@
 // From hand-made samples to causes: place, direction, value and confidence.
 #include "perf/validate/locate/locate.h"
+#include "perf/validate/locate/simulate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -125,6 +126,23 @@ TEST(Locate, APathIsNotItsEnds) {
              {});
   ASSERT_THAT(both, SizeIs(1));
   EXPECT_EQ(both[0].place, CausePlace::kPair);
+}
+
+// Few events tell two hosts from the fleet only where a host's ports and directions count together.
+TEST(Locate, TwoHostsThatLoseFewPacketsAreNotTheFleet) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SimulateOptions options;
+    options.fabric.hosts = 5;
+    options.fabric.rate_gbps = 0.4;
+    options.fabric.tcp = true;
+    options.fabric.mtu = 1500;
+    options.fabric.seed = options.plan.seed = seed;
+    options.plan.budget_s = 30;
+    for (const int host : {0, 3})
+      options.fabric.faults.push_back(
+          {FaultKind::kLoss, FaultPlace::kHost, FaultWay::kBoth, {host, 0}, {}, 1e-4});
+    EXPECT_TRUE(simulate_fleet(options).right()) << "seed " << seed;
+  }
 }
 
 TEST(Locate, HostsRailsAndTheFleet) {

@@ -134,17 +134,19 @@ TEST(Plan, MeasuresAllPairsOfFewHostsAndOnRequest) {
 
 TEST(Plan, SaysWhatItLeavesOut) {
   const Plan two = plan_rounds(fleet(2, 1), 0, {}, {});
-  EXPECT_THAT(two.left_out, Contains(Probe::kIncast)) << "one sender is no incast";
-  EXPECT_THAT(two.left_out, Contains(Probe::kCrossRail)) << "one rail";
+  EXPECT_THAT(two.not_here, Contains(Probe::kIncast)) << "one sender is no incast";
+  EXPECT_THAT(two.not_here, Contains(Probe::kCrossRail)) << "one rail";
+  EXPECT_THAT(two.left_out, IsEmpty());
   EXPECT_THAT(plan_rounds(fleet(8, 2), 0, {}, {}).left_out, IsEmpty());
-  EXPECT_THAT(plan_rounds(fleet(8, 2), 1, {}, {}).left_out, Contains(Probe::kBisection))
+  EXPECT_THAT(plan_rounds(fleet(8, 2), 1, {}, {}).not_here, Contains(Probe::kBisection))
       << "one flow at a time";
   const Plan hasty = plan_rounds(fleet(64, 2), 0, {.budget_s = 4}, {});
   EXPECT_THAT(hasty.left_out, Contains(Probe::kEntropy));
   EXPECT_THAT(hasty.left_out, Not(Contains(Probe::kRate)));
+  EXPECT_THAT(hasty.not_here, IsEmpty());
   const Plan alone = plan_rounds(fleet(1, 1), 0, {}, {});
   EXPECT_THAT(alone.rounds, IsEmpty());
-  EXPECT_THAT(alone.left_out, Contains(Probe::kRate));
+  EXPECT_THAT(alone.not_here, Contains(Probe::kRate));
   EXPECT_EQ(alone.smallest_loss, 1);
   EXPECT_EQ(alone.smallest_rate_cut, 1);
 }

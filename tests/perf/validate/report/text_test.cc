@@ -305,6 +305,20 @@ TEST(ReportWords, AnUnknownCheckHasItsIdAsWords) {
   EXPECT_EQ(in_words(f), "h3 rail 1 (mlx5_1): warp core: 25 %, 75 % expected");
 }
 
+TEST(ReportWords, ProbesThatWereLeftOutHaveTheirReason) {
+  Report report = healthy_report();
+  report.budget_s = 60;
+  report.plan.left_out = {Probe::kEntropy};
+  report.plan.not_here = {Probe::kIncast, Probe::kLoopback};
+  EXPECT_EQ(
+      left_out_in_words(report),
+      "entropy (no time in the budget of 60 s); incast, loopback (not with these hosts, rails "
+      "and ports)");
+  report.plan.left_out.clear();
+  EXPECT_EQ(left_out_in_words(report), "incast, loopback (not with these hosts, rails and ports)");
+  EXPECT_EQ(left_out_in_words({}), "");
+}
+
 TEST(ReportWords, Places) {
   const auto rate = [](Where where) {
     Finding f = port_finding("port-rate", "h3", 1, Direction::kBoth, 40, 98, Unit::kGbps);
