@@ -276,7 +276,7 @@ Finding finding_from(const Check& check, const Observed& observed, const Cause& 
   finding.confidence = cause.confidence;
   if (cause.samples > 0)
     finding.evidence.push_back(
-        number_evidence("flows", finding.where, cause.samples, 0, Unit::kCount));
+        number_evidence("flows", finding.where, cause.samples, kNoNumber, Unit::kCount));
   for (const Port port : cause.ports) {
     if (finding.evidence.size() >= kMostEvidence) break;
     const Where where = at_port(observed, port);

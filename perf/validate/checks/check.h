@@ -2,6 +2,7 @@
 // is, and the rows of each family.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +41,9 @@ Where at_port(const HostFacts& host, const PortFacts& port, Direction direction 
 Where at_port(const Observed& observed, Port port, Direction direction = Direction::kBoth);
 Where at_path(const Observed& observed, Port from, Port to);
 Where at_rail(int rail);
+
+// Expected of evidence for which nothing is expected.
+inline constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 Evidence text_evidence(std::string name, const Where& where, std::string text);
 Evidence number_evidence(std::string name, const Where& where, double value, double expected,

@@ -101,8 +101,8 @@ Judged incast(const Check& check, const Observed& observed) {
     finding.unit = Unit::kGbps;
     finding.value = sum;
     finding.expected = most;
-    finding.evidence.push_back(number_evidence("senders", finding.where,
-                                               static_cast<double>(group.size()), 0, Unit::kCount));
+    finding.evidence.push_back(number_evidence(
+        "senders", finding.where, static_cast<double>(group.size()), kNoNumber, Unit::kCount));
   }
   return all;
 }
@@ -198,8 +198,8 @@ Judged judge_sums(const Check& check, const Observed& observed, Probe probe) {
     finding.unit = Unit::kGbps;
     finding.value = sum;
     finding.expected = most;
-    finding.evidence.push_back(number_evidence("flows", finding.where,
-                                               static_cast<double>(group.size()), 0, Unit::kCount));
+    finding.evidence.push_back(number_evidence(
+        "flows", finding.where, static_cast<double>(group.size()), kNoNumber, Unit::kCount));
   }
   return all;
 }
@@ -268,12 +268,16 @@ Judged loopback(const Check& check, const Observed& observed) {
   return all;
 }
 
+// Of a label the median window: a bad path is slow all the time, and a machine that stands still for
+// a moment is not.
 Judged entropy(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, std::map<int, double>> paths;  // rate by label
-  for (const FlowSample* sample : flows_of(observed, Probe::kEntropy))
-    if (!starved(*sample))
-      paths[{sample->flow.from, sample->flow.to}][sample->flow.label] =
-          sample->reached ? sample->gbps() : 0;
+  for (const FlowSample* sample : flows_of(observed, Probe::kEntropy)) {
+    if (starved(*sample)) continue;
+    const double rate =
+        sample->window_gbps.empty() ? sample->gbps() : median_of(sample->window_gbps);
+    paths[{sample->flow.from, sample->flow.to}][sample->flow.label] = sample->reached ? rate : 0;
+  }
   Judged all;
   for (const auto& [path, labels] : paths) {
     ++all.total;

@@ -34,9 +34,10 @@ Judged rates_at(const Check& check, const Observed& observed,
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) all.total += is_rate(observed, sample);
-  // Judged is what the localisation hears: a flow that was held up, and is fast all the same, acquits.
-  const Graded heard = rate_sights(observed.hosts, observed.samples, limits,
-                                   [](Port, Port) { return false; });
+  // Judged is what the localisation hears: a flow that was held up, and is fast all the same,
+  // acquits.
+  const Graded heard =
+      rate_sights(observed.hosts, observed.samples, limits, [](Port, Port) { return false; });
   all.judged = std::min(all.total, static_cast<int>(heard.sights.size()));
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
@@ -110,7 +111,7 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   finding.value = rate;
   finding.expected = rate / share;
   finding.evidence.push_back(
-      number_evidence("flows", {}, static_cast<double>(shares.size()), 0, Unit::kCount));
+      number_evidence("flows", {}, static_cast<double>(shares.size()), kNoNumber, Unit::kCount));
   return all;
 }
 

@@ -37,7 +37,8 @@ Judged nothing_measured(const Check& check, const Observed& observed) {
   finding.unit = Unit::kCount;
   finding.expected = 1;
   const auto number = [&](const char* name, double value) {
-    finding.evidence.push_back(number_evidence(name, finding.where, value, 0, Unit::kCount));
+    finding.evidence.push_back(
+        number_evidence(name, finding.where, value, kNoNumber, Unit::kCount));
   };
   number("ranks", ranks);
   number("hosts", static_cast<double>(observed.hosts.size()));
@@ -101,7 +102,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     finding.expected = kStarved;
     if (const auto i = static_cast<std::size_t>(index); i < observed.hosts.size())
       finding.evidence.push_back(
-          number_evidence("cores", where, observed.hosts[i].cores, 0, Unit::kCount));
+          number_evidence("cores", where, observed.hosts[i].cores, kNoNumber, Unit::kCount));
   }
   return all;
 }

@@ -54,7 +54,7 @@ std::string Latencies::axis() const {
   for (int power = -2; power < 9; ++power)
     for (const double step : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0}) {
       const double us = step * std::pow(10, power);
-      if (us < low_ || us > high_ || x(us) - last < 44) continue;
+      if (us < low_ || us > high_ || x(us) - last < 62) continue;
       last = x(us);
       svg += fmt::format(
           "<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text "

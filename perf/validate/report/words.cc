@@ -181,10 +181,9 @@ std::string in_words(const Where& where) {
 std::string in_words(const Evidence& e) {
   std::string place = printable(e.host);
   if (e.rail >= 0) place += fmt::format("{}rail {}", place.empty() ? "" : " ", e.rail);
-  const std::string value =
-      e.unit == Unit::kText
-          ? printable(e.text)
-          : fmt::format("{}, {} expected", in_unit(e.value, e.unit), bare(e.expected, e.unit));
+  std::string value = e.unit == Unit::kText ? printable(e.text) : in_unit(e.value, e.unit);
+  if (e.unit != Unit::kText && !std::isnan(e.expected))
+    value += fmt::format(", {} expected", bare(e.expected, e.unit));
   return fmt::format("{}{}{} {}", printable(e.name), place.empty() ? "" : " of ", place, value);
 }
 

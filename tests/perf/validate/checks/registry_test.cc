@@ -320,6 +320,14 @@ TEST(Registry, AFleetWhoseFlowsWaitedForCoresIsNotCalledHealthy) {
   EXPECT_EQ(verdict_of(judged.findings), Verdict::kTester) << in_short(judged.findings);
 }
 
+TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
+  Fleet fleet = healthy_fleet(kInfiniband);
+  fleet.each(Probe::kEntropy, [](FlowSample& s) {
+    if (s.flow.label == 5) s.window_gbps[1] = s.window_gbps[2] = 0;
+  });
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+}
+
 TEST(Registry, RowsHaveWordsAndIdsOfTheirOwn) {
   std::set<std::string_view> ids;
   for (const Check& check : checks()) {
