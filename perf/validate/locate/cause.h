@@ -26,15 +26,16 @@ enum class CauseKind { kRate, kLatency, kLoss, kUnreachable, kMtu, kSwapped, kUn
 struct Cause {
   CauseKind kind = CauseKind::kRate;
   CausePlace place = CausePlace::kPort;
-  Port port;                 // the port, the sender of a path, or any port of the host or rail
-  Port peer;                 // the receiver of a path; of kSwapped: the other port
-  std::vector<Port> ports;   // of kGroup
-  double value = 0;          // Gb/s, microseconds (p50), losses per packet, bytes of MTU
-  double expected = 0;       // in the same unit
-  double low = 0, high = 0;  // interval of confidence of `value`
-  double confidence = 0;     // 0 to 1
-  int samples = 0;           // flows that speak for the cause
-  bool loaded_only = false;  // of kLoss: paced flows lose nothing, so load makes the loss
+  Port port;                  // the port, the sender of a path, or any port of the host or rail
+  Port peer;                  // the receiver of a path; of kSwapped: the other port
+  std::vector<Port> ports;    // of kGroup
+  double value = 0;           // Gb/s, microseconds (p50), losses per packet, bytes of MTU
+  double expected = 0;        // in the same unit
+  double low = 0, high = 0;   // interval of confidence of `value`
+  double confidence = 0;      // 0 to 1
+  int samples = 0;            // flows that speak for the cause
+  bool loaded_only = false;   // of kLoss: paced flows lose nothing, so load makes the loss
+  bool load_unclear = false;  // of kLoss: somewhat more paced packets would tell
 };
 
 }  // namespace weft::fabric

@@ -167,9 +167,9 @@ void Locator::mtu() {
 
 // Where full speed alone costs no packets, paced and unpaced flows are one body of evidence. Flows
 // at full speed also count by themselves, but only far above what is usual: TCP loses packets at
-// full speed by design.
+// full speed by design. Packets that are too large for a place are no losses.
 void Locator::losses() {
-  const Ignored ignored = ignoring({CauseKind::kUnreachable});
+  const Ignored ignored = ignoring({CauseKind::kUnreachable, CauseKind::kMtu});
   const std::vector<Sight> paced = loss_sights(hosts_, samples_, false, ignored);
   const std::vector<Sight> full = loss_sights(hosts_, samples_, true, ignored);
   const bool clean = clean_at_full_speed(shape_, full, thresholds_);
@@ -183,7 +183,8 @@ void Locator::losses() {
   const Scale loaded{.threshold = std::max(5 * usual, 10 * thresholds_.fail_loss),
                      .background = std::max(3 * usual, thresholds_.fail_loss)};
   const std::vector<Sight> rest =
-      loss_sights(hosts_, samples_, true, ignoring({CauseKind::kUnreachable, CauseKind::kLoss}));
+      loss_sights(hosts_, samples_, true,
+                  ignoring({CauseKind::kUnreachable, CauseKind::kMtu, CauseKind::kLoss}));
   for (const Place& place : counted(rest, loaded, alike_losses)) add_loss(place, paced, usual);
 }
 
@@ -199,7 +200,9 @@ void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, doub
       events += s.value;
       trials += s.trials;
     }
-  found.loaded_only = trials * found.value >= 5 && events < 0.2 * trials * found.value;
+  const double expected_events = trials * found.value;
+  found.loaded_only = expected_events >= 5 && events < 0.2 * expected_events;
+  found.load_unclear = events == 0 && expected_events >= 1 && expected_events < 5;
   causes_.push_back(found);
 }
 
@@ -268,8 +271,8 @@ void Locator::add_rate(const Place& place, const Graded& graded, bool absolute) 
 }
 
 void Locator::rates() {
-  const Graded graded =
-      rate_sights(hosts_, samples_, thresholds_, ignoring({CauseKind::kUnreachable}));
+  const Graded graded = rate_sights(hosts_, samples_, thresholds_,
+                                    ignoring({CauseKind::kUnreachable, CauseKind::kMtu}));
   if (graded.sights.empty()) return;
   const double threshold = -std::log(thresholds_.warn_rate);
   const Scale scale{

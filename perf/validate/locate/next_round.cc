@@ -262,6 +262,10 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
       if (probe_for(*cause, clean) == probe) chooser.test(*cause);
     if (std::optional<Round> round = chooser.round()) return round;
   }
+  Chooser paced(hosts, samples, causes, Probe::kLowLoad, most_flows);
+  for (const Cause& cause : causes)
+    if (cause.load_unclear) paced.test(cause);
+  if (std::optional<Round> round = paced.round()) return round;
   Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
   chooser.hear_the_unheard();
   if (std::optional<Round> round = chooser.round()) return round;

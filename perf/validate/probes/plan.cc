@@ -19,7 +19,7 @@ constexpr double kTypicalNoise = 0.02;     // of a rate, flow to flow
 constexpr double kLowPace = 0.1;           // of kLowLoad
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
-constexpr int kAllToAllPeers = 8;  // of each port; more flows say the same
+constexpr int kAllToAllPeers = 8;    // of each port; more flows say the same
 constexpr int kReachAll = 32;        // hosts up to which a few packets try every path
 constexpr int kReachAllByTurns = 6;  // likewise, where flows run one after the other
 constexpr int kLabels = 8;
@@ -128,20 +128,28 @@ Stage Planner::rate() {
   return stage;
 }
 
+// The hosts in groups; in each turn, another one of its group is the target, until all were.
 Stage Planner::incast() {
   Stage stage{Probe::kIncast, 0.15, 0.3, {}};
   const int senders = std::min(kIncastSenders, most_ > 0 ? std::min(most_, n_ - 1) : n_ - 1);
   if (senders < 2) return stage;
-  const int rounds = std::min(4, static_cast<int>(std::ceil(std::sqrt(n_))));
-  for (int i = 0; i < rounds; ++i) {
-    std::vector<Flow> flows;
-    for (int rail = 0; rail < rails_; ++rail) {
-      std::vector<int> order = shuffled();
-      if (most_ > 0) order.resize(static_cast<std::size_t>(senders) + 1);
-      if (fits(flows.size() + static_cast<std::size_t>(senders)))
-        add_incasts(flows, order, 0, senders, rail);
-    }
-    stage.pieces.push_back({{Probe::kIncast, flows}});
+  const std::vector<int> order = shuffled();
+  const int groups = std::max(1, std::min((n_ + senders) / (senders + 1), n_ / 3));
+  const int turns = (n_ + groups - 1) / groups;
+  for (int turn = 0; turn < turns; ++turn) {
+    Piece piece{{Probe::kIncast, {}}};
+    for (int g = 0; g < groups; ++g)
+      for (int rail = 0; rail < rails_; ++rail) {
+        std::vector<Flow> flows;
+        const int first = g * n_ / groups, size = (g + 1) * n_ / groups - first;
+        for (int i = 1; i <= std::min(senders, size - 1); ++i)
+          add(flows, {order[static_cast<std::size_t>(first + (turn + i) % size)], rail},
+              {order[static_cast<std::size_t>(first + turn % size)], rail});
+        if (!fits(piece.back().flows.size() + flows.size())) piece.push_back({Probe::kIncast, {}});
+        std::vector<Flow>& into = piece.back().flows;
+        into.insert(into.end(), flows.begin(), flows.end());
+      }
+    stage.pieces.push_back(std::move(piece));
   }
   return stage;
 }

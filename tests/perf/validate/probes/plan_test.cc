@@ -132,6 +132,20 @@ TEST(Plan, MeasuresAllPairsOfFewHostsAndOnRequest) {
   EXPECT_EQ(plan_rounds(fleet(40, 1), 0, {.all_pairs = true}, {}).measured_paths[0], 40 * 39);
 }
 
+TEST(Plan, EveryPortIsTheTargetOfAnIncast) {
+  for (const int hosts : {3, 4, 5, 8, 10, 17, 64})
+    for (const int most : {0, 2, 15}) {
+      SCOPED_TRACE(::testing::Message() << hosts << " hosts, " << most << " flows");
+      std::map<Port, std::set<Port>> senders;
+      for (const Round& round : plan_rounds(fleet(hosts, 2), most, {.budget_s = 600}, {}).rounds) {
+        if (round.probe != Probe::kIncast) continue;
+        for (const Flow& flow : round.flows) senders[flow.to].insert(flow.from);
+      }
+      EXPECT_EQ(senders.size(), 2U * static_cast<std::size_t>(hosts));
+      for (const auto& [to, from] : senders) EXPECT_GE(from.size(), 2U) << to.host;
+    }
+}
+
 TEST(Plan, SaysWhatItLeavesOut) {
   const Plan two = plan_rounds(fleet(2, 1), 0, {}, {});
   EXPECT_THAT(two.not_here, Contains(Probe::kIncast)) << "one sender is no incast";
