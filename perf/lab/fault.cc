@@ -24,7 +24,8 @@ constexpr std::string_view kPlaceNames[] = {"transmit", "receive", "port", "host
 #define WEFT_RATE_IDS "port-rate host-rate path-rate rail-rate switch-rate fleet-rate"
 #define WEFT_LOSS_IDS "loss retransmits tcp-retransmits timeouts"
 #define WEFT_REACH_IDS "unreachable link-state timeouts"
-#define WEFT_TESTER_IDS "tester-starved latency-tail"
+#define WEFT_TESTER_IDS "tester-starved tester-stopped latency-tail"
+#define WEFT_JOB_IDS "job-failed rank-lost deadline-passed"
 
 constexpr FaultRow kRows[] = {
     // Shares of the lab's rate. 90 % is a WARN, what is less is CRITICAL.
@@ -54,9 +55,9 @@ constexpr FaultRow kRows[] = {
     {"slow-cpu", "cpu", "", "h", "20%", WEFT_TESTER_IDS, "tester", false, false},
     {"stall", "stall", "stall", "h", "50ms/500ms", WEFT_TESTER_IDS, "warn tester", false, false},
     {"flipped-bit", "flip", "flip", "h", "", "collective-wrong", "critical", false, false},
-    {"dead-rank", "signal", "signal", "h", "KILL", "job-failed", "unknown critical tester", true,
+    {"dead-rank", "signal", "signal", "h", "KILL", WEFT_JOB_IDS, "unknown critical tester", true,
      false},
-    {"stopped-rank", "signal", "signal", "h", "STOP", "job-failed", "unknown critical tester", true,
+    {"stopped-rank", "signal", "signal", "h", "STOP", WEFT_JOB_IDS, "unknown critical tester", true,
      false},
 };
 
@@ -64,6 +65,7 @@ constexpr FaultRow kRows[] = {
 #undef WEFT_LOSS_IDS
 #undef WEFT_REACH_IDS
 #undef WEFT_TESTER_IDS
+#undef WEFT_JOB_IDS
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream in{std::string(text)};

@@ -110,6 +110,28 @@ Severity by_rate(const Observed& observed, double low) {
   return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
 }
 
+bool went_down(const Observed& observed, Port port) {
+  const PortFacts* facts = port_of(observed, port);
+  if (!facts) return false;
+  const auto before = facts->before.find("net.carrier_changes");
+  const auto after = facts->after.find("net.carrier_changes");
+  return before != facts->before.end() && after != facts->after.end() &&
+         after->second.value != before->second.value;
+}
+
+// Most packets were lost on the way to or from ports whose links went down.
+bool is_of_flaps(const Observed& observed, const Cause& cause) {
+  double lost = 0, at_flaps = 0;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (load_of(observed, sample) < 0 || !passes(cause, sample.flow.from, sample.flow.to)) continue;
+    const auto events = static_cast<double>(*sample.retransmits);
+    lost += events;
+    if (went_down(observed, sample.flow.from) || went_down(observed, sample.flow.to))
+      at_flaps += events;
+  }
+  return lost > 0 && at_flaps >= 0.8 * lost;
+}
+
 // The loss that a cause names, if its kind is the asked one; `under_load` asks for congestion.
 std::optional<Finding> judge_cause(const Check& check, const Observed& observed, const Cause& cause,
                                    bool under_load) {
@@ -129,6 +151,7 @@ std::optional<Finding> judge_cause(const Check& check, const Observed& observed,
     finding.high = interval.high;
   }
   add_loads(observed, loads, finding);
+  if (is_of_flaps(observed, cause)) finding.explained_by = "link-flaps";
   if (lossless) return finding;
   finding.severity = by_rate(observed, finding.low);
   if (!under_load) return finding;
@@ -217,7 +240,7 @@ Judged congestion_loss(const Check& check, const Observed& observed) {
 
 constexpr Check kLossRows[] = {
     {"loss", CheckKind::kActive, Severity::kFail, "nothing is lost on idle links",
-     "packets and repeats of each flow, at a tenth of the rate and at the full rate",
+     "packets and repeats of each flow, at a fifth of the rate and at the full rate",
      "0 lossless; <= fail_loss on TCP",
      "Packets are lost at this place whatever the load, as a damaged link, a bad optic or a "
      "faulty line card loses them.",
@@ -225,7 +248,7 @@ constexpr Check kLossRows[] = {
      "If no end counts errors, the loss is inside a switch.",
      loss},
     {"congestion-loss", CheckKind::kActive, Severity::kFail, "load loses no packets",
-     "packets and repeats of each flow, at a tenth of the rate and at the full rate",
+     "packets and repeats of each flow, at a fifth of the rate and at the full rate",
      "0 lossless; TCP may",
      "Packets are lost under load, and none without: a queue is full and drops. The cable is not "
      "at fault.",

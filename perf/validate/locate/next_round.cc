@@ -8,6 +8,7 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/plan.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -44,7 +45,7 @@ class Chooser {
           const std::vector<Cause>& causes, Probe probe, int most_flows)
       : hosts_(hosts), causes_(causes), most_(most_flows) {
     round_.probe = probe;
-    round_.seconds = probe == Probe::kRate ? 0.3 : probe == Probe::kLowLoad ? 0.5 : 0.05;
+    round_.seconds = probe == Probe::kRate ? 0.3 : probe == Probe::kLowLoad ? 0.3 : 0.05;
     for (const FlowSample& sample : samples.flows) {
       const Round& round = samples.rounds[static_cast<std::size_t>(sample.round)];
       if (round.probe != probe) continue;
@@ -79,7 +80,7 @@ class Chooser {
     if (!free(from) || !free(to) || from.host == to.host) return false;
     if (most_ > 0 && static_cast<int>(round_.flows.size()) >= most_) return false;
     if (count(tried_, std::pair(from, to)) >= kMostRepeats) return false;
-    round_.flows.push_back({from, to, round_.probe == Probe::kLowLoad ? 0.1 : 1});
+    round_.flows.push_back({from, to, round_.probe == Probe::kLowLoad ? kLowPace : 1});
     busy_.insert({from, to});
     return true;
   }

@@ -114,7 +114,12 @@ class MtuEnd final : public DatagramEnd {
   EndSample run() override {
     if (failed()) return sample_;
     const double start = now_s();
-    order_.sends ? search() : answer();
+    if (order_.sends) {
+      search();
+      end_answers();
+    } else {
+      answer();
+    }
     sample_.seconds = now_s() - start;
     return sample_;
   }
@@ -158,7 +163,13 @@ class MtuEnd final : public DatagramEnd {
     sample_.failed_mtu = bad;
   }
 
-  // Until nothing has come for a while: the sender's search ends by itself.
+  // No search asks with a packet as short as a token. The receiver's patience ends, too, where all
+  // of these are lost.
+  void end_answers() {
+    for (int i = 0; i < kTries; ++i) (void)!send(fd_.get(), &token_, sizeof token_, MSG_NOSIGNAL);
+  }
+
+  // Until the sender says that its search is over, or nothing has come for a while.
   void answer() {
     std::vector<char> packet(kLargest);
     const double until = now_s() + std::max(order_.seconds, 4.0);
@@ -172,6 +183,7 @@ class MtuEnd final : public DatagramEnd {
       std::array<std::uint64_t, 2> answer{0, n > 0 ? static_cast<std::uint64_t>(n) : 0};
       if (n >= static_cast<ssize_t>(sizeof token_)) std::memcpy(answer.data(), packet.data(), 8);
       if (answer[0] != token_) continue;
+      if (n == sizeof token_) return;
       sample_.bytes += static_cast<std::uint64_t>(n);
       idle_until = now_s() + 0.5;
       (void)!sendto(fd_.get(), answer.data(), sizeof answer, MSG_NOSIGNAL,

@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kRoundOverhead_s = 0.03;  // to start a round and gather its samples
 constexpr double kTypicalNoise = 0.02;     // of a rate, flow to flow
-constexpr double kLowPace = 0.1;           // of kLowLoad
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
 constexpr int kAllToAllPeers = 8;    // of each port; more flows say the same
@@ -238,7 +237,7 @@ Stage Planner::entropy() {
 
 std::vector<Stage> Planner::stages() {
   Stage reach{Probe::kReach, 0.02, 0.02, {}}, latency{Probe::kLatency, 0.03, 0.06, {}};
-  Stage mtu{Probe::kPathMtu, 0.02, 0.02, {}}, low{Probe::kLowLoad, 0.2, 0.5, {}};
+  Stage mtu{Probe::kPathMtu, 0.02, 0.02, {}}, low{Probe::kLowLoad, 0.2, 0.3, {}};
   std::vector<Matching> idle = xor_cover(n_);
   for (Matching& matching : random_matchings(n_, 2, random_)) idle.push_back(std::move(matching));
   if (all_pairs_rounds(n_) <= static_cast<int>(idle.size())) idle = all_pairs(n_);

@@ -15,10 +15,13 @@ struct PlanOptions {
   std::uint64_t seed = 1;
   bool all_pairs = false;
   std::vector<Probe> only = {};  // empty: all that fit
-  double soak_s = 0;        // > 0: repeat the rate rounds for so long
+  double soak_s = 0;             // > 0: repeat the rate rounds for so long
 };
 
 // What the plan could see, with the policy's confidence, and what it leaves out.
+// Share of the rate that flows of kLowLoad send: queues stay empty.
+inline constexpr double kLowPace = 0.2;
+
 struct Plan {
   std::vector<Round> rounds;
   double seconds = 0;               // estimate

@@ -29,7 +29,7 @@ enum class Probe {
   kAllToAll,   // streams of everyone to everyone at once
   kVictim,     // latency of a flow while other ports of the network are loaded
   kEntropy,    // one pair, many source ports or flow labels, one after the other
-  kLowLoad,    // paced streams at a tenth of the rate: loss without congestion
+  kLowLoad,    // paced streams at a fifth of the rate: loss without congestion
   kJob,        // sizes and rhythm of a job's own traffic
 };
 const char* name(Probe probe);  // "rate"

@@ -27,6 +27,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kConnectSeconds = 2.5;  // a lost SYN is repeated after 1 s
+constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no way there
 constexpr double kTailSeconds = 1.5;     // for what waits in a shaper when the sender stops
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
 constexpr int kWarmUp = 10, kMostPings = 2000;
@@ -113,6 +114,10 @@ class TcpEnd final : public FlowEnd {
       fd_ = std::move(other);
   }
 
+  double patience_s() const {
+    return order_.probe == Probe::kCrossRail ? kAcrossSeconds : kConnectSeconds;
+  }
+
   void dial(const std::string& theirs) {
     std::istringstream in(theirs);
     std::string address;
@@ -125,7 +130,7 @@ class TcpEnd final : public FlowEnd {
       errno = error;
       return fail(errno_text("connect"));
     }
-    const double until = now_s() + kConnectSeconds;
+    const double until = now_s() + patience_s();
     if (!wait_for(fd_.get(), POLLOUT, until)) {
       errno = ETIMEDOUT;
       return fail(errno_text("connect"));
@@ -144,7 +149,7 @@ class TcpEnd final : public FlowEnd {
 
   // Takes the connection whose first bytes are the token; strangers are turned away.
   void accept_one() {
-    const double until = now_s() + kConnectSeconds + 0.5;
+    const double until = now_s() + patience_s() + 0.2;
     while (wait_for(listener_.get(), POLLIN, until)) {
       Fd caller = Fd::from(
           [&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });

@@ -180,7 +180,7 @@ TEST(Plan, SaysWhichLossItCouldSee) {
     for (const Flow& flow : round.flows)
       if (round.probe == Probe::kLowLoad && flow.from == Port{0, 0}) seconds += round.seconds;
   ASSERT_GT(seconds, 0);
-  const double packets = 0.1 * 400e9 / 8 / 4096 * seconds;
+  const double packets = kLowPace * 400e9 / 8 / 4096 * seconds;
   EXPECT_NEAR(plan.smallest_loss, -std::log(0.05) / packets, 1e-9);
   EXPECT_EQ(plan_rounds(fleet(4, 1, 0), 0, {}, {}).smallest_loss, 1) << "no rate is declared";
   EXPECT_LT(plan.smallest_rate_cut, 0.06);
