@@ -23,7 +23,8 @@ struct Observed {
   const std::vector<Cause>& causes;  // of the localisation
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
-  std::string_view failure = {};  // of the job, verbatim; empty: none
+  std::string_view failure = {};    // of the job, verbatim; empty: none
+  const JobPlayed* like = nullptr;  // nullptr: no job's traffic was asked for
 };
 
 enum class CheckKind { kPassive, kActive };
