@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "coll/runtime/core.h"
+#include "coll/runtime/internals.h"
 
 namespace weft {
 namespace {
@@ -137,5 +138,7 @@ Status calibrate(Core& core, GroupState& world) {
   c.rails_per_host = t.nrails();
   return {};
 }
+
+CostModel Internals::costs(World& world) { return world.core_->costs; }
 
 }  // namespace weft

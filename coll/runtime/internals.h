@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "coll/api/communicator.h"
+#include "coll/select/cost.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft {
@@ -21,6 +22,9 @@ struct Internals {
   // Measures what links cost, of a World made with WorldOptions::measure_costs false. Every rank
   // calls it, with no task under way. Throws StatusError.
   static void measure_costs(World& world) { world.measure_costs(); }
+  // What links cost, as measure_costs() or the making of the World measured it; the same on every
+  // rank.
+  static CostModel costs(World& world);
   // Tells the selector how many microseconds an algorithm took for messages of `total_bytes` (all
   // blocks together), as `weft tune` measured: `auto` uses the time from now on, and the profile
   // keeps it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "coll/jobs/traffic.h"
 #include "topo/base/exit_code.h"
 
 namespace weft {
@@ -13,7 +14,8 @@ void add_launch(CLI::App& app, int& exit_code);
 void add_perf(CLI::App& app, int& exit_code);
 void add_pair_tests(CLI::App& perf, int& exit_code);  // below `weft perf`
 void add_explain(CLI::App& app, int& exit_code);
-void add_validate(CLI::App& app, int& exit_code);
+// `traffic` plans the job of --like: the trainer's planner, which this library does not know.
+void add_validate(CLI::App& app, int& exit_code, TrafficPlanner traffic);
 void add_sim(CLI::App& app, int& exit_code);
 void add_lab(CLI::App& app, int& exit_code);
 void add_softroce(CLI::App& lab, int& exit_code);  // below `weft lab`

@@ -12,6 +12,7 @@
 #include "perf/cli/parse_errors.h"
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
+#include "train/plan/traffic.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "weft " WEFT_VERSION, "Print the version and exit");
   int exit_code = weft::kExitOk;
   weft::add_perf(app, exit_code);
-  weft::add_validate(app, exit_code);
+  weft::add_validate(app, exit_code, weft::train::plan_traffic);
   weft::add_explain(app, exit_code);
   weft::add_sim(app, exit_code);
   weft::add_topo(app, exit_code);

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/check.h"
 #include "perf/cli/names.h"
+#include "perf/validate/job_traffic.h"
 #include "transport/launch/failures.h"
 
 namespace weft::fabric {
@@ -173,25 +173,14 @@ std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
 
 void predict(std::vector<CollectiveResult>& timed, const std::vector<FleetHost>& hosts,
              const Samples& samples, int ranks) {
-  std::map<std::pair<Port, bool>, double> best;  // of a port and direction: the rate it has shown
-  for (const FlowSample& s : samples.flows) {
-    if (samples.rounds[static_cast<std::size_t>(s.round)].probe != Probe::kRate) continue;
-    for (const bool sends : {true, false}) {
-      double& rate = best[{sends ? s.flow.from : s.flow.to, sends}];
-      rate = std::max(rate, s.gbps());
-    }
-  }
-  if (best.empty()) return;
-  const auto slowest = std::ranges::min_element(
-      best, [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto& [port, sends] = slowest->first;
-  const FleetHost& host = hosts[static_cast<std::size_t>(port.host)];
+  const SlowestPort slowest = slowest_port(samples);
+  if (slowest.gbps <= 0) return;
+  const FleetHost& host = hosts[static_cast<std::size_t>(slowest.port.host)];
   const double n = static_cast<double>(hosts.size());
-  const double algbw = slowest->second * static_cast<double>(host.ports.size()) * n / (2 * (n - 1));
+  const double algbw = slowest.gbps * static_cast<double>(host.ports.size()) * n / (2 * (n - 1));
   for (CollectiveResult& result : timed) {
     result.predicted_busbw_gbps = algbw * 2 * (ranks - 1) / ranks;
-    result.limiting_link =
-        fmt::format("{} rail {} {}", host.name, port.rail, sends ? "transmit" : "receive");
+    result.limiting_link = in_short(slowest, hosts);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "perf/validate/collective_checks.h"
 #include "perf/validate/facts/read_facts.h"
 #include "perf/validate/locate/conduct.h"
+#include "perf/validate/play_traffic.h"
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"
@@ -20,7 +21,10 @@
 namespace weft::fabric {
 namespace {
 
-constexpr double kCollectiveShare = 0.3;  // of the budget, at most
+// Of the budget, at most.
+constexpr double kCollectiveShare = 0.3;
+constexpr double kJobShare = 0.15;  // of a job's own traffic
+constexpr double kJobPlayed = 0.6;  // of the time left by then: setting up takes some, too
 
 }  // namespace
 
@@ -58,6 +62,8 @@ void Validation::describe(World& world) {
       mine_.emulated |= other != world.rank() && topology.same_kernel(other, world.rank());
     for (PortFacts& port : mine_.ports) port.before = read_counters(port, options_.sources);
   }
+  if (options_.like)
+    report_.like = to_play(*options_.like, fold(options_.like->job, players_of(topology)));
   gather_facts(world);
   for (const HostFacts& other : report_.facts.hosts) report_.emulated |= other.emulated;
 }
@@ -77,7 +83,7 @@ void Validation::probe(World& world) {
   report_.hosts = fabric.hosts();
   show_("probes");
   PlanOptions plan = options_.plan;
-  plan.budget_s = left_s() * (1 - kCollectiveShare);
+  plan.budget_s = left_s() * (1 - kCollectiveShare - (options_.like ? kJobShare : 0));
   Conducted conducted = conduct(fabric, plan, options_.policy.thresholds);
   report_.plan = std::move(conducted.plan);
   report_.samples = std::move(conducted.samples);
@@ -98,13 +104,24 @@ void Validation::collectives(World& world) {
   const double budget = std::stod(job_of(world).all_gather(left)[0]);
   if (budget < 0) return;
   Internals::measure_costs(world);
-  report_.collectives = run_collectives(world, budget * 0.7, [this](const std::string& what) {
+  const double job = options_.like ? kJobShare : 0;
+  const double share = 0.7 * kCollectiveShare / (kCollectiveShare + job);
+  report_.collectives = run_collectives(world, budget * share, [this](const std::string& what) {
     if (show_) show_(what);
   });
   phase_ = "all_reduce, timed";
   std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
   predict(timed, report_.hosts, report_.samples, report_.ranks);
   report_.collectives.insert(report_.collectives.end(), timed.begin(), timed.end());
+  if (options_.like) job_traffic(world);
+}
+
+void Validation::job_traffic(World& world) {
+  phase_ = "the traffic of " + options_.like->job.model;
+  if (world.rank() == 0) show_(phase_);
+  const FoldedJob job = fold(options_.like->job, players_of(world.topology()));
+  play(world, *options_.like, job, report_.hosts, report_.samples,
+       std::max(1.0, left_s() * kJobPlayed), *report_.like);
 }
 
 void Validation::count_again(World& world) {
@@ -112,6 +129,18 @@ void Validation::count_again(World& world) {
   if (agent_)
     for (PortFacts& port : mine_.ports) port.after = read_counters(port, options_.sources);
   gather_facts(world);
+}
+
+Observed Validation::observed() const {
+  return {report_.facts,
+          report_.hosts,
+          report_.samples,
+          report_.causes,
+          options_.policy,
+          report_.collectives,
+          {},
+          report_.like ? &*report_.like : nullptr,
+          report_.plan.left_out};
 }
 
 Verdict Validation::run(World& world) {
@@ -123,14 +152,7 @@ Verdict Validation::run(World& world) {
   const std::vector<RailOutage> outages = rail_outages(world);
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
-    report_.judgement = judge({report_.facts,
-                               report_.hosts,
-                               report_.samples,
-                               report_.causes,
-                               options_.policy,
-                               report_.collectives,
-                               {},
-                               report_.plan.left_out});
+    report_.judgement = judge(observed());
     const std::vector<Finding> more = judge_outages(outages);
     report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
     sort_heaviest_first(report_.judgement.findings);
@@ -162,9 +184,7 @@ void Validation::fail(const Status& failure) {
   finding.evidence.push_back({"phase", "", -1, 0, 0, Unit::kText, phase_});
   report_.failure = fmt::format("{} (while at {})", failure.to_string(), phase_);
   // What was measured until then still counts.
-  if (!report_.samples.flows.empty())
-    report_.judgement = judge({report_.facts, report_.hosts, report_.samples, report_.causes,
-                               options_.policy, report_.collectives});
+  if (!report_.samples.flows.empty()) report_.judgement = judge(observed());
   report_.judgement.findings.push_back(finding);
   sort_heaviest_first(report_.judgement.findings);
   report_.verdict = Verdict::kCritical;

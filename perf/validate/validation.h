@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "coll/api/communicator.h"
+#include "coll/jobs/traffic.h"
 #include "perf/validate/facts/facts.h"
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/probes/plan.h"
@@ -19,6 +21,7 @@ struct ValidationOptions {
   std::string transport = "auto";  // of the probes: tcp, verbs, or what the job uses between hosts
   double declared_gbps = 0;        // of a rail; 0: not declared
   Sources sources;
+  std::optional<JobTraffic> like;  // a job whose own traffic is played
 };
 
 class Validation {
@@ -43,6 +46,8 @@ class Validation {
   void gather_facts(World& world);
   void probe(World& world);
   void collectives(World& world);
+  void job_traffic(World& world);
+  Observed observed() const;
   void count_again(World& world);
   double left_s() const;
 

@@ -16,10 +16,6 @@
 namespace weft::train {
 namespace {
 
-constexpr double kElement = 2;  // bf16: activations, gradients and weights on the wire
-// Gradients travel together in so many bytes; less makes more messages, more hides less.
-constexpr double kBucket = 25e6;
-
 // Messages one after another in a gather or reduction among n: by halving or doubling, which moves
 // no more bytes than a ring; a ring has n - 1. An all-reduce is one of each.
 double messages(double n) { return std::ceil(std::log2(std::max(1.0, n))); }

@@ -10,6 +10,10 @@
 
 namespace weft::train {
 
+inline constexpr double kElement = 2;  // bf16: activations, gradients and weights on the wire
+// Gradients travel together in so many bytes; less makes more messages, more hides less.
+inline constexpr double kBucket = 25e6;
+
 // Rates are per GPU and direction. GB = 10^9 bytes.
 struct Cluster {
   int gpus = 8;

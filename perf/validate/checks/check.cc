@@ -181,7 +181,7 @@ bool over_tcp(const FlowSample& sample) {
 
 bool is_flooding(Probe probe) {
   return probe == Probe::kIncast || probe == Probe::kAllToAll || probe == Probe::kBisection ||
-         probe == Probe::kVictim || probe == Probe::kJob;
+         probe == Probe::kVictim;
 }
 
 void add_outcome(Outcome outcome, Judged& all) {

@@ -73,6 +73,7 @@ constexpr Rule kRules[] = {
     {"cross-rail", Reach::kPlace, kSums},
     {"ecmp-entropy", Reach::kPlace, kSums},
     {"busbw", Reach::kWithin, kSums},
+    {"like-slower", Reach::kWithin, kSums},
     {"port-not-measured",
      Reach::kPlace,
      {"tester-starved", "link-state", "unreachable", "job-failed"}},

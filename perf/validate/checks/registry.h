@@ -24,6 +24,7 @@ struct Observed {
   const Policy& policy;
   std::span<const CollectiveResult> collectives = {};
   std::string_view failure = {};         // of the job, verbatim; empty: none
+  const JobPlayed* like = nullptr;       // nullptr: no job's traffic was asked for
   std::span<const Probe> left_out = {};  // for want of time
 };
 

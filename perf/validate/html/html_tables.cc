@@ -71,6 +71,21 @@ std::string collectives_html(const Report& report) {
   return html + "</table></div>\n";
 }
 
+std::string job_html(const Report& report) {
+  if (!report.like) return "";
+  const JobPlayed& j = *report.like;
+  std::string html = fmt::format(
+      "<h2>The traffic of {}, tp {} x pp {} x dp {}</h2>\n<p class=\"soft\">played as tp {}, pp {} and dp "
+      "{} on {}</p>\n<ul>\n",
+      escaped(j.model), j.tp, j.pp, j.dp, j.played_tp, j.played_pp, j.played_dp,
+      counted(static_cast<std::size_t>(j.ranks), "rank"));
+  for (const TrafficKind& kind : j.kinds)
+    html += fmt::format("<li{}{}{}>{}</li>\n", data("axis", kind.axis),
+                        data("measured-us", kind.measured_us),
+                        data("predicted-us", kind.predicted_us), escaped(in_words(kind)));
+  return html + "</ul>\n";
+}
+
 std::string drift_html(const Report& report) {
   if (report.baseline.empty()) return "";
   std::string html = fmt::format("<h2>Drift</h2>\n<p class=\"soft\">against {}{}</p>\n",
@@ -207,7 +222,7 @@ std::string html_coverage(const Page& page) {
   } else {
     html += "<p>No check judged anything.</p>\n";
   }
-  return html + unknowns_html(report) + collectives_html(report) + drift_html(report);
+  return html + unknowns_html(report) + collectives_html(report) + job_html(report) + drift_html(report);
 }
 
 }  // namespace weft::fabric

@@ -40,8 +40,6 @@ const char* name(Probe probe) {
       return "entropy";
     case Probe::kLowLoad:
       return "low_load";
-    case Probe::kJob:
-      return "job";
   }
   return "unknown";
 }

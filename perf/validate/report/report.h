@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Report {
   Samples samples;
   std::vector<Cause> causes;
   std::vector<CollectiveResult> collectives;
+  std::optional<JobPlayed> like;  // --like
   Judgement judgement;
   std::vector<Drift> drift;
   std::string baseline;  // file; empty: none

@@ -34,6 +34,8 @@ std::string printable(std::string_view text);
 
 std::string in_words(const Where& where);       // "h3 rail 1 (mlx5_1)", "h3 -> h5 on rail 1"
 std::string in_words(const Evidence& evidence);  // "hw.out_of_sequence 98, 0 expected"
+// "tensor all_reduce: 6144 x 50.3 MB a step, 12 played: 31.2 ms a call, 28 ms predicted".
+std::string in_words(const TrafficKind& kind);
 std::string port_in_words(const Report& report, Port port);  // "h3 rail 1 (mlx5_1)"
 
 // Title and remedy of the registry; of an id that it does not know, the id as words and "".

@@ -33,13 +33,14 @@ class RandomReport {
     for (int i = below(6); i > 0; --i) report.drift.push_back({text(), number(), number()});
     if (!report.drift.empty()) report.baseline = text();
     for (int i = below(3); i > 0; --i) report.policy.skipped_checks.push_back(text());
-    for (int i = below(13); i > 0; --i) report.plan.left_out.push_back(static_cast<Probe>(i));
+    for (int i = below(12); i > 0; --i) report.plan.left_out.push_back(static_cast<Probe>(i));
     for (CollectiveResult& result : report.collectives)
       if (below(3) == 0) {
         result.wrong = 1;
         result.first_wrong = text();
         result.limiting_link = text();
       }
+    if (below(3) == 0) report.like = job();
     return report;
   }
 
@@ -62,6 +63,24 @@ class RandomReport {
     for (int i = below(12); i > 0; --i) text += kParts[below(13)];
     if (below(8) == 0) text += std::string(300, 'x');
     return text;
+  }
+
+  JobPlayed job() {
+    JobPlayed job;
+    job.model = text();
+    job.tp = below(100);
+    job.folded = below(2) == 0;
+    job.limiting_link = text();
+    for (int i = below(4); i > 0; --i) {
+      TrafficKind& kind = job.kinds.emplace_back();
+      kind.axis = text();
+      kind.collective = text();
+      kind.bytes = static_cast<std::uint64_t>(below(1 << 30));
+      kind.played_calls = static_cast<std::uint64_t>(below(3));
+      kind.predicted_us = number();
+      kind.measured_us = number();
+    }
+    return job;
   }
 
   Finding finding(const Report& report) {
