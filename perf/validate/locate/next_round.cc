@@ -221,8 +221,8 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
   std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
   for (const Sight& s : sights)
     for (const bool sends : {true, false}) {
-      Sight& sum =
-          directions.try_emplace({sends ? s.from : s.to, sends}, 0, 0, 0.0, 0.0).first->second;
+      const std::pair key(sends ? s.from : s.to, sends);
+      Sight& sum = directions.try_emplace(key, Sight{.value = 0, .trials = 0}).first->second;
       sum.value += s.value;
       sum.trials += s.trials;
     }
@@ -231,8 +231,10 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
     if (sum.value <= 0) continue;
     const Interval interval = wilson(sum.value, sum.trials, thresholds.confidence);
     if (interval.high < kLossToSee * thresholds.fail_loss) continue;
-    Cause suspect{CauseKind::kLoss, direction.second ? CausePlace::kTransmit : CausePlace::kReceive,
-                  shape.port(direction.first)};
+    Cause suspect;
+    suspect.kind = CauseKind::kLoss;
+    suspect.place = direction.second ? CausePlace::kTransmit : CausePlace::kReceive;
+    suspect.port = shape.port(direction.first);
     suspect.value = sum.value / sum.trials;
     suspects.push_back(suspect);
   }
