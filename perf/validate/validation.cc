@@ -15,6 +15,7 @@
 #include "perf/validate/probes/agent_fabric.h"
 #include "perf/validate/rail_outages.h"
 #include "perf/validate/report/baseline.h"
+#include "perf/validate/wrong_pairs.h"
 #include "topo/base/clock.h"
 #include "transport/factory/transport_factory.h"
 
@@ -55,6 +56,7 @@ void Validation::describe(World& world) {
   if (agent_) {
     const auto& rails = topology.place(world.rank()).rails;
     mine_ = read_host(rails, options_.sources);
+    heartbeat_.emplace();
     mine_.host = topology.host_name(host);
     mine_.first_rank = world.rank();
     mine_.ranks = static_cast<int>(topology.ranks_of(host).size());
@@ -109,6 +111,15 @@ void Validation::collectives(World& world) {
   report_.collectives = run_collectives(world, budget * share, [this](const std::string& what) {
     if (show_) show_(what);
   });
+  if (std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; })) {
+    phase_ = "messages, compared";
+    const WrongHost wrong = find_wrong_host(world);
+    for (CollectiveResult& result : report_.collectives) {
+      if (wrong.host < 0 || result.wrong == 0) continue;
+      result.wrong_host = report_.hosts.at(static_cast<std::size_t>(wrong.host)).name;
+      result.wrong_sends = wrong.sends;
+    }
+  }
   phase_ = "all_reduce, timed";
   std::vector<CollectiveResult> timed = time_all_reduce(world, 1.0);
   predict(timed, report_.hosts, report_.samples, report_.ranks);
@@ -126,8 +137,10 @@ void Validation::job_traffic(World& world) {
 
 void Validation::count_again(World& world) {
   phase_ = "counters";
-  if (agent_)
+  if (agent_) {
     for (PortFacts& port : mine_.ports) port.after = read_counters(port, options_.sources);
+    mine_.stops = heartbeat_->stops();
+  }
   gather_facts(world);
 }
 

@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <optional>
+#include <optional>
 #include <string>
 
 #include "coll/api/communicator.h"
 #include "coll/jobs/traffic.h"
 #include "perf/validate/facts/facts.h"
 #include "perf/validate/facts/policy.h"
+#include "perf/validate/probes/heartbeat.h"
 #include "perf/validate/probes/plan.h"
 #include "perf/validate/report/report.h"
 
@@ -56,6 +58,7 @@ class Validation {
   const double start_s_;
   std::string phase_ = "start";
   HostFacts mine_;
+  std::optional<Heartbeat> heartbeat_;  // of agents
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   Report report_;

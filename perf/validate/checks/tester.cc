@@ -107,6 +107,32 @@ Judged tester_starved(const Check& check, const Observed& observed) {
   return all;
 }
 
+constexpr double kFewStops = 0.005, kManyStops = 0.05;  // of the time
+
+Judged tester_stopped(const Check& check, const Observed& observed) {
+  Judged all;
+  for (const HostFacts& host : observed.facts.hosts) {
+    ++all.total;
+    const Stops& stops = host.stops;
+    if (stops.watched_s <= 0) continue;
+    ++all.judged;
+    const double share = stops.stopped_s / stops.watched_s;
+    if (share < kFewStops) continue;
+    Where where = at_host(host.host);
+    where.kind = PlaceKind::kTester;
+    Finding& finding = all.findings.emplace_back(make_finding(check, where));
+    if (share < kManyStops) finding.severity = Severity::kWarn;
+    finding.unit = Unit::kShare;
+    finding.value = share;
+    finding.expected = 0;
+    finding.evidence.push_back(
+        number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
+    finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
+                                               kNoNumber, Unit::kMicroseconds));
+  }
+  return all;
+}
+
 Judged port_not_measured(const Check& check, const Observed& observed) {
   const FlowsByPort flows = rate_flows(observed, false);
   Judged all;
@@ -145,7 +171,12 @@ Judged probe_left_out(const Check& check, const Observed& observed) {
 }
 
 Finding wrong_collective(const Check& check, const CollectiveResult& result) {
-  Finding finding = make_finding(check, {});
+  Where where;
+  if (!result.wrong_host.empty()) {
+    where = at_host(result.wrong_host);
+    where.direction = result.wrong_sends ? Direction::kTransmit : Direction::kReceive;
+  }
+  Finding finding = make_finding(check, where);
   finding.unit = Unit::kCount;
   finding.value = result.wrong;
   finding.text = result.first_wrong;
@@ -270,6 +301,15 @@ constexpr Check kTesterRows[] = {
      "Stop what else runs on the host, raise the CPU limit of the job (cgroup, --cpus-per-task), "
      "and run again. Do not drain the host for this.",
      tester_starved},
+    {"tester-stopped", CheckKind::kActive, Severity::kFail, "the tester runs all the time",
+     "a thread that beats every 5 ms; its waits for a core do not count",
+     "< 0.5 % of the time; from 5 % on the tester is not to be trusted",
+     "The tester's process stood still though its core was free: a CPU quota, a frozen control "
+     "group, a debugger, or a hypervisor that gives the core to others. A job on this host would "
+     "stand still likewise.",
+     "Look at cpu.max and cpu.stat (nr_throttled) of the job's control group, at steal time "
+     "(`vmstat`), and at what sends signals to the job. Do not blame the network.",
+     tester_stopped},
     {"port-not-measured", CheckKind::kActive, Severity::kFail, "every port was measured",
      "rate flows from and to each port", "one sound flow each way",
      "No sound flow crossed this port in this direction, so nothing is known of the port.",

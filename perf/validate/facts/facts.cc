@@ -77,6 +77,10 @@ void visit_host(Facts& h, Visit& visit) {
   visit("peer_memory", h.peer_memory);
   visit("dmabuf", h.dmabuf);
   visit("gpus", h.gpus);
+  visit("watched_s", h.stops.watched_s);
+  visit("stopped_s", h.stops.stopped_s);
+  visit("longest_stop_s", h.stops.longest_s);
+  visit("stops", h.stops.count);
   visit("emulated", h.emulated);
   visit("ports", h.ports);
 }

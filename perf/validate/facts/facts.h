@@ -56,6 +56,13 @@ struct PortFacts {
   Readings before, after;
 };
 
+// Times at which the tester's process stood still, though no other thread had its core.
+struct Stops {
+  double watched_s = 0;  // the time in which these were counted; 0: nobody counted
+  double stopped_s = 0, longest_s = 0;
+  int count = 0;
+};
+
 struct HostFacts {
   std::string host;  // host identity of the job: WEFT_HOST_ID, else the host name
   std::string hostname;
@@ -70,6 +77,7 @@ struct HostFacts {
   std::optional<bool> peer_memory;             // nvidia_peermem (or nv_peer_mem) is loaded
   std::optional<bool> dmabuf;                  // a probe of ibv_reg_dmabuf_mr passed
   int gpus = 0;
+  Stops stops;
   bool emulated = false;         // this host shares its kernel with another host of the job
   std::vector<PortFacts> ports;  // by rail
 };

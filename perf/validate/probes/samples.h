@@ -92,6 +92,8 @@ struct CollectiveResult {
   double busbw_gbps = 0;            // of the largest case; 0: not timed
   double predicted_busbw_gbps = 0;  // what the measured pairs allow; 0: not known
   std::string limiting_link;        // "h3 rail 1 transmit"
+  std::string wrong_host = {};      // whose messages arrive changed, where messages told so
+  bool wrong_sends = false;         // the host sends them; false: it receives them
 };
 
 // What every rank of a job calls alike in a step, and what the ranks that there are played of that.

@@ -151,6 +151,8 @@ struct FieldsOf<CollectiveResult> {
     a("busbw_gbps", c.busbw_gbps);
     a("predicted_busbw_gbps", c.predicted_busbw_gbps);
     a("limiting_link", c.limiting_link);
+    a("wrong_host", c.wrong_host);
+    a("wrong_sends", c.wrong_sends);
   }
 };
 

@@ -122,7 +122,11 @@ std::string collective_sentence(const Finding& f) {
   if (const std::string algorithm = text_in_evidence(f, "algorithm"); !algorithm.empty())
     what += fmt::format(" ({})", algorithm);
   const std::string first = printable(f.text);
-  return fmt::format("{}: wrong result in {}{}{}", what,
+  const std::string place =
+      f.where.host.empty()
+          ? ""
+          : fmt::format("data that {} {} change; ", in_words(f.where), sends(f.where.direction));
+  return fmt::format("{}{}: wrong result in {}{}{}", place, what,
                      counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
                      first.empty() ? "" : ": ", first);
 }
@@ -144,6 +148,10 @@ std::string like_sentence(const Finding& f) {
 
 std::string job_failed_sentence(const Finding& f) {
   return fmt::format("the job failed: {}", printable(f.text));
+}
+
+std::string stopped_sentence(const Finding& f) {
+  return fmt::format("{} stood still for {} of the time", in_words(f.where), percent(f.value));
 }
 
 std::string left_out_sentence(const Finding& f) {
@@ -217,6 +225,7 @@ constexpr Sentence kSentences[] = {
     {"rails-differ", nullptr, "{place}: rails: {numbers}"},
     {"rails-one-subnet", nullptr, "{place}: rails share the subnet {text}"},
     {"nothing-measured", nothing_sentence, kAlsoUnknown},
+    {"tester-stopped", stopped_sentence, kAlsoUnknown},
     {"probe-left-out", left_out_sentence, kAlsoUnknown},
     {"port-not-measured", not_measured_sentence, kAlsoUnknown},
     {"collective-wrong", collective_sentence, kAlsoUnknown},

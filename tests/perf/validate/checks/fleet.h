@@ -249,6 +249,7 @@ inline Fleet healthy_fleet(FleetKind kind, int hosts = 4, int rails = 2) {
     host.numa_node = 0;
     host.memlock_bytes = std::numeric_limits<std::uint64_t>::max();
     host.governor = "performance";
+    host.stops = {20, 0.02, 0.02, 1};
     host.gpus = kind == FleetKind::kRoce || kind == FleetKind::kInfiniband ? 8 : 0;
     host.peer_memory = true;
     FleetHost described;

@@ -155,6 +155,8 @@ const std::vector<Fault>& faults() {
            s.window_gbps.assign(6, 240);  // 400 without the waits
          });
        }, kTester, "h2", -1, kBoth, kFail, {"port-not-measured"}},
+      {"tester-stopped", kPlain, [](Fleet& f) { f.host(1).stops = {20, 2, 0.05, 40}; },
+       kTester, "h1"},
       {"port-not-measured", kPlain, [](Fleet& f) {
          std::erase_if(f.samples.flows, [](const FlowSample& s) { return s.flow.to == Port{1, 1}; });
        }, kPort, "h1", 1, kReceive},

@@ -1,0 +1,53 @@
+// The thread that beats.
+#include "perf/validate/probes/heartbeat.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "perf/validate/probes/meter.h"
+#include "topo/base/clock.h"
+#include "topo/base/thread.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr auto kBeat = std::chrono::milliseconds(5);
+constexpr double kStop_s = 0.01;  // a shorter delay is the timer's
+
+}  // namespace
+
+Heartbeat::Heartbeat() : thread_(start_thread("the heartbeat", [this] { beat(); })) {}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+Stops Heartbeat::stops() const {
+  const std::lock_guard lock(mutex_);
+  return stops_;
+}
+
+void Heartbeat::beat() {
+  const double start = now_s();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const Starvation waits;
+    const double before = now_s();
+    if (ended_.wait_for(lock, kBeat, [this] { return end_; })) return;
+    const double passed = now_s() - before;
+    const double stopped =
+        passed - waits.share() * passed - std::chrono::duration<double>(kBeat).count();
+    stops_.watched_s = now_s() - start;
+    if (stopped < kStop_s) continue;
+    ++stops_.count;
+    stops_.stopped_s += stopped;
+    stops_.longest_s = std::max(stops_.longest_s, stopped);
+  }
+}
+
+}  // namespace weft::fabric
