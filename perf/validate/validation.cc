@@ -57,6 +57,7 @@ void Validation::describe(World& world) {
     const auto& rails = topology.place(world.rank()).rails;
     mine_ = read_host(rails, options_.sources);
     heartbeat_.emplace();
+    mine_.stops.throttled_s = throttled_s(options_.sources);
     mine_.host = topology.host_name(host);
     mine_.first_rank = world.rank();
     mine_.ranks = static_cast<int>(topology.ranks_of(host).size());
@@ -139,7 +140,9 @@ void Validation::count_again(World& world) {
   phase_ = "counters";
   if (agent_) {
     for (PortFacts& port : mine_.ports) port.after = read_counters(port, options_.sources);
+    const double throttled_before_s = mine_.stops.throttled_s;
     mine_.stops = heartbeat_->stops();
+    mine_.stops.throttled_s = std::max(0.0, throttled_s(options_.sources) - throttled_before_s);
   }
   gather_facts(world);
 }

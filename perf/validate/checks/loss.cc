@@ -2,6 +2,8 @@
 // full queue drops is lost under load only. A TCP flow alone on its bottleneck drops packets by
 // design, to find the rate: that is no fault.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 
 #include "perf/validate/checks/check.h"
@@ -234,8 +236,50 @@ Judged loss(const Check& check, const Observed& observed) {
   return judge_losses(check, observed, false);
 }
 
+constexpr double kOddIncast = 10;          // times what other ports lose under incast
+constexpr double kLeastIncastLoss = 1e-3;  // per packet; other ports lose as much by chance
+constexpr std::size_t kLeastTargets = 4;   // fewer do not tell what is usual
+
+// Ports that lose far more than others where many senders meet: TCP loses packets there by design,
+// and alike at every port.
+std::vector<Finding> judge_incasts(const Check& check, const Observed& observed) {
+  std::map<Port, Tally> targets;
+  for (const FlowSample& sample : observed.samples.flows) {
+    const auto round = static_cast<std::size_t>(sample.round);
+    const auto& rounds = observed.samples.rounds;
+    if (sample.round < 0 || round >= rounds.size() || rounds[round].probe != Probe::kIncast)
+      continue;
+    if (sample.packets && sample.retransmits) targets[sample.flow.to].add(sample);
+  }
+  std::vector<double> shares;
+  for (const auto& [port, tally] : targets) shares.push_back(tally.rate());
+  std::vector<Finding> findings;
+  if (shares.size() < kLeastTargets) return findings;
+  const double usual = median_of(shares);
+  for (const auto& [port, tally] : targets) {
+    const Interval interval =
+        wilson(tally.lost, tally.packets, observed.policy.thresholds.confidence);
+    if (interval.low < kOddIncast * std::max(usual, kLeastIncastLoss)) continue;
+    Finding& finding =
+        findings.emplace_back(make_finding(check, at_port(observed, port, Direction::kReceive)));
+    finding.severity = Severity::kWarn;
+    finding.unit = Unit::kPerPacket;
+    finding.value = tally.rate();
+    finding.expected = usual;
+    finding.low = interval.low;
+    finding.high = interval.high;
+    finding.evidence.push_back(
+        number_evidence("loss_under_incast", finding.where, tally.rate(), usual, Unit::kPerPacket));
+    finding.evidence.push_back(number_evidence("loss_under_incast.packets", finding.where,
+                                               tally.packets, kNoNumber, Unit::kCount));
+  }
+  return findings;
+}
+
 Judged congestion_loss(const Check& check, const Observed& observed) {
-  return judge_losses(check, observed, true);
+  Judged all = judge_losses(check, observed, true);
+  std::ranges::move(judge_incasts(check, observed), std::back_inserter(all.findings));
+  return all;
 }
 
 constexpr Check kLossRows[] = {

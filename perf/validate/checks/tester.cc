@@ -116,7 +116,8 @@ Judged tester_stopped(const Check& check, const Observed& observed) {
     const Stops& stops = host.stops;
     if (stops.watched_s <= 0) continue;
     ++all.judged;
-    const double share = stops.stopped_s / stops.watched_s;
+    const double share =
+        std::min(1.0, std::max(stops.stopped_s, stops.throttled_s) / stops.watched_s);
     if (share < kFewStops) continue;
     Where where = at_host(host.host);
     where.kind = PlaceKind::kTester;
@@ -125,6 +126,8 @@ Judged tester_stopped(const Check& check, const Observed& observed) {
     finding.unit = Unit::kShare;
     finding.value = share;
     finding.expected = 0;
+    finding.evidence.push_back(number_evidence("throttled", where, 1e6 * stops.throttled_s,
+                                               kNoNumber, Unit::kMicroseconds));
     finding.evidence.push_back(
         number_evidence("stops", where, stops.count, kNoNumber, Unit::kCount));
     finding.evidence.push_back(number_evidence("longest_stop", where, 1e6 * stops.longest_s,
@@ -302,7 +305,8 @@ constexpr Check kTesterRows[] = {
      "and run again. Do not drain the host for this.",
      tester_starved},
     {"tester-stopped", CheckKind::kActive, Severity::kFail, "the tester runs all the time",
-     "a thread that beats every 5 ms; its waits for a core do not count",
+     "a thread that beats every 5 ms; its waits for a core do not count; cpu.stat of control "
+     "groups",
      "< 0.5 % of the time; from 5 % on the tester is not to be trusted",
      "The tester's process stood still though its core was free: a CPU quota, a frozen control "
      "group, a debugger, or a hypervisor that gives the core to others. A job on this host would "

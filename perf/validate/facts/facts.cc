@@ -81,6 +81,7 @@ void visit_host(Facts& h, Visit& visit) {
   visit("stopped_s", h.stops.stopped_s);
   visit("longest_stop_s", h.stops.longest_s);
   visit("stops", h.stops.count);
+  visit("throttled_s", h.stops.throttled_s);
   visit("emulated", h.emulated);
   visit("ports", h.ports);
 }

@@ -61,6 +61,7 @@ struct Stops {
   double watched_s = 0;  // the time in which these were counted; 0: nobody counted
   double stopped_s = 0, longest_s = 0;
   int count = 0;
+  double throttled_s = 0;  // by a CPU quota; summed over the cores
 };
 
 struct HostFacts {

@@ -16,4 +16,8 @@ HostFacts read_host(std::span<const Nic> rails, const Sources& sources);
 // Reads all counters of a port that read_host() described; none of an excluded device.
 Readings read_counters(const PortFacts& port, const Sources& sources);
 
+// Seconds, since it was made, in which the CPU quota of this process's control group, or of a group
+// around it, had stopped its threads; 0 without a quota. Summed over the cores.
+double throttled_s(const Sources& sources);
+
 }  // namespace weft::fabric

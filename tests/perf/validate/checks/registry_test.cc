@@ -324,6 +324,30 @@ TEST(Registry, AFleetWhoseFlowsWaitedForCoresIsNotCalledHealthy) {
   EXPECT_EQ(verdict_of(judged.findings), Verdict::kTester) << in_short(judged.findings);
 }
 
+TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
+  Fleet fleet = healthy_fleet(kPlain, 6, 1);
+  fleet.samples.rounds.push_back({Probe::kIncast, {}});
+  const auto add = [&](int to, std::uint64_t lost) {
+    for (int from = 0; from < 6; ++from) {
+      if (from == to) continue;
+      FlowSample sample;
+      sample.round = static_cast<int>(fleet.samples.rounds.size()) - 1;
+      sample.flow = {{from, 0}, {to, 0}};
+      sample.window_gbps.assign(6, 78);
+      sample.packets = 10'000;
+      sample.retransmits = lost;
+      fleet.samples.flows.push_back(sample);
+    }
+  };
+  for (int to = 1; to < 6; ++to) add(to, to == 3 ? 400 : 6);
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(findings.size(), 1U) << in_short(findings);
+  EXPECT_EQ(findings[0].id, "congestion-loss");
+  EXPECT_EQ(findings[0].where.host, "h3");
+  EXPECT_EQ(findings[0].where.direction, Direction::kReceive);
+  EXPECT_NEAR(findings[0].value, 0.04, 1e-9);
+}
+
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {

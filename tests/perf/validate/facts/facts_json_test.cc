@@ -29,7 +29,7 @@ HostFacts host_with_all_fields() {
   h.peer_memory = false;
   h.dmabuf = true;
   h.gpus = 8;
-  h.stops = {20.5, 1.25, 0.0625, 7};
+  h.stops = {20.5, 1.25, 0.0625, 7, 0.5};
   h.emulated = true;
   PortFacts p;
   p.rail = 1;

@@ -150,6 +150,19 @@ struct FaultyFile {
   std::function<bool(const HostFacts& host, const PortFacts& port)> seen;
 };
 
+TEST(FabricReadFacts, HowLongQuotasStoppedTheProcess) {
+  HostTree tree;
+  EXPECT_EQ(throttled_s(tree.sources()), 0) << "no control groups";
+  tree.write(
+      {{"proc/self/cgroup", "0::/job/step"},
+       {"sys/fs/cgroup/job/cpu.stat", "usage_usec 9\nnr_throttled 4\nthrottled_usec 2500000"},
+       {"sys/fs/cgroup/job/step/cpu.stat", "usage_usec 9\nthrottled_usec 1000000"}});
+  EXPECT_DOUBLE_EQ(throttled_s(tree.sources()), 2.5) << "the outer group's quota, version 2";
+  tree.write({{"proc/self/cgroup", "9:name=systemd:/a\n4:cpu,cpuacct:/b"},
+              {"sys/fs/cgroup/cpu,cpuacct/b/cpu.stat", "nr_periods 7\nthrottled_time 300000000"}});
+  EXPECT_DOUBLE_EQ(throttled_s(tree.sources()), 0.3) << "version 1";
+}
+
 TEST(FabricReadFacts, OfAHostWithEachFault) {
   const std::string limits =
       "Max locked memory         65536                65536                bytes";

@@ -1,0 +1,57 @@
+// For how long the CPU quotas of this process's control group, and of the groups around it, have
+// stopped its threads. Source: cpu.stat (Documentation/admin-guide/cgroup-v2, cgroup-v1 and
+// sched-bwc of the kernel).
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "perf/validate/facts/read_facts.h"
+
+namespace weft::fabric {
+namespace {
+
+// Seconds that a group's cpu.stat tells; 0 where there is none.
+double throttled_in(const std::string& folder) {
+  std::ifstream file(folder + "/cpu.stat");
+  std::string key;
+  double value = 0;
+  while (file >> key >> value) {
+    if (key == "throttled_usec") return value * 1e-6;
+    if (key == "throttled_time") return value * 1e-9;
+  }
+  return 0;
+}
+
+// The folder of the hierarchy that has the controller `cpu`, of a line "4:cpu,cpuacct:/job/step" or
+// "0::/job/step"; "" of others.
+std::string hierarchy_of(const std::string& controllers, const Sources& sources) {
+  const std::string root = sources.sysfs + "/fs/cgroup";
+  if (controllers.empty()) return root;
+  std::istringstream in(controllers);
+  for (std::string one; std::getline(in, one, ',');)
+    if (one == "cpu") return root + "/" + controllers;
+  return "";
+}
+
+}  // namespace
+
+double throttled_s(const Sources& sources) {
+  std::ifstream file(sources.proc + "/self/cgroup");
+  double most = 0;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string root = hierarchy_of(line.substr(first + 1, second - first - 1), sources);
+    if (root.empty()) continue;
+    std::string group = line.substr(second + 1);
+    for (;;) {
+      most = std::max(most, throttled_in(root + group));
+      if (group.empty() || group == "/") break;
+      group.resize(group.rfind('/'));
+    }
+  }
+  return most;
+}
+
+}  // namespace weft::fabric
