@@ -120,9 +120,9 @@ std::string collective_sentence(const Finding& f) {
     what += fmt::format(" ({})", algorithm);
   if (f.unknown) return fmt::format("{}: no case was run", what);
   const std::string first = printable(f.text);
-  return fmt::format("{}: wrong result in {}{}{}", what,
-                     counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
-                     first.empty() ? "" : ": ", first);
+  // Never a cast: a report file may have any number here.
+  return fmt::format("{}: wrong result in {} case{}{}{}", what, in_unit(f.value, Unit::kCount),
+                     f.value == 1 ? "" : "s", first.empty() ? "" : ": ", first);
 }
 
 std::string busbw_sentence(const Finding& f) {
