@@ -33,7 +33,7 @@ class Faulty final : public Decorator {
   void post(std::span<const Transfer> transfers) noexcept override {
     for (const Transfer& t : transfers) {
       const bool send = t.kind == Transfer::Kind::kSend;
-      if (send && fault_.kind == Fault::Kind::kDrop && hit(t.bytes)) {
+      if (send && fault_.kind == Fault::Kind::kDrop && hit(t)) {
         log().warn("weft: fault: rank {} drops {} bytes to rank {}", me_, t.bytes, t.peer);
         done_.push_back({.id = t.id});
         continue;
@@ -56,7 +56,7 @@ class Faulty final : public Decorator {
       }
       const Transfer t = it->second;
       received_.erase(it);
-      if (c.code == Code::kOk && hit(t.bytes)) {
+      if (c.code == Code::kOk && hit(t)) {
         if (fault_.kind == Fault::Kind::kDelay) {
           late_.push_back({polls_ + fault_.polls, c});
           continue;
@@ -101,8 +101,9 @@ class Faulty final : public Decorator {
   }
 
  private:
-  bool hit(std::size_t bytes) {
-    if (bytes < fault_.min_bytes || bytes == 0 || ++seen_ < fault_.nth) return false;
+  bool hit(const Transfer& t) {
+    if (t.repeat && !fault_.repeats) return false;
+    if (t.bytes < fault_.min_bytes || t.bytes == 0 || ++seen_ < fault_.nth) return false;
     const std::uint64_t after = seen_ - fault_.nth;
     return (fault_.every ? after % fault_.every : after) < fault_.times;
   }
@@ -185,6 +186,8 @@ Fault fault_from(std::string_view text) {
       f.every = number(key, value);
     else if (key == "times")
       f.times = number(key, value);
+    else if (key == "repeats")
+      f.repeats = number(key, value) != 0;
     else if (key == "min")
       f.min_bytes = number(key, value);
     else if (key == "seed")
@@ -192,8 +195,10 @@ Fault fault_from(std::string_view text) {
     else if (key == "polls")
       f.polls = number(key, value);
     else
-      throw Error(fmt::format(
-          "fault: '{}' is not one of rank, link, rail, nth, every, times, min, seed, polls", key));
+      throw Error(
+          fmt::format("fault: '{}' is not one of rank, link, rail, nth, every, times, repeats, "
+                      "min, seed, polls",
+                      key));
   }
   return f;
 }

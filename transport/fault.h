@@ -26,13 +26,14 @@ struct Fault {
   std::uint64_t nth = 1;       // the first message hit, counted from 1 in each transport
   std::uint64_t every = 0;     // the period of later hits, in messages; 0: no later hits
   std::uint64_t times = 1;     // consecutive messages hit each time
+  bool repeats = true;         // messages that integrity mode sends again are counted and hit too
   std::size_t min_bytes = 64;  // shorter messages are not counted
   std::uint64_t seed = 1;      // chooses the bits
   std::uint64_t polls = 1000;  // the delay of kDelay
 };
 
-// Parses "flip:rank=3,nth=100,every=7,times=2,link=shm,rail=0,min=64,seed=5", "drop:..." or
-// "delay:polls=50". Throws Error naming the wrong part of the text.
+// Parses "flip:rank=3,nth=100,every=7,times=2,repeats=0,link=shm,rail=0,min=64,seed=5", "drop:..."
+// or "delay:polls=50". Throws Error naming the wrong part of the text.
 Fault fault_from(std::string_view text);
 
 // The faults of all transports that this process makes from now on, as a text for fault_from();

@@ -43,6 +43,7 @@ struct Transfer {
   bool summed = false, by_reader = false;
   // At both ends `data` is GPU memory for which reaches_device() is true: no CPU may touch it.
   bool on_device = false;
+  bool repeat = false;  // the message was sent before and arrived changed (integrity/checked.h)
   std::uint32_t crc = 0;
   Rank peer = kNoRank;  // world rank
   std::uint64_t tag = 0;

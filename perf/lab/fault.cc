@@ -52,7 +52,7 @@ constexpr FaultRow kRows[] = {
     {"flap", "flap", "flap", "p", "200ms", "link-flaps", "critical", true, true},
     {"blackhole", "blackhole", "blackhole", "x", "", WEFT_REACH_IDS, "critical", false, true},
     {"leaf", "leaf", "leaf", "l", "50%", WEFT_RATE_IDS " bisection", "critical", false, false},
-    {"slow-cpu", "cpu", "", "h", "20%", WEFT_TESTER_IDS, "tester", false, false},
+    {"slow-cpu", "cpu", "", "h", "5% 8%", WEFT_TESTER_IDS, "tester", false, false},
     {"stall", "stall", "stall", "h", "50ms/500ms", WEFT_TESTER_IDS, "warn tester", false, false},
     {"flipped-bit", "flip", "flip", "h", "", "collective-wrong", "critical", false, false},
     {"dead-rank", "signal", "signal", "h", "KILL", WEFT_JOB_IDS, "unknown critical tester", true,

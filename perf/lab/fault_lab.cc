@@ -88,7 +88,7 @@ std::string environment_of(const Trial& trial, const MatrixLab& lab) {
   for (const LabFault& fault : trial.faults) {
     if (fault.kind != "flipped-bit") continue;
     const auto host = std::find(lab.hosts.begin(), lab.hosts.end(), fault.host);
-    return fmt::format("WEFT_FAULT=flip:rank={},every=40,min=1 ", host - lab.hosts.begin());
+    return fmt::format("WEFT_FAULT=flip:rank={},every=40,min=1024 ", host - lab.hosts.begin());
   }
   return "";
 }

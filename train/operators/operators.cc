@@ -17,10 +17,11 @@ namespace {
 
 double exponential(double x) { return std::exp(x); }
 // Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], which compilers vectorise; 2 units in the last
-// place.
+// place. NaN stays NaN, but has no power of two: no integer is NaN.
 inline float exponential(float x) {
   x = x < -87.3f ? -87.3f : x > 88.3f ? 88.3f : x;
-  const float n = static_cast<float>(static_cast<int>(x * 1.44269504f + (x < 0 ? -0.5f : 0.5f)));
+  const float power = x * 1.44269504f + (x < 0 ? -0.5f : 0.5f);
+  const float n = static_cast<float>(static_cast<int>(power == power ? power : 0));
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;

@@ -151,6 +151,7 @@ void CheckedTransport::send_again(Rank rank, std::uint64_t tag, std::uint32_t nu
 
 void CheckedTransport::post_again(Transfer t, std::uint64_t id, std::uint32_t number) {
   t.head = nullptr;
+  t.repeat = true;
   t.tag = own_bit_ | own_bit_ / 2 | number;
   t.id = static_cast<std::uint64_t>(kAgainHigh | (next_again_id_++ & kAgainMask)) << 32;
   again_ids_[t.id] = id;

@@ -126,8 +126,9 @@ std::string collective_sentence(const Finding& f) {
       f.where.host.empty()
           ? ""
           : fmt::format("data that {} {} change; ", in_words(f.where), sends(f.where.direction));
-  return fmt::format("{}{}: wrong result in {}{}{}", place, what,
-                     counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
+  // Never a cast: a report file may have any number here.
+  return fmt::format("{}{}: wrong result in {} case{}{}{}", place, what,
+                     in_unit(f.value, Unit::kCount), f.value == 1 ? "" : "s",
                      first.empty() ? "" : ": ", first);
 }
 

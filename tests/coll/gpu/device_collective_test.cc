@@ -352,7 +352,7 @@ TEST_F(DeviceCollectives, DifferentArgumentsShowBothSides) {
 TEST_F(DeviceCollectives, IntegrityIsNotLeftOut) {
   WorldOptions options = patient();
   options.integrity = true;
-  const testing::Faults faults("flip:nth=3,every=23,min=64");
+  const testing::Faults faults("flip:nth=3,every=23,repeats=0,min=64");
   std::atomic<std::uint64_t> retries{0};
   run_ranks(places({2}), options, [&](World& world) {
     all_cases(world, {33, 1000});

@@ -143,7 +143,7 @@ TEST(ShellLine, HasFaultsInMidRunABusyCoreAndTheLimit) {
   flip.host = "h2";
   const auto softroce = commands_of_softroce({"softroce", {"h0", "h1", "h2"}, 1}, "/weft");
   EXPECT_THAT(shell_line({"flipped-bit/0", {flip}}, *softroce, {"validate"}, "/log", 90),
-              StartsWith("WEFT_FAULT=flip:rank=2,every=40,min=1 timeout"));
+              StartsWith("WEFT_FAULT=flip:rank=2,every=40,min=1024 timeout"));
   EXPECT_EQ(quoted("it's"), "'it'\\''s'");
 }
 

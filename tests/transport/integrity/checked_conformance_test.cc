@@ -47,7 +47,7 @@ Maker sim(std::string name, const char* fault) {
 
 INSTANTIATE_TEST_SUITE_P(Checked, Conformance,
                          ::testing::Values(shm("Shm", nullptr),
-                                           shm("ShmFlips", "flip:nth=5,every=23,min=1"),
+                                           shm("ShmFlips", "flip:nth=5,every=23,repeats=0,min=1"),
                                            sim("Sim", nullptr),
                                            sim("SimFlips", "flip:nth=5,every=23,min=1")),
                          maker_name);
@@ -66,6 +66,19 @@ TEST(Checked, WhatStaysCorruptIsNamed) {
   for (const char* part : {"rank 0 to rank 1 over shm", "5000 bytes", "crc32c", "5 times"})
     EXPECT_NE(why.message().find(part), std::string::npos) << why.message();
   net[0].cancel(1);
+}
+
+// Every message is hit, and its repeat is not: without repeats=0 all of them would stay corrupt.
+TEST(Checked, AFaultMaySpareRepeats) {
+  Net net(shm("", "flip:rank=1,nth=1,every=1,repeats=0,min=64").make(2));
+  Buffer from(5000), to(5000);
+  for (int value = 1; value <= 20; ++value) {
+    from.fill(value);
+    net[0].send(1, 7, from);
+    net[1].recv(0, 7, to);
+    ASSERT_TRUE(net.finish());
+    EXPECT_TRUE(has_pattern(to.data(), 5000, value));
+  }
 }
 
 // As over rails: a message may come before the note about it.
@@ -113,10 +126,11 @@ TEST(Checked, WhatIsForgottenLeavesNoSumForTheNextOfItsTag) {
 }
 
 TEST(Fault, TextIsChecked) {
-  const Fault f = fault_from("flip:rank=3,nth=100,every=7,times=2,link=ucx,min=8,seed=9");
+  const Fault f = fault_from("flip:rank=3,nth=100,every=7,times=2,repeats=0,link=ucx,min=8,seed=9");
   EXPECT_EQ(f.rank, 3);
   EXPECT_EQ(f.nth, 100u);
   EXPECT_EQ(f.every, 7u);
+  EXPECT_FALSE(f.repeats);
   EXPECT_EQ(f.link, "ucx");
   for (const char* bad : {"", "bend:", "flip:rank=x", "flip:rnak=1", "flip:nth"})
     EXPECT_THROW((void)fault_from(bad), Error) << bad;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -269,6 +271,19 @@ TEST(ReportWords, Numbers) {
   EXPECT_EQ(certainty(0.9994), "over 99.9 % sure");
   EXPECT_EQ(certainty(0.9989), "99.8 % sure");
   EXPECT_EQ(certainty(1), "certain");
+}
+
+// A report file may have any number where the tester writes a count.
+TEST(ReportWords, CasesThatAreNoCountAreStillSaid) {
+  Finding f;
+  f.id = "collective-wrong";
+  for (const auto& [value, words] : std::map<double, std::string>{
+           {1, "in 1 case"}, {3, "in 3 cases"}, {1e300, "in 1e+300 cases"}, {-2, "in -2 cases"}}) {
+    f.value = value;
+    EXPECT_EQ(in_words(f), "a collective: wrong result " + words);
+  }
+  f.value = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(in_words(f), "a collective: wrong result in - cases");
 }
 
 // Of the checks that differ by the kind of their place only.
