@@ -70,6 +70,30 @@ FlowsByPort rate_flows(const Observed& observed, bool by_own) {
   return flows;
 }
 
+// Hosts whose probes waited for a core while no stream ran, and far more than those of other hosts:
+// a quota or another program takes the cores, although the buffers of streams may bridge the waits.
+std::set<int> short_of_cores(const Observed& observed) {
+  constexpr double kWaitsMost = 0.5, kTimesOthers = 3;
+  constexpr std::size_t kLeastFlows = 3;
+  std::map<int, std::vector<double>> shares;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (probe_of(observed, sample) != Probe::kLatency || !sample.reached) continue;
+    shares[sample.flow.from.host].push_back(sample.sender_starved);
+    shares[sample.flow.to.host].push_back(sample.receiver_starved);
+  }
+  std::set<int> hosts;
+  for (const auto& [host, own] : shares) {
+    std::vector<double> others;
+    for (const auto& [other, theirs] : shares)
+      if (other != host) others.push_back(median_of(theirs));
+    const double share = median_of(own);
+    if (own.size() >= kLeastFlows && !others.empty() && share >= kWaitsMost &&
+        share >= kTimesOthers * median_of(others))
+      hosts.insert(host);
+  }
+  return hosts;
+}
+
 Judged tester_starved(const Check& check, const Observed& observed) {
   struct Host {
     double most = 0;
@@ -88,6 +112,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
     host.spoilt = host.spoilt || flows.silent > 0;
     host.blind = host.blind || (flows.silent > 0 && flows.silent == flows.all);
   }
+  for (const int index : short_of_cores(observed)) hosts[index].spoilt = hosts[index].blind = true;
   Judged all;
   for (const auto& [index, host] : hosts) {
     ++all.total;

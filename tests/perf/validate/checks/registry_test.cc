@@ -348,6 +348,21 @@ TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
   EXPECT_NEAR(findings[0].value, 0.04, 1e-9);
 }
 
+TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
+  const auto verdict = [](double own, double others) {
+    Fleet fleet = healthy_fleet(kPlain);
+    fleet.each(Probe::kLatency, [&](FlowSample& s) {
+      s.sender_starved = s.flow.from.host == 2 ? own : others;
+      s.receiver_starved = s.flow.to.host == 2 ? own : others;
+    });
+    const std::vector<Finding> findings = that_weigh(fleet.judged());
+    return in_short(findings);
+  };
+  EXPECT_EQ(verdict(0.9, 0.1), "tester-starved h2/r-1>\n");
+  EXPECT_EQ(verdict(0.3, 0.05), "") << "streams bridge such waits";
+  EXPECT_EQ(verdict(0.7, 0.6), "") << "hosts that share busy cores";
+}
+
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {
