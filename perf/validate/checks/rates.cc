@@ -1,6 +1,7 @@
 // Rates that are too low: causes that the localisation found, and the fleet against the absolute.
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
@@ -27,6 +28,12 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
       text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
 }
 
+// What the localisation hears: a flow that was held up, and is fast all the same, acquits.
+Graded heard_of(const Observed& observed) {
+  return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
+                     [](Port, Port) { return false; });
+}
+
 // Findings of the rate causes at such places. Their severity follows from the share of the rate
 // that is left.
 Judged rates_at(const Check& check, const Observed& observed,
@@ -34,11 +41,7 @@ Judged rates_at(const Check& check, const Observed& observed,
   const Thresholds& limits = observed.policy.thresholds;
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) all.total += is_rate(observed, sample);
-  // Judged is what the localisation hears: a flow that was held up, and is fast all the same,
-  // acquits.
-  const Graded heard =
-      rate_sights(observed.hosts, observed.samples, limits, [](Port, Port) { return false; });
-  all.judged = std::min(all.total, static_cast<int>(heard.sights.size()));
+  all.judged = std::min(all.total, static_cast<int>(heard_of(observed).sights.size()));
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kRate || std::ranges::find(places, cause.place) == places.end())
       continue;
@@ -79,8 +82,10 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   Judged all = rates_at(check, observed, {CausePlace::kFleet});
   std::vector<double> shares, rates;
   bool hardware = false;
+  const Graded graded = heard_of(observed);
+  const std::set<const FlowSample*> silent(graded.silent.begin(), graded.silent.end());
   for (const FlowSample& sample : observed.samples.flows) {
-    if (!is_rate(observed, sample) || starved(sample)) continue;
+    if (!is_rate(observed, sample) || silent.contains(&sample)) continue;
     const PortFacts* port = port_of(observed, sample.flow.from);
     hardware = hardware || (port && port->rdma && !is_soft(*port));
     rates.push_back(sample.gbps());
