@@ -13,6 +13,7 @@
 
 #include "perf/validate/checks/counters.h"
 #include "perf/validate/checks/statistics.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric {
 namespace {
@@ -108,12 +109,27 @@ Severity severity_of_loss(const Check& check, const Observed& observed, const Po
   return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
 }
 
+// Software moves the packets of such a port, and loses some of them where its cores are taken.
+bool cores_may_lose(const Observed& observed, const PortFacts& port, double loss) {
+  constexpr double kLossOfCores = 1e-3;
+  if (!is_soft(port) || loss >= kLossOfCores) return false;
+  int all = 0, waited = 0;
+  for (const FlowSample& sample : observed.samples.flows) {
+    const Probe probe = observed.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
+    if (probe != Probe::kRate) continue;
+    ++all;
+    waited += held_up(sample);
+  }
+  return 2 * waited > all;
+}
+
 Finding loss_finding(const Check& check, const Observed& observed, const Seen& seen,
                      Direction direction, double events) {
   Finding finding = make_finding(check, at_port(*seen.host, *seen.port, direction));
   set_rate(finding, events, packets_of(*seen.port, direction),
            observed.policy.thresholds.confidence);
   finding.severity = severity_of_loss(check, observed, *seen.port, finding);
+  finding.unknown = cores_may_lose(observed, *seen.port, finding.value);
   return finding;
 }
 

@@ -62,8 +62,9 @@ Judged unreachable(const Check& check, const Observed& observed) {
   Judged all = each_path(check, observed, CauseKind::kUnreachable,
                          [&](const FlowSample& sample, std::optional<Finding>& finding) {
                            const Probe probe = round_probe(observed, sample);
-                           // Rails need not reach each other; see the check of those paths.
-                           if (probe == Probe::kCrossRail) return false;
+                           // Rails need not reach each other; see the checks of those paths.
+                           if (probe == Probe::kCrossRail || probe == Probe::kLoopback)
+                             return false;
                            // A filter for datagrams is no dead link; see `no-failover`. Some let
                            // broadcasts pass, which `reach` sends.
                            const bool lost = sends_datagrams(probe) && !sample.reached;
