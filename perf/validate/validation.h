@@ -56,6 +56,7 @@ class Validation {
   const double start_s_;
   std::string phase_ = "start";
   HostFacts mine_;
+  std::vector<FalseReport> false_reports_;  // of facts and outages; rank 0
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   Report report_;

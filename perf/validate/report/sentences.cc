@@ -120,8 +120,9 @@ std::string collective_sentence(const Finding& f) {
     what += fmt::format(" ({})", algorithm);
   if (f.unknown) return fmt::format("{}: no case was run", what);
   const std::string first = printable(f.text);
+  const double cases = std::isfinite(f.value) ? std::max(f.value, 0.0) : 0;
   return fmt::format("{}: wrong result in {}{}{}", what,
-                     counted(static_cast<std::size_t>(std::max(f.value, 0.0)), "case"),
+                     counted(static_cast<std::size_t>(cases), "case"),
                      first.empty() ? "" : ": ", first);
 }
 
@@ -215,6 +216,7 @@ constexpr Sentence kSentences[] = {
     {"collective-wrong", collective_sentence, kAlsoUnknown},
     {"busbw", busbw_sentence, ""},
     {"like-slower", like_sentence, kAlsoUnknown},
+    {"false-report", nullptr, "{place} reports what cannot be true: {numbers}"},
     {"unreachable", unreachable_sentence, ""},
     {"cables-swapped", swapped_sentence, ""},
     {"path-mtu", nullptr,
