@@ -62,9 +62,6 @@ struct WorldOptions {
   // takes such a schedule only where no other one works, and set_algorithm() refuses it. "never":
   // every call refuses it. "allow": no difference. The same on every rank. WEFT_CROSS_RAIL.
   std::string cross_rail = "auto";
-  // The costs of links are measured when the World is made, which fails where no message passes
-  // between partners. false: Internals::measure_costs() measures them. The same on every rank.
-  bool measure_costs = true;
   double rail_gbps = 0;  // declared rate of a rail in Gb/s, the same on every rank; 0: measured
   // A reduction gives the same bits for every algorithm, message size and layout of hosts
   // (docs/decisions/0011). The same on every rank. WEFT_DETERMINISTIC=1.
@@ -320,6 +317,7 @@ class World {
  private:
   friend struct Internals;  // coll/runtime/internals.h
   explicit World(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  static std::unique_ptr<World> unmeasured(const WorldOptions& options);
   Job& job();
   void measure_costs();
   Status gather_status(const Error& thrown);

@@ -262,7 +262,7 @@ void Core::share_profile() {
 
 World::World(std::unique_ptr<Job> job, Place place, const WorldOptions& options)
     : core_(Core::make(std::move(job), std::move(place), options)) {
-  if (options.measure_costs) measure_costs();
+  measure_costs();
   core_->set_out();
 }
 

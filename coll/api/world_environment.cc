@@ -9,6 +9,7 @@
 
 #include "coll/api/communicator.h"
 #include "coll/runtime/calibrate.h"
+#include "coll/runtime/core.h"
 #include "coll/select/profile.h"
 #include "topo/discover.h"
 #include "transport/fault.h"
@@ -48,10 +49,9 @@ void check_folder_of(const char* name) {
         fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
 }
 
-}  // namespace
-
-std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
-  WorldOptions o = options;
+// Joins the job that the environment describes, and hands what a World is made of to `make`.
+template <typename Make>
+std::unique_ptr<World> join_job(WorldOptions o, const Make& make) {
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
   o.progress_thread = environment_flag("WEFT_PROGRESS_THREAD", o.progress_thread);
@@ -78,7 +78,23 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
     first.up = true;
     place.rails.assign(rails, first);
   }
-  return std::make_unique<World>(connect(spec), std::move(place), o);
+  return make(connect(spec), std::move(place), o);
+}
+
+}  // namespace
+
+std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
+  return join_job(options, [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
+    return std::make_unique<World>(std::move(job), std::move(place), o);
+  });
+}
+
+std::unique_ptr<World> World::unmeasured(const WorldOptions& options) {
+  return join_job(options, [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
+    auto world = std::unique_ptr<World>(new World(Core::make(std::move(job), std::move(place), o)));
+    world->core_->set_out();
+    return world;
+  });
 }
 
 }  // namespace weft

@@ -84,8 +84,6 @@ int run_rank(std::string_view command, const JobFlags& flags,
   // Pipelines and replicas keep to their rails, and leave the others' alone. A pair that is judged
   // must use the rail that it is called by.
   if (command == "train" || command == "validate") options.spread = false;
-  // A link that is broken must not keep the probes from finding it.
-  if (command == "validate") options.measure_costs = false;
   if (timeout_given(flags)) setenv("WEFT_TIMEOUT_MS", std::to_string(flags.timeout_ms).c_str(), 1);
   const JobSpec spec = job_from_environment();
   const Rank me = spec.rank;
@@ -99,7 +97,14 @@ int run_rank(std::string_view command, const JobFlags& flags,
   };
   std::unique_ptr<World> world;
   try {
-    world = World::from_environment(options);
+    // A link that is broken must not keep the probes from finding it.
+    world =
+        command == "validate" ? Internals::unmeasured(options) : World::from_environment(options);
+  } catch (const AssemblyFailed& e) {  // rank 0 knows best who is missing
+    if (!failed) throw;
+    if (me != 0) fmt::print(stderr, "weft {}: {}\n", command, e.what());
+    failed(me, Status(Code::kPeerFailed, e.what()));
+    return kExitCritical;
   } catch (const StatusError& e) {  // other errors are about what was asked for
     return fail(e.status());
   }

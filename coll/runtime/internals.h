@@ -19,8 +19,13 @@ struct Internals {
   static Status gather_status(World& world, const Error& thrown) {
     return world.gather_status(thrown);
   }
-  // Measures what links cost, of a World made with WorldOptions::measure_costs false. Every rank
-  // calls it, with no task under way. Throws StatusError.
+  // As World::from_environment(), but for the costs of links: to measure them fails where no
+  // message passes between partners.
+  static std::unique_ptr<World> unmeasured(const WorldOptions& options) {
+    return World::unmeasured(options);
+  }
+  // Measures what links cost, of a World made by unmeasured(). Every rank calls it, with no task
+  // under way. Throws StatusError.
   static void measure_costs(World& world) { world.measure_costs(); }
   // What links cost, as measure_costs() or the making of the World measured it; the same on every
   // rank.

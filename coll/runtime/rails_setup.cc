@@ -49,6 +49,16 @@ class AnsweringJob final : public Job {
     core_.answer_while([&] { all = job().all_to_all(mine); });
     return all;
   }
+  std::vector<std::string> gather(std::string_view mine) override {
+    std::vector<std::string> all;
+    core_.answer_while([&] { all = job().gather(mine); });
+    return all;
+  }
+  std::string scatter(const std::vector<std::string>& parts) override {
+    std::string mine;
+    core_.answer_while([&] { mine = job().scatter(parts); });
+    return mine;
+  }
   bool failed() const noexcept override { return job().failed(); }
   Status failure() const override { return job().failure(); }
   void report(const Status& failure) noexcept override { job().report(failure); }

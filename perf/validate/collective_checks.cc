@@ -13,6 +13,7 @@
 #include "coll/schedule/check.h"
 #include "perf/cli/names.h"
 #include "perf/validate/job_traffic.h"
+#include "perf/validate/probes/agent_fabric.h"
 #include "transport/launch/failures.h"
 
 namespace weft::fabric {
@@ -51,19 +52,27 @@ nlohmann::json run_cases(Communicator& comm, const std::vector<Case>& cases, Mem
   return {{"wrong", wrong}, {"first", first}};
 }
 
-// Puts together what the ranks found; sets `over` where rank 0's time is up.
-CollectiveResult gather_result(World& world, CollectiveResult result, nlohmann::json mine,
+// Puts together what the ranks found, on rank 0; sets `over` on all ranks where rank 0's time is
+// up.
+CollectiveResult gather_result(World& world, CollectiveResult result, const nlohmann::json& mine,
                                bool& over) {
-  mine["over"] = over;
-  const auto all = job_of(world).all_gather(mine.dump());
+  const auto all = job_of(world).gather(mine.dump());
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto theirs = nlohmann::json::parse(all[r]);
-    if (r == 0) over = theirs["over"];
-    const auto here = theirs["wrong"].get<std::uint64_t>();
-    if (result.wrong == 0 && here > 0)
-      result.first_wrong = fmt::format("rank {}, {}", r, theirs["first"].get<std::string>());
-    result.wrong += static_cast<int>(std::min<std::uint64_t>(here, 1u << 30));
+    std::uint64_t here = 1;  // a report that is none is wrong, too
+    std::string first = "no report";
+    try {
+      const auto theirs = nlohmann::json::parse(all[r]);
+      here = theirs.at("wrong").get<std::uint64_t>();
+      first = theirs.at("first").get<std::string>();
+    } catch (const nlohmann::json::exception& e) {
+      first = e.what();
+    }
+    if (result.wrong == 0 && here > 0) result.first_wrong = fmt::format("rank {}, {}", r, first);
+    constexpr std::uint64_t kMost = 1u << 30;
+    result.wrong = static_cast<int>(
+        std::min(kMost, static_cast<std::uint64_t>(result.wrong) + std::min(here, kMost)));
   }
+  over = told_by_root(job_of(world), over ? "over" : "") == "over";
   return result;
 }
 
@@ -159,8 +168,8 @@ std::vector<CollectiveResult> time_all_reduce(World& world, double budget_s) {
   // The first one sets up connections, and says how many fit: rank 0's number counts.
   once();
   const double first = once();
-  const auto all = job_of(world).all_gather(fmt::format("{}", first));
-  const int n = std::clamp(static_cast<int>(budget_s / std::stod(all[0])), kLeast, kMost);
+  const double of_root = std::stod(told_by_root(job_of(world), fmt::format("{}", first)));
+  const int n = std::clamp(static_cast<int>(budget_s / of_root), kLeast, kMost);
   for (int i = 0; i < n; ++i) seconds.push_back(once());
   std::ranges::sort(seconds);
   CollectiveResult result;

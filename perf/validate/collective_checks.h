@@ -15,7 +15,7 @@ namespace weft::fabric {
 // some small counts, sums at a larger count, in and out of place, roots at both ends.
 std::vector<Case> validation_cases(Collective collective, int nranks);
 
-// Returns one result per collective and algorithm, the same on every rank. An algorithm that does
+// Returns one result per collective and algorithm, whole on rank 0. An algorithm that does
 // not fit in budget_s has all its cases left out. Calls `show` with the name of the case that runs.
 // Throws JobFailed.
 std::vector<CollectiveResult> run_collectives(World& world, double budget_s,

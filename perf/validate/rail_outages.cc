@@ -1,6 +1,8 @@
 // Gathers outages of rails from all ranks, and judges them. Does not cause or mend them.
 #include "perf/validate/rail_outages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -12,7 +14,25 @@
 
 namespace weft::fabric {
 
-std::vector<RailOutage> rail_outages(World& world) {
+std::vector<RailOutage> outages_from(const Topology& topology, Rank from, const std::string& text,
+                                     std::vector<FalseReport>& false_reports) {
+  const std::string& host = topology.host_name(topology.host(from));
+  std::vector<RailOutage> outages;
+  try {
+    for (const auto& o : nlohmann::json::parse(text)) {
+      const Rank peer = o.at("peer").get<Rank>();
+      if (peer < 0 || peer >= topology.nranks()) throw Error(fmt::format("no rank {}", peer));
+      outages.push_back({o.at("rail").get<int>(), host, topology.host_name(topology.host(peer)),
+                         o.at("back").get<bool>(), o.at("cause").get<std::string>()});
+    }
+  } catch (const std::exception& e) {
+    false_reports.push_back({host, -1, "outages", std::string(e.what()).substr(0, 200)});
+    outages.clear();
+  }
+  return outages;
+}
+
+std::vector<RailOutage> rail_outages(World& world, std::vector<FalseReport>& false_reports) {
   nlohmann::json mine = nlohmann::json::array();
   const Metrics metrics = world.metrics();
   for (const Metrics::Outage& o : metrics.outages)
@@ -20,13 +40,11 @@ std::vector<RailOutage> rail_outages(World& world) {
   for (const Rank peer : metrics.unheard)
     mine.push_back({{"rail", kNoRail}, {"peer", peer}, {"back", false}, {"cause", ""}});
   constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-  const auto all = job_of(world).all_gather(mine.dump(-1, ' ', false, kReplace));
-  const Topology& t = world.topology();
+  const auto all = job_of(world).gather(mine.dump(-1, ' ', false, kReplace));
   std::vector<RailOutage> outages;
-  for (Rank r = 0; r < world.size(); ++r)
-    for (const auto& o : nlohmann::json::parse(all[static_cast<std::size_t>(r)]))
-      outages.push_back({o["rail"], t.host_name(t.host(r)), t.host_name(t.host(o["peer"])),
-                         o["back"], o["cause"]});
+  for (std::size_t r = 0; r < all.size(); ++r)
+    std::ranges::move(outages_from(world.topology(), static_cast<Rank>(r), all[r], false_reports),
+                      std::back_inserter(outages));
   return outages;
 }
 

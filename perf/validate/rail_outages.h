@@ -6,6 +6,7 @@
 
 #include "coll/api/communicator.h"
 #include "perf/validate/checks/finding.h"
+#include "perf/validate/probes/samples.h"
 
 namespace weft::fabric {
 
@@ -20,8 +21,12 @@ struct RailOutage {
   std::string cause;
 };
 
-// Returns the outages that any rank has seen since the World was made. Collective over the World.
-std::vector<RailOutage> rail_outages(World& world);
+// Returns on rank 0 the outages that any rank has seen since the World was made, and notes reports
+// of them that cannot be true; nothing elsewhere. Collective over the World.
+std::vector<RailOutage> rail_outages(World& world, std::vector<FalseReport>& false_reports);
+// The outages that rank `from` reports as a text. Pure.
+std::vector<RailOutage> outages_from(const Topology& topology, Rank from, const std::string& text,
+                                     std::vector<FalseReport>& false_reports);
 
 // Returns a finding for each rail that failed, or for each host that all outages of a rail share.
 std::vector<Finding> judge_outages(const std::vector<RailOutage>& outages);

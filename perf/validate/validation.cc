@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "coll/runtime/internals.h"
 #include "perf/validate/collective_checks.h"
 #include "perf/validate/facts/read_facts.h"
+#include "perf/validate/fleet_facts.h"
 #include "perf/validate/locate/conduct.h"
 #include "perf/validate/play_traffic.h"
 #include "perf/validate/probes/agent_fabric.h"
@@ -72,16 +75,21 @@ void Validation::describe(World& world) {
 }
 
 void Validation::gather_facts(World& world) {
-  report_.facts.hosts.clear();
-  for (const std::string& text :
-       gather_from_agents(world, agent_ ? fabric::to_json(mine_).dump() : ""))
-    report_.facts.hosts.push_back(host_facts_from_json(nlohmann::ordered_json::parse(text)));
+  const FleetFacts first = std::exchange(report_.facts, {});
+  const auto take = [&](int host, const std::string& text) {
+    HostFacts facts = facts_of_host(world.topology(), host, text, false_reports_);
+    if (const auto h = static_cast<std::size_t>(host); h < first.hosts.size())
+      keep_first_readings(first.hosts[h], facts, false_reports_);
+    report_.facts.hosts.push_back(std::move(facts));
+  };
+  gather_from_agents(job_of(world), world.topology(),
+                     agent_ ? fabric::to_json(mine_).dump() : std::string(), take);
 }
 
 void Validation::probe(World& world) {
   phase_ = "probes";
-  AgentFabric fabric(world, report_.facts, options_.policy, options_.declared_gbps,
-                     report_.transport);
+  AgentFabric fabric(job_of(world), world.topology(), report_.facts, options_.policy,
+                     options_.declared_gbps, report_.transport);
   if (world.rank() != 0) return fabric.serve();
   report_.hosts = fabric.hosts();
   show_("probes");
@@ -104,7 +112,7 @@ void Validation::collectives(World& world) {
            (cause.kind == CauseKind::kRate && cause.value <= 0);
   });
   const std::string left = fmt::format("{}", broken ? -1.0 : std::max(left_s(), 1.0));
-  const double budget = std::stod(job_of(world).all_gather(left)[0]);
+  const double budget = std::stod(told_by_root(job_of(world), left));
   if (budget < 0) return;
   Internals::measure_costs(world);
   const double job = options_.like ? kJobShare : 0;
@@ -165,9 +173,10 @@ Verdict Validation::run(World& world) {
   probe(world);
   collectives(world);
   count_again(world);
-  const std::vector<RailOutage> outages = rail_outages(world);
+  const std::vector<RailOutage> outages = rail_outages(world, false_reports_);
   if (world.rank() == 0) {
     report_.facts.seconds = now_s() - counted_s;
+    std::ranges::move(false_reports_, std::back_inserter(report_.samples.false_reports));
     report_.judgement = judge(observed());
     const std::vector<Finding> more = judge_outages(outages);
     report_.judgement.findings.insert(report_.judgement.findings.end(), more.begin(), more.end());
@@ -177,7 +186,7 @@ Verdict Validation::run(World& world) {
   }
   phase_ = "verdict";
   const std::string mine = std::to_string(static_cast<int>(report_.verdict));
-  report_.verdict = static_cast<Verdict>(std::stoi(job_of(world).all_gather(mine)[0]));
+  report_.verdict = static_cast<Verdict>(std::stoi(told_by_root(job_of(world), mine)));
   return report_.verdict;
 }
 
@@ -185,13 +194,15 @@ void Validation::compare(const std::string& baseline) { compare_with_baseline(ba
 
 void Validation::fail(const Status& failure) {
   Finding finding;
-  finding.id = failure.code() == Code::kPeerFailed ? "rank-lost"
-               : failure.code() == Code::kTimeout  ? "deadline-passed"
-                                                   : "job-failed";
-  finding.severity = Severity::kFatal;
   const auto culprit = static_cast<std::size_t>(failure.rank());
-  // A deadline that passed may name the sender on a link that is at fault.
-  if (failure.code() == Code::kPeerFailed && culprit < host_of_.size()) {
+  // A deadline that passed may name the sender on a link that is at fault. Of ranks that never
+  // came, the hosts are not known.
+  const bool lost = failure.code() == Code::kPeerFailed && culprit < host_of_.size();
+  finding.id = lost                               ? "rank-lost"
+               : failure.code() == Code::kTimeout ? "deadline-passed"
+                                                  : "job-failed";
+  finding.severity = Severity::kFatal;
+  if (lost) {
     finding.where.kind = PlaceKind::kHost;
     finding.where.host = host_of_[culprit];
   }

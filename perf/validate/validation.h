@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <optional>
-#include <optional>
 #include <string>
 
 #include "coll/api/communicator.h"
@@ -58,7 +57,8 @@ class Validation {
   const double start_s_;
   std::string phase_ = "start";
   HostFacts mine_;
-  std::optional<Heartbeat> heartbeat_;  // of agents
+  std::optional<Heartbeat> heartbeat_;      // of agents
+  std::vector<FalseReport> false_reports_;  // of facts and outages; rank 0
   bool agent_ = false;
   std::vector<std::string> host_of_;  // by rank
   Report report_;

@@ -80,16 +80,20 @@ WrongHost find_wrong_host(World& world) {
       seen.push_back({from, wrong});
     }
   }
-  const std::vector<std::string> all = gather_from_agents(world, seen.dump());
-  if (world.rank() != 0) return {};
-  std::vector<std::vector<int>> wrong(all.size(), std::vector<int>(all.size()));
+  std::vector<std::vector<int>> wrong(agents.size(), std::vector<int>(agents.size()));
   std::vector<std::vector<int>> messages = wrong;
-  for (std::size_t to = 0; to < all.size(); ++to)
-    for (const nlohmann::json& one : nlohmann::json::parse(all[to])) {
-      const auto from = one.at(0).get<std::size_t>();
-      wrong.at(from)[to] = one.at(1);
-      messages.at(from)[to] = kMessages;
-    }
+  gather_from_agents(
+      job_of(world), world.topology(), seen.dump(), [&](int host, const std::string& text) {
+        const auto to = static_cast<std::size_t>(host);
+        for (const nlohmann::json& one : nlohmann::json::parse(text, nullptr, false)) {
+          if (!one.is_array() || one.size() != 2) continue;
+          const auto from = one[0].get<std::size_t>();
+          if (from >= agents.size()) continue;
+          wrong[from][to] = one[1].get<int>();
+          messages[from][to] = kMessages;
+        }
+      });
+  if (world.rank() != 0) return {};
   return most_wrong(wrong, messages);
 }
 

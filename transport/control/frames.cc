@@ -271,6 +271,20 @@ std::optional<Status> decode_failure(std::string_view payload) {
   return Status(static_cast<Code>(code), std::string(text), rank);
 }
 
+const char* words_of(Gathering what) {
+  switch (what) {
+    case Gathering::kForEach:
+      return "something for each";
+    case Gathering::kToRoot:
+      return "something for rank 0";
+    case Gathering::kFromRoot:
+      return "something from rank 0";
+    case Gathering::kForAll:
+      break;
+  }
+  return "the same for all";
+}
+
 std::string encode(const Numbered& numbered) {
   return Writer().number(numbered.sequence).raw(numbered.bytes).take();
 }

@@ -128,8 +128,15 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 std::string encode_failure(const Status& failure);
 std::optional<Status> decode_failure(std::string_view payload);
 
-// A flag in the number of a kGather to rank 0: the bytes are encode_parts() of one part per rank.
-inline constexpr std::uint64_t kForEach = std::uint64_t{1} << 63;
+// What the ranks bring together, as a flag in the number of a kGather to rank 0.
+enum class Gathering : std::uint64_t {
+  kForAll = 0,                         // everybody's bytes, to everybody
+  kForEach = std::uint64_t{1} << 63,   // the bytes are encode_parts() of one part per rank
+  kToRoot = std::uint64_t{1} << 62,    // everybody's bytes, to rank 0; the others get no bytes
+  kFromRoot = std::uint64_t{1} << 61,  // rank 0's bytes are encode_parts(): each rank gets its own
+};
+inline constexpr std::uint64_t kGatheringFlags = std::uint64_t{7} << 61;
+const char* words_of(Gathering what);  // "something for each", for errors
 
 // The payload of kGather, kGatherFailed, kInquire and kTestimony. The upper half of an inquiry's
 // number is the asking rank between rank 0 and the asked ranks, the answering rank otherwise.

@@ -56,12 +56,27 @@ std::vector<std::string> Job::all_to_all(const std::vector<std::string>& mine) {
   return for_me;
 }
 
+std::vector<std::string> Job::gather(std::string_view mine) {
+  std::vector<std::string> parts = all_gather(mine);
+  if (rank() != 0) parts.clear();
+  return parts;
+}
+
+std::string Job::scatter(const std::vector<std::string>& parts) {
+  const auto size_of_job = static_cast<std::size_t>(size());
+  return all_to_all(rank() == 0 ? parts : std::vector<std::string>(size_of_job))[0];
+}
+
 std::unique_ptr<Job> connect(const JobSpec& spec) {
   check(spec);
   if (spec.size == 1) return std::move(local_jobs(1).front());
-  if (spec.rank != 0) return make_leaf_job(spec, assemble_leaf(spec));
-  if (spec.listen_fd >= 0) taken_listen_fd = spec.listen_fd;
-  return make_root_job(spec, assemble_root(spec));
+  try {
+    if (spec.rank != 0) return make_leaf_job(spec, assemble_leaf(spec));
+    if (spec.listen_fd >= 0) taken_listen_fd = spec.listen_fd;
+    return make_root_job(spec, assemble_root(spec));
+  } catch (const Error& e) {
+    throw AssemblyFailed(e.what());
+  }
 }
 
 }  // namespace weft

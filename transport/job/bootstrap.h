@@ -41,6 +41,12 @@ class GatherFailed : public Error {
   using Error::Error;
 };
 
+// Thrown by connect() when the ranks of a job did not find each other; what() names them.
+class AssemblyFailed : public Error {
+ public:
+  using Error::Error;
+};
+
 // A job that has assembled: one object per process (or per thread, in tests). Thread-safe.
 class Job {
  public:
@@ -54,6 +60,12 @@ class Job {
   // Sends mine[r] to rank r and returns the bytes that each rank has for this one; all ranks call
   // it. For data of pairs it moves less than an all_gather, which takes every pair's to every rank.
   virtual std::vector<std::string> all_to_all(const std::vector<std::string>& mine);
+  // Brings bytes of any size from every rank to rank 0, which gets them in rank order; the others
+  // get nothing, and hold nothing but their own. All ranks call it.
+  virtual std::vector<std::string> gather(std::string_view mine);
+  // Brings parts[r] from rank 0 to rank r, which gets it; the others pass nothing. All ranks call
+  // it.
+  virtual std::string scatter(const std::vector<std::string>& parts);
 
   // Returns !failure().ok() by one relaxed load, cheap enough for a polling loop.
   virtual bool failed() const noexcept = 0;
@@ -99,8 +111,9 @@ class Job {
   virtual std::vector<Rank> former_ranks() const { return {}; }
 };
 
-// Assembles the job over TCP. Throws Error when the job does not assemble within spec.timeout; the
-// error names the missing ranks (on rank 0) or quotes rank 0's answer.
+// Assembles the job over TCP. Throws Error where the spec is wrong, and AssemblyFailed when the job
+// does not assemble within spec.timeout; the error names the missing ranks (on rank 0) or quotes
+// rank 0's answer.
 std::unique_ptr<Job> connect(const JobSpec& spec);
 
 // Makes n ranks in one process, for tests; a thread of its own may use jobs[r].

@@ -87,12 +87,13 @@ class Leaf : public Plane {
   }
 
  protected:
-  void contribute(std::string_view mine, bool for_each) override WEFT_REQUIRES(mutex_) {
+  void contribute(std::string_view mine, wire::Gathering what) override WEFT_REQUIRES(mutex_) {
+    what_ = what;
     gather_at_ = Clock::now();
     incoming_.clear();
     if (goodbye_) return fail_gather("rank 0 has left the job");
     gathering_ = true;
-    root_.send_gather(sequence_ | (for_each ? wire::kForEach : 0),
+    root_.send_gather(sequence_ | static_cast<std::uint64_t>(what),
                       std::make_shared<const std::string>(mine));
   }
 
@@ -198,8 +199,14 @@ class Leaf : public Plane {
         incoming_ += part->bytes;
         if (frame.more) return true;
         gathering_ = false;
-        auto parts = wire::decode_parts(incoming_, size_);
-        std::string().swap(incoming_);
+        std::string bytes = std::exchange(incoming_, {});
+        if (what_ == wire::Gathering::kToRoot || what_ == wire::Gathering::kFromRoot) {
+          std::vector<std::string> own;
+          if (what_ == wire::Gathering::kFromRoot) own.push_back(std::move(bytes));
+          finish_gather(std::move(own));
+          return true;
+        }
+        auto parts = wire::decode_parts(bytes, size_);
         if (!parts) return false;
         finish_gather(std::move(*parts));
         return true;
@@ -346,6 +353,7 @@ class Leaf : public Plane {
   bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
   bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // the failure is the job's, by rank 0
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
+  wire::Gathering what_ WEFT_GUARDED_BY(mutex_) = wire::Gathering::kForAll;
   // When the all_gather began or last went on.
   Clock::time_point gather_at_ WEFT_GUARDED_BY(mutex_){};
   std::string incoming_ WEFT_GUARDED_BY(mutex_);

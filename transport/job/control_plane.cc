@@ -37,7 +37,16 @@ class PlaneJob : public Job {
   }
   std::vector<std::string> all_to_all(const std::vector<std::string>& mine) override {
     if (!here()) forked().check();
-    return plane_->all_gather(wire::encode_parts(mine), true);
+    return plane_->all_gather(wire::encode_parts(mine), wire::Gathering::kForEach);
+  }
+  std::vector<std::string> gather(std::string_view mine) override {
+    if (!here()) forked().check();
+    return plane_->all_gather(mine, wire::Gathering::kToRoot);
+  }
+  std::string scatter(const std::vector<std::string>& parts) override {
+    if (!here()) forked().check();
+    const std::string mine = rank() == 0 ? wire::encode_parts(parts) : std::string();
+    return plane_->all_gather(mine, wire::Gathering::kFromRoot).at(0);
   }
   void report(const Status& failure) noexcept override {
     if (here()) plane_->report(failure);
@@ -108,7 +117,7 @@ void Plane::finish_gather(std::vector<std::string> parts) {
   changed_.notify_all();
 }
 
-std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each) {
+std::vector<std::string> Plane::all_gather(std::string_view mine, wire::Gathering what) {
   const MutexLock one(one_gather_);
   Lock lock(mutex_);
   if (left_) throw Error(fmt::format("rank {} called all_gather after leave()", rank_));
@@ -116,7 +125,7 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, bool for_each)
   if (failed()) throw Error(failure_.to_string());
   ++sequence_;
   gathered_ = false;
-  contribute(mine, for_each);
+  contribute(mine, what);
   ring(wake_);  // what the socket did not take at once is for the thread
   // The thread has the deadline, and ends this wait by one of these.
   changed_.wait(lock, [&]() WEFT_REQUIRES(mutex_) {

@@ -30,8 +30,9 @@ class Plane {
   int size() const { return size_; }
   bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   Status failure() const;
-  // See Job::all_gather(); with for_each Job::all_to_all(), and `mine` is wire::encode_parts().
-  std::vector<std::string> all_gather(std::string_view mine, bool for_each = false);
+  // See Job::all_gather(), all_to_all(), gather() and scatter(), which returns one part.
+  std::vector<std::string> all_gather(std::string_view mine,
+                                      wire::Gathering what = wire::Gathering::kForAll);
   void report(const Status& failure) noexcept;
   std::vector<std::string> inquire(std::chrono::milliseconds limit);
   void set_witness(Witness* witness);
@@ -57,7 +58,7 @@ class Plane {
   using Lock = MutexLock;
 
   // Hands this rank's part to the job.
-  virtual void contribute(std::string_view mine, bool for_each) WEFT_REQUIRES(mutex_) = 0;
+  virtual void contribute(std::string_view mine, wire::Gathering what) WEFT_REQUIRES(mutex_) = 0;
   virtual void tell(const Status& failure) WEFT_REQUIRES(mutex_) = 0;
   // Waits, for a moment at most, until the job's failure is decided.
   virtual void await_verdict(Lock&) WEFT_REQUIRES(mutex_) {}

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "transport/job/control_plane.h"
@@ -98,8 +99,8 @@ class Root : public Plane {
   }
 
  protected:
-  void contribute(std::string_view mine, bool for_each) override WEFT_REQUIRES(mutex_) {
-    receive_part(0, mine, false, for_each);
+  void contribute(std::string_view mine, wire::Gathering what) override WEFT_REQUIRES(mutex_) {
+    receive_part(0, mine, false, what);
   }
 
   void tell(const Status& failure) override WEFT_REQUIRES(mutex_) { declare(failure); }
@@ -150,7 +151,7 @@ class Root : public Plane {
     bool left = false;
     std::string part = {};  // of the all_gather under way
     bool begun = false, complete = false;
-    bool for_each = false;  // what it is
+    wire::Gathering what = wire::Gathering::kForAll;
     bool shrinks = false;
     std::string door = {}, next_door = {};  // in this job, and in one that shrink() makes
   };
@@ -201,8 +202,9 @@ class Root : public Plane {
         // Parts of an all_gather that is over may still be on their way.
         if (!gather_error_.empty() || failed()) return true;
         const std::uint64_t expected = gathering_ ? current_ : current_ + 1;
-        if ((part->sequence & ~wire::kForEach) != expected || p.complete) return false;
-        receive_part(r, part->bytes, frame.more, (part->sequence & wire::kForEach) != 0);
+        if ((part->sequence & ~wire::kGatheringFlags) != expected || p.complete) return false;
+        receive_part(r, part->bytes, frame.more,
+                     wire::Gathering{part->sequence & wire::kGatheringFlags});
         return true;
       }
       case wire::Type::kFailure: {
@@ -327,7 +329,7 @@ class Root : public Plane {
     }
   }
 
-  void receive_part(Rank r, std::string_view bytes, bool more, bool for_each)
+  void receive_part(Rank r, std::string_view bytes, bool more, wire::Gathering what)
       WEFT_REQUIRES(mutex_) {
     last_part_ = Clock::now();
     if (!gathering_) {
@@ -344,7 +346,7 @@ class Root : public Plane {
     }
     Peer& p = peer(r);
     p.part += bytes;
-    p.for_each = for_each;
+    p.what = what;
     p.begun = true;
     p.complete = !more;
     if (p.complete && std::all_of(peers_.begin(), peers_.end(),
@@ -354,32 +356,42 @@ class Root : public Plane {
   }
 
   void hand_out() WEFT_REQUIRES(mutex_) {
-    const auto for_each = std::ranges::count_if(peers_, &Peer::for_each);
-    if (for_each != 0 && for_each != size_)
-      return give_up_gather(fmt::format(
-          "some ranks have something for each, some the same for all in all_gather number {}",
-          current_));
+    const wire::Gathering what = peers_[0].what;
+    const auto other = std::ranges::find_if(peers_, [&](const Peer& p) { return p.what != what; });
+    if (other != peers_.end())
+      return give_up_gather(fmt::format("rank {} has {}, and rank 0 {} in all_gather number {}",
+                                        other - peers_.begin(), wire::words_of(other->what),
+                                        wire::words_of(what), current_));
     gathering_ = false;
     std::vector<std::string> parts;
     for (Peer& p : peers_) {
       parts.push_back(std::exchange(p.part, {}));
       p.complete = false;
     }
-    if (for_each != 0) return hand_out_each(parts);
-    const auto all = std::make_shared<const std::string>(wire::encode_parts(parts));
+    if (what == wire::Gathering::kForEach) {
+      auto of = wire::transpose(parts);
+      std::vector<std::string>().swap(parts);
+      return hand_out_each(std::move(of), what);
+    }
+    if (what == wire::Gathering::kFromRoot)
+      return hand_out_each(wire::decode_parts(parts[0], size_), what);
+    // Of what is for rank 0, the others hear that all have come, and no more.
+    const auto all = std::make_shared<const std::string>(
+        what == wire::Gathering::kToRoot ? std::string() : wire::encode_parts(parts));
     for (Peer& p : peers_) p.member.channel.send_gather(current_, all);
     finish_gather(std::move(parts));
   }
 
-  void hand_out_each(std::vector<std::string>& parts) WEFT_REQUIRES(mutex_) {
-    auto of = wire::transpose(parts);
+  // `of`: by rank.
+  void hand_out_each(std::optional<std::vector<std::string>> of, wire::Gathering what)
+      WEFT_REQUIRES(mutex_) {
     if (!of)
       return give_up_gather(
           fmt::format("a rank has not {} parts in all_gather number {}", size_, current_));
-    std::vector<std::string>().swap(parts);
     for (std::size_t r = 1; r < peers_.size(); ++r)
       peers_[r].member.channel.send_gather(
           current_, std::make_shared<const std::string>(std::move((*of)[r])));
+    if (what == wire::Gathering::kFromRoot) return finish_gather({std::move((*of)[0])});
     finish_gather(wire::decode_parts((*of)[0], size_).value());
   }
 

@@ -26,7 +26,8 @@ struct Rule {
 };
 
 constexpr Ids kRates = {"link-state",  "link-flaps",        "link-rate", "pcie-link",
-                        "pause-storm", "duplicate-address", "loss",      "host-rate"};
+                        "pause-storm", "duplicate-address", "loss",      "host-rate",
+                        "false-report"};
 constexpr Ids kPackets = {"link-state", "link-flaps", "duplicate-address", "mtu",     "unreachable",
                           "path-mtu",   "loss",       "congestion-loss",   "discards"};
 constexpr Ids kSums = {"link-state", "link-rate",   "link-flaps", "unreachable",
@@ -37,7 +38,7 @@ constexpr Ids kDamage = {"loss", "link-flaps"};
 constexpr Rule kRules[] = {
     {"unreachable",
      Reach::kPlace,
-     {"link-state", "link-flaps", "duplicate-address", "ib-subnet", "gid"}},
+     {"link-state", "link-flaps", "duplicate-address", "ib-subnet", "gid", "false-report"}},
     {"path-mtu", Reach::kPlace, {"mtu"}},
     {"loss", Reach::kPlace, {"link-state", "link-flaps", "duplicate-address"}},
     {"congestion-loss",
@@ -76,7 +77,7 @@ constexpr Rule kRules[] = {
     {"like-slower", Reach::kWithin, kSums},
     {"port-not-measured",
      Reach::kPlace,
-     {"tester-starved", "link-state", "unreachable", "job-failed"}},
+     {"tester-starved", "link-state", "unreachable", "job-failed", "false-report"}},
     {"nothing-measured", Reach::kWithin, {"job-failed", "tester-starved", "unreachable"}},
 };
 

@@ -18,6 +18,7 @@ enum class ReadingState {
 struct Reading {
   ReadingState state = ReadingState::kAbsent;
   std::uint64_t value = 0;  // only of kValue
+  bool operator==(const Reading&) const = default;
 };
 
 enum class ChangeState {

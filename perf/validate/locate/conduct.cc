@@ -33,6 +33,7 @@ class Conductor {
       if (fabric_.supports(round.probe) && fits(round, kLatestPlan)) measure(round);
     locate_and_test();
     done_.samples.seconds = fabric_.now_s() - start_s_;
+    done_.samples.false_reports = fabric_.false_reports();
     settle_plan();
     return std::move(done_);
   }

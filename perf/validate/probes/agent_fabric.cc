@@ -4,18 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
-#include "coll/runtime/internals.h"
 #include "topo/base/clock.h"
-#include "topo/base/thread.h"
 
 namespace weft::fabric {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr int kHostsAtOnce = 64;         // whose facts rank 0 holds as texts
+constexpr const char* kNoOrders = "[]";  // for a rank without an end; an empty text ends it all
 
 // Bytes of a packet that are no payload: TCP with time stamps over IPv4 and Ethernet with preamble
 // and gap (a shaper of a virtual device counts the Ethernet header only); RoCE v2 and InfiniBand
@@ -36,14 +33,6 @@ double payload_share(const PortFacts& port, const std::string& transport) {
 constexpr double kLoopbackGbps = 0.5;
 constexpr double kLoopbackPace = 1.1;
 
-void in_threads(std::vector<std::unique_ptr<FlowEnd>>& ends,
-                const std::function<void(std::size_t)>& body) {
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < ends.size(); ++i)
-    threads.push_back(start_thread("the thread of a probe", [&, i] { body(i); }));
-  for (std::thread& t : threads) t.join();
-}
-
 }  // namespace
 
 std::vector<Rank> agents_of(const Topology& topology) {
@@ -52,15 +41,24 @@ std::vector<Rank> agents_of(const Topology& topology) {
   return agents;
 }
 
-std::vector<std::string> gather_from_agents(World& world, const std::string& mine) {
-  const std::vector<Rank> agents = agents_of(world.topology());
-  std::vector<std::string> parts(static_cast<std::size_t>(world.size()));
-  if (std::ranges::binary_search(agents, world.rank())) parts[0] = mine;
-  const std::vector<std::string> all = job_of(world).all_to_all(parts);
-  std::vector<std::string> theirs;
-  if (world.rank() == 0)
-    for (const Rank agent : agents) theirs.push_back(all[static_cast<std::size_t>(agent)]);
-  return theirs;
+void gather_from_agents(Job& job, const Topology& topology, const std::string& mine,
+                        const std::function<void(int, const std::string&)>& take) {
+  const std::vector<Rank> agents = agents_of(topology);
+  const int my_host = topology.host(job.rank());
+  const bool agent = agents[static_cast<std::size_t>(my_host)] == job.rank();
+  for (int first = 0; first < topology.nhosts(); first += kHostsAtOnce) {
+    const int end = std::min(first + kHostsAtOnce, topology.nhosts());
+    const bool now = agent && my_host >= first && my_host < end;
+    const std::vector<std::string> parts = job.gather(now ? mine : std::string());
+    if (job.rank() != 0) continue;
+    for (int h = first; h < end; ++h)
+      take(h, parts[static_cast<std::size_t>(agents[static_cast<std::size_t>(h)])]);
+  }
+}
+
+std::string told_by_root(Job& job, const std::string& text) {
+  if (job.rank() != 0) return job.scatter({});
+  return job.scatter(std::vector<std::string>(static_cast<std::size_t>(job.size()), text));
 }
 
 double expected_gbps(const PortFacts& port, const Policy& policy, double declared_gbps,
@@ -80,12 +78,12 @@ int flows_of_one_machine(int cores, double gbps) {
   return gbps > 0 ? std::max(1, static_cast<int>(cores * kGbpsOfCore / gbps)) : 1;
 }
 
-AgentFabric::AgentFabric(World& world, const FleetFacts& facts, const Policy& policy,
-                         double declared_gbps, std::string transport)
-    : world_(world),
+AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& facts,
+                         const Policy& policy, double declared_gbps, std::string transport)
+    : job_(job),
       transport_(std::move(transport)),
-      agents_(agents_of(world.topology())),
-      rails_(world.topology().place(world.rank()).rails) {
+      agents_(agents_of(topology)),
+      rails_(topology.place(job.rank()).rails) {
   double most_gbps = 0;
   bool emulated = false, known = true;
   for (const HostFacts& host : facts.hosts) {
@@ -95,13 +93,12 @@ AgentFabric::AgentFabric(World& world, const FleetFacts& facts, const Policy& po
     h.cores = std::max(host.cores, 1);
     emulated = emulated || host.emulated;
     for (const PortFacts& port : host.ports) {
-      const auto& nic = world.topology()
-                            .place(agents_[hosts_.size() - 1])
-                            .rails.at(static_cast<std::size_t>(port.rail));
+      const auto& nic =
+          topology.place(agents_[hosts_.size() - 1]).rails.at(static_cast<std::size_t>(port.rail));
       double gbps = expected_gbps(port, policy, declared_gbps, transport_);
       if (gbps <= 0 && nic.name == "lo") {
         gbps = kLoopbackGbps;
-        paced_ = true;
+        full_pace_ = kLoopbackPace;
       }
       h.ports.push_back(
           {port.device, nic.address, gbps,
@@ -138,106 +135,51 @@ std::unique_ptr<FlowEnd> AgentFabric::make_end(const EndOrder& order) const {
   return transport_ == "verbs" ? make_verbs_end(order, rail) : make_tcp_end(order, rail);
 }
 
-std::vector<std::string> AgentFabric::exchange(const std::vector<std::string>& mine) {
-  return job_of(world_).all_to_all(mine);
+// By host, from what the ranks have handed to rank 0.
+std::vector<std::string> AgentFabric::gather(const std::string& mine) {
+  std::vector<std::string> by_host;
+  const std::vector<std::string> by_rank = job_.gather(mine);
+  if (!by_rank.empty())
+    for (const Rank agent : agents_) by_host.push_back(by_rank[static_cast<std::size_t>(agent)]);
+  return by_host;
 }
 
-// One round at this rank: three exchanges, also where this rank has no end. Returns its samples.
-std::string AgentFabric::take_part(const std::string& orders) {
-  ends_.clear();
-  std::vector<EndOrder> told;
-  const auto n = static_cast<std::size_t>(world_.size());
-  std::vector<Json> offers(n);
-  if (!orders.empty())
-    for (const Json& order : Json::parse(orders)) {
-      told.push_back(end_order_from_json(order));
-      ends_.push_back(make_end(told.back()));
-      const Rank peer = agents_[static_cast<std::size_t>(told.back().peer)];
-      offers[static_cast<std::size_t>(peer)].push_back(
-          {told.back().flow, told.back().sends, ends_.back()->offer()});
-    }
-  std::vector<std::string> mine(n);
-  for (std::size_t r = 0; r < n; ++r)
-    if (!offers[r].is_null()) mine[r] = offers[r].dump();
-  const std::vector<std::string> theirs = exchange(mine);
-  in_threads(ends_, [&](std::size_t i) {
-    const std::string& text =
-        theirs[static_cast<std::size_t>(agents_[static_cast<std::size_t>(told[i].peer)])];
-    std::string offer;
-    if (!text.empty())
-      for (const Json& o : Json::parse(text))
-        if (o[0] == told[i].flow && o[1] != told[i].sends) offer = o[2];
-    ends_[i]->connect(offer);
-  });
-  exchange(std::vector<std::string>(n));  // all ends are connected, or know why not
-  Json samples = Json::array();
-  std::vector<EndSample> seen(ends_.size());
-  in_threads(ends_, [&](std::size_t i) { seen[i] = ends_[i]->run(); });
-  for (const EndSample& sample : seen) samples.push_back(to_json(sample));
-  return samples.dump();
+// To the agents of hosts; the other ranks get `others`.
+std::string AgentFabric::scatter(const std::vector<std::string>& by_host,
+                                 const std::string& others) {
+  std::vector<std::string> by_rank(static_cast<std::size_t>(job_.size()), others);
+  for (std::size_t h = 0; h < by_host.size(); ++h)
+    by_rank[static_cast<std::size_t>(agents_[h])] = by_host[h];
+  return job_.scatter(by_rank);
+}
+
+void AgentFabric::begin(const std::string& orders) {
+  round_.reset();  // the round before this one has to be over on all hosts
+  round_.emplace(orders, [this](const EndOrder& order) { return make_end(order); });
 }
 
 std::vector<FlowSample> AgentFabric::run(const Round& round) {
-  const auto n = static_cast<std::size_t>(world_.size());
-  std::vector<Json> orders(n);
-  for (std::size_t i = 0; i < round.flows.size(); ++i) {
-    const Flow& flow = round.flows[i];
-    const double expected = hosts_[static_cast<std::size_t>(flow.from.host)]
-                                .ports[static_cast<std::size_t>(flow.from.rail)]
-                                .expected_gbps;
-    for (const bool sends : {true, false}) {
-      const Port& own = sends ? flow.from : flow.to;
-      const Port& peer = sends ? flow.to : flow.from;
-      EndOrder order;
-      order.flow = static_cast<int>(i);
-      order.peer = peer.host;
-      order.sends = sends;
-      order.probe = round.probe;
-      order.rail = own.rail;
-      order.peer_rail = peer.rail;
-      order.seconds = round.seconds;
-      order.pace_gbps = flow.pace < 1 ? flow.pace * expected
-                        : paced_      ? kLoopbackPace * expected
-                                      : 0;
-      order.label = flow.label;
-      order.victim = flow.victim;
-      orders[static_cast<std::size_t>(agents_[static_cast<std::size_t>(own.host)])].push_back(
-          to_json(order));
-    }
-  }
-  std::vector<std::string> mine(n, "[]");
-  for (std::size_t r = 0; r < n; ++r)
-    if (!orders[r].is_null()) mine[r] = orders[r].dump();
-  std::vector<std::string> parts(n);
-  parts[0] = take_part(exchange(mine)[0]);
-  std::vector<EndSample> senders(round.flows.size()), receivers(round.flows.size());
-  for (const std::string& part : exchange(parts)) {
-    if (part.empty()) continue;
-    for (const Json& json : Json::parse(part)) {
-      EndSample sample = end_sample_from_json(json);
-      auto& of = sample.sends ? senders : receivers;
-      of.at(static_cast<std::size_t>(sample.flow)) = std::move(sample);
-    }
-  }
-  std::vector<FlowSample> samples;
-  for (std::size_t i = 0; i < round.flows.size(); ++i)
-    samples.push_back(join(round.flows[i], senders[i], receivers[i]));
-  return samples;
+  begin(scatter(orders_of(round, hosts_, full_pace_), kNoOrders));
+  const std::vector<std::string> offers = gather(round_->offers());
+  round_->connect(scatter(route_offers(round, hosts_, offers, false_reports_), kNoOrders));
+  gather("");  // all ends are connected, or know why not
+  scatter({}, "");
+  return join_samples(round, hosts_, gather(round_->run()), false_reports_);
 }
 
 void AgentFabric::serve() {
-  const auto n = static_cast<std::size_t>(world_.size());
   for (;;) {
-    const std::string orders = exchange(std::vector<std::string>(n))[0];
+    const std::string orders = job_.scatter({});
     if (orders.empty()) return;
-    std::vector<std::string> parts(n);
-    parts[0] = take_part(orders);
-    exchange(parts);
+    begin(orders);
+    gather(round_->offers());
+    round_->connect(job_.scatter({}));
+    gather("");
+    job_.scatter({});
+    gather(round_->run());
   }
 }
 
-void AgentFabric::stop() {
-  exchange(std::vector<std::string>(static_cast<std::size_t>(world_.size())));
-}
+void AgentFabric::stop() { scatter({}, ""); }
 
 }  // namespace weft::fabric

@@ -2,23 +2,31 @@
 // 0 conducts. Does not plan or judge.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "coll/api/communicator.h"
 #include "perf/validate/facts/facts.h"
 #include "perf/validate/facts/policy.h"
 #include "perf/validate/probes/fabric.h"
 #include "perf/validate/probes/flow_end.h"
+#include "perf/validate/probes/round_messages.h"
+#include "topo/topology.h"
+#include "transport/job/bootstrap.h"
 
 namespace weft::fabric {
 
 // The agent of each host, by host: its lowest rank.
 std::vector<Rank> agents_of(const Topology& topology);
 
-// Gathers what each agent passes at rank 0, in the order of hosts; empty elsewhere. Collective.
-std::vector<std::string> gather_from_agents(World& world, const std::string& mine);
+// Brings what each agent passes to rank 0, which calls take(host, text) for one host after the
+// other. Rank 0 holds the texts of 64 hosts at a time, the other ranks hold their own only.
+// Collective.
+void gather_from_agents(Job& job, const Topology& topology, const std::string& mine,
+                        const std::function<void(int, const std::string&)>& take);
+// What rank 0 passes, on every rank. Collective.
+std::string told_by_root(Job& job, const std::string& text);
 
 // The rate of payload that a port can have: of the declared rate (policy, then `declared_gbps`),
 // else of what the device says of itself, less the headers of the transport. Virtual devices say
@@ -33,32 +41,34 @@ int flows_of_one_machine(int cores, double expected_gbps);
 class AgentFabric final : public Fabric {
  public:
   // `transport` is "tcp" or "verbs", the same on all ranks. `facts` matters on rank 0 only.
-  AgentFabric(World& world, const FleetFacts& facts, const Policy& policy, double declared_gbps,
-              std::string transport);
+  AgentFabric(Job& job, const Topology& topology, const FleetFacts& facts, const Policy& policy,
+              double declared_gbps, std::string transport);
 
   const std::vector<FleetHost>& hosts() const override { return hosts_; }
   int most_flows() const override { return most_flows_; }
   bool supports(Probe probe) const override;
   std::vector<FlowSample> run(const Round& round) override;  // rank 0
+  std::vector<FalseReport> false_reports() const override { return false_reports_; }
   double now_s() const override;
 
   void serve();  // the other ranks: takes part in rounds until stop()
   void stop();   // rank 0
 
  private:
-  std::vector<std::string> exchange(const std::vector<std::string>& mine);
-  std::string take_part(const std::string& orders);
+  std::vector<std::string> gather(const std::string& mine);
+  std::string scatter(const std::vector<std::string>& by_host, const std::string& others);
+  void begin(const std::string& orders);
   std::unique_ptr<FlowEnd> make_end(const EndOrder& order) const;
 
-  World& world_;
+  Job& job_;
   const std::string transport_;
   const std::vector<Rank> agents_;
   const std::vector<Nic> rails_;  // of this host
-  // Of the last round: a queue pair that only receives has to outlive the sender at the other host.
-  std::vector<std::unique_ptr<FlowEnd>> ends_;
+  std::optional<AgentRound> round_;
   std::vector<FleetHost> hosts_;
+  std::vector<FalseReport> false_reports_;
   int most_flows_ = 0;
-  bool paced_ = false;  // also at full speed: the ports are those of loopback
+  double full_pace_ = 0;  // of loopback's ports: see orders_of()
 };
 
 }  // namespace weft::fabric

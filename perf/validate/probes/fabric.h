@@ -38,6 +38,8 @@ class Fabric {
   // Runs the flows of a round at the same time and returns a sample per flow, in order. Throws
   // JobFailed or Error when the job, not a link, has failed; a dead link is a sample.
   virtual std::vector<FlowSample> run(const Round& round) = 0;
+  // What the hosts have reported since the fabric was made and cannot be true.
+  virtual std::vector<FalseReport> false_reports() const { return {}; }
   virtual double now_s() const = 0;  // virtual time where the fabric is simulated
 };
 

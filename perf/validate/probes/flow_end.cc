@@ -1,8 +1,14 @@
 // Orders and samples of the ends of a flow as JSON, and the sample that both ends make up.
 #include "perf/validate/probes/flow_end.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "topo/base/status.h"
 
 namespace weft::fabric {
 namespace {
@@ -13,9 +19,26 @@ template <typename T>
 void put(Json& json, const char* key, const std::optional<T>& value) {
   if (value) json[key] = *value;
 }
+// The value of a field. Throws Error where the JSON's type is another one, or the number is out of
+// range: the library would convert it.
+template <typename T>
+T strict(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  bool right = true;
+  if constexpr (std::is_same_v<T, bool>)
+    right = value.is_boolean();
+  else if constexpr (std::is_floating_point_v<T>)
+    right = value.is_number();
+  else if constexpr (std::is_integral_v<T>)
+    right = value.is_number_unsigned()
+                ? std::in_range<T>(value.get<std::uint64_t>())
+                : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
+  if (!right) throw Error(fmt::format("{} is {}", key, value.dump()));
+  return value.get<T>();
+}
 template <typename T>
 void get(const Json& json, const char* key, std::optional<T>& value) {
-  if (json.contains(key)) value = json[key].template get<T>();
+  if (json.contains(key)) value = strict<T>(json, key);
 }
 
 }  // namespace
@@ -71,15 +94,15 @@ Json to_json(const EndSample& s) {
 
 EndSample end_sample_from_json(const Json& j) {
   EndSample s;
-  s.flow = j.at("flow");
-  s.sends = j.at("sends");
-  s.seconds = j.at("seconds");
-  s.bytes = j.at("bytes");
-  s.starved = j.at("starved");
+  s.flow = strict<int>(j, "flow");
+  s.sends = strict<bool>(j, "sends");
+  s.seconds = strict<double>(j, "seconds");
+  s.bytes = strict<std::uint64_t>(j, "bytes");
+  s.starved = strict<double>(j, "starved");
   s.error = j.value("error", "");
   if (j.contains("window_gbps")) {
     s.window_gbps = j["window_gbps"].get<std::vector<double>>();
-    s.window_s = j.at("window_s");
+    s.window_s = strict<double>(j, "window_s");
   }
   if (j.contains("latency_us")) {
     const Json& l = j["latency_us"];
@@ -97,6 +120,35 @@ EndSample end_sample_from_json(const Json& j) {
   return s;
 }
 
+std::string why_impossible(const EndSample& s) {
+  // The kernel counts in its ticks: a share may pass 1 by some.
+  const auto is_share = [](const std::optional<double>& share) {
+    return !share || (*share >= 0 && *share <= 2);
+  };
+  if (!(s.seconds >= 0 && s.seconds < 1e6)) return fmt::format("duration_s {}", s.seconds);
+  if (!is_share(s.starved)) return fmt::format("starved_share {}", s.starved);
+  if (!is_share(s.receiver_limited) || !is_share(s.sender_limited) || !is_share(s.sender_idle))
+    return "a share of the time is none";
+  if (s.min_rtt_us && *s.min_rtt_us < 0) return fmt::format("min_rtt_us {}", *s.min_rtt_us);
+  constexpr std::uint64_t kHandshakes = 64;  // which are sent again, too, and are no data
+  if (s.retransmits && s.packets && *s.retransmits > *s.packets + kHandshakes)
+    return fmt::format("retransmits {} of {} packets", *s.retransmits, *s.packets);
+  double in_windows = 0;
+  for (const double gbps : s.window_gbps) {
+    if (!(gbps >= 0 && gbps < 1e6)) return fmt::format("window_gbps {}", gbps);
+    in_windows += gbps * 1e9 / 8 * s.window_s;
+  }
+  if (!s.window_gbps.empty() && !(s.window_s > 0)) return fmt::format("window_s {}", s.window_s);
+  if (in_windows > 1.001 * static_cast<double>(s.bytes) + 1)
+    return fmt::format("{:.0f} bytes in windows, {} in all", in_windows, s.bytes);
+  if (const auto& l = s.latency) {
+    const double ascending[] = {0, l->min_us, l->p50_us, l->p99_us, l->p999_us, l->max_us};
+    if (l->samples < 0 || !std::ranges::is_sorted(ascending))
+      return fmt::format("latency p50_us {}, p99_us {}", l->p50_us, l->p99_us);
+  }
+  return "";
+}
+
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver) {
   FlowSample s;
   s.flow = flow;
@@ -105,6 +157,7 @@ FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& rece
       receiver.window_gbps.empty() && !sender.window_gbps.empty() ? sender : receiver;
   s.seconds = counted.seconds;
   s.bytes = std::max(receiver.bytes, counted.bytes);
+  if (!receiver.window_gbps.empty() && sender.bytes > 0) s.sent_bytes = sender.bytes;
   s.window_gbps = counted.window_gbps;
   s.window_s = counted.window_s;
   s.latency = sender.latency;

@@ -49,7 +49,12 @@ struct EndSample {
 nlohmann::ordered_json to_json(const EndOrder& order);
 EndOrder end_order_from_json(const nlohmann::ordered_json& json);
 nlohmann::ordered_json to_json(const EndSample& sample);
+// Throws where a field is missing or of the wrong type: another host wrote the JSON.
 EndSample end_sample_from_json(const nlohmann::ordered_json& json);
+
+// Why an end cannot have seen this: a negative time, windows that hold more than came; empty: it
+// can.
+std::string why_impossible(const EndSample& sample);
 
 // Joins what the two ends of a flow saw.
 FlowSample join(const Flow& flow, const EndSample& sender, const EndSample& receiver);

@@ -65,6 +65,7 @@ nlohmann::ordered_json to_json(const FlowSample& sample) {
   if (!sample.error.empty()) json["error"] = sample.error;
   json["duration_s"] = sample.seconds;
   json["received_bytes"] = sample.bytes;
+  if (sample.sent_bytes) json["sent_bytes"] = *sample.sent_bytes;
   if (!sample.window_gbps.empty()) {
     json["window_s"] = sample.window_s;
     json["window_gbps"] = sample.window_gbps;

@@ -62,6 +62,7 @@ struct FlowSample {
       error;  // of the operating system or the provider, verbatim: "connect: No route to host"
   double seconds = 0;
   std::uint64_t bytes = 0;          // that arrived at the receiver
+  std::optional<std::uint64_t> sent_bytes;  // as the sender counts, where both ends count
   std::vector<double> window_gbps;  // of consecutive windows, the first (start-up) left out
   double window_s = 0;              // length of one window
   std::optional<LatencySample> latency;
@@ -116,9 +117,18 @@ struct JobPlayed {
   std::string limiting_link;  // of the prediction: "h3 rail 1 transmit"; empty: none was measured
 };
 
+// Something that a host reports and that cannot be true.
+struct FalseReport {
+  std::string host;
+  int rail = -1;     // -1: of no rail
+  std::string name;  // what was reported: "facts", "samples"
+  std::string text;  // what is wrong with it, verbatim: values, or a parser's words
+};
+
 struct Samples {
   std::vector<Round> rounds;
   std::vector<FlowSample> flows;
+  std::vector<FalseReport> false_reports;
   double seconds = 0;  // that all rounds took
 };
 

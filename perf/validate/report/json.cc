@@ -133,6 +133,7 @@ nlohmann::ordered_json to_json(const Report& report) {
   json["findings"] = findings_json(report);
   for (auto& [key, value] : fields.items())
     if (!json.contains(key)) json[key] = std::move(value);
+  if (!json.contains("hosts")) json["hosts"] = ReportJson::array();  // which a reader demands
   json["coverage"] = coverage_json(report);
   json["ports"] = ports_json(report);
   json["counters"] = counters_json(report);

@@ -75,6 +75,7 @@ struct FieldsOf<FlowSample> {
     a("error", s.error);
     a("duration_s", s.seconds);
     a("received_bytes", s.bytes);
+    a("sent_bytes", s.sent_bytes);
     a("window_s", s.window_s);
     a("window_gbps", s.window_gbps);
     a("latency", s.latency);

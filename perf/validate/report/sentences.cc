@@ -232,6 +232,7 @@ constexpr Sentence kSentences[] = {
     {"collective-wrong", collective_sentence, kAlsoUnknown},
     {"busbw", busbw_sentence, ""},
     {"like-slower", like_sentence, kAlsoUnknown},
+    {"false-report", nullptr, "{place} reports what cannot be true: {numbers}"},
     {"unreachable", unreachable_sentence, ""},
     {"cables-swapped", swapped_sentence, ""},
     {"path-mtu", nullptr,

@@ -92,6 +92,25 @@ TEST_P(Control, BringsEachRankWhatOthersHaveForIt) {
   leave_all(jobs);
 }
 
+TEST_P(Control, BringsPartsToRankZeroAndFromThereToEachRank) {
+  constexpr Rank kRanks = 4;
+  auto jobs = make(kRanks);
+  for (const std::size_t base : {0, 1, 70000, 3 << 20}) {
+    const auto of = [&](Rank r) {
+      return std::string(base * static_cast<std::size_t>(r) / 2, static_cast<char>('a' + r));
+    };
+    on_each(jobs, [&](Job& job) {
+      const auto got = job.gather(of(job.rank()));
+      ASSERT_EQ(got.size(), job.rank() == 0 ? std::size_t{kRanks} : 0u) << job.rank();
+      for (std::size_t r = 0; r < got.size(); ++r)
+        EXPECT_TRUE(got[r] == of(static_cast<Rank>(r))) << r;
+      EXPECT_TRUE(job.scatter(got) == of(job.rank())) << job.rank();
+      EXPECT_EQ(job.all_gather("x"), std::vector<std::string>(kRanks, "x"));
+    });
+  }
+  leave_all(jobs);
+}
+
 TEST_P(Control, AReportReachesAllAndTheFirstOneSticks) {
   auto jobs = make(4);
   for (const Rank reporter : {2, 0}) {  // the second is too late
@@ -264,6 +283,14 @@ TEST(ControlOverSockets, WhatIsForEachAndWhatIsForAllDoNotMix) {
   auto jobs = connect_all(Specs(2).specs);
   on_each(jobs,
           [](Job& job) { EXPECT_THROW((void)job.all_to_all(std::vector<std::string>(3)), Error); });
+  leave_all(jobs);
+}
+
+TEST(ControlOverSockets, AScatterOfAnotherNumberOfPartsFailsOnAllRanks) {
+  auto jobs = connect_all(Specs(3).specs);
+  on_each(jobs, [](Job& job) {
+    EXPECT_THROW((void)job.scatter(std::vector<std::string>(2, "x")), GatherFailed);
+  });
   leave_all(jobs);
 }
 

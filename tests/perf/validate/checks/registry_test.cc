@@ -168,6 +168,9 @@ const std::vector<Fault>& faults() {
        kFleet, "", -1, kBoth, kWarn},
       {"like-slower", kPlain, [](Fleet& f) { f.like.kinds[1].measured_us = 1600; },
        kFleet, "", -1, kBoth, kWarn},
+      {"false-report", kPlain, [](Fleet& f) {
+         f.samples.false_reports = {{"h2", -1, "samples", "parse error"}};
+       }, kHost, "h2"},
       {"unreachable", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kUnreachable, CausePlace::kPort, {2, 1}, 0, 0)};
          for (FlowSample& s : f.samples.flows)

@@ -77,6 +77,14 @@ TEST(ReportJson, ComesBackAsItWas) {
     EXPECT_EQ(to_json(report_from_json(to_json(report))), to_json(report));
 }
 
+// As of a job that never came together.
+TEST(ReportJson, AReportWithoutHostsComesBack) {
+  Report report;
+  report.failure = "rank 3 did not arrive";
+  report.verdict = Verdict::kCritical;
+  EXPECT_EQ(to_json(report_from_json(to_json(report))), to_json(report));
+}
+
 TEST(ReportJson, AllOfAPolicyComesBack) {
   Report report = healthy_report();
   Policy& p = report.policy;

@@ -1,0 +1,135 @@
+// Hosts whose reports cannot be true: texts that are none, numbers that contradict themselves or
+// those of the other end of a flow, counters that run backwards.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "perf/validate/checks/check.h"
+
+namespace weft::fabric {
+namespace {
+
+// What the kernel of the sender counts late, and rounding.
+constexpr double kMostReceived = 1.01;
+constexpr std::uint64_t kSlackBytes = 1 << 20;
+
+bool is_contradiction(const FlowSample& s) {
+  return s.sent_bytes &&
+         static_cast<double>(s.bytes) >
+             kMostReceived * static_cast<double>(*s.sent_bytes) + static_cast<double>(kSlackBytes);
+}
+
+// Of two ends that contradict each other, one is wrong: the host that takes part in most of the
+// contradictions, in the end of those that are left. -1: two hosts that contradict only each other.
+std::vector<std::pair<int, std::vector<const FlowSample*>>> by_culprit(
+    std::vector<const FlowSample*> flows) {
+  std::vector<std::pair<int, std::vector<const FlowSample*>>> culprits;
+  while (!flows.empty()) {
+    std::map<int, std::set<int>> partners;
+    for (const FlowSample* s : flows) {
+      partners[s->flow.from.host].insert(s->flow.to.host);
+      partners[s->flow.to.host].insert(s->flow.from.host);
+    }
+    const auto most = std::ranges::max_element(
+        partners, {}, [](const auto& entry) { return entry.second.size(); });
+    const int host = most->first;
+    const bool named = most->second.size() > 1;
+    const auto has = [&](const FlowSample* s) {
+      return s->flow.from.host == host || s->flow.to.host == host;
+    };
+    const auto rest = std::stable_partition(flows.begin(), flows.end(), has);
+    culprits.emplace_back(named ? host : -1, std::vector(flows.begin(), rest));
+    flows.erase(flows.begin(), rest);
+  }
+  return culprits;
+}
+
+constexpr std::size_t kMostNamed = 8;
+
+void add_contradictions(const Check& check, const Observed& observed, Judged& all) {
+  std::vector<const FlowSample*> flows;
+  for (const FlowSample& s : observed.samples.flows)
+    if (is_contradiction(s)) flows.push_back(&s);
+  for (const auto& [host, its] : by_culprit(std::move(flows))) {
+    const FlowSample& first = *its.front();
+    Finding& finding = all.findings.emplace_back(
+        make_finding(check, host < 0 ? at_path(observed, first.flow.from, first.flow.to)
+                                     : at_host(host_name(observed, host))));
+    finding.unit = Unit::kBytes;
+    finding.value = static_cast<double>(first.bytes);
+    finding.expected = static_cast<double>(*first.sent_bytes);
+    for (const FlowSample* s : its)
+      if (finding.evidence.size() < kMostNamed)
+        finding.evidence.push_back(number_evidence(
+            "received_of_sent", at_path(observed, s->flow.from, s->flow.to),
+            static_cast<double>(s->bytes), static_cast<double>(*s->sent_bytes), Unit::kBytes));
+  }
+}
+
+// A reset takes all of the kernel's counters of an interface: one that falls while others go on
+// from where they were is no reset.
+void add_backward_counters(const Check& check, const HostFacts& host, const PortFacts& port,
+                           Judged& all) {
+  constexpr std::uint64_t kCounted = 1000;  // before the run: a counter that says something
+  for (const std::string_view family : {"net.", "tcp."}) {
+    std::string fell;
+    bool goes_on = false;
+    for (const auto& [name, before] : port.before) {
+      const auto after = port.after.find(name);
+      if (!name.starts_with(family) || after == port.after.end() || before.value < kCounted)
+        continue;
+      const Change change = difference(before, after->second, kind_of_counter(name));
+      if (change.state == ChangeState::kReset) fell = name;
+      goes_on = goes_on || change.state == ChangeState::kKnown;
+    }
+    if (fell.empty() || !goes_on) continue;
+    Finding& finding = all.findings.emplace_back(make_finding(check, at_port(host, port)));
+    finding.severity = Severity::kWarn;  // drivers have been seen to do so, too
+    finding.unit = Unit::kCount;
+    finding.value = static_cast<double>(port.after.at(fell).value);
+    finding.expected = static_cast<double>(port.before.at(fell).value);
+    finding.evidence.push_back(
+        number_evidence(fell, finding.where, finding.value, finding.expected, Unit::kCount));
+  }
+}
+
+Judged false_report(const Check& check, const Observed& observed) {
+  Judged all;
+  all.judged = all.total = static_cast<int>(observed.facts.hosts.size());
+  std::map<std::string, std::vector<const FalseReport*>> by_host;
+  for (const FalseReport& one : observed.samples.false_reports) by_host[one.host].push_back(&one);
+  for (const auto& [host, reports] : by_host) {
+    Finding& finding = all.findings.emplace_back(text_finding(
+        check, at_host(host), fmt::format("{}: {}", reports[0]->name, reports[0]->text), ""));
+    for (const FalseReport* one : reports) {
+      if (finding.evidence.size() >= kMostNamed) break;
+      Where where = at_host(host);
+      where.rail = one->rail;
+      finding.evidence.push_back(text_evidence(one->name, where, one->text));
+    }
+  }
+  add_contradictions(check, observed, all);
+  for (const HostFacts& host : observed.facts.hosts)
+    for (const PortFacts& port : host.ports) add_backward_counters(check, host, port, all);
+  return all;
+}
+
+constexpr Check kFalseReportRows[] = {
+    {"false-report", CheckKind::kActive, Severity::kFail, "what the hosts report can be true",
+     "reports of all agents, and both ends of each flow", "no contradiction",
+     "A host reports what cannot be true: a text that is no report, a number that contradicts "
+     "itself "
+     "or the other end of a flow, or a counter that runs backwards.",
+     "Trust no other number of this host. Compare its version of weft with the others', then look "
+     "at its memory (ECC), its clock and its NIC's driver.",
+     false_report},
+};
+
+}  // namespace
+
+std::span<const Check> false_report_checks() { return kFalseReportRows; }
+
+}  // namespace weft::fabric

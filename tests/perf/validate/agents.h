@@ -1,0 +1,41 @@
+// Hosts of a job that is not there, for tests of what their agents and rank 0 tell each other.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "perf/validate/probes/fabric.h"
+#include "topo/topology.h"
+
+namespace weft::fabric {
+
+// `hosts` hosts h0, h1, ... of so many ranks each, whose rails are all the loopback device.
+inline Topology loopback_topology(int hosts, int ranks_per_host, int rails) {
+  Nic nic;
+  nic.name = nic.netdev = "lo";
+  nic.address = "127.0.0.1";
+  nic.up = true;
+  std::vector<Place> places;
+  for (int h = 0; h < hosts; ++h)
+    for (int r = 0; r < ranks_per_host; ++r) {
+      Place& place = places.emplace_back();
+      place.host = place.machine = fmt::format("h{}", h);
+      place.rails.assign(static_cast<std::size_t>(rails), nic);
+    }
+  return Topology(std::move(places));
+}
+
+inline std::vector<FleetHost> fleet_hosts(int hosts, int rails) {
+  std::vector<FleetHost> fleet;
+  for (int h = 0; h < hosts; ++h) {
+    FleetHost& host = fleet.emplace_back();
+    host.name = fmt::format("h{}", h);
+    host.ports.assign(static_cast<std::size_t>(rails), PortInfo{"lo", "127.0.0.1", 100, 9000});
+  }
+  return fleet;
+}
+
+}  // namespace weft::fabric

@@ -1,0 +1,177 @@
+// The real fabric over threads of this process, one of which lies; and how facts of many hosts come
+// to rank 0.
+#include "perf/validate/probes/agent_fabric.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/perf/validate/agents.h"
+
+namespace weft::fabric {
+namespace {
+
+using ::testing::IsEmpty;
+
+// Runs a round of rate flows over loopback among three hosts; what rank 2 says to rank 0 passes
+// through `lie`.
+class LyingJob final : public Job {
+ public:
+  LyingJob(std::unique_ptr<Job> job, std::function<std::string(std::string)> lie)
+      : job_(std::move(job)), lie_(std::move(lie)) {}
+  Rank rank() const override { return job_->rank(); }
+  int size() const override { return job_->size(); }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    return job_->all_gather(mine);
+  }
+  std::vector<std::string> gather(std::string_view mine) override {
+    return job_->gather(lie_(std::string(mine)));
+  }
+  std::string scatter(const std::vector<std::string>& parts) override {
+    return job_->scatter(parts);
+  }
+  bool failed() const noexcept override { return job_->failed(); }
+  Status failure() const override { return job_->failure(); }
+  void report(const Status& failure) noexcept override { job_->report(failure); }
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    return job_->silent(age);
+  }
+  void leave() noexcept override { job_->leave(); }
+  void abort(const char* reason) noexcept override { job_->abort(reason); }
+  std::unique_ptr<Job> shrink() override { return job_->shrink(); }
+
+ private:
+  std::unique_ptr<Job> job_;
+  std::function<std::string(std::string)> lie_;
+};
+
+struct Seen {
+  std::vector<FlowSample> samples;
+  std::vector<FalseReport> lies;
+};
+
+Seen run_round(const std::function<std::string(std::string)>& lie) {
+  constexpr int kHosts = 3;
+  const Topology topology = loopback_topology(kHosts, 1, 1);
+  std::vector<std::unique_ptr<Job>> jobs = local_jobs(kHosts);
+  jobs[2] = std::make_unique<LyingJob>(std::move(jobs[2]), lie);
+  Round round;
+  round.seconds = 0.05;
+  round.flows = {{{0, 0}, {2, 0}}, {{2, 0}, {1, 0}}, {{1, 0}, {0, 0}}};
+  FleetFacts facts;
+  for (int h = 0; h < kHosts; ++h) {
+    HostFacts& host = facts.hosts.emplace_back();
+    host.host = topology.host_name(h);
+    host.ports.resize(1);
+  }
+  Seen seen;
+  std::vector<std::thread> ranks;
+  for (std::unique_ptr<Job>& job : jobs)
+    ranks.emplace_back([&, job = job.get()] {
+      AgentFabric fabric(*job, topology, facts, Policy{}, 0, "tcp");
+      if (job->rank() == 0) {
+        seen.samples = fabric.run(round);
+        fabric.stop();
+        seen.lies = fabric.false_reports();
+      } else {
+        fabric.serve();
+      }
+      job->leave();
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return seen;
+}
+
+TEST(AgentFabricOverThreads, HonestHostsAreMeasured) {
+  const Seen seen = run_round([](std::string text) { return text; });
+  EXPECT_THAT(seen.lies, IsEmpty());
+  ASSERT_EQ(seen.samples.size(), 3u);
+  for (const FlowSample& s : seen.samples) {
+    EXPECT_TRUE(s.reached) << s.error;
+    EXPECT_GT(s.bytes, 0u);
+    ASSERT_TRUE(s.sent_bytes);
+    EXPECT_LE(s.bytes, *s.sent_bytes);
+  }
+}
+
+// Whatever a host says of what it measured, the round ends, the liar is named, and the others are
+// measured.
+TEST(AgentFabricOverThreads, ALiarIsNamedAndTheOthersAreMeasured) {
+  for (const char* text : {"{", "[[]]", "[[7,true,\"x\"]]", "\"\"", "[{\"flow\":0}]"}) {
+    const Seen seen = run_round([&](const std::string& mine) {
+      return mine.find("starved") == mine.npos ? mine : std::string(text);
+    });
+    EXPECT_FALSE(seen.lies.empty()) << text;
+    for (const FalseReport& lie : seen.lies) EXPECT_EQ(lie.host, "h2") << text;
+    ASSERT_EQ(seen.samples.size(), 3u);
+    EXPECT_FALSE(seen.samples[0].reached);
+    EXPECT_FALSE(seen.samples[1].reached);
+    EXPECT_TRUE(seen.samples[2].reached) << seen.samples[2].error;
+  }
+}
+
+// One rank of a job without other ranks: keeps what it brings to each gather, and on rank 0 gets
+// what the others have brought.
+class LoneJob final : public Job {
+ public:
+  using Brought = std::vector<std::vector<std::string>>;  // by gather, by rank
+  LoneJob(Rank rank, int size, Brought& brought) : rank_(rank), size_(size), brought_(brought) {}
+  Rank rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::string> all_gather(std::string_view) override {
+    ADD_FAILURE() << "every rank would hold what all bring";
+    return {};
+  }
+  std::vector<std::string> gather(std::string_view mine) override {
+    const std::size_t n = gathers_++;
+    if (brought_.size() <= n) brought_.resize(n + 1);
+    brought_[n].resize(static_cast<std::size_t>(size_));
+    brought_[n][static_cast<std::size_t>(rank_)] = mine;
+    return rank_ == 0 ? brought_[n] : std::vector<std::string>();
+  }
+  bool failed() const noexcept override { return false; }
+  Status failure() const override { return {}; }
+  void report(const Status&) noexcept override {}
+  std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
+  void leave() noexcept override {}
+  void abort(const char*) noexcept override {}
+  std::unique_ptr<Job> shrink() override { return nullptr; }
+
+ private:
+  Rank rank_;
+  int size_;
+  Brought& brought_;
+  std::size_t gathers_ = 0;
+};
+
+// Facts of 1,024 hosts of 8 ranks, 32 KiB each: no rank but rank 0 gets any, and no gather brings
+// more than those of 64 hosts.
+TEST(GatherFromAgents, BringsFactsOf64HostsAtATimeToRankZeroOnly) {
+  constexpr int kHosts = 1024, kLocal = 8, kRanks = kHosts * kLocal;
+  constexpr std::size_t kFacts = 32 * 1024;
+  const Topology topology = loopback_topology(kHosts, kLocal, 8);
+  LoneJob::Brought brought;
+  int taken = 0;
+  for (Rank r = kRanks - 1; r >= 0; --r) {  // rank 0 last: the others have brought theirs
+    LoneJob job(r, kRanks, brought);
+    const std::string mine(kFacts, static_cast<char>('a' + topology.host(r) % 26));
+    gather_from_agents(job, topology, topology.local(r) == 0 ? mine : "",
+                       [&](int host, const std::string& text) {
+                         EXPECT_EQ(r, 0);
+                         EXPECT_EQ(host, taken++);
+                         ASSERT_EQ(text.size(), kFacts);
+                         EXPECT_EQ(text[0], 'a' + host % 26);
+                       });
+  }
+  EXPECT_EQ(taken, kHosts);
+  for (const std::vector<std::string>& one : brought) {
+    std::size_t bytes = 0;
+    for (const std::string& part : one) bytes += part.size();
+    EXPECT_LE(bytes, 64 * kFacts);
+  }
+}
+
+}  // namespace
+}  // namespace weft::fabric
