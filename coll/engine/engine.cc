@@ -44,9 +44,7 @@ Scratch SpareScratch::take(std::size_t bytes) {
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
   const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector &&
-                    call_.count == call.count && call_.type == call.type &&
-                    slicing_.slice_bytes == slicing.slice_bytes &&
-                    slicing_.rounds_in_flight == slicing.rounds_in_flight;
+                    call_.count == call.count && call_.type == call.type && slicing_ == slicing;
   call_ = call;
   slicing_ = slicing;
   if (!same) bind(plan, slicing);

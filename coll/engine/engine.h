@@ -22,8 +22,13 @@ namespace weft {
 // How to cut a message. Every rank of a communicator must use the same slicing.
 struct Slicing {
   std::size_t slice_bytes = 64 << 10;  // bytes of a chunk, per round
-  int rounds_in_flight = 4;
+  int rounds_in_flight = 4;            // at most kMaxLanes, and what kScratchMax has room for
+  bool operator==(const Slicing&) const = default;
 };
+
+// The scratch of one task is bounded by this, whatever the message.
+inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
+inline constexpr int kMaxLanes = 32;
 
 // The arguments of one collective, and how to run it.
 struct Call {
@@ -215,7 +220,8 @@ class Run {
   // The cuts of full rounds, of the last round and, in a vector call, of the round in each lane.
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
-  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
+  std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // of a value in scratch, and of a lane
+  std::vector<std::size_t> credit_at_;  // where each credit begins in a lane, and the last ends
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
   SpareScratch* spare_ = nullptr;
