@@ -172,6 +172,7 @@ class Run {
     return extents_[lanes_[lane].cut][node];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
+  void start_lane();
   void finish_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
   void launch(std::uint32_t lane, std::uint32_t node);
@@ -228,7 +229,8 @@ class Run {
   std::byte *in_ = nullptr, *out_ = nullptr;
 
   std::vector<Lane> lanes_;
-  std::uint32_t nlanes_ = 0, lanes_busy_ = 0;
+  std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;
+  std::size_t stagger_ = 0;  // the next lane starts when so many nodes of this one are left
   std::vector<std::uint16_t> pending_;  // [lane][node]
   std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
   std::vector<std::uint64_t> token_;    // [lane][node]: releases a view

@@ -9,29 +9,32 @@ namespace weft {
 namespace {
 
 // Slices that cost less than this more than the best are taken for fewer messages.
-constexpr double kAsFast = 1.02;
+constexpr double kAsFast = 1.005;
 
+// A message in even rounds of up to `slice` bytes of each chunk.
 Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostModel& m,
                  int least_lanes) {
   Rounds r;
   r.rounds = std::max(1.0, std::ceil(chunk_bytes / slice));
-  slice = chunk_bytes / r.rounds;  // rounds are made even
+  const double even = chunk_bytes / r.rounds;
   const double rails = m.rails_per_host > 0 ? m.rails_per_host : o.per_host;
   const double sharing = std::max(1.0, o.per_host / rails);
-  const double rail_us = o.rail_chunks * slice * m.rail.us_per_byte * sharing;
-  double host_us = o.host_chunks * slice * m.host.us_per_byte;
-  double core_us = o.rail_messages * (m.step_us + m.rail.step_us) +
-                   o.host_messages * (m.step_us + m.host.step_us);
-  const double memory_us = o.host_chunks * slice * m.memory_us_per_byte * o.per_host;
-  r.first_us =
-      o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us + rail_us + host_us + core_us;
-  if (!m.host_ports) core_us += host_us;
-  r.stage_us = std::max({rail_us, host_us, core_us, memory_us});
-  double lanes = std::ceil(r.first_us / std::max(r.stage_us, 1e-6)) + 1;
+  const double rail_us = o.rail_chunks * even * m.rail.us_per_byte * sharing;
+  const double host_us = o.host_chunks * even * m.host.us_per_byte;
+  const double memory_us = o.host_chunks * even * m.memory_us_per_byte * o.per_host;
+  const double work_us = o.rail_messages * (m.step_us + m.rail.step_us) +
+                         o.host_messages * (m.step_us + m.host.step_us);
+  const double core_us = work_us + (m.host_ports ? 0 : host_us);
+  const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
+  const double bytes_us = std::max({rail_us, host_us, memory_us});
+  r.first_us = latency_us + work_us + rail_us + host_us;
+  r.stage_us = std::max(bytes_us, core_us);
+  // Twice as many as it takes where nothing is ever late.
+  double lanes = std::ceil(2 * r.first_us / std::max(r.stage_us, 1e-6));
   lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
   if (o.scratch_chunks > 0)
     lanes =
-        std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * slice)));
+        std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * even)));
   lanes = std::max(1.0, std::min(lanes, r.rounds));
   r.time_us = r.first_us + (r.rounds - 1) * std::max(r.stage_us, r.first_us / lanes);
   r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes)};
@@ -48,10 +51,7 @@ Rounds rounds_for(const Tuning& t, const Outline& o, double chunk_bytes, const C
     const bool fits = o.scratch_chunks * std::min(static_cast<double>(slice), chunk_bytes) <=
                       static_cast<double>(kScratchMax);
     if (best.time_us != 0 && r.time_us * kAsFast >= best.time_us) continue;
-    if (fits || slice / 2 < t.model_slice_min) {
-      best = r;
-      best.slicing.slice_bytes = slice;
-    }
+    if (fits || slice / 2 < t.model_slice_min) best = r;
   }
   return best;
 }

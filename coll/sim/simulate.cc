@@ -207,7 +207,9 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   const bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
                         return wants_packed(total, s);
                       });
-  Shape shape{.nranks = static_cast<int>(n), .root = buffers.root};
+  Shape shape;
+  shape.nranks = static_cast<int>(n);
+  shape.root = buffers.root;
   std::map<int, std::vector<Rank>> hosts;
   for (std::size_t r = 0; r < n; ++r)
     hosts[options.host_of_rank[static_cast<std::size_t>(world[r])]].push_back(static_cast<Rank>(r));
