@@ -42,7 +42,8 @@ struct CostModel {
   double oversubscription = 1;
   // Bytes inside a host pass ports of their own (GPU links, DMA), beside the work of the ranks.
   bool host_ports = false;
-  int rails_per_host = 0;              // 0: one for each rank of the host
+  bool sockets = false;    // the rails are sockets: their messages cost work that varies
+  int rails_per_host = 0;  // 0: one for each rank of the host
   std::size_t round_bytes = 4u << 20;  // of the message, per round of the schedule
 };
 

@@ -63,7 +63,8 @@ Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
     chunks /= static_cast<std::size_t>(plan.schedule.nranks);
   const std::size_t chunk = total_bytes / std::max<std::size_t>(1, chunks);
   const bool rail = plan.network;
-  if (rail && plan.outline.per_host > 0 && !rooted(plan.collective))
+  // Over sockets slices keep to what was measured.
+  if (rail && plan.outline.per_host > 0 && !rooted(plan.collective) && !model.sockets)
     return rounds_for(t, plan.outline, static_cast<double>(chunk), model).slicing;
   const auto rounds =
       static_cast<std::size_t>(rail ? t.rail_rounds_per_message : t.host_rounds_per_message);
