@@ -18,6 +18,9 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
 }
 
+// A lane starts when this share of the first round before it is done.
+constexpr std::size_t kStagger = 10;
+
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
 }
@@ -44,9 +47,7 @@ Scratch SpareScratch::take(std::size_t bytes) {
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
                 std::span<Transport* const> links) {
   const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector &&
-                    call_.count == call.count && call_.type == call.type &&
-                    slicing_.slice_bytes == slicing.slice_bytes &&
-                    slicing_.rounds_in_flight == slicing.rounds_in_flight;
+                    call_.count == call.count && call_.type == call.type && slicing_ == slicing;
   call_ = call;
   slicing_ = slicing;
   if (!same) bind(plan, slicing);
@@ -77,7 +78,11 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   if (packed() && !phantom_) copy_in_packed();
   next_round_ = nlanes_;
   lanes_busy_ = nlanes_;
-  for (std::uint32_t lane = 0; lane < nlanes_; ++lane) activate(lane, lane);
+  // On a network the lanes start one after the other: otherwise their first stages would share the
+  // host's links and the core, and the rails would wait for all of them.
+  stagger_ = plan.network ? nodes_ - nodes_ / kStagger : nodes_;
+  const std::uint32_t at_once = plan.network && nodes_ ? std::min(1u, nlanes_) : nlanes_;
+  for (lanes_started_ = 0; lanes_started_ < at_once;) start_lane();
   progress();
 }
 
@@ -112,6 +117,11 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   if (nodes_ == 0) finish_round(lane);
 }
 
+void Run::start_lane() {
+  const std::uint32_t lane = lanes_started_++;
+  activate(lane, lane);
+}
+
 void Run::finish_round(std::uint32_t lane) {
   if (!phantom_ && !packed()) {
     const Cut& cut = cuts_[lanes_[lane].cut];
@@ -142,7 +152,9 @@ void Run::finish(std::uint32_t lane, std::uint32_t node) {
     const bool reduces = plan_->nodes[next[i]].kind == Node::Kind::kReduce;
     (reduces ? to_reduce_ : to_post_).push_back({lane, next[i]});
   }
-  if (--lanes_[lane].remaining == 0) finish_round(lane);
+  const std::uint32_t left = --lanes_[lane].remaining;
+  if (left <= stagger_ && lane + 1 == lanes_started_ && lanes_started_ < nlanes_) start_lane();
+  if (left == 0) finish_round(lane);
 }
 
 // What a rank sends to each and gets from each is agreed on in pairs.

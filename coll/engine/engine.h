@@ -22,8 +22,13 @@ namespace weft {
 // How to cut a message. Every rank of a communicator must use the same slicing.
 struct Slicing {
   std::size_t slice_bytes = 64 << 10;  // bytes of a chunk, per round
-  int rounds_in_flight = 4;
+  int rounds_in_flight = 4;            // at most kMaxLanes, and what kScratchMax has room for
+  bool operator==(const Slicing&) const = default;
 };
+
+// The scratch of one task is bounded by this, whatever the message.
+inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
+inline constexpr int kMaxLanes = 32;
 
 // The arguments of one collective, and how to run it.
 struct Call {
@@ -167,6 +172,7 @@ class Run {
     return extents_[lanes_[lane].cut][node];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
+  void start_lane();
   void finish_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
   void launch(std::uint32_t lane, std::uint32_t node);
@@ -215,14 +221,16 @@ class Run {
   // The cuts of full rounds, of the last round and, in a vector call, of the round in each lane.
   std::vector<Cut> cuts_;
   std::vector<std::vector<Extent>> extents_;
-  std::size_t credit_bytes_ = 0, chunk_bytes_ = 0, credits_at_ = 0, lane_bytes_ = 0;
+  std::size_t chunk_bytes_ = 0, lane_bytes_ = 0;  // of a value in scratch, and of a lane
+  std::vector<std::size_t> credit_at_;  // where each credit begins in a lane, and the last ends
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
   SpareScratch* spare_ = nullptr;
   std::byte *in_ = nullptr, *out_ = nullptr;
 
   std::vector<Lane> lanes_;
-  std::uint32_t nlanes_ = 0, lanes_busy_ = 0;
+  std::uint32_t nlanes_ = 0, lanes_busy_ = 0, lanes_started_ = 0;
+  std::size_t stagger_ = 0;  // the next lane starts when so many nodes of this one are left
   std::vector<std::uint16_t> pending_;  // [lane][node]
   std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
   std::vector<std::uint64_t> token_;    // [lane][node]: releases a view

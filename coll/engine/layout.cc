@@ -11,19 +11,7 @@
 namespace weft {
 namespace {
 
-// Scratch of one task is bounded by this, whatever the message; slices shrink to fit.
-constexpr std::size_t kScratchMax = std::size_t{6} << 20;
 constexpr std::size_t kScratchAlign = 64;
-
-// Pieces of scratch per round in flight, each as large as a slice.
-std::size_t scratch_pieces(const Plan& plan) {
-  std::size_t range = 1;  // chunks of the largest arrival in scratch
-  for (const Node& node : plan.nodes)
-    if (node.credit >= 0) range = std::max(range, static_cast<std::size_t>(node.at.count));
-  const bool whole = plan.layout == Plan::Layout::kMessage && plan.scratch_chunks > 0;
-  return static_cast<std::size_t>(plan.credits) * range +
-         static_cast<std::size_t>(whole ? plan.nchunks : plan.scratch_chunks);
-}
 
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -139,19 +127,7 @@ void Run::choose_rounds(const Slicing& slicing) {
     for (const Piece& p : plan_->pieces) total_ = std::max(total_, block_count(p.block));
   }
 
-  // What follows from the steps of this rank alone must not touch the slice, which all ranks have
-  // in common: where there is much scratch, slices shrink by what is the same everywhere, and then
-  // this rank has fewer rounds in flight. That is its own affair: the oldest round that any rank
-  // has not finished is under way on all of them, so it always gets on.
-  std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
-  const bool passes_on = plan_->collective != Collective::kAllReduce &&
-                         plan_->collective != Collective::kAllGather &&
-                         plan_->collective != Collective::kBroadcast;
-  if (passes_on)
-    while (slice > 1024 && chunks * slice * 2 > kScratchMax) slice /= 2;
-  const std::size_t pieces = scratch_pieces(*plan_);
-  auto lanes = static_cast<std::size_t>(slicing.rounds_in_flight);
-  if (pieces) lanes = std::clamp<std::size_t>(kScratchMax / (pieces * slice), 1, lanes);
+  const std::size_t slice = std::max<std::size_t>(slicing.slice_bytes, 64);
   const std::size_t per_block = std::max<std::size_t>(1, chunks / ranks);
   segment_ = packed() ? total_ : slice / element_ * (blocks() ? per_block : chunks);
   rounds_ = barrier_ ? 1 : 0;
@@ -164,7 +140,9 @@ void Run::choose_rounds(const Slicing& slicing) {
       rounds_ = (total_ + segment_ - 1) / segment_;
     }
   }
-  nlanes_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(lanes, rounds_));
+  const auto wanted =
+      static_cast<std::uint64_t>(std::clamp(slicing.rounds_in_flight, 1, kMaxLanes));
+  nlanes_ = static_cast<std::uint32_t>(std::min(wanted, rounds_));
 }
 
 void Run::bind(const Plan& plan, const Slicing& slicing) {
@@ -181,23 +159,29 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   lay_out(0, cuts_[0]);
   lay_out(rounds_ ? rounds_ - 1 : 0, cuts_[1]);
 
-  chunk_bytes_ = credit_bytes_ = 0;
+  // Every credit is as long as the longest arrival it takes.
+  chunk_bytes_ = 0;
+  credit_at_.assign(static_cast<std::size_t>(plan.credits) + 1, 0);
   for (std::size_t k = 0; k < 2; ++k) {
     for (const Node& node : plan.nodes) {
       // In a vector call, a later round may cut a piece one element longer.
       const std::size_t more = call_.is_vector ? element_ : 0;
       const std::size_t bytes = round_up(bytes_of(node.at, cuts_[k]) + more, kScratchAlign);
-      if (node.credit >= 0) credit_bytes_ = std::max(credit_bytes_, bytes);
+      if (node.credit >= 0) {
+        std::size_t& longest = credit_at_[static_cast<std::size_t>(node.credit) + 1];
+        longest = std::max(longest, bytes);
+      }
       if (node.to == Where::kScratch) chunk_bytes_ = std::max(chunk_bytes_, bytes);
     }
     for (const int c : plan.stage_in)
       chunk_bytes_ =
           std::max(chunk_bytes_, round_up(bytes_of(Chunks{c, 1}, cuts_[k]), kScratchAlign));
   }
-  credits_at_ = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_;
+  credit_at_[0] = static_cast<std::size_t>(plan.scratch_chunks) * chunk_bytes_;
   if (plan.layout == Plan::Layout::kMessage)
-    credits_at_ = plan.scratch_chunks ? round_up(segment_ * element_, kScratchAlign) : 0;
-  lane_bytes_ = credits_at_ + static_cast<std::size_t>(plan.credits) * credit_bytes_;
+    credit_at_[0] = plan.scratch_chunks ? round_up(segment_ * element_, kScratchAlign) : 0;
+  std::partial_sum(credit_at_.begin(), credit_at_.end(), credit_at_.begin());
+  lane_bytes_ = credit_at_.back();
   measure(cuts_[0], extents_[0]);
   measure(cuts_[1], extents_[1]);
   if (packed())  // joined messages are put together behind the credits; there is one lane
@@ -207,6 +191,11 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
         extents_[0][i].from = extents_[1][i].from = lane_bytes_;
         lane_bytes_ += round_up(extents_[0][i].bytes, kScratchAlign);
       }
+  // A rank whose part needs more scratch has fewer rounds in flight. That is its own affair: the
+  // oldest round that any rank has not finished is under way on all of them, so it always gets on.
+  if (lane_bytes_ != 0)
+    nlanes_ = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(kScratchMax / lane_bytes_, std::min(nlanes_, 1u), nlanes_));
   scratch_need_ = lane_bytes_ * nlanes_;
   if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
@@ -246,8 +235,7 @@ void Run::measure(const Cut& cut, std::vector<Extent>& extents) const {
     e.first = false;
     e.from = node.from == Where::kNowhere ? 0 : offset(node.from, node.at.first, cut);
     e.to = node.to == Where::kNowhere ? 0 : offset(node.to, node.at.first, cut);
-    if (node.credit >= 0)
-      e.to = credits_at_ + static_cast<std::size_t>(node.credit) * credit_bytes_;
+    if (node.credit >= 0) e.to = credit_at_[static_cast<std::size_t>(node.credit)];
   }
 }
 

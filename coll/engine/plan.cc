@@ -15,8 +15,7 @@
 namespace weft {
 namespace {
 
-// Receives posted ahead on one channel, per round in flight.
-constexpr std::size_t kAhead = 2;
+constexpr std::size_t kAhead = kArrivalsAhead;
 
 // Steps over several chunks become steps over one chunk each: in the block layout chunks that
 // follow each other in number do not in memory. Both ends of a transfer do this alike. Receives

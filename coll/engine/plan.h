@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "coll/engine/outline.h"
 #include "coll/schedule/schedule.h"
 #include "coll/types.h"
 
@@ -43,6 +44,9 @@ struct Node {
   std::uint32_t first_member = 0, members = 0;
   std::uint32_t first_successor = 0, successors = 0;  // in Plan::successors
 };
+
+// Receives posted ahead on one channel, per round in flight.
+inline constexpr int kArrivalsAhead = 2;
 
 // Node::ordinal holds the channel above these bits.
 inline constexpr int kChannelShift = 11;
@@ -102,12 +106,13 @@ struct Plan {
   std::vector<std::uint8_t> links;     // links that the nodes use
   std::vector<std::uint32_t> successors, members;
   std::vector<Chunks> ranges;
-  int credits = 0;                       // pieces of scratch for arrivals, per round in flight
+  int credits = 0;                       // places in scratch for arrivals, per round in flight
   std::vector<std::int32_t> scratch_of;  // per chunk: the scratch piece of its value, -1: none. In
                                          // the message layout the chunks follow each other
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
   bool network = false;        // see PlanRequest
+  Outline outline;             // the same on every rank; set after compile()
   int algorithm = -1;          // index into algorithms(), where it is one of them
   std::uint32_t common = 0;    // see common_hash() in signature.h
   std::uint64_t serial = 0;    // unique in the process, also after the plan is gone

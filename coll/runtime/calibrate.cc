@@ -133,6 +133,7 @@ Status calibrate(Core& core, GroupState& world) {
   if (t.place(0).rails.empty() || !t.place(0).rails.front().rdma) {
     c.rail.step_us = kSocketWork * c.rail.alpha_us;
     c.oversubscription = median_of(all[4], 1);
+    c.sockets = true;
     c.rail.alpha_us *= 1 - 2 * kSocketWork;
   }
   c.rails_per_host = t.nrails();

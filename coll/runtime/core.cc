@@ -150,7 +150,7 @@ void Core::launch(Task* op) {
   op->call.streaming = total >= tuning.streaming_bytes;
   op->call.copies_results = !op->call.streaming && !oversubscribed;
   telemetry->starting(*op, total);
-  op->run.start(plan, op->call, slicing_for(tuning, plan, total), links);
+  op->run.start(plan, op->call, slicing_for(tuning, plan, total, costs), links);
   if (op->run.done()) {
     g.remember(op->call.tag, op->run.head());
     std::erase(active, op);

@@ -122,7 +122,9 @@ std::unique_ptr<Plan> Core::make_plan(GroupState& g, Collective c, const Algorit
   plan->algorithm = known ? static_cast<int>(known - algorithms().data()) : -1;
   // Once per plan; what a call carries of it is a word.
   shape.rank = 0;
-  plan->common = common_hash(*plan, hash(g.me == 0 ? schedule : a.build(shape)));
+  const Schedule rank0 = g.me == 0 ? schedule : a.build(shape);
+  plan->common = common_hash(*plan, hash(rank0));
+  plan->outline = outline_of(rank0, c, shape_of(g), plan->layout == Plan::Layout::kBlocks);
   return plan;
 }
 

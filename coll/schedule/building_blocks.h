@@ -40,8 +40,11 @@ void recursive_doubling_all_reduce(Schedule& s, Group g, Chunks c, int channel);
 void bruck_all_gather(Schedule& s, Group g, Chunks c, int channel);
 void dissemination_barrier(Schedule& s, Group g, Chunks c, int channel);
 
-// halving_doubling.cc: ceil(lg n) steps, optimal in bytes for every n.
+// halving_doubling.cc: optimal in bytes for every n. Radix 2: about lg n steps of one partner each;
+// radix 4: half as many, of three partners.
+template <int kRadix>
 void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel);
+template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel);
 
 // tree.cc: binomial, ceil(lg n) steps.

@@ -1,85 +1,120 @@
-// Halving and doubling: ceil(lg n) steps per pass, optimal in bytes for every number of ranks. They
-// pair ranks by XOR at powers of two (Rabenseifner, 2004) and take the circulant form elsewhere
-// (Traeff, 2023). No member folds its data into another's, so no rank count pays in bandwidth.
+// Halving and doubling, and the same with more than two partners in a step: few steps per pass,
+// optimal in bytes for every number of ranks. Where n is a product of small factors, each step
+// divides the range by a factor, and the ranks that differ in that digit exchange its parts
+// (Rabenseifner, 2004, for powers of two); elsewhere the steps take the circulant form (Traeff,
+// 2023). No member folds its data into another's, so no rank count pays in bandwidth.
 #include <algorithm>
-#include <bit>
+#include <vector>
 
 #include "coll/schedule/building_blocks.h"
 
 namespace weft {
 namespace {
 
-bool power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(n)); }
-
-// Half of 2 * mask members, aligned: the parts of those that share all bits of i from mask up.
-Chunks half(Chunks c, int i, int mask, int n) {
-  const int first = i & ~(mask - 1);
-  return parts(c, first, first + mask, n);
+// The factors of n where none is larger than 3 (5 for radix 4); empty where there are none such.
+std::vector<int> factors(int n, int radix) {
+  std::vector<int> all;
+  for (int f = radix == 2 ? 3 : 5; f > 1; --f)
+    for (; n % f == 0 && (f != 4 || radix == 4); n /= f) all.push_back(f);
+  if (n != 1) all.clear();
+  return all;
 }
 
-// R[i] of member me is part (me + i) modulo n. In the step a -> b = ceil(a/2) it passes R[b, a) on
-// to member me + b, and adds what comes from me - b into R[0, a - b). f(b, a), from a = n down.
+// A step among the members whose numbers differ in one digit only.
+struct Digit {
+  int members;  // of them
+  int stride;   // between their numbers
+  // The aligned range of `stride` members of which i is one.
+  Chunks range(Chunks c, int i, int n) const {
+    return parts(c, i / stride * stride, i / stride * stride + stride, n);
+  }
+  // The member whose digit is j higher than that of i, modulo `members`.
+  int other(int i, int j) const {
+    const int digit = i / stride % members;
+    return i + ((digit + j + members) % members - digit) * stride;
+  }
+};
+
+std::vector<Digit> digits(int n, int radix) {
+  std::vector<Digit> all;
+  for (const int f : factors(n, radix)) all.push_back({f, n /= f});
+  return all;
+}
+
+// R[i] of member me is part (me + i) modulo n. In the step a -> b = ceil(a / radix) it passes
+// R[j b, (j + 1) b) on to member me + j b, for each j, and adds what comes from me - j b.
+// f(j b, length of what is passed on), from a = n down.
 template <class F>
-void each_skip(int a, F f) {
+void each_skip(int a, int radix, F f) {
   if (a == 1) return;
-  const int b = (a + 1) / 2;
-  f(b, a);
-  each_skip(b, f);
+  const int b = (a + radix - 1) / radix;
+  for (int skip = b; skip < a; skip += b) f(skip, std::min(b, a - skip));
+  each_skip(b, radix, f);
 }
 
 template <class F>
-void each_skip_upwards(int a, F f) {
+void each_skip_upwards(int a, int radix, F f) {
   if (a == 1) return;
-  const int b = (a + 1) / 2;
-  each_skip_upwards(b, f);
-  f(b, a);
+  const int b = (a + radix - 1) / radix;
+  each_skip_upwards(b, radix, f);
+  for (int skip = b; skip < a; skip += b) f(skip, std::min(b, a - skip));
 }
 
 }  // namespace
 
+template <int kRadix>
 void halving_reduce_scatter(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
-  if (power_of_two(n)) {
-    for (int mask = n / 2; mask > 0; mask /= 2) {
-      const int other = g.me ^ mask;
-      s.send(g.at(other), half(c, other, mask, n), channel);
-      s.recv_reduce(g.at(other), half(c, g.me, mask, n), channel);
-    }
-    return;
+  for (const Digit& d : digits(n, kRadix)) {
+    for (int j = 1; j < d.members; ++j)
+      s.send(g.at(d.other(g.me, j)), d.range(c, d.other(g.me, j), n), channel);
+    for (int j = 1; j < d.members; ++j)
+      s.recv_reduce(g.at(d.other(g.me, -j)), d.range(c, g.me, n), channel);
   }
-  each_skip(n, [&](int b, int a) {
-    for_cyclic(c, g.me + b, a - b, n, [&](Chunks at) { s.send(g.at(g.me + b), at, channel); });
-    for_cyclic(c, g.me, a - b, n, [&](Chunks at) { s.recv_reduce(g.at(g.me - b), at, channel); });
+  if (!factors(n, kRadix).empty()) return;
+  each_skip(n, kRadix, [&](int skip, int count) {
+    for_cyclic(c, g.me + skip, count, n,
+               [&](Chunks at) { s.send(g.at(g.me + skip), at, channel); });
+    for_cyclic(c, g.me, count, n,
+               [&](Chunks at) { s.recv_reduce(g.at(g.me - skip), at, channel); });
   });
 }
 
+template <int kRadix>
 void doubling_all_gather(Schedule& s, Group g, Chunks c, int channel) {
   const int n = g.size();
-  if (power_of_two(n)) {
-    for (int mask = 1; mask < n; mask *= 2) {
-      const int other = g.me ^ mask;
-      s.send(g.at(other), half(c, g.me, mask, n), channel);
-      s.recv(g.at(other), half(c, other, mask, n), channel);
-    }
-    return;
+  const std::vector<Digit> all = digits(n, kRadix);
+  for (auto d = all.rbegin(); d != all.rend(); ++d) {
+    for (int j = 1; j < d->members; ++j)
+      s.send(g.at(d->other(g.me, j)), d->range(c, g.me, n), channel);
+    for (int j = 1; j < d->members; ++j)
+      s.recv(g.at(d->other(g.me, -j)), d->range(c, d->other(g.me, -j), n), channel);
   }
-  each_skip_upwards(n, [&](int b, int a) {
-    for_cyclic(c, g.me, a - b, n, [&](Chunks at) { s.send(g.at(g.me - b), at, channel); });
-    for_cyclic(c, g.me + b, a - b, n, [&](Chunks at) { s.recv(g.at(g.me + b), at, channel); });
+  if (!all.empty()) return;
+  each_skip_upwards(n, kRadix, [&](int skip, int count) {
+    for_cyclic(c, g.me, count, n, [&](Chunks at) { s.send(g.at(g.me - skip), at, channel); });
+    for_cyclic(c, g.me + skip, count, n,
+               [&](Chunks at) { s.recv(g.at(g.me + skip), at, channel); });
   });
 }
+
+template void halving_reduce_scatter<2>(Schedule&, Group, Chunks, int);
+template void halving_reduce_scatter<4>(Schedule&, Group, Chunks, int);
+template void doubling_all_gather<2>(Schedule&, Group, Chunks, int);
+template void doubling_all_gather<4>(Schedule&, Group, Chunks, int);
 
 namespace {
 
 void reduce_scatter(Schedule& s, const Shape& shape, Group g) {
-  (shape.deterministic ? direct_reduce_scatter : halving_reduce_scatter)(s, g, s.all(), 0);
+  shape.deterministic ? direct_reduce_scatter(s, g, s.all(), 0)
+                      : halving_reduce_scatter<2>(s, g, s.all(), 0);
 }
 
 Schedule all_reduce_schedule(const Shape& shape) {
   Schedule s = empty_schedule(shape, shape.nranks);
   const Layout layout(shape);
   reduce_scatter(s, shape, layout.world());
-  doubling_all_gather(s, layout.world(), s.all(), 0);
+  doubling_all_gather<2>(s, layout.world(), s.all(), 0);
   return s;
 }
 
@@ -98,7 +133,7 @@ std::span<const Algorithm> halving_doubling_algorithms() {
        all_reduce_schedule},
       {"halving_doubling", Collective::kAllGather,
        "ceil(lg n) steps and fewest bytes: one block, two, four, ...", any_shape,
-       one_block<Cut::kPerRank, doubling_all_gather>},
+       one_block<Cut::kPerRank, doubling_all_gather<2>>},
       {"halving_doubling", Collective::kReduceScatter,
        "ceil(lg n) steps and fewest bytes: half of it, a quarter, ...", any_shape,
        reduce_scatter_schedule},

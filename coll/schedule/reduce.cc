@@ -37,7 +37,8 @@ Schedule in_parts(const Shape& shape, decltype(direct_reduce_scatter)& reduce_sc
 Schedule direct_schedule(const Shape& shape) { return in_parts(shape, direct_reduce_scatter); }
 
 Schedule halving_schedule(const Shape& shape) {
-  return in_parts(shape, shape.deterministic ? direct_reduce_scatter : halving_reduce_scatter);
+  if (shape.deterministic) return direct_schedule(shape);
+  return in_parts(shape, halving_reduce_scatter<2>);
 }
 
 Schedule ring_schedule(const Shape& shape) {

@@ -40,7 +40,10 @@ struct CostModel {
   // Ranks per core. Where ranks share cores, a message's work at either end waits for its turn: the
   // model counts the work of all ranks, not only the work along the longest chain.
   double oversubscription = 1;
-  int rails_per_host = 0;              // 0: one for each rank of the host
+  // Bytes inside a host pass ports of their own (GPU links, DMA), beside the work of the ranks.
+  bool host_ports = false;
+  bool sockets = false;    // the rails are sockets: their messages cost work that varies
+  int rails_per_host = 0;  // 0: one for each rank of the host
   std::size_t round_bytes = 4u << 20;  // of the message, per round of the schedule
 };
 

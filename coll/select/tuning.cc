@@ -1,23 +1,85 @@
-// Turns the constants of tuning.h into slices.
+// Turns the constants of tuning.h and the cost model into slices and rounds in flight.
 // Does not know the job's transports.
 #include "coll/select/tuning.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft {
+namespace {
 
-Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes) {
+// Slices that cost less than this more than the best are taken for fewer messages.
+constexpr double kAsFast = 1.005;
+
+// A message in even rounds of up to `slice` bytes of each chunk.
+Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostModel& m,
+                 int least_lanes) {
+  Rounds r;
+  r.rounds = std::max(1.0, std::ceil(chunk_bytes / slice));
+  const double even = chunk_bytes / r.rounds;
+  const double rails = m.rails_per_host > 0 ? m.rails_per_host : o.per_host;
+  const double sharing = std::max(1.0, o.per_host / rails);
+  const double rail_us = o.rail_chunks * even * m.rail.us_per_byte * sharing;
+  const double host_us = o.host_chunks * even * m.host.us_per_byte;
+  const double memory_us = o.host_chunks * even * m.memory_us_per_byte * o.per_host;
+  const double work_us = o.rail_messages * (m.step_us + m.rail.step_us) +
+                         o.host_messages * (m.step_us + m.host.step_us);
+  const double core_us = work_us + (m.host_ports ? 0 : host_us);
+  const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
+  const double bytes_us = std::max({rail_us, host_us, memory_us});
+  r.first_us = latency_us + work_us + rail_us + host_us;
+  r.stage_us = std::max(bytes_us, core_us);
+  // Twice as many as it takes where nothing is ever late.
+  double lanes = std::ceil(2 * r.first_us / std::max(r.stage_us, 1e-6));
+  lanes = std::clamp<double>(lanes, least_lanes, kMaxLanes);
+  if (o.scratch_chunks > 0)
+    lanes =
+        std::min(lanes, std::floor(static_cast<double>(kScratchMax) / (o.scratch_chunks * even)));
+  lanes = std::max(1.0, std::min(lanes, r.rounds));
+  r.time_us = r.first_us + (r.rounds - 1) * std::max(r.stage_us, r.first_us / lanes);
+  r.slicing = {static_cast<std::size_t>(slice), static_cast<int>(lanes)};
+  return r;
+}
+
+}  // namespace
+
+Rounds rounds_for(const Tuning& t, const Outline& o, double chunk_bytes, const CostModel& model) {
+  Rounds best;
+  for (std::size_t slice = t.model_slice_max; slice >= t.model_slice_min; slice /= 2) {
+    const Rounds r =
+        rounds_of(o, chunk_bytes, static_cast<double>(slice), model, t.rounds_in_flight);
+    const bool fits = o.scratch_chunks * std::min(static_cast<double>(slice), chunk_bytes) <=
+                      static_cast<double>(kScratchMax);
+    if (best.time_us != 0 && r.time_us * kAsFast >= best.time_us) continue;
+    if (fits || slice / 2 < t.model_slice_min) best = r;
+  }
+  return best;
+}
+
+Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
+                    const CostModel& model) {
   auto chunks = static_cast<std::size_t>(plan.nchunks);
   if (plan.collective == Collective::kAllToAll)  // the bytes are those of one rank's blocks
     chunks /= static_cast<std::size_t>(plan.schedule.nranks);
   const std::size_t chunk = total_bytes / std::max<std::size_t>(1, chunks);
   const bool rail = plan.network;
+  // Over sockets slices keep to what was measured.
+  if (rail && plan.outline.per_host > 0 && !rooted(plan.collective) && !model.sockets)
+    return rounds_for(t, plan.outline, static_cast<double>(chunk), model).slicing;
   const auto rounds =
       static_cast<std::size_t>(rail ? t.rail_rounds_per_message : t.host_rounds_per_message);
   Slicing s;
   s.slice_bytes = std::clamp(chunk / rounds, rail ? t.rail_slice_min : t.host_slice_min,
                              rail ? t.rail_slice_max : t.host_slice_max);
-  s.rounds_in_flight = 4;
+  s.rounds_in_flight = t.rounds_in_flight;
+  // Ranks that pass chunks on keep them in scratch, some more and some fewer: what all have in
+  // common bounds the slice.
+  const bool passes_on = plan.collective != Collective::kAllReduce &&
+                         plan.collective != Collective::kAllGather &&
+                         plan.collective != Collective::kBroadcast;
+  if (passes_on)
+    while (s.slice_bytes > 1024 && chunks * s.slice_bytes * 2 > t.passed_on_bytes)
+      s.slice_bytes /= 2;
   return s;
 }
 

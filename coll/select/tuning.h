@@ -7,6 +7,7 @@
 
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
+#include "coll/select/cost.h"
 
 namespace weft {
 
@@ -21,10 +22,18 @@ struct Tuning {
   std::size_t host_slice_max = 128u << 10;
   int host_rounds_per_message = 2;
 
-  // Slices on a network: long enough for the system call, short enough to keep the pipe filled.
+  // Slices on a network of which only the root's schedule tells the length of the chains.
   std::size_t rail_slice_min = 16u << 10;
   std::size_t rail_slice_max = 64u << 10;
   int rail_rounds_per_message = 8;
+
+  // Elsewhere on a network the model decides, between these.
+  std::size_t model_slice_min = 1u << 10;
+  std::size_t model_slice_max = 1u << 20;
+
+  std::size_t passed_on_bytes = 6u << 20;  // of a round, where ranks pass chunks on
+
+  int rounds_in_flight = 4;  // at least, where there are as many and scratch has room
 
   // From this size on a message is far larger than the caches: non-temporal stores pay.
   std::size_t streaming_bytes = 16u << 20;
@@ -36,7 +45,19 @@ struct Tuning {
   std::chrono::microseconds nap{200};
 };
 
-// Returns how to cut a message of a plan: the same on every rank, as it depends on nothing local.
-Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes);
+// How a message of a plan is cut into rounds, and what the model expects of them.
+struct Rounds {
+  Slicing slicing;
+  double rounds = 1;
+  double first_us = 0;  // of one round alone
+  double stage_us = 0;  // of each further one: of the busiest port or core
+  double time_us = 0;
+};
+// Both functions return the same on every rank: they depend on nothing local. `chunk_bytes`: of a
+// chunk of the whole message.
+Rounds rounds_for(const Tuning& tuning, const Outline& outline, double chunk_bytes,
+                  const CostModel& model);
+Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes,
+                    const CostModel& model);
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -60,6 +61,8 @@ class Simulation {
     result.time_us = fabric_.now_us();
     result.traffic = fabric_.statistics();
     result.rounds = ranks_[0].part->run.rounds();
+    for (const Member& m : ranks_)
+      result.scratch_bytes = std::max(result.scratch_bytes, m.part->run.scratch_bytes());
     result.trace_hash = fabric_.trace();
     if (!result.traffic.ports.empty() && result.time_us > 0) {
       result.limiting = result.traffic.ports[0].name;
@@ -204,13 +207,41 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   const bool packed = by_blocks(collective) && std::ranges::any_of(schedules, [&](const auto& s) {
                         return wants_packed(total, s);
                       });
+  Shape shape;
+  shape.nranks = static_cast<int>(n);
+  shape.root = buffers.root;
+  std::map<int, std::vector<Rank>> hosts;
+  for (std::size_t r = 0; r < n; ++r)
+    hosts[options.host_of_rank[static_cast<std::size_t>(world[r])]].push_back(static_cast<Rank>(r));
+  for (auto& [host, ranks] : hosts) shape.hosts.push_back(std::move(ranks));
+  const CostModel model = model_of(options);
+  const Outline outline =
+      outline_of(schedules[0], collective, shape, by_blocks(collective) && !packed);
   for (std::size_t r = 0; r < n; ++r) {
     SimPart& part = *parts[r];
     part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,
                                buffers.in_place, packed);
-    part.slicing = slicing_for(tuning, part.plan, part.call.total_bytes);
+    part.plan.outline = outline;
+    part.slicing = slicing_for(tuning, part.plan, part.call.total_bytes, model);
   }
   return parts;
+}
+
+CostModel model_of(const SimFabricOptions& o) {
+  CostModel m;
+  const double core_us = (o.post_us + o.complete_us) / 2;
+  const auto us_per_byte = [](double gbps) { return 8 / (gbps * 1e3); };
+  double speed = 0;
+  for (const double scale : o.rail_scale) speed += scale;
+  const double scale = o.rail_scale.empty() ? 1 : speed / static_cast<double>(o.rail_scale.size());
+  m.host = {o.host.latency_us, us_per_byte(o.host.gbps), 0};
+  m.rail = {o.rail.latency_us, us_per_byte(o.rail.gbps * scale * o.payload_share), 0};
+  m.step_us = core_us;
+  m.reduce_us_per_byte = o.copy_us_per_byte;
+  m.host_ports = true;
+  m.fan_in_penalty = 0;
+  if (!o.rail_of_rank.empty()) m.rails_per_host = 1 + std::ranges::max(o.rail_of_rank);
+  return m;
 }
 
 SimFabricOptions fabric_of(const Shape& shape, int rails) {

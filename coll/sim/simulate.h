@@ -42,12 +42,16 @@ struct SimResult {
   std::string limiting;      // the busiest port or core: "host 3 rail 1 tx"; empty: nothing moved
   double busy_share = 0;     // share of time_us in which `limiting` is busy
   std::uint64_t rounds = 0;  // rounds in which the schedule was run
+  std::size_t scratch_bytes = 0;  // the most that a rank had
   std::uint64_t trace_hash = 0;
 };
 
 // Returns a fabric for a shape: host h is shape.hosts[h], the l-th rank of a host is on rail
 // l % rails. rails = 0: one for each rank of the largest host. Other options keep their defaults.
 SimFabricOptions fabric_of(const Shape& shape, int rails = 0);
+
+// What the cost model says of a fabric: `auto` and the engine of a simulated job judge by it.
+CostModel model_of(const SimFabricOptions& options);
 
 // Runs a collective of `count` elements (of the message for all_reduce, broadcast and reduce,
 // otherwise of a block; none for a barrier). Ranks of a host reach each other through views where

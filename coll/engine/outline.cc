@@ -1,0 +1,86 @@
+// Walks the schedule of rank 0 once, and counts. Does not know how the engine uses the counts.
+#include "coll/engine/outline.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "coll/engine/plan.h"
+#include "coll/schedule/block_ownership.h"
+#include "coll/schedule/building_blocks.h"
+
+namespace weft {
+namespace {
+
+// Hops along rails first: they are the long ones.
+using Hops = std::pair<int, int>;
+
+Hops further(Hops h, bool near) {
+  return near ? Hops{h.first, h.second + 1} : Hops{h.first + 1, h.second};
+}
+
+}  // namespace
+
+Outline outline_of(const Schedule& s, Collective collective, const Shape& shape, bool split) {
+  Outline o;
+  const Layout layout(shape);
+  for (const auto& ranks : layout.hosts())
+    o.per_host = std::max(o.per_host, static_cast<int>(ranks.size()));
+  const bool blocks = by_blocks(collective);
+  const BlockOwnership ownership{collective, s.nranks, shape.root};
+  const auto passes_on = [&](int c) {
+    const auto i = static_cast<std::size_t>(c);
+    return blocks && !ownership.ends(s.rank, s.block.empty() ? c : s.block[i]);
+  };
+  std::map<int, Hops> value;  // of the chunks written so far: how far they have come
+  std::vector<Hops> left[2];  // of the messages sent, to other hosts and near
+  std::size_t arrived[2] = {0, 0};
+  std::map<std::pair<Rank, int>, std::pair<int, int[kArrivalsAhead]>> arrivals;  // by channel
+  std::map<int, bool> kept;
+  int chunks[2][2] = {};  // [near][sent]
+  Hops longest{0, 0};
+  for (std::size_t i = 0; i < s.steps.size(); ++i) {
+    const Step& step = s.steps[i];
+    const bool near = layout.host_of(step.peer) == layout.host_of(s.rank);
+    const bool sends = step.op == Op::kSend;
+    (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
+    chunks[near][sends] += step.at.count;
+    if (sends) {
+      Hops far{0, 0};
+      for (int c = step.at.first; c < step.at.end(); ++c)
+        if (const auto it = value.find(c); it != value.end()) far = std::max(far, it->second);
+      left[near].push_back(far);
+      continue;
+    }
+    // The others do as rank 0 does: what it receives has come as far as what it sends.
+    Hops far{0, 0};
+    if (!left[near].empty()) far = left[near][std::min(arrived[near], left[near].size() - 1)];
+    ++arrived[near];
+    far = further(far, near);
+    for (int c = step.at.first; c < step.at.end(); ++c) {
+      Hops& h = value[c];
+      h = std::max(h, far);
+      if (passes_on(c)) kept[c] = true;
+    }
+    longest = std::max(longest, far);
+    if (step.op == Op::kRecvReduce && !near) {
+      auto& [count, most] = arrivals[{step.peer, step.channel}];
+      const int size = split ? 1 : step.at.count;
+      int times = split ? step.at.count : 1;
+      while (times-- > 0) {
+        int& slot = most[count++ % kArrivalsAhead];
+        slot = std::max(slot, size);
+      }
+    }
+  }
+  std::tie(o.rail_hops, o.host_hops) = longest;
+  o.rail_chunks = std::max(chunks[0][0], chunks[0][1]);
+  o.host_chunks = std::max(chunks[1][0], chunks[1][1]);
+  o.scratch_chunks = static_cast<int>(kept.size());
+  for (const auto& [channel, of] : arrivals)
+    for (const int most : of.second) o.scratch_chunks += most;
+  return o;
+}
+
+}  // namespace weft

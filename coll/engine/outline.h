@@ -1,0 +1,27 @@
+// The outline of a schedule: how many messages, chunks and hops a round of it has, and how much
+// scratch. Knows no bytes, no rates and no addresses.
+//
+// Both ends of a message cut it alike, so whatever decides the slices must be the same on every
+// rank. Schedules differ from rank to rank; the outline is that of rank 0's, on every rank.
+#pragma once
+
+#include "coll/schedule/algorithm.h"
+#include "coll/schedule/schedule.h"
+
+namespace weft {
+
+struct Outline {
+  int per_host = 0;  // ranks of the largest host; 0: there is no outline
+  // Messages that follow from each other, along the longest way of a chunk through the round.
+  int rail_hops = 0, host_hops = 0;
+  int rail_messages = 0, host_messages = 0;  // what one rank sends and receives
+  int rail_chunks = 0, host_chunks = 0;      // in these, one way: the larger of both directions
+  // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
+  // values that the rank only passes on.
+  int scratch_chunks = 0;
+};
+
+// `rank0` is the schedule of rank 0 of the shape. `split`: every message moves one chunk.
+Outline outline_of(const Schedule& rank0, Collective collective, const Shape& shape, bool split);
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// The outline of a schedule, by hand.
+#include "coll/engine/outline.h"
+
+#include <gtest/gtest.h>
+
+#include "coll/engine/plan.h"
+#include "coll/schedules.h"
+
+namespace weft {
+namespace {
+
+using testing::uniform;
+
+Outline outline(Collective collective, const char* name, const Shape& shape, bool split) {
+  return outline_of(find_algorithm(collective, name)->build(shape), collective, shape, split);
+}
+
+TEST(Outline, OfHalvingAndDoublingAlongARail) {
+  // 8 ranks a host; halving sends 16, 8, 4, 2, 1 chunks along the rail, and doubling back.
+  const Outline o = outline(Collective::kAllReduce, "hierarchical_hd", uniform(32, 8), false);
+  EXPECT_EQ(o.per_host, 8);
+  EXPECT_EQ(o.rail_hops, 10);
+  EXPECT_EQ(o.host_hops, 2);
+  EXPECT_EQ(o.rail_messages, 2 * 10);
+  EXPECT_EQ(o.host_messages, 2 * (7 + 7));
+  EXPECT_EQ(o.rail_chunks, 2 * 31);
+  EXPECT_EQ(o.host_chunks, 2 * 7 * 32);
+  EXPECT_EQ(o.scratch_chunks, 31);  // as long as what arrives, each
+}
+
+TEST(Outline, OfARing) {
+  const Outline o = outline(Collective::kAllReduce, "ring", uniform(6, 1), false);
+  EXPECT_EQ(o.rail_hops, 10);
+  EXPECT_EQ(o.rail_messages, 20);
+  EXPECT_EQ(o.rail_chunks, 10);
+  EXPECT_EQ(o.scratch_chunks, kArrivalsAhead);  // one neighbour's arrivals take turns
+}
+
+// In the block layout every message moves one chunk, and a rank keeps what it passes on.
+TEST(Outline, OfBlocks) {
+  const Outline o = outline(Collective::kReduceScatter, "hierarchical_hd", uniform(4, 2), true);
+  EXPECT_EQ(o.rail_messages, 2 * 3);
+  EXPECT_EQ(o.host_messages, 2 * 4);
+  EXPECT_EQ(o.scratch_chunks, 3 + 3);  // three sums of other ranks' blocks, three arrivals
+}
+
+}  // namespace
+}  // namespace weft
