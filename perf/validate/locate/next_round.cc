@@ -272,6 +272,12 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
   chooser.hear_the_unheard();
   if (std::optional<Round> round = chooser.round()) return round;
+  for (const OddIncast& odd : odd_incasts(samples, thresholds.confidence)) {
+    if (odd.rounds > 1) continue;
+    Round again = samples.rounds[static_cast<std::size_t>(odd.round)];
+    std::erase_if(again.flows, [&](const Flow& flow) { return flow.to != odd.target; });
+    return again;
+  }
   const std::vector<Cause> suspects = suspects_of_loss(hosts, samples, causes, clean, thresholds);
   Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
   for (const Cause& suspect : suspects) more.test(suspect);

@@ -212,6 +212,42 @@ std::vector<Sight> loss_sights(const std::vector<FleetHost>& hosts, const Sample
   return sights;
 }
 
+std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence) {
+  constexpr double kTimesUsual = 10, kLeastLoss = 1e-3;
+  constexpr std::size_t kLeastTargets = 4;  // fewer do not tell what is usual
+  struct Tally {
+    double lost = 0, packets = 0;
+  };
+  std::map<Port, std::map<int, Tally>> targets;  // by round
+  for (const FlowSample& sample : samples.flows) {
+    if (samples.rounds[static_cast<std::size_t>(sample.round)].probe != Probe::kIncast) continue;
+    if (!sample.packets || !sample.retransmits) continue;
+    Tally& tally = targets[sample.flow.to][sample.round];
+    tally.lost += static_cast<double>(*sample.retransmits);
+    tally.packets += static_cast<double>(*sample.packets);
+  }
+  std::vector<double> shares;
+  for (const auto& [port, rounds] : targets) {
+    const Tally& first = rounds.begin()->second;
+    shares.push_back(first.packets > 0 ? first.lost / first.packets : 0);
+  }
+  std::vector<OddIncast> odd;
+  if (shares.size() < kLeastTargets) return odd;
+  const double usual = quantile(shares, 0.5);
+  for (const auto& [port, rounds] : targets) {
+    OddIncast one{port, rounds.begin()->first, static_cast<int>(rounds.size()), 0, 0, usual};
+    bool always = true;
+    for (const auto& [round, tally] : rounds) {
+      const double low = wilson(tally.lost, tally.packets, confidence).low;
+      always = always && tally.packets > 0 && low >= kTimesUsual * std::max(usual, kLeastLoss);
+      one.lost += tally.lost;
+      one.packets += tally.packets;
+    }
+    if (always) odd.push_back(one);
+  }
+  return odd;
+}
+
 bool sends_datagrams(Probe probe) { return probe == Probe::kReach || probe == Probe::kPathMtu; }
 
 double background_loss(const Thresholds& thresholds) { return thresholds.fail_loss / 10; }

@@ -65,6 +65,16 @@ double background_loss(const Thresholds& thresholds);
 // speed alone costs none, and such a flow tells as much of a link's loss as a paced one.
 bool clean_at_full_speed(const Shape& shape, const std::vector<Sight>& full,
                          const Thresholds& thresholds);
+// A port that lost far more packets than others in each incast of which it was the target.
+struct OddIncast {
+  Port target;
+  int round = 0, rounds = 0;  // the first; how many
+  double lost = 0, packets = 0;
+  double usual = 0;  // losses per packet at the other targets
+};
+// TCP loses packets by design where many senders meet, and alike at every port.
+std::vector<OddIncast> odd_incasts(const Samples& samples, double confidence);
+
 // Flows through which nothing came, not even small packets.
 std::vector<Sight> dead_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
                                const Ignored& ignored);

@@ -343,12 +343,15 @@ TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
     }
   };
   for (int to = 1; to < 6; ++to) add(to, to == 3 ? 400 : 6);
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "") << "one incast may have met bad luck";
+  fleet.samples.rounds.push_back({Probe::kIncast, {}});
+  add(3, 300);
   const std::vector<Finding> findings = that_weigh(fleet.judged());
   ASSERT_EQ(findings.size(), 1U) << in_short(findings);
   EXPECT_EQ(findings[0].id, "congestion-loss");
   EXPECT_EQ(findings[0].where.host, "h3");
   EXPECT_EQ(findings[0].where.direction, Direction::kReceive);
-  EXPECT_NEAR(findings[0].value, 0.04, 1e-9);
+  EXPECT_NEAR(findings[0].value, 0.035, 1e-9);
 }
 
 TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
