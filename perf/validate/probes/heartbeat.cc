@@ -20,7 +20,7 @@ Heartbeat::Heartbeat() : thread_(start_thread("the heartbeat", [this] { beat(); 
 
 Heartbeat::~Heartbeat() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     end_ = true;
   }
   ended_.notify_one();
@@ -28,17 +28,17 @@ Heartbeat::~Heartbeat() {
 }
 
 Stops Heartbeat::stops() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stops_;
 }
 
 void Heartbeat::beat() {
   const double start = now_s();
-  std::unique_lock lock(mutex_);
-  for (;;) {
+  MutexLock lock(mutex_);
+  while (!end_) {
     const Starvation waits;
     const double before = now_s();
-    if (ended_.wait_for(lock, kBeat, [this] { return end_; })) return;
+    ended_.wait_for(lock, kBeat);
     const double passed = now_s() - before;
     const double stopped =
         passed - waits.share() * passed - std::chrono::duration<double>(kBeat).count();

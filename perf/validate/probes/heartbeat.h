@@ -3,10 +3,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "perf/validate/facts/facts.h"
+#include "topo/base/mutex.h"
 
 namespace weft::fabric {
 
@@ -24,10 +24,10 @@ class Heartbeat {
  private:
   void beat();
 
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  bool end_ = false;
-  Stops stops_;
+  mutable Mutex mutex_;
+  std::condition_variable_any ended_;
+  bool end_ WEFT_GUARDED_BY(mutex_) = false;
+  Stops stops_ WEFT_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
