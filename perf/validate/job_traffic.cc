@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <utility>
 
 namespace weft::fabric {
@@ -188,12 +187,12 @@ double predicted_us(Collective collective, std::uint64_t bytes, const Groups& gr
     CostModel model = costs;
     if (slowest_gbps > 0) model.rail.us_per_byte = 8e-3 / slowest_gbps;
     double sharing = 1;
+    model.rails_per_host = 1;
     std::map<int, int> rails;  // of the group, by host
     for (const auto& [place, users] : own) {
       sharing = std::max(sharing, static_cast<double>(all.at(place)) / users);
-      ++rails[place.first];
+      model.rails_per_host = std::max(model.rails_per_host, ++rails[place.first]);
     }
-    model.rails_per_host = std::ranges::max(rails | std::views::values);
     model.rail.us_per_byte *= sharing;
     if (collective == Collective::kSendRecv) {
       const LinkCost& link = shape.hosts.size() > 1 ? model.rail : model.host;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "perf/validate/play_traffic.h"
 
 namespace weft::fabric {
