@@ -56,9 +56,13 @@ struct Question {
   std::size_t in_elements(int r) const;
   std::size_t out_elements(int r) const;
   double input(int r, std::size_t i) const;
-  // Element i of the result on rank r, which knows in which block it lies.
-  double output(int r, std::size_t i, int block_of_i) const;
-  int block_at(int r, std::size_t i) const;
+  // Where the elements of rank r's result end that come from the block of rank `block`; the whole
+  // result where it does not come from several.
+  std::size_t end_of(int r, int block) const;
+  // Element i of rank r's result, which lies in `block`, is made of the operands' element i +
+  // origin(r, block), modulo 2^64; output() takes that index.
+  std::size_t origin(int r, int block) const;
+  double output(std::size_t operand, int block) const;
   std::string words() const;
 };
 
@@ -68,7 +72,8 @@ class RankData {
  public:
   RankData(const Question& q, int r, std::size_t shift = 0,
            std::pmr::memory_resource* memory = std::pmr::get_default_resource());
-  RankData(RankData&&) = default;  // vectors keep their memory
+  RankData(RankData&&);  // vectors keep their memory
+  ~RankData();
 
   // Empty, or what is wrong.
   std::string check() const;
