@@ -1,6 +1,7 @@
 // Do packets arrive: at all, at the right port, whole, and in time.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
@@ -54,16 +55,30 @@ Judged each_path(const Check& check, const Observed& observed, CauseKind kind, J
   return all;
 }
 
+// Probes whose flows meet others by intention: what does not arrive there is the load's, not a dead
+// link's.
+bool meets_others(Probe probe) {
+  return probe == Probe::kIncast || probe == Probe::kVictim || probe == Probe::kBisection ||
+         probe == Probe::kAllToAll;
+}
+
 Judged unreachable(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, int> arrived;
+  std::set<std::pair<Port, bool>> alive;  // true: the port sends
   for (const FlowSample& sample : observed.samples.flows)
-    if (sample.reached) ++arrived[{sample.flow.from, sample.flow.to}];
+    if (sample.reached) {
+      ++arrived[{sample.flow.from, sample.flow.to}];
+      alive.insert({{sample.flow.from, true}, {sample.flow.to, false}});
+    }
   const auto filtered = without_datagrams(observed.samples, [](Port, Port) { return false; });
   Judged all = each_path(check, observed, CauseKind::kUnreachable,
                          [&](const FlowSample& sample, std::optional<Finding>& finding) {
                            const Probe probe = round_probe(observed, sample);
                            // Rails need not reach each other; see the checks of those paths.
                            if (probe == Probe::kCrossRail || probe == Probe::kLoopback)
+                             return false;
+                           if (meets_others(probe) && alive.contains({sample.flow.from, true}) &&
+                               alive.contains({sample.flow.to, false}))
                              return false;
                            // A filter for datagrams is no dead link; see `no-failover`. Some let
                            // broadcasts pass, which `reach` sends.

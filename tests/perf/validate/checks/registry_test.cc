@@ -393,6 +393,19 @@ TEST(Registry, SoftwareThatLacksCoresIsNotALossyLink) {
   EXPECT_STREQ(verdict(0.4, 20'000), "loss") << "2 % are more than cores lose";
 }
 
+TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
+  Fleet fleet = healthy_fleet(kSoftRoce);
+  fleet.each(Probe::kIncast, [](FlowSample& s) {
+    s.reached = false;
+    s.error = "messages did not complete";
+    s.window_gbps.clear();
+  });
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  // A port that nothing reaches is dead, whatever the probe.
+  for (FlowSample& s : fleet.samples.flows) s.reached &= s.flow.to != Port{0, 0};
+  EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
+}
+
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {
