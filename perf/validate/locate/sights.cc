@@ -81,9 +81,11 @@ double still_s(const FlowSample& sample) {
 
 bool stood_still(const FlowSample& sample) { return still_s(sample) >= kStill_s; }
 
-// Gb/s; of a flow with a starved end those of the better windows.
+// Gb/s; of a TCP flow with a starved end those of the better windows. A window of RDMA holds few
+// messages, whole ones, and the NIC goes on while the core is away.
 double rate_of(const FlowSample& sample) {
-  if (!starved(sample) || sample.window_gbps.size() < kWindows) return sample.gbps();
+  const bool smooth = sample.receiver_limited && sample.window_gbps.size() >= kWindows;
+  if (!starved(sample) || !smooth) return sample.gbps();
   std::vector<double> windows = sample.window_gbps;
   return quantile(windows, 0.75);
 }

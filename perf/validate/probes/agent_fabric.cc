@@ -95,6 +95,7 @@ AgentFabric::AgentFabric(Job& job, const Topology& topology, const FleetFacts& f
     for (const PortFacts& port : host.ports) {
       const auto& nic =
           topology.place(agents_[hosts_.size() - 1]).rails.at(static_cast<std::size_t>(port.rail));
+      soft_ = soft_ || (transport_ == "verbs" && (!port.pci || port.pci->empty()));
       double gbps = expected_gbps(port, policy, declared_gbps, transport_);
       if (gbps <= 0 && nic.name == "lo") {
         gbps = kLoopbackGbps;
@@ -119,6 +120,10 @@ bool AgentFabric::supports(Probe probe) const {
       return !loopback_only;
     case Probe::kPathMtu:
       return !loopback_only;
+    case Probe::kIncast:  // software has no flow control: what meets is lost, and sent again
+    case Probe::kVictim:
+    case Probe::kAllToAll:
+      return !soft_;
     case Probe::kLoopback:  // a host's own packets never reach a plain interface
       return transport_ == "verbs";
     default:

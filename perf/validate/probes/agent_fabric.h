@@ -68,6 +68,7 @@ class AgentFabric final : public Fabric {
   std::vector<FleetHost> hosts_;
   std::vector<FalseReport> false_reports_;
   int most_flows_ = 0;
+  bool soft_ = false;     // an RDMA device is made of software
   double full_pace_ = 0;  // of loopback's ports: see orders_of()
 };
 
