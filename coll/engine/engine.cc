@@ -18,8 +18,6 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
 }
 
-// A lane starts when this share of the first round before it is done.
-constexpr std::size_t kStagger = 10;
 
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};

@@ -29,6 +29,8 @@ struct Slicing {
 // The scratch of one task is bounded by this, whatever the message.
 inline constexpr std::size_t kScratchMax = std::size_t{8} << 20;
 inline constexpr int kMaxLanes = 32;
+// On a network a lane starts when one of so many parts of the lane before it is done.
+inline constexpr int kStagger = 10;
 
 // The arguments of one collective, and how to run it.
 struct Call {

@@ -17,26 +17,6 @@ namespace {
 
 constexpr std::size_t kAhead = kArrivalsAhead;
 
-// Steps over several chunks become steps over one chunk each: in the block layout chunks that
-// follow each other in number do not in memory. Both ends of a transfer do this alike. Receives
-// that are one reduction stay together, chunk by chunk; by step, `ends` says where its own ends, as
-// two that follow each other may have a chunk in common.
-Schedule split_chunks(const Schedule& s, std::vector<std::size_t>& ends) {
-  Schedule out = s;
-  out.steps.clear();
-  for (std::size_t i = 0; i < s.steps.size();) {
-    const Step& first = s.steps[i];
-    const std::size_t end = first.op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
-    for (int c = first.at.first; c < first.at.end(); ++c) {
-      ends.resize(ends.size() + end - i, ends.size() + end - i);
-      for (std::size_t k = i; k < end; ++k)
-        out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
-    }
-    i = end;
-  }
-  return out;
-}
-
 // The pieces of a schedule of blocks.
 std::vector<Piece> pieces_of(const Schedule& s, int blocks) {
   std::vector<Piece> pieces(static_cast<std::size_t>(s.nchunks));
@@ -373,6 +353,22 @@ class Compiler {
 };
 
 }  // namespace
+
+Schedule split_chunks(const Schedule& s, std::vector<std::size_t>& ends) {
+  Schedule out = s;
+  out.steps.clear();
+  for (std::size_t i = 0; i < s.steps.size();) {
+    const Step& first = s.steps[i];
+    const std::size_t end = first.op == Op::kRecvReduce ? reduction_end(s, i) : i + 1;
+    for (int c = first.at.first; c < first.at.end(); ++c) {
+      ends.resize(ends.size() + end - i, ends.size() + end - i);
+      for (std::size_t k = i; k < end; ++k)
+        out.steps.push_back({s.steps[k].op, s.steps[k].peer, s.steps[k].channel, {c, 1}});
+    }
+    i = end;
+  }
+  return out;
+}
 
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed) {
   const auto layout = !by_blocks(request.collective) ? Plan::Layout::kMessage

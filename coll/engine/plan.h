@@ -118,6 +118,12 @@ struct Plan {
   std::uint64_t serial = 0;    // unique in the process, also after the plan is gone
 };
 
+// Steps over several chunks become steps over one chunk each, as the block layout has it: there
+// chunks that follow each other in number do not in memory. Both ends of a transfer do this alike.
+// Receives that are one reduction stay together, chunk by chunk; by step, `ends` says where its own
+// ends, as two that follow each other may have a chunk in common.
+Schedule split_chunks(const Schedule& schedule, std::vector<std::size_t>& ends);
+
 // Turns a schedule into a plan. `packed` asks for the packed layout of a small message of blocks.
 // Throws Error when the schedule sends a value it does not have.
 Plan compile(const Schedule& schedule, const PlanRequest& request, bool packed);

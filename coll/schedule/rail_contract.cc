@@ -7,15 +7,19 @@
 #include <algorithm>
 
 namespace weft {
+namespace {
+
+constexpr int kAllProved = 64;  // ranks
+
+}  // namespace
 
 std::optional<RailBreach> find_breach(const Schedule& schedule, const Shape& shape) {
   if (shape.rail.empty() || shape.hosts.size() < 2) return {};
   const auto rail = [&](Rank r) { return shape.rail.at(static_cast<std::size_t>(r)); };
-  const auto host = [&](Rank r) {
-    for (std::size_t h = 0; h < shape.hosts.size(); ++h)
-      if (std::ranges::find(shape.hosts[h], r) != shape.hosts[h].end()) return static_cast<int>(h);
-    return -1;
-  };
+  std::vector<int> host_of(static_cast<std::size_t>(shape.nranks), -1);
+  for (std::size_t h = 0; h < shape.hosts.size(); ++h)
+    for (const Rank r : shape.hosts[h]) host_of[static_cast<std::size_t>(r)] = static_cast<int>(h);
+  const auto host = [&](Rank r) { return host_of[static_cast<std::size_t>(r)]; };
   const Rank me = schedule.rank;
   const int my_host = host(me);
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -41,6 +45,19 @@ std::optional<RailBreach> find_breach(const Algorithm& algorithm, const Shape& a
   for (shape.rank = 0; shape.rank < shape.nranks; ++shape.rank)
     if (auto breach = find_breach(algorithm.build(shape), shape)) return breach;
   return {};
+}
+
+bool seems_to_keep_rails(const Algorithm& algorithm, const Shape& any) {
+  if (any.nranks <= kAllProved || any.hosts.empty()) return !find_breach(algorithm, any);
+  if (any.rail.empty()) return true;
+  Shape shape = any;
+  const auto keeps = [&](const std::vector<Rank>& ranks) {
+    return std::ranges::none_of(ranks, [&](Rank r) {
+      shape.rank = r;
+      return find_breach(algorithm.build(shape), shape).has_value();
+    });
+  };
+  return keeps(any.hosts.front()) && keeps(any.hosts.back());
 }
 
 std::string to_string(const RailBreach& b) {

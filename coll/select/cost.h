@@ -29,6 +29,9 @@ struct LinkCost {
 struct CostModel {
   LinkCost host{0.5, 1e-4};   // between two ranks of a host; 1e-4 us/B = 10 GB/s
   LinkCost rail{5, 8e-4, 1};  // between hosts, by a rail of mean speed; 8e-4 us/B = 10 Gb/s
+  // From one host to another, of all messages that change rails, on top of the ports of both rails;
+  // us_per_byte 0: such messages cost what others do.
+  LinkCost spine{0, 0};
   // A pass over the result, to combine received bytes after receiving them. The pass counts once
   // for adjacent recv_reduce steps into the same chunks whose sources are on this host.
   double reduce_us_per_byte = 5e-5;
@@ -40,11 +43,14 @@ struct CostModel {
   // Ranks per core. Where ranks share cores, a message's work at either end waits for its turn: the
   // model counts the work of all ranks, not only the work along the longest chain.
   double oversubscription = 1;
+  double eager_bytes = 8192;  // messages of as many bytes leave only when they can be received
   // Bytes inside a host pass ports of their own (GPU links, DMA), beside the work of the ranks.
   bool host_ports = false;
   bool sockets = false;    // the rails are sockets: their messages cost work that varies
   int rails_per_host = 0;  // 0: one for each rank of the host
-  std::size_t round_bytes = 4u << 20;  // of the message, per round of the schedule
+  // Of the message, per round of the schedule; 0: as the engine cuts a message between hosts
+  // (tuning.h), and 4 MiB inside a host.
+  std::size_t round_bytes = 0;
 };
 
 struct Prediction {
@@ -69,10 +75,20 @@ Prediction predict(std::span<const Schedule> some, const Shape& shape, std::size
 // The same with the schedule of a single rank.
 Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, int rounds, const CostModel& model);
-// Predicts an algorithm: over all ranks where they are few enough, otherwise over the ranks of one
-// host (the root's, if there is a root).
+// Predicts an algorithm. Between hosts, unless the model says how long a round is, the message is
+// cut as the engine cuts it, and its first rounds are played as the engine has them in flight.
+// Plays all ranks where they are few, otherwise those of one host (the root's, if there is a root),
+// or of the first and the last.
 Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
                    std::size_t element_size, const CostModel& model);
+
+// How many messages a rank like most others sends and receives, over all rounds.
+double messages_of(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                   const CostModel& model);
+
+// Returns the time below which an algorithm cannot be, by what one rank sends and receives: cheap.
+double floor_us(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                const CostModel& model);
 
 // Returns the time that the bytes alone need, whatever the algorithm; 0 for a barrier. With H > 1
 // hosts, each host moves f times the message through its rails: f = 2 (H-1)/H for all_reduce,
@@ -82,11 +98,23 @@ Prediction predict(const Algorithm& algorithm, const Shape& shape, std::size_t b
 double lower_bound_us(Collective collective, const Shape& shape, std::size_t bytes,
                       const CostModel& model);
 
+// The same with all that counts: whatever the algorithm, no job is faster.
+struct Bound {
+  double us = 0;
+  // What `us` is but for the latency of a message: "rail", "host" (a rank's links, those inside the
+  // host and its rail together, and the bytes that it must send or get) or "memory" (of a host, to
+  // which all of that is written). "latency" where that alone is more.
+  std::string limiting;
+};
+Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
+               const CostModel& model);
+
 struct Rated {
   const Algorithm* algorithm;
   Prediction prediction;
 };
-// Predicts all algorithms that apply, in the order of the registry.
+// Predicts all algorithms that apply, in the order of the registry. Of algorithms that cannot be
+// half as fast as another, the prediction is their floor.
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
                         const CostModel& model);
 
@@ -101,7 +129,7 @@ struct Pick {
 // algorithms that close to the best, the first of the registry wins. Where ranks share cores, their
 // turns decide as much for a short message: of the algorithms within 10 %, the one with the least
 // work wins. The runner-up is the fastest of the others whose schedule differs from the winner's.
-// Takes milliseconds at large shapes: cache the pick by size class.
+// Takes a few milliseconds at 1,024 ranks: cache the pick by size class.
 Pick pick(std::vector<Rated> all, const Shape& shape, const CostModel& model);
 inline Pick pick(Collective collective, const Shape& shape, std::size_t bytes,
                  const CostModel& model) {

@@ -1,6 +1,7 @@
 // Computes the bound that no algorithm can beat, and picks an algorithm by its prediction.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "coll/schedule/rail_contract.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr double kAsGood = 1.01;  // predictions closer than this are equal
 constexpr double kAsGoodOversubscribed = 1.10;
+constexpr double kHopeless = 2;  // an algorithm that takes as many times the best is not played
 
 }  // namespace
 
@@ -49,6 +51,45 @@ double lower_bound_us(Collective collective, const Shape& shape, std::size_t byt
   return most * size * model.rail.us_per_byte;
 }
 
+Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
+               const CostModel& model) {
+  const int n = shape.nranks;
+  if (n < 2) return {};
+  const bool hosts = shape.hosts.size() > 1;
+  Bound bound{(hosts ? model.rail : model.host).alpha_us, "latency"};
+  if (collective == Collective::kBarrier || bytes == 0) return bound;
+  const double others = static_cast<double>(n - 1) / n;
+  // Of a rank that gets or sends the most that some rank must.
+  const double share = collective == Collective::kAllReduce ? 2 * others
+                       : by_blocks(collective)              ? others
+                       : collective == Collective::kGather  ? others
+                       : collective == Collective::kScatter ? others
+                                                            : 1;
+  const double own = share * static_cast<double>(bytes);
+  double local = n;  // ranks on the root's host
+  for (const auto& ranks : shape.hosts)
+    if (hosts && std::ranges::count(ranks, shape.root) > 0)
+      local = static_cast<double>(ranks.size());
+  const double rails =
+      model.rails_per_host > 0 ? std::min<double>(model.rails_per_host, local) : local;
+  const auto rate = [](double us_per_byte) {
+    return us_per_byte > 0 ? 1 / us_per_byte : std::numeric_limits<double>::infinity();
+  };
+  // A rank that is alone on its host has its rail only.
+  const double near = local > 1 ? rate(model.host.us_per_byte) : 0;
+  const double far = hosts ? rate(model.rail.us_per_byte) * rails / local : 0;
+  const double rail_us = hosts ? lower_bound_us(collective, shape, bytes, model) : 0;
+  const double host_us = own / (near + far);
+  const bool one_end = collective == Collective::kGather || collective == Collective::kScatter ||
+                       collective == Collective::kReduce;
+  const double memory_us = own * model.memory_us_per_byte * (one_end ? 1 : local);
+  const double most = std::max({rail_us, host_us, memory_us});
+  if (most > bound.us)
+    bound.limiting = most == rail_us ? "rail" : most == host_us ? "host" : "memory";
+  bound.us += most;
+  return bound;
+}
+
 std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t bytes,
                         const CostModel& model) {
   constexpr std::size_t kElement = 4;  // the size of an element matters to no pick
@@ -56,9 +97,19 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   // Those that keep to their rails only, where there are any.
   for (const bool keeping : {true, false}) {
     for (const Algorithm& a : algorithms())
-      if (a.collective == collective && a.applies(shape) && (!keeping || !find_breach(a, shape)))
-        all.push_back({&a, predict(a, shape, bytes, kElement, model)});
+      if (a.collective == collective && a.applies(shape) &&
+          (!keeping || seems_to_keep_rails(a, shape)))
+        all.emplace_back(&a).prediction.time_us = floor_us(a, shape, bytes, model);
     if (!all.empty()) break;
+  }
+  std::vector<Rated*> by_floor;
+  for (Rated& r : all) by_floor.push_back(&r);
+  std::ranges::stable_sort(by_floor, {}, [](const Rated* r) { return r->prediction.time_us; });
+  double best = std::numeric_limits<double>::infinity();
+  for (Rated* r : by_floor) {
+    if (r->prediction.time_us > kHopeless * best) continue;
+    r->prediction = predict(*r->algorithm, shape, bytes, kElement, model);
+    best = std::min(best, r->prediction.time_us);
   }
   return all;
 }

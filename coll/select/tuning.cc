@@ -41,9 +41,9 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   return r;
 }
 
-}  // namespace
-
-Rounds rounds_for(const Tuning& t, const Outline& o, double chunk_bytes, const CostModel& model) {
+// The fastest rounds by the model.
+Rounds fastest_rounds(const Tuning& t, const Outline& o, double chunk_bytes,
+                      const CostModel& model) {
   Rounds best;
   for (std::size_t slice = t.model_slice_max; slice >= t.model_slice_min; slice /= 2) {
     const Rounds r =
@@ -56,31 +56,46 @@ Rounds rounds_for(const Tuning& t, const Outline& o, double chunk_bytes, const C
   return best;
 }
 
+// Ranks that pass chunks on keep them in scratch, some more and some fewer: what all have in
+// common bounds the slice.
+std::size_t shrunk(const Tuning& t, Collective c, std::size_t slice, std::size_t chunks) {
+  if (c == Collective::kAllReduce || c == Collective::kAllGather || c == Collective::kBroadcast)
+    return slice;
+  while (slice > 1024 && chunks * slice * 2 > t.passed_on_bytes) slice /= 2;
+  return slice;
+}
+
+Slicing even_slices(const Tuning& t, Collective c, std::size_t chunk, std::size_t chunks,
+                    bool rail) {
+  const auto rounds =
+      static_cast<std::size_t>(rail ? t.rail_rounds_per_message : t.host_rounds_per_message);
+  const std::size_t slice = std::clamp(chunk / rounds, rail ? t.rail_slice_min : t.host_slice_min,
+                                       rail ? t.rail_slice_max : t.host_slice_max);
+  return {shrunk(t, c, slice, chunks), t.rounds_in_flight};
+}
+
+}  // namespace
+
+Rounds rounds_for(const Tuning& t, Collective c, const Outline& o, double chunk_bytes,
+                  std::size_t chunks, const CostModel& model) {
+  // Over sockets slices keep to what was measured.
+  if (!rooted(c) && !model.sockets) return fastest_rounds(t, o, chunk_bytes, model);
+  Rounds r;
+  r.slicing = even_slices(t, c, static_cast<std::size_t>(chunk_bytes), chunks, true);
+  r.rounds = std::max(1.0, std::ceil(chunk_bytes / static_cast<double>(r.slicing.slice_bytes)));
+  return r;
+}
+
 Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
                     const CostModel& model) {
   auto chunks = static_cast<std::size_t>(plan.nchunks);
   if (plan.collective == Collective::kAllToAll)  // the bytes are those of one rank's blocks
     chunks /= static_cast<std::size_t>(plan.schedule.nranks);
   const std::size_t chunk = total_bytes / std::max<std::size_t>(1, chunks);
-  const bool rail = plan.network;
-  // Over sockets slices keep to what was measured.
-  if (rail && plan.outline.per_host > 0 && !rooted(plan.collective) && !model.sockets)
-    return rounds_for(t, plan.outline, static_cast<double>(chunk), model).slicing;
-  const auto rounds =
-      static_cast<std::size_t>(rail ? t.rail_rounds_per_message : t.host_rounds_per_message);
-  Slicing s;
-  s.slice_bytes = std::clamp(chunk / rounds, rail ? t.rail_slice_min : t.host_slice_min,
-                             rail ? t.rail_slice_max : t.host_slice_max);
-  s.rounds_in_flight = t.rounds_in_flight;
-  // Ranks that pass chunks on keep them in scratch, some more and some fewer: what all have in
-  // common bounds the slice.
-  const bool passes_on = plan.collective != Collective::kAllReduce &&
-                         plan.collective != Collective::kAllGather &&
-                         plan.collective != Collective::kBroadcast;
-  if (passes_on)
-    while (s.slice_bytes > 1024 && chunks * s.slice_bytes * 2 > t.passed_on_bytes)
-      s.slice_bytes /= 2;
-  return s;
+  if (!plan.network || plan.outline.per_host == 0)
+    return even_slices(t, plan.collective, chunk, chunks, plan.network);
+  return rounds_for(t, plan.collective, plan.outline, static_cast<double>(chunk), chunks, model)
+      .slicing;
 }
 
 }  // namespace weft

@@ -53,10 +53,11 @@ struct Rounds {
   double stage_us = 0;  // of each further one: of the busiest port or core
   double time_us = 0;
 };
-// Both functions return the same on every rank: they depend on nothing local. `chunk_bytes`: of a
-// chunk of the whole message.
-Rounds rounds_for(const Tuning& tuning, const Outline& outline, double chunk_bytes,
-                  const CostModel& model);
+// Both functions return the same on every rank: they depend on nothing local. rounds_for(): of a
+// message between hosts. `chunk_bytes`: of a chunk of the whole message. `chunks`: how many there
+// are (of an all_to_all, those of one rank's blocks).
+Rounds rounds_for(const Tuning& tuning, Collective collective, const Outline& outline,
+                  double chunk_bytes, std::size_t chunks, const CostModel& model);
 Slicing slicing_for(const Tuning& tuning, const Plan& plan, std::size_t total_bytes,
                     const CostModel& model);
 

@@ -236,9 +236,11 @@ CostModel model_of(const SimFabricOptions& o) {
   const double scale = o.rail_scale.empty() ? 1 : speed / static_cast<double>(o.rail_scale.size());
   m.host = {o.host.latency_us, us_per_byte(o.host.gbps), 0};
   m.rail = {o.rail.latency_us, us_per_byte(o.rail.gbps * scale * o.payload_share), 0};
+  m.spine = {o.spine.latency_us, us_per_byte(o.spine.gbps * o.payload_share), 0};
   m.step_us = core_us;
   m.reduce_us_per_byte = o.copy_us_per_byte;
   m.host_ports = true;
+  m.eager_bytes = static_cast<double>(o.eager_below);
   m.fan_in_penalty = 0;
   if (!o.rail_of_rank.empty()) m.rails_per_host = 1 + std::ranges::max(o.rail_of_rank);
   return m;

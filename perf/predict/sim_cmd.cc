@@ -50,7 +50,7 @@ struct SimJob {
   std::uint64_t bytes;  // of the whole buffer
   SimFabricOptions fabric;
   CostModel model;
-  double bound_us;
+  Bound bound;
 };
 
 struct Simulated {
@@ -106,29 +106,43 @@ SimJob job_of(const SimFlags& flags) {
   fabric.reorder = flags.reorder;
   fabric.rail_scale.assign(static_cast<std::size_t>(rails), 1.0);
   for (const std::string& text : flags.slow_rails) slow_down(text, fabric.rail_scale);
-  double speed = 0;  // of all rails together
-  for (const double scale : fabric.rail_scale) speed += scale;
   if (!flags.slow_rails.empty() && !flags.equal_shares)
     for (std::size_t l = 0; l < job.shape.hosts[0].size(); ++l)
       job.shape.rail_weight.push_back(fabric.rail_scale[l % fabric.rail_scale.size()]);
 
-  job.model =
-      model_of(rail_gbps * speed / rails, flags.rail_us, flags.host_gbps, flags.host_us, rails);
+  job.model = model_of(fabric);
   // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
   const Collective as =
       job.collective == Collective::kScatter ? Collective::kGather : job.collective;
   CostModel own_ports = job.model;
   if (flags.slow_rails.empty()) own_ports.rails_per_host = flags.rails;  // 0: a host's ranks
-  job.bound_us = lower_bound_us(as, job.shape, job.bytes, own_ports);
+  job.bound = bound_of(as, job.shape, job.bytes, own_ports);
   return job;
 }
 
-std::vector<const Algorithm*> wanted(const SimJob& job, const std::string& algorithm) {
+// About how long a simulation runs here: by its messages, and by the chunks that each rank's plan
+// knows.
+double simulating_s(const SimJob& job, const Algorithm& a) {
+  constexpr double kMessage = 15e-6, kChunk = 0.2e-6;
+  const double chunks = a.build(job.shape).nchunks;
+  return job.shape.nranks *
+         (messages_of(a, job.shape, job.bytes, job.model) * kMessage + chunks * kChunk);
+}
+
+// `left_out`: the names of those that would run for more than a minute, of `all`.
+std::vector<const Algorithm*> wanted(const SimJob& job, const std::string& algorithm,
+                                     std::string& left_out) {
+  constexpr double kLongest = 60;
   if (algorithm == "all") {
     std::vector<const Algorithm*> all;
-    for (const Algorithm& a : algorithms())
-      if (a.collective == job.collective && a.applies(job.shape)) all.push_back(&a);
-    if (all.empty())
+    for (const Algorithm& a : algorithms()) {
+      if (a.collective != job.collective || !a.applies(job.shape)) continue;
+      if (simulating_s(job, a) < kLongest)
+        all.push_back(&a);
+      else
+        left_out.append(left_out.empty() ? "" : ", ").append(a.name);
+    }
+    if (all.empty() && left_out.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
     return all;
   }
@@ -147,7 +161,7 @@ double busbw(const SimJob& job, const SimResult& r) {
 }
 
 double of_bound(const SimJob& job, const SimResult& r) {
-  return r.time_us > 0 ? job.bound_us / r.time_us : 0;
+  return r.time_us > 0 ? job.bound.us / r.time_us : 0;
 }
 
 std::string MiB(std::uint64_t bytes) {
@@ -158,10 +172,10 @@ std::string text(const SimJob& job, const std::vector<Simulated>& rows) {
   const SimFabricOptions& f = job.fabric;
   std::string out = fmt::format(
       "weft sim {}: {} bytes of {} over {} ranks on {} hosts x {} rails\n"
-      "a rail {:g} us, {:g} Gb/s; inside a host {:g} us, {:g} Gb/s; lower bound {} us\n\n",
+      "a rail {:g} us, {:g} Gb/s; inside a host {:g} us, {:g} Gb/s; lower bound {} us ({})\n\n",
       name(job.collective), format_bytes(job.bytes), name(job.type), job.shape.nranks,
       job.shape.hosts.size(), f.rail_scale.size(), f.rail.latency_us, f.rail.gbps,
-      f.host.latency_us, f.host.gbps, format_us(job.bound_us));
+      f.host.latency_us, f.host.gbps, format_us(job.bound.us), job.bound.limiting);
   std::vector<std::vector<std::string>> table = {{"  algorithm", "time us", "busbw GB/s",
                                                   "of_bound", "messages", "cross-rail MiB",
                                                   "busiest"}};
@@ -198,7 +212,8 @@ nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& 
                                 {"bytes", job.bytes},
                                 {"type", name(job.type)},
                                 {"seed", seed},
-                                {"lower_bound_us", job.bound_us},
+                                {"lower_bound_us", job.bound.us},
+                                {"bound_by", job.bound.limiting},
                                 {"rows", nlohmann::ordered_json::array()}};
   for (const auto& [algorithm, r] : rows)
     out["rows"].push_back({{"algorithm", algorithm->name},
@@ -220,11 +235,16 @@ int run(const SimFlags& flags) {
   const SimJob job = job_of(flags);
   std::vector<Simulated> rows;
   Progress progress(!flags.json);
-  for (const Algorithm* a : wanted(job, flags.algorithm)) {
+  std::string left_out;
+  for (const Algorithm* a : wanted(job, flags.algorithm, left_out)) {
     progress.show(fmt::format("simulating {}", a->name));
     rows.push_back({a, simulate(*a, job.shape, job.count, job.type, job.fabric)});
   }
   progress.clear();
+  if (!left_out.empty())
+    fmt::print(stderr,
+               "weft sim: left out, since each would run for minutes: {}. Name one to run it\n",
+               left_out);
   std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
     return a.result.time_us < b.result.time_us;
   });

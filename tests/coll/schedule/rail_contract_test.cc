@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "support/jobs/ranks.h"
@@ -96,6 +97,18 @@ TEST(RailContract, EveryStrayStepIsFound) {
       }
   }
   EXPECT_GT(found, 1000);
+}
+
+// What `auto` goes by at the size of a cluster says of every algorithm what the proof says.
+TEST(RailContract, TwoHostsSpeakForAll) {
+  for (const auto& [nhosts, per_host, nrails] :
+       {std::tuple{16, 8, 8}, {9, 8, 8}, {24, 4, 2}, {67, 1, 1}, {33, 2, 2}}) {
+    const Shape shape = shape_of(nhosts, per_host, nrails);
+    for (const Algorithm& a : algorithms())
+      if (a.applies(shape))
+        EXPECT_EQ(seems_to_keep_rails(a, shape), !find_breach(a, shape))
+            << name(a.collective) << " " << a.name << ", " << nhosts << " x " << per_host;
+  }
 }
 
 // ---- communicators -------------------------------------------------------------------------

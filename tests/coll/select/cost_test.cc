@@ -240,7 +240,7 @@ TEST(Pick, FewStepsForSmallMessages) {
   EXPECT_EQ(algorithm(on_one_host(4), std::size_t{64} << 20), "direct");
   EXPECT_EQ(algorithm(on_one_host(64), 8), "recursive_doubling");
   EXPECT_EQ(algorithm(uniform(4, 2), std::size_t{64} << 20), "hierarchical");
-  EXPECT_EQ(algorithm(uniform(8, 4), std::size_t{64} << 20), "hierarchical");
+  EXPECT_EQ(algorithm(uniform(8, 4), std::size_t{64} << 20), "hierarchical_hd");
   EXPECT_EQ(algorithm(uniform(64, 8), std::size_t{1} << 20), "hierarchical_hd4");
   EXPECT_NE(algorithm(uniform(8, 4), 8), "ring");
   EXPECT_NE(algorithm(uniform(8, 4), 8), "direct");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "coll/schedules.h"
 #include "coll/select/cost.h"
@@ -64,6 +65,53 @@ TEST(Cluster, ScratchIsBoundedOnEveryRank) {
         EXPECT_LE(run(a, shape, bytes).scratch_bytes, kScratchMax)
             << full_name(a) << ", " << shape.nranks << " ranks, " << bytes << " bytes";
     }
+}
+
+// `auto` and the simulator charge the same things.
+TEST(Cluster, AutoIsAsGoodAsTheBestFixedAlgorithm) {
+  for (const auto& [hosts, per_host] : {std::pair{2, 1}, {4, 1}, {8, 1}, {2, 8}, {4, 8}, {8, 8}})
+    for (const Collective c :
+         {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+          Collective::kBroadcast, Collective::kAllToAll})
+      for (const std::size_t bytes : {kMiB / 16, kMiB, 16 * kMiB, 256 * kMiB}) {
+        if (hosts * per_host == 64 && bytes > kMiB) continue;  // slow to simulate
+        const Shape shape = uniform(hosts, per_host);
+        const CostModel model = model_of(cluster(shape));
+        const Algorithm& picked = *pick(c, shape, bytes, model).algorithm;
+        const double us = run(picked, shape, bytes).time_us;
+        for (const Algorithm& a : algorithms()) {
+          if (a.collective != c || !a.applies(shape) || a.name == picked.name) continue;
+          // Its messages alone take longer.
+          if (floor_us(a, shape, bytes, model) > us) continue;
+          EXPECT_LE(us, 1.05 * run(a, shape, bytes).time_us)
+              << name(c) << " over " << hosts << " x " << per_host << ", " << bytes
+              << " bytes: auto takes " << picked.name << ", not " << a.name;
+        }
+      }
+}
+
+// Whatever limits, no run is faster than the bound, and the bound says what it is.
+TEST(Cluster, TheBoundHoldsAndNamesWhatLimits) {
+  for (const auto& [hosts, per_host] : {std::pair{2, 1}, {1, 4}, {3, 2}, {2, 4}})
+    for (const Algorithm& a : algorithms()) {
+      const Shape shape = uniform(hosts, per_host);
+      if (!a.applies(shape) || a.collective == Collective::kBarrier) continue;
+      for (const std::size_t bytes : {std::size_t{4096}, kMiB, 64 * kMiB}) {
+        const Bound bound = bound_of(a.collective, shape, bytes, model_of(cluster(shape)));
+        EXPECT_LE(bound.us, run(a, shape, bytes).time_us) << full_name(a) << ", " << bytes;
+      }
+    }
+  CostModel model = model_of(cluster(uniform(8, 8)));
+  const auto limits = [&](std::size_t bytes) {
+    return bound_of(Collective::kAllReduce, uniform(8, 8), bytes, model).limiting;
+  };
+  EXPECT_EQ(limits(8), "latency");
+  EXPECT_EQ(limits(64 * kMiB), "rail");
+  model.host.us_per_byte = 8 / 200e3;
+  model.rail.us_per_byte = 8 / 100e3;
+  EXPECT_EQ(limits(64 * kMiB), "host");
+  model.memory_us_per_byte = 8 / 200e3;
+  EXPECT_EQ(limits(64 * kMiB), "memory");
 }
 
 }  // namespace

@@ -1,0 +1,232 @@
+// Makes the steps of some ranks ready to be played: what waits for what.
+#include "coll/select/play.h"
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
+#include "coll/engine/plan.h"
+
+namespace weft {
+namespace {
+
+// How many bytes some chunks of a round of `bytes` have.
+class ChunkBytes {
+ public:
+  ChunkBytes(const Schedule& s, double bytes) : each_(bytes / s.nchunks) {
+    if (s.weight.empty() && s.block.empty()) return;
+    const auto weight = [&](int c) { return s.weight.empty() ? 1.0 : s.weight[as_index(c)]; };
+    const auto group = [&](int c) { return s.block.empty() ? 0 : s.block[as_index(c)]; };
+    std::vector<double> sum(s.block.empty() ? 1 : as_index(std::ranges::max(s.block)) + 1, 0);
+    for (int c = 0; c < s.nchunks; ++c) sum[as_index(group(c))] += weight(c);
+    before_.push_back(0);
+    for (int c = 0; c < s.nchunks; ++c)
+      before_.push_back(before_.back() + bytes / static_cast<double>(sum.size()) * weight(c) /
+                                             sum[as_index(group(c))]);
+  }
+  double of(Chunks c) const {
+    return before_.empty() ? each_ * c.count
+                           : before_[as_index(c.end())] - before_[as_index(c.first)];
+  }
+
+ private:
+  double each_;
+  std::vector<double> before_;
+};
+
+bool one_reduction(const Step& a, const Step& b) {
+  return a.op == Op::kRecvReduce && b.op == Op::kRecvReduce && a.channel == b.channel &&
+         a.at == b.at;
+}
+
+}  // namespace
+
+Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
+  int most = 1;
+  for (const auto& ranks : layout.hosts()) most = std::max(most, static_cast<int>(ranks.size()));
+  nrails_ = model.rails_per_host > 0 ? model.rails_per_host : most;
+  const int nhosts = layout.nhosts();
+  port_of_.resize(as_index(shape.nranks));
+  users_.assign(as_index(nhosts * nrails_), 0);
+  us_per_byte_.assign(as_index(nhosts * nrails_), model.rail.us_per_byte);
+  for (int h = 0; h < nhosts; ++h) {
+    const int local = static_cast<int>(layout.hosts()[as_index(h)].size());
+    for (int l = 0; l < local; ++l) {
+      const int rail = static_cast<int>(static_cast<std::int64_t>(l) * nrails_ / local);
+      port_of_[as_index(layout.hosts()[as_index(h)][as_index(l)])] = h * nrails_ + rail;
+      ++users_[as_index(h * nrails_ + rail)];
+    }
+  }
+  // Weights are per rank of a host; they are those of rails where each rank has its own.
+  const auto& weight = shape.rail_weight;
+  if (static_cast<int>(weight.size()) != nrails_) return;
+  double sum = 0;
+  for (double w : weight) sum += w;
+  for (std::size_t p = 0; p < us_per_byte_.size(); ++p)
+    us_per_byte_[p] *= sum / nrails_ / std::max(weight[p % as_index(nrails_)], 1e-9);
+}
+
+Play::Play(std::span<const Schedule> some, const Shape& shape, double bytes, const CostModel& model,
+           Order order)
+    : model_(model),
+      order_(order),
+      layout_(shape),
+      ports_(shape, layout_, model),
+      played_(as_index(shape.nranks), false),
+      out_(as_index(ports_.count())),
+      in_(as_index(ports_.count())),
+      share_(as_index(ports_.count()), 1) {
+  std::vector<int> seen(as_index(ports_.count()), 0);
+  int here = 0;
+  for (const Schedule& s : some) {
+    played_[as_index(s.rank)] = true;
+    ++seen[as_index(ports_.of(s.rank))];
+    here += layout_.host_of(s.rank) == layout_.host_of(some[0].rank);
+  }
+  for (int p = 0; p < ports_.count(); ++p)
+    if (seen[as_index(p)] > 0)
+      share_[as_index(p)] = static_cast<double>(ports_.users(p)) / seen[as_index(p)];
+  spine_share_ = static_cast<double>(layout_.per_host()) / here;
+  for (const Schedule& s : some) ranks_.emplace_back().schedule = &s;
+  for (std::size_t k = 0; k < ranks_.size(); ++k) add_tasks(static_cast<int>(k), bytes);
+  match_messages();
+  if (order_ == Order::kAsEngine) take_as_own();
+  std::ranges::sort(edges_);
+  for (const auto& [from, to] : edges_) {
+    Task& t = tasks_[as_index(from)];
+    if (t.afters++ == 0) t.after = static_cast<int>(after_.size());
+    after_.push_back(to);
+    ++tasks_[as_index(to)].missing;
+  }
+}
+
+void Play::add_tasks(int rank, double bytes) {
+  Member& m = ranks_[as_index(rank)];
+  m.first = static_cast<int>(tasks_.size());
+  const auto& steps = m.schedule->steps;
+  const ChunkBytes size(*m.schedule, bytes);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    Task& t = tasks_.emplace_back();
+    t.rank = rank;
+    t.near = layout_.host_of(steps[i].peer) == layout_.host_of(m.schedule->rank);
+    t.bytes = size.of(steps[i].at);
+    t.missing += steps[i].op != Op::kSend;
+    // Sources that can be read where they lie are reduced in one pass.
+    t.reduces = steps[i].op == Op::kRecvReduce &&
+                !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i]));
+  }
+  if (order_ == Order::kAsEngine) order_by_chunks(m);
+  if (model_.fan_in_penalty > 0) count_fan_in(m);
+}
+
+// A step waits for those that wrote its chunks; reductions into the same chunks are one.
+void Play::order_by_chunks(const Member& m) {
+  const auto& steps = m.schedule->steps;
+  std::vector<int> touched;  // few of the n * n chunks of an all_to_all
+  for (const Step& s : steps)
+    for (int c = s.at.first; c < s.at.end(); ++c) touched.push_back(c);
+  std::ranges::sort(touched);
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  std::vector<int> writer(touched.size(), -1);
+  std::vector<int> waits;  // of the step's reduction
+  for (std::size_t i = 0, end = 0; i < steps.size(); ++i) {
+    const Step& s = steps[i];
+    const int me = m.first + static_cast<int>(i);
+    const auto first = std::ranges::lower_bound(touched, s.at.first) - touched.begin();
+    const std::span<int> mine(&writer[static_cast<std::size_t>(first)], as_index(s.at.count));
+    const bool opens = i >= end;
+    if (opens) {
+      end = s.op == Op::kRecvReduce ? reduction_end(*m.schedule, i) : i + 1;
+      waits.assign(mine.begin(), mine.end());
+      std::ranges::sort(waits);
+      waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
+    }
+    for (const int w : waits)
+      if (w >= 0) edges_.emplace_back(w, me);
+    // The last one stands for all that are reduced together.
+    const int last = m.first + static_cast<int>(end) - 1;
+    if (me != last) edges_.emplace_back(me, last);
+    if (opens && s.op != Op::kSend) std::ranges::fill(mine, last);
+  }
+}
+
+void Play::count_fan_in(const Member& m) {
+  const auto& steps = m.schedule->steps;
+  const auto from_afar = [&](std::size_t i) {
+    return steps[i].op != Op::kSend && !tasks_[as_index(m.first) + i].near;
+  };
+  for (std::size_t i = 0, end; i < steps.size(); i = end) {
+    end = i + 1;
+    if (!from_afar(i)) continue;
+    while (end < steps.size() && from_afar(end) && steps[end].peer != steps[end - 1].peer) ++end;
+    for (std::size_t k = i; k < end; ++k)
+      tasks_[as_index(m.first) + k].fan_in = static_cast<int>(end - i);
+  }
+}
+
+// The i-th send of a channel meets its i-th receive. A long one waits for its credit.
+void Play::match_messages() {
+  using Channel = std::tuple<Rank, Rank, int>;
+  std::vector<std::pair<Channel, int>> sends, receives;
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    const int task = static_cast<int>(i);
+    const Step& s = step(task);
+    if (!played_[as_index(s.peer)]) continue;
+    const Rank me = ranks_[as_index(tasks_[i].rank)].schedule->rank;
+    if (s.op == Op::kSend)
+      sends.push_back({{me, s.peer, s.channel}, task});
+    else
+      receives.push_back({{s.peer, me, s.channel}, task});
+  }
+  std::ranges::sort(sends);
+  std::ranges::sort(receives);
+  for (std::size_t i = 0, k = 0; i < sends.size() && k < receives.size();) {
+    if (sends[i].first == receives[k].first) {
+      tasks_[as_index(sends[i].second)].arrives_at = receives[k].second;
+      if (k >= kArrivalsAhead && receives[k - kArrivalsAhead].first == receives[k].first)
+        needs_credit(sends[i].second, receives[k - kArrivalsAhead].second);
+      ++i, ++k;
+    } else if (sends[i].first < receives[k].first)
+      ++i;
+    else
+      ++k;
+  }
+}
+
+// A rank that is not played sends its i-th message when the receiver sends its own i-th.
+void Play::take_as_own() {
+  for (const Member& m : ranks_)
+    for (const bool near : {false, true}) {
+      std::vector<int> sends, receives;
+      const int end = m.first + static_cast<int>(m.schedule->steps.size());
+      for (int t = m.first; t < end; ++t)
+        if (tasks_[as_index(t)].near == near && !played_[as_index(step(t).peer)])
+          (step(t).op == Op::kSend ? sends : receives).push_back(t);
+      for (std::size_t i = 0; i < receives.size(); ++i)
+        if (sends.empty())
+          unsent_.push_back(receives[i]);
+        else if (i < sends.size())
+          tasks_[as_index(sends[i])].arrives_at = receives[i];
+        else
+          echoes_.emplace_back(sends.back(), receives[i]);
+      // The credits are those of its own messages from the rank that it sends to, or would be.
+      receives.resize(std::min(sends.size(), receives.size()));
+      std::vector<std::tuple<Rank, int, std::size_t>> channels;
+      for (std::size_t i = 0; i < receives.size(); ++i)
+        channels.emplace_back(step(receives[i]).peer, step(receives[i]).channel, i);
+      std::ranges::sort(channels);
+      for (std::size_t k = kArrivalsAhead; k < channels.size(); ++k) {
+        const auto& [peer, channel, i] = channels[k];
+        const auto& [before_peer, before_channel, before] = channels[k - kArrivalsAhead];
+        if (peer == before_peer && channel == before_channel)
+          needs_credit(sends[i], receives[before]);
+      }
+    }
+}
+
+void Play::needs_credit(int send, int receive) {
+  if (order_ == Order::kAsEngine && tasks_[as_index(send)].bytes >= model_.eager_bytes)
+    edges_.emplace_back(receive, send);
+}
+
+}  // namespace weft

@@ -1,0 +1,241 @@
+// Runs a play: moves messages through ports, in the order of virtual time or of the list.
+#include <algorithm>
+
+#include "coll/engine/engine.h"
+#include "coll/select/play.h"
+
+namespace weft {
+void Play::run(int rounds, int lanes) {
+  rounds_ = rounds;
+  lanes_ = std::min(rounds, lanes);
+  const std::size_t n = tasks_.size();
+  turns_.resize(n * as_index(rounds));
+  for (std::size_t i = 0; i < turns_.size(); ++i) turns_[i].missing = tasks_[i % n].missing;
+  left_ = static_cast<int>(turns_.size());
+  end_.assign(as_index(rounds), {});
+  if (order_ == Order::kOfList) return run_as_listed();
+  for (Member& m : ranks_) {
+    m.left.assign(as_index(rounds), static_cast<int>(m.schedule->steps.size()));
+    m.begun.assign(as_index(rounds), false);
+    m.next = lanes_;
+    m.started = 1;
+    begin(m, 0, {});
+  }
+  while (left_ > 0) {
+    if (events_.empty()) break;
+    const Event e = events_.top();
+    events_.pop();
+    if (e.arrival)
+      met(e.turn, through_in(e.turn % steps(), e.at));
+    else if (step(e.turn % steps()).op == Op::kSend)
+      send(e.turn);
+    else
+      receive(e.turn);
+  }
+  std::ranges::sort(end_, {}, &Moment::us);
+}
+
+void Play::begin(Member& m, int round, const Moment& when) {
+  const int from = round * steps() + m.first;
+  m.begun[as_index(round)] = true;
+  for (int i = 0; i < static_cast<int>(m.schedule->steps.size()); ++i) {
+    met(from + i, when);
+    if (const int held = turns_[as_index(from + i)].held; held >= 0)
+      set_out(held, later(when, turns_[as_index(held)].ready));
+  }
+  for (const int task : unsent_)
+    if (&ranks_[as_index(tasks_[as_index(task)].rank)] == &m)
+      push(round * steps() + task, true, when);
+}
+
+void Play::run_as_listed() {
+  for (Member& m : ranks_) {
+    m.left.assign(1, static_cast<int>(m.schedule->steps.size()));
+    m.next = 1;
+  }
+  for (bool moved = true; left_ > 0;) {
+    const bool stuck = !moved;  // waits in a circle in list order: take the peer to be ready
+    moved = false;
+    for (Member& m : ranks_)
+      while (m.left[0] > 0 && take(m, stuck && !moved)) moved = true;
+  }
+}
+
+// Takes the next step of the list; false while its message has not been sent.
+bool Play::take(Member& m, bool force) {
+  const int task = m.first + m.taken;
+  const Step& s = step(task);
+  Turn& turn = turns_[as_index(task)];
+  if (s.op == Op::kSend) {
+    turn.ready = m.cpu;
+    send(task);
+  } else {
+    const bool arrived = turn.missing == 0;
+    if (played_[as_index(s.peer)]) {
+      if (!arrived && !force) return false;
+      if (!arrived) turn.ready = m.cpu.plus(0, link_of(task).alpha_us);
+    } else {
+      // A rank that is not played sends its i-th message when this one sends its own i-th.
+      const auto last = std::min(as_index(m.received), std::max<std::size_t>(1, m.sent.size()) - 1);
+      turn.ready = (m.sent.empty() ? Moment{} : m.sent[last]).plus(0, link_of(task).alpha_us);
+    }
+    ++m.received;
+    turn.ready = through_in(task, turn.ready);
+    receive(task);
+  }
+  ++m.taken;
+  return true;
+}
+
+void Play::push(int turn, bool arrival, const Moment& when) {
+  events_.push({when.us, numbers_++, turn, arrival, when});
+}
+
+// Something that a task waits for is there.
+void Play::met(int turn, const Moment& when) {
+  Turn& t = turns_[as_index(turn)];
+  t.ready = later(t.ready, when);
+  if (--t.missing == 0) push(turn, false, t.ready);
+}
+
+void Play::done(int turn, const Moment& when) {
+  --left_;
+  const int round = turn / steps();
+  end_[as_index(round)] = later(end_[as_index(round)], when);
+  const Task& t = tasks_[as_index(turn % steps())];
+  for (int i = t.after; i < t.after + t.afters; ++i)
+    met(after_[as_index(i)] + round * steps(), when);
+  // Lanes start one after the other, as in the engine.
+  Member& m = ranks_[as_index(t.rank)];
+  const int all = static_cast<int>(m.schedule->steps.size()), left = --m.left[as_index(round)];
+  if (left <= all - all / kStagger && round + 1 == m.started && m.started < lanes_)
+    begin(m, m.started++, when);
+  if (left == 0 && m.next < rounds_) begin(m, m.next++, when);
+}
+
+// The rank is busy with a step's bytes for `us`, and with handling its message; joined steps share
+// one.
+void Play::work(Member& m, int turn, double us) {
+  const Task& t = tasks_[as_index(turn % steps())];
+  const bool joined = step(turn % steps()).joined;
+  const double step_us = joined ? 0 : model_.step_us + (t.near ? model_.host : model_.rail).step_us;
+  m.cpu = later(m.cpu, turns_[as_index(turn)].ready).plus(us, step_us);
+  m.busy_us += us + step_us;
+  if (!t.near) m.work_us += step_us;
+}
+
+void Play::pass(Port& port, const Moment& from, double us) {
+  port.free = later(from, port.free).plus(us, 0);
+  port.busy_us += us;
+}
+
+void Play::send(int turn) {
+  const Task& t = tasks_[as_index(turn % steps())];
+  Member& m = ranks_[as_index(t.rank)];
+  work(m, turn, 0);
+  turns_[as_index(turn)].ready = m.cpu;
+  if (order_ == Order::kAsEngine && t.arrives_at >= 0 && t.bytes >= model_.eager_bytes) {
+    const int round = turn / steps(), receive = round * steps() + t.arrives_at;
+    if (!ranks_[as_index(tasks_[as_index(t.arrives_at)].rank)].begun[as_index(round)]) {
+      turns_[as_index(receive)].held = turn;
+      return;
+    }
+  }
+  set_out(turn, m.cpu);
+}
+
+const LinkCost& Play::link_of(int task) const {
+  const Task& t = tasks_[as_index(task)];
+  if (t.near) return model_.host;
+  const bool changes = over_spine(ranks_[as_index(t.rank)].schedule->rank, step(task).peer);
+  return changes ? model_.spine : model_.rail;
+}
+
+// A message begins to leave: its port is busy from then on, and the spine where it changes rails.
+// The receiver counts its bytes.
+void Play::set_out(int turn, const Moment& when) {
+  const int task = turn % steps(), round = turn - task;
+  const Task& t = tasks_[as_index(task)];
+  Member& m = ranks_[as_index(t.rank)];
+  Moment leaves = when, left = when;
+  if (!t.near) {
+    const int port = ports_.of(m.schedule->rank);
+    Port& out = out_[as_index(port)];
+    leaves = later(when, out.free);
+    pass(out, leaves, t.bytes * ports_.us_per_byte(port) * share_[as_index(port)]);
+    left = out.free;
+  } else if (model_.host_ports) {
+    leaves = later(when, m.out.free);
+    pass(m.out, leaves, t.bytes * model_.host.us_per_byte);
+    left = m.out.free;
+  }
+  const LinkCost& link = link_of(task);
+  if (&link == &model_.spine) {
+    const int from = layout_.host_of(m.schedule->rank), to = layout_.host_of(step(task).peer);
+    Port& spine = spines_[{from, to}];
+    leaves = later(leaves, spine.free);
+    pass(spine, leaves, t.bytes * model_.spine.us_per_byte * spine_share_);
+  }
+  const Moment there = leaves.plus(0, link.alpha_us);
+  if (order_ == Order::kOfList) {
+    if (t.arrives_at >= 0)
+      turns_[as_index(t.arrives_at)] = {.missing = 0, .held = -1, .ready = there};
+    m.sent.push_back(leaves);
+    return done(turn, when);
+  }
+  if (t.arrives_at >= 0) push(round + t.arrives_at, true, there);
+  for (const auto& [from, to] : echoes_)
+    if (from == task) push(round + to, true, there);
+  done(turn, left);
+}
+
+// When the last byte of a message that gets there is in.
+Moment Play::through_in(int task, const Moment& there) {
+  const Task& t = tasks_[as_index(task)];
+  Member& m = ranks_[as_index(t.rank)];
+  if (t.near && !model_.host_ports) return there;
+  const int port = ports_.of(m.schedule->rank);
+  Port& in = t.near ? m.in : in_[as_index(port)];
+  const double slower = 1 + model_.fan_in_penalty * (t.fan_in - 1);
+  pass(in, there,
+       t.bytes * (t.near ? model_.host.us_per_byte
+                         : ports_.us_per_byte(port) * share_[as_index(port)] * slower));
+  return in.free;
+}
+
+void Play::receive(int turn) {
+  const Task& t = tasks_[as_index(turn % steps())];
+  Member& m = ranks_[as_index(t.rank)];
+  const bool reads = t.near && !model_.host_ports;
+  work(m, turn,
+       (reads ? t.bytes * model_.host.us_per_byte : 0) +
+           (t.reduces ? t.bytes * model_.reduce_us_per_byte : 0));
+  if (t.near || step(turn % steps()).op == Op::kRecvReduce) m.bytes += t.bytes;
+  done(turn, m.cpu);
+}
+
+double Play::rail_us() const {
+  double most = 0;
+  for (const auto* side : {&out_, &in_})
+    for (const Port& p : *side) most = std::max(most, p.busy_us);
+  for (const auto& [hosts, spine] : spines_) most = std::max(most, spine.busy_us);
+  return most / rounds_;
+}
+
+double Play::work_us() const {
+  double sum = 0;
+  for (const Member& m : ranks_) sum += m.work_us;
+  return sum * static_cast<double>(played_.size()) / static_cast<double>(ranks_.size()) / rounds_;
+}
+
+double Play::host_us() const {
+  double most = 0, bytes = 0;
+  for (const Member& m : ranks_) {
+    most = std::max({most, m.busy_us, m.out.busy_us, m.in.busy_us});
+    bytes += m.bytes;
+  }
+  const double per_host = bytes / static_cast<double>(ranks_.size()) * layout_.per_host();
+  return std::max(most, per_host * model_.memory_us_per_byte) / rounds_;
+}
+
+}  // namespace weft

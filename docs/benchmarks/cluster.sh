@@ -1,0 +1,23 @@
+#!/bin/sh
+# Prints the table of docs/performance.md: what the engine reaches at the size of a cluster, in
+# virtual time. $1: the weft to run (./weft). Takes a few minutes.
+set -eu
+weft=${1:-./weft}
+
+# collective, hosts, ranks of a host, bytes
+row() {
+  "$weft" sim "$1" --ranks $(($2 * $3)) --hosts "$2" --rails "$3" --bytes "$4" \
+    --rail-gbps 400 --rail-us 5 --host-gbps 3600 --host-us 1 --cpu-us 0.3 |
+    awk -v c="$1" -v h="$2" -v g="$3" -v b="$4" '
+      after { printf "| %s | %s x %s | %s | %s | %s | %s |\n", c, h, g, b, $1, $2, $4; exit }
+      /of_bound/ { after = 1 }'
+}
+
+echo '| collective | hosts x ranks | bytes | auto takes | us | of_bound |'
+echo '|---|---|---|---|---|---|'
+for hosts in 4 8 12 32; do
+  for bytes in 1G 64M 16M; do row all_reduce $hosts 8 $bytes; done
+done
+for bytes in 1G 64M; do row all_reduce 128 8 $bytes; done
+for collective in all_gather reduce_scatter all_to_all; do row $collective 32 8 1G; done
+row all_reduce 32 1 256M
