@@ -63,7 +63,7 @@ Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
   const double share = collective == Collective::kAllReduce ? 2 * others
                        : by_blocks(collective)              ? others
                        : collective == Collective::kGather  ? others
-                       : collective == Collective::kScatter ? others
+                       : collective == Collective::kScatter ? (model.host_ports ? others : 1.0 / n)
                                                             : 1;
   const double own = share * static_cast<double>(bytes);
   double local = n;  // ranks on the root's host

@@ -84,7 +84,8 @@ Explanation explain(const Question& q) {
   if (e.chosen.algorithm == nullptr)
     throw Error(
         fmt::format("{}: no algorithm applies to {} ranks", name(q.collective), q.shape.nranks));
-  e.bound_us = lower_bound_us(q.collective, q.shape, q.bytes, q.model);
+  e.bound_us = q.shape.hosts.size() > 1 ? bound_of(q.collective, q.shape, q.bytes, q.model).us
+                                        : lower_bound_us(q.collective, q.shape, q.bytes, q.model);
   e.schedule = e.chosen.algorithm->build(q.shape);
   prove(e);
   return e;
