@@ -47,10 +47,10 @@ TEST(TesterRatios, BothToolsMeasureThePortOfTheLab) {
 TEST(TesterRatios, AMissingToolIsNamed) {
   if (!there("python3")) GTEST_SKIP() << "missing capability: python3";
   const weft::testing::TemporaryFolder folder;
-  const std::string python = run("command -v python3").text;
-  const Output result =
-      run("PATH=" + (folder / "") + " " + python.substr(0, python.find('\n')) + " " + kScript +
-          "netlab");
+  // `python3` may be a script that needs more of the path.
+  std::string python = run("python3 -c 'import sys; print(sys.executable)'").text;
+  python.erase(python.find('\n'));
+  const Output result = run("PATH=" + (folder / "") + " " + python + " " + kScript + "netlab");
   EXPECT_EQ(result.exit_code, 3) << result.text;
   EXPECT_THAT(result.text, HasSubstr("missing capability: iperf3"));
 }

@@ -107,7 +107,7 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
 TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
   const weft::testing::TemporaryFolder folder;
   const std::string report = folder / "report.json";
-  for (const char* command : {"validate", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
+  for (const char* command : {"validate --soak 60s", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
     for (const bool there : {false, true}) {
       if (there) std::ofstream(report) << "before";
       const std::string script = fmt::format(
