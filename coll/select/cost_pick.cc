@@ -99,7 +99,7 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
     for (const Algorithm& a : algorithms())
       if (a.collective == collective && a.applies(shape) &&
           (!keeping || seems_to_keep_rails(a, shape)))
-        all.emplace_back(Rated{&a}).prediction.time_us = floor_us(a, shape, bytes, model);
+        all.emplace_back(Rated{&a, {}}).prediction.time_us = floor_us(a, shape, bytes, model);
     if (!all.empty()) break;
   }
   std::vector<Rated*> by_floor;
