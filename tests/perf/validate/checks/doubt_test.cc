@@ -1,0 +1,120 @@
+// Samples that say less than they seem to: waits for cores, load, and single accidents accuse nobody.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "perf/validate/checks/fleet.h"
+
+namespace weft::fabric::checking {
+namespace {
+
+using enum FleetKind;
+
+// Flows of one machine's cores, whose rate nobody declares: the faster ones of those that waited
+// are as little known as the slower ones.
+TEST(Registry, AFleetWhoseFlowsWaitedForCoresIsNotCalledHealthy) {
+  Fleet fleet = healthy_fleet(kPlain);
+  for (FleetHost& host : fleet.hosts)
+    for (PortInfo& port : host.ports) port.expected_gbps = 0;
+  EXPECT_EQ(verdict_of(fleet.judged().findings), Verdict::kOk);
+  int n = 0;
+  fleet.each(Probe::kRate, [&n](FlowSample& s) {
+    if (n++ % 8 == 0) return;
+    s.sender_starved = s.receiver_starved = 0.3;
+    s.window_gbps.assign(6, 200 + n % 8);
+  });
+  const Judgement judged = fleet.judged();
+  EXPECT_EQ(verdict_of(judged.findings), Verdict::kTester) << in_short(judged.findings);
+}
+
+TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
+  Fleet fleet = healthy_fleet(kPlain, 6, 1);
+  fleet.samples.rounds.push_back({Probe::kIncast, {}});
+  const auto add = [&](int to, std::uint64_t lost) {
+    for (int from = 0; from < 6; ++from) {
+      if (from == to) continue;
+      FlowSample sample;
+      sample.round = static_cast<int>(fleet.samples.rounds.size()) - 1;
+      sample.flow = {{from, 0}, {to, 0}};
+      sample.window_gbps.assign(6, 78);
+      sample.packets = 10'000;
+      sample.retransmits = lost;
+      fleet.samples.flows.push_back(sample);
+    }
+  };
+  for (int to = 1; to < 6; ++to) add(to, to == 3 ? 400 : 6);
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "") << "one incast may have met bad luck";
+  fleet.samples.rounds.push_back({Probe::kIncast, {}});
+  add(3, 300);
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(findings.size(), 1U) << in_short(findings);
+  EXPECT_EQ(findings[0].id, "congestion-loss");
+  EXPECT_EQ(findings[0].where.host, "h3");
+  EXPECT_EQ(findings[0].where.direction, Direction::kReceive);
+  EXPECT_NEAR(findings[0].value, 0.035, 1e-9);
+}
+
+TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
+  const auto verdict = [](double own, double others) {
+    Fleet fleet = healthy_fleet(kPlain);
+    fleet.each(Probe::kLatency, [&](FlowSample& s) {
+      s.sender_starved = s.flow.from.host == 2 ? own : others;
+      s.receiver_starved = s.flow.to.host == 2 ? own : others;
+    });
+    const std::vector<Finding> findings = that_weigh(fleet.judged());
+    return in_short(findings);
+  };
+  EXPECT_EQ(verdict(0.9, 0.1), "tester-starved h2/r-1>\n");
+  EXPECT_EQ(verdict(0.3, 0.05), "") << "streams bridge such waits";
+  EXPECT_EQ(verdict(0.7, 0.6), "") << "hosts that share busy cores";
+}
+
+TEST(Registry, APortThatCannotReachItsOwnHostIsNoDeadLink) {
+  Fleet fleet = healthy_fleet(kSoftRoce);
+  fleet.each(Probe::kLoopback, [](FlowSample& s) {
+    s.reached = false;
+    s.error = "Connection timed out";
+    s.window_gbps.clear();
+  });
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+}
+
+TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
+  Fleet fleet = healthy_fleet(kSoftRoce);
+  fleet.each(Probe::kIncast, [](FlowSample& s) {
+    s.reached = false;
+    s.error = "messages did not complete";
+    s.window_gbps.clear();
+  });
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  // A port that nothing reaches is dead, whatever the probe.
+  for (FlowSample& s : fleet.samples.flows) s.reached &= s.flow.to != Port{0, 0};
+  EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
+}
+
+TEST(Registry, SoftwareThatLacksCoresIsNotALossyLink) {
+  const auto verdict = [](double starved, std::uint64_t events) {
+    Fleet fleet = healthy_fleet(kSoftRoce);
+    fleet.move(2, 0, "hw.rcvd_seq_err", events);
+    fleet.each(Probe::kRate, [&](FlowSample& s) { s.receiver_starved = starved; });
+    for (const Finding& finding : fleet.judged().findings)
+      if (finding.id == "retransmits") return finding.unknown ? "doubt" : "loss";
+    return "nothing";
+  };
+  EXPECT_STREQ(verdict(0, 90), "loss");
+  EXPECT_STREQ(verdict(0.4, 90), "doubt");
+  EXPECT_STREQ(verdict(0.4, 20'000), "loss") << "2 % are more than cores lose";
+}
+
+TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
+  Fleet fleet = healthy_fleet(kInfiniband);
+  fleet.each(Probe::kEntropy, [](FlowSample& s) {
+    if (s.flow.label == 5) s.window_gbps[1] = s.window_gbps[2] = 0;
+  });
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+}
+
+}  // namespace
+}  // namespace weft::fabric::checking
