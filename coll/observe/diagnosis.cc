@@ -67,6 +67,7 @@ class Judge {
           diagnosis_.waited_s > 0 ? "ranks wait, but for nobody who is late" : "no rank waits";
       return std::move(diagnosis_);
     }
+    if (findings_.empty()) silent_circle();
     if (findings_.empty()) find_circle(circle_);
     const Finding& root = *std::ranges::min_element(findings_, [](const auto& a, const auto& b) {
       if (a.memory != b.memory) return b.memory;
@@ -307,14 +308,35 @@ class Judge {
         circle, [&](const Step& s) { return s.second->same_call(*circle[0].second); });
   }
 
+  // Ranks of one call wait for each other where a host is cut off, too: the hosts share a machine,
+  // so that their ranks see each other's recorders, but the control plane does not hear them.
+  void silent_circle() {
+    for (const auto& [t, op] : circle_)
+      if (silent(t->rank))
+        find({Cause::kSilent,
+              t->rank,
+              kNoRank,
+              fmt::format(
+                  "rank {} on host {} has not been heard of: stopped, or its host is cut off",
+                  t->rank, t->host),
+              {}});
+  }
+
+  static std::vector<std::string> links_to(const RankSnapshot& t, const OperationReport& op,
+                                           Rank peer) {
+    for (const PeerProgress& p : op.peers)
+      if (p.peer == peer) return words::link_names(t, p, outstanding(p));
+    return {"no link"};
+  }
+
   void find_circle(const std::vector<Step>& circle) {
     std::string text = "ranks wait for each other: ";
     for (std::size_t i = 0; i < circle.size(); ++i) {
       const auto& [t, op] = circle[i];
       const Rank next = circle[(i + 1) % circle.size()].first->rank;
       if (i < 4 || circle.size() < 6)
-        text += fmt::format("{}rank {} is in {} and waits for rank {}", i ? ", " : "", t->rank,
-                            full_title(*op), next);
+        text += fmt::format("{}rank {} is in {} and waits for rank {} ({})", i ? ", " : "", t->rank,
+                            full_title(*op), next, fmt::join(links_to(*t, *op, next), ", "));
     }
     // Messages of one number that all go the same way are no two ends of one.
     const bool other_messages =

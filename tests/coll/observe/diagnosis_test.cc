@@ -269,6 +269,17 @@ TEST_F(Diagnoses, TwoCommunicatorsInDifferentOrder) {
   expect(Cause::kCircle, 0, "rank 1 is in all_reduce #7 of communicator 4");
 }
 
+// Both rails of a host are gone, and no rank shows bytes that were lost.
+TEST_F(Diagnoses, ACircleInOneCallNamesTheLinksAndWhoIsNotHeard) {
+  waits(0, call(124), {recv(2, 3, 1)});
+  waits(2, call(124), {recv(0, 3, 2)});
+  expect(Cause::kCircle, 0,
+         "rank 0 is in all_reduce #124 and waits for rank 2 (rail 0 (eth0)), rank 2 is in "
+         "all_reduce #124 and waits for rank 0 (rail 1 (eth1)); all have made the same call");
+  evidence_.silent = {2};
+  expect(Cause::kSilent, 2, "rank 2 on host b has not been heard of");
+}
+
 // Rank 0 has called both: that it waits for rank 1 in the second keeps nobody waiting in the first.
 TEST_F(Diagnoses, ALaterCallOfTheSameRankMakesNoCircle) {
   const OperationReport barrier = call(124, OpState::kStarted, Collective::kBarrier);
