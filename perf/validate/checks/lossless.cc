@@ -19,11 +19,15 @@ namespace weft::fabric {
 namespace {
 
 // Of senders: mlx5, then rxe.
-constexpr std::array<std::string_view, 7> kRepeated = {
-    "hw.packet_seq_err", "hw.implied_nak_seq_err", "hw.roce_adp_retrans", "hw.roce_slow_restart",
-    "hw.rcvd_seq_err",   "hw.completer_retry_err", "hw.send_err"};
+constexpr std::array<std::string_view, 6> kRepeated = {
+    "hw.packet_seq_err",    "hw.implied_nak_seq_err", "hw.roce_adp_retrans",
+    "hw.roce_slow_restart", "hw.rcvd_seq_err",        "hw.send_err"};
 // Of receivers.
 constexpr std::array<std::string_view, 1> kDuplicates = {"hw.duplicate_request"};
+// Of rxe, both ends. A request that is repeated for want of an acknowledgement counts at both; one
+// that was lost counts in kRepeated and kGaps as well, each packet once.
+constexpr std::array<std::string_view, 2> kLateAnswers = {"hw.completer_retry_err",
+                                                          "hw.duplicate_request"};
 constexpr std::array<std::string_view, 2> kGaps = {"hw.out_of_sequence", "hw.out_of_seq_request"};
 constexpr std::array<std::string_view, 4> kTimeouts = {
     "hw.local_ack_timeout_err", "hw.roce_adp_retrans_to", "hw.req_transport_retries_exceeded",
@@ -34,11 +38,16 @@ struct Seen {
   const HostFacts* host = nullptr;
   const PortFacts* port = nullptr;
   Moves repeated, duplicates, gaps;
+  Moves late;  // of a software port: answers that its cores were late with; else empty
 };
 
 Seen seen_by(const HostFacts& host, const PortFacts& port) {
-  return {&host, &port, moves_of(host, port, kRepeated), moves_of(host, port, kDuplicates),
-          moves_of(host, port, kGaps)};
+  Seen seen = {&host, &port, moves_of(host, port, kRepeated), {}, moves_of(host, port, kGaps), {}};
+  if (is_soft(port))
+    seen.late = moves_of(host, port, kLateAnswers);
+  else
+    seen.duplicates = moves_of(host, port, kDuplicates);
+  return seen;
 }
 
 void append(std::vector<Evidence>& to, const std::vector<Evidence>& from) {
@@ -75,7 +84,7 @@ struct Blame {
 };
 
 Blame blame_of(const std::vector<Seen>& rail) {
-  constexpr double kMostly = 0.6, kMargin = 0.15, kHalf = 0.4;
+  constexpr double kMostly = 0.6, kMargin = 0.15, kHalf = 0.4, kNearlyAll = 0.9;
   const Peak sent = peak_of(rail, [](const Seen& s) { return s.repeated.events; });
   const Peak received =
       peak_of(rail, [](const Seen& s) { return s.gaps.events + s.duplicates.events; });
@@ -85,6 +94,13 @@ Blame blame_of(const std::vector<Seen>& rail) {
   if (sent.share >= kMostly && received.share >= kMostly && !same &&
       std::abs(sent.share - received.share) < kMargin)
     return {sent.port, received.port, Direction::kTransmit};
+  // What one direction leaves to explain elsewhere, the port's other direction may have lost.
+  for (const std::size_t port : {received.port, sent.port}) {
+    const double in = rail[port].gaps.events + rail[port].duplicates.events;
+    const double out = rail[port].repeated.events, all = std::max(sent.sum, received.sum);
+    if (in + out >= kNearlyAll * all && std::min(in, out) >= (1 - kNearlyAll) * all)
+      return {port, std::nullopt, Direction::kBoth};
+  }
   if (received.share >= kMostly && received.share > sent.share)
     return {received.port, std::nullopt, Direction::kReceive};
   if (sent.share >= kMostly) return {sent.port, std::nullopt, Direction::kTransmit};
@@ -109,27 +125,12 @@ Severity severity_of_loss(const Check& check, const Observed& observed, const Po
   return low > limits.warn_loss ? Severity::kWarn : Severity::kInfo;
 }
 
-// Software moves the packets of such a port, and loses some of them where its cores are taken.
-bool cores_may_lose(const Observed& observed, const PortFacts& port, double loss) {
-  constexpr double kLossOfCores = 1e-3;
-  if (!is_soft(port) || loss >= kLossOfCores) return false;
-  int all = 0, waited = 0;
-  for (const FlowSample& sample : observed.samples.flows) {
-    const Probe probe = observed.samples.rounds[static_cast<std::size_t>(sample.round)].probe;
-    if (probe != Probe::kRate) continue;
-    ++all;
-    waited += held_up(sample);
-  }
-  return 2 * waited > all;
-}
-
 Finding loss_finding(const Check& check, const Observed& observed, const Seen& seen,
                      Direction direction, double events) {
   Finding finding = make_finding(check, at_port(*seen.host, *seen.port, direction));
   set_rate(finding, events, packets_of(*seen.port, direction),
            observed.policy.thresholds.confidence);
   finding.severity = severity_of_loss(check, observed, *seen.port, finding);
-  finding.unknown = cores_may_lose(observed, *seen.port, finding.value);
   return finding;
 }
 
@@ -192,13 +193,27 @@ Outcome nothing_but_doubt(const Check& check, const HostFacts& host, const PortF
   return std::vector<Finding>{};
 }
 
+// Repeats at software ports whose receivers missed nothing: no fault of the network.
+void tell_late_answers(const Check& check, const Observed& observed, const std::vector<Seen>& rail,
+                       std::vector<Finding>& findings) {
+  for (const Seen& seen : rail) {
+    if (seen.late.events <= 0 || seen.repeated.events + seen.gaps.events > 0) continue;
+    Finding finding = loss_finding(check, observed, seen, Direction::kBoth, seen.late.events);
+    finding.severity = Severity::kInfo;
+    append(finding.evidence, seen.late.moved);
+    findings.push_back(std::move(finding));
+  }
+}
+
 Judged retransmits(const Check& check, const Observed& observed) {
   Judged all = each_port(observed, [&](const HostFacts& host, const PortFacts& port) -> Outcome {
     if (!port.rdma) return std::nullopt;
     return nothing_but_doubt(check, host, port, kRepeated);
   });
-  for (const auto& [number, rail] : seen_by_rail(observed))
+  for (const auto& [number, rail] : seen_by_rail(observed)) {
     if (!is_only_reordered(rail)) blame_rail(check, observed, rail, all.findings);
+    tell_late_answers(check, observed, rail, all.findings);
+  }
   return all;
 }
 

@@ -105,6 +105,11 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   const double share = median_of(shares), rate = median_of(rates);
   const Thresholds& limits = observed.policy.thresholds;
   if (share >= limits.warn_rate) return all;
+  // Where most flows waited for cores, the few others lacked them as well.
+  if (silent.size() > shares.size()) {
+    all.judged = 0;
+    return all;
+  }
   // Many ports at fault on their own, or a few rails, are no fault of the fleet.
   const bool named = std::ranges::any_of(observed.causes, [](const Cause& cause) {
     return cause.kind == CauseKind::kRate && cause.place == CausePlace::kRail;

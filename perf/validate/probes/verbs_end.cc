@@ -2,6 +2,8 @@
 // make_verbs_pair() says what is missing.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "perf/pair/pair_link.h"
 #include "perf/validate/probes/flow_end.h"
@@ -15,6 +17,10 @@ constexpr std::size_t kRdmaMessage = 64 << 10, kRdmaPing = 64;
 constexpr double kRdmaTailSeconds = 2;
 constexpr int kRdmaWarmUp = 10, kMostRdmaPings = 2000;
 constexpr int kRdmaBatch = 16;
+// Software devices move bytes with the cores that the ends run on. A message that takes longer than
+// this is waited for asleep.
+constexpr double kSlowMessage_s = 400e-6, kLongestNap_s = 5e-3;
+constexpr double kQueued_s = 0.05;  // time that what is posted takes to send
 
 class VerbsEnd final : public FlowEnd {
  public:
@@ -75,8 +81,8 @@ class VerbsEnd final : public FlowEnd {
     }
   }
 
-  // Writes until the time is over; the sender's completions are the receiver's acknowledgements. Of a
-  // queue that is not empty in time, what has arrived is measured.
+  // Writes until the time is over; the sender's completions are the receiver's acknowledgements. Of
+  // a queue that is not empty in time, what has arrived is measured.
   void stream() {
     WindowMeter meter(order_.seconds);
     const double start = now_s(), until = start + order_.seconds;
@@ -86,6 +92,9 @@ class VerbsEnd final : public FlowEnd {
     double now = start;
     while (!ended || done < posted) {
       now = now_s();
+      const double message_s = done > 0 ? (now - start) / static_cast<double>(done) : kQueued_s;
+      const int room = std::max(kRdmaBatch, static_cast<int>(kQueued_s / message_s)) -
+                       static_cast<int>(posted - done);
       if (now > until + kRdmaTailSeconds) {
         if (done == 0) sample_.error = "messages did not complete";
         break;
@@ -97,12 +106,15 @@ class VerbsEnd final : public FlowEnd {
           n = link_->post_last();
           ended = n > 0;
         } else if (static_cast<double>(posted) < due) {
-          n = link_->post(kRdmaBatch);
+          n = link_->post(std::clamp(room, 0, kRdmaBatch));
         }
         posted += static_cast<std::uint64_t>(n);
       }
       const PairProgress progress = link_->poll();
       done += static_cast<std::uint64_t>(progress.sent);
+      if (progress.sent == 0 && done > 0 && message_s > kSlowMessage_s)
+        std::this_thread::sleep_for(
+            std::chrono::duration<double>(std::min(message_s / 4, kLongestNap_s)));
       meter.add(now, static_cast<std::uint64_t>(progress.sent) * kRdmaMessage);
     }
     sample_.bytes = meter.bytes();

@@ -94,20 +94,6 @@ TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
 }
 
-TEST(Registry, SoftwareThatLacksCoresIsNotALossyLink) {
-  const auto verdict = [](double starved, std::uint64_t events) {
-    Fleet fleet = healthy_fleet(kSoftRoce);
-    fleet.move(2, 0, "hw.rcvd_seq_err", events);
-    fleet.each(Probe::kRate, [&](FlowSample& s) { s.receiver_starved = starved; });
-    for (const Finding& finding : fleet.judged().findings)
-      if (finding.id == "retransmits") return finding.unknown ? "doubt" : "loss";
-    return "nothing";
-  };
-  EXPECT_STREQ(verdict(0, 90), "loss");
-  EXPECT_STREQ(verdict(0.4, 90), "doubt");
-  EXPECT_STREQ(verdict(0.4, 20'000), "loss") << "2 % are more than cores lose";
-}
-
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {

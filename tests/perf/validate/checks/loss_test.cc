@@ -166,6 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Seen{"sends", {0, 90, 0, 0}, {30, 0, 28, 32}, "h1", Direction::kTransmit},
                     Seen{"receives", {31, 0, 29, 30}, {0, 90, 0, 0}, "h1", Direction::kReceive},
                     Seen{"both", {30, 90, 30, 30}, {30, 90, 30, 30}, "h1", Direction::kBoth},
+                    Seen{"fewer_out", {20, 20, 20, 10}, {10, 60, 0, 0}, "h1", Direction::kBoth},
                     Seen{"path", {0, 60, 0, 0}, {0, 0, 0, 60}, "h1", Direction::kTransmit, "h3"}),
     [](const auto& row) { return row.param.name; });
 
@@ -178,6 +179,25 @@ TEST(LossyPort, WithoutOneEachPortSaysWhatItSaw) {
   const std::vector<Finding> findings = that_weigh(fleet.judged());
   EXPECT_EQ(findings.size(), 4u) << in_short(findings);
   EXPECT_EQ(verdict_of(findings), Verdict::kCritical);
+}
+
+// An acknowledgement that comes after its time-out makes the sender repeat what has long arrived.
+TEST(LossyPort, LateAnswersOfSoftwareAreNoLosses) {
+  Fleet fleet = healthy_fleet(FleetKind::kSoftRoce);
+  for (int h = 0; h < 4; ++h) {
+    fleet.move(h, 0, "hw.completer_retry_err", 10);
+    fleet.move(h, 0, "hw.duplicate_request", 30'000);
+  }
+  EXPECT_EQ(in_short(that_weigh(fleet.judged())), "");
+  const std::vector<Finding> told = fleet.judged().findings;
+  EXPECT_EQ(std::ranges::count(told, "retransmits", &Finding::id), 4);
+  // What receivers missed is counted beside, and is all that counts.
+  fleet.move(1, 0, "hw.rcvd_seq_err", 2'000);
+  fleet.move(2, 0, "hw.out_of_seq_request", 1'000);
+  fleet.move(3, 0, "hw.out_of_seq_request", 1'000);
+  const std::vector<Finding> findings = that_weigh(fleet.judged());
+  ASSERT_EQ(in_short(findings), "retransmits h1/r0>\n");
+  EXPECT_NEAR(findings[0].value, 2'000 / 1e6, 1e-6);
 }
 
 TEST(LossyPort, AClassThatMayLoseIsJudgedByRate) {
