@@ -31,7 +31,7 @@ class Job;          // transport/job/bootstrap.h
 
 struct WorldOptions {
   // "auto" uses shm between ranks of a host. Between hosts it uses verbs where every rail of every
-  // rank is a verbs device that is up, ucx where the rails are other RDMA devices, else tcp. "shm",
+  // rank is a verbs device, ucx where the rails are other RDMA devices, else tcp. "shm",
   // "tcp", "ucx" and "verbs" use that transport for every pair of ranks; shm then needs all ranks
   // on one machine.
   std::string transport = "auto";

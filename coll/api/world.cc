@@ -32,14 +32,20 @@ cpu_set_t usable_cores() {
   return set;
 }
 
+bool all_ports_are_up(const Topology& topology) {
+  for (Rank r = 0; r < topology.nranks(); ++r)
+    if (!std::ranges::all_of(topology.place(r).rails, &Nic::up)) return false;
+  return true;
+}
+
 // As good as for ever: multiples of it, in nanoseconds, still fit.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
 
 }  // namespace
 
 Core::Core(std::unique_ptr<Job>&& job_in, const Place& place, const WorldOptions& opts,
-           int shrunk_before)
-    : job(std::move(job_in)), options(opts), shrunk(shrunk_before) {
+           int shrunk_before, bool around)
+    : job(std::move(job_in)), options(opts), around_down_ports(around), shrunk(shrunk_before) {
   options.timeout = std::min(options.timeout, kLongest);
   options.slow = std::min(options.slow, kLongest);
   try {
@@ -83,7 +89,10 @@ void Core::set_up(const Place& place) {
         fmt::format("transport shm needs all ranks on one machine, but rank 0 is on '{}' "
                     "and others are elsewhere; use --transport auto",
                     machine(0)));
-  const std::string far = asked == "auto" ? transport_between_hosts(*topology) : asked;
+  const std::string far = asked != "auto" ? asked
+                          : around_down_ports && !all_ports_are_up(*topology)
+                              ? "tcp"
+                              : transport_between_hosts(*topology);
   const bool no_shm = asked != "auto" && asked != "shm";
   const auto share = [&](Rank a, Rank b) {
     return !no_shm && machine(a) == machine(b) && (asked == "shm" || topology->same_host(a, b));

@@ -91,7 +91,8 @@ std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
 
 std::unique_ptr<World> World::unmeasured(const WorldOptions& options) {
   return join_job(options, [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
-    auto world = std::unique_ptr<World>(new World(Core::make(std::move(job), std::move(place), o)));
+    auto core = Core::make(std::move(job), std::move(place), o, 0, true);
+    auto world = std::unique_ptr<World>(new World(std::move(core)));
     world->core_->set_out();
     return world;
   });

@@ -55,7 +55,9 @@ const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Ra
 
 struct Core : std::enable_shared_from_this<Core> {
   // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
-  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0);
+  // around_down_ports: where the port of an RDMA rail is down, `auto` takes tcp instead of failing.
+  Core(std::unique_ptr<Job>&& job, const Place& place, const WorldOptions& options, int shrunk = 0,
+       bool around_down_ports = false);
   // For the constructor: no other thread knows the core yet.
   void set_up(const Place& place) WEFT_NO_THREAD_SAFETY_ANALYSIS;
   ~Core();
@@ -232,6 +234,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<Job> job;            // null once closed
   std::unique_ptr<Job> answering_job;  // `job` for gathers that run in answer_while()
   WorldOptions options;
+  const bool around_down_ports;
   const int shrunk;  // how many calls of shrink() led to this World
   std::unique_ptr<Topology> topology;
   // Null unless rails can stand in for each other. Stays the same until close() ends.

@@ -19,8 +19,8 @@ struct Internals {
   static Status gather_status(World& world, const Error& thrown) {
     return world.gather_status(thrown);
   }
-  // As World::from_environment(), but for the costs of links: to measure them fails where no
-  // message passes between partners.
+  // As World::from_environment(), but for what fails on a broken fabric: the costs of links are not
+  // measured, and where the port of an RDMA rail is down, `auto` takes tcp.
   static std::unique_ptr<World> unmeasured(const WorldOptions& options) {
     return World::unmeasured(options);
   }

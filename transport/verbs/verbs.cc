@@ -42,8 +42,7 @@ bool verbs_available() { return true; }
 bool verbs_everywhere(const Topology& topology) {
   for (Rank r = 0; r < topology.nranks(); ++r) {
     const auto& rails = topology.place(r).rails;
-    const auto usable = [](const Nic& nic) { return nic.rdma && nic.up; };
-    if (rails.empty() || !std::all_of(rails.begin(), rails.end(), usable)) return false;
+    if (rails.empty() || !std::ranges::all_of(rails, &Nic::rdma)) return false;
   }
   return true;
 }

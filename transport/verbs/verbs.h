@@ -18,8 +18,8 @@ namespace weft {
 
 // True when weft was built with libibverbs.
 bool verbs_available();
-// True when every rail of every rank is a verbs device that is up: then `auto` takes verbs. All
-// ranks get the same answer.
+// True when every rail of every rank is a verbs device, up or not: then `auto` takes verbs, whose
+// set-up names a port that is down. All ranks get the same answer.
 bool verbs_everywhere(const Topology& topology);
 
 // Collective over the job: all ranks call this function for the same rail at the same time (two
