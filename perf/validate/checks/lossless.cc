@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/checks/counters.h"
@@ -85,14 +86,16 @@ struct Blame {
 
 Blame blame_of(const std::vector<Seen>& rail) {
   constexpr double kMostly = 0.6, kMargin = 0.15, kHalf = 0.4, kNearlyAll = 0.9;
+  constexpr double kPathEvents = 4;
   const Peak sent = peak_of(rail, [](const Seen& s) { return s.repeated.events; });
   const Peak received =
       peak_of(rail, [](const Seen& s) { return s.gaps.events + s.duplicates.events; });
   const bool same = sent.port == received.port;
   if (sent.sum > 0 && received.sum > 0 && same && sent.share >= kHalf && received.share >= kHalf)
     return {sent.port, std::nullopt, Direction::kBoth};
-  if (sent.share >= kMostly && received.share >= kMostly && !same &&
-      std::abs(sent.share - received.share) < kMargin)
+  // Few events come from one port, and go to one, by chance.
+  if (std::min(sent.sum, received.sum) >= kPathEvents && sent.share >= kMostly &&
+      received.share >= kMostly && !same && std::abs(sent.share - received.share) < kMargin)
     return {sent.port, received.port, Direction::kTransmit};
   // What one direction leaves to explain elsewhere, the port's other direction may have lost.
   for (const std::size_t port : {received.port, sent.port}) {
@@ -101,7 +104,8 @@ Blame blame_of(const std::vector<Seen>& rail) {
     if (in + out >= kNearlyAll * all && std::min(in, out) >= (1 - kNearlyAll) * all)
       return {port, std::nullopt, Direction::kBoth};
   }
-  if (received.share >= kMostly && received.share > sent.share)
+  if (received.share >= kMostly &&
+      std::pair(received.share, received.sum) > std::pair(sent.share, sent.sum))
     return {received.port, std::nullopt, Direction::kReceive};
   if (sent.share >= kMostly) return {sent.port, std::nullopt, Direction::kTransmit};
   return {};

@@ -145,7 +145,9 @@ Judged tester_stopped(const Check& check, const Observed& observed) {
     const double share =
         std::min(1.0, std::max(stops.stopped_s, stops.throttled_s) / stops.watched_s);
     const bool often = stops.count >= kLeastStops || stops.throttled_s > 0;
-    if (share < kFewStops || !often) continue;
+    // The kernel that emulated hosts share stops for the work of all of them.
+    const bool of_the_kernel = host.emulated && stops.throttled_s <= 0;
+    if (share < (of_the_kernel ? kManyStops : kFewStops) || !often) continue;
     Where where = at_host(host.host);
     where.kind = PlaceKind::kTester;
     Finding& finding = all.findings.emplace_back(make_finding(check, where));

@@ -94,6 +94,23 @@ TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
 }
 
+TEST(Registry, AFewStopsOfAKernelThatHostsShareAreNoneOfTheTesters) {
+  const auto told = [](bool emulated, double stopped_s, double throttled_s) {
+    Fleet fleet = healthy_fleet(kSoftRoce);
+    for (HostFacts& host : fleet.facts.hosts) host.emulated = emulated;
+    Stops& stops = fleet.host(1).stops;
+    stops.watched_s = 20;
+    stops.stopped_s = stopped_s;
+    stops.throttled_s = throttled_s;
+    stops.count = 40;
+    return in_short(that_weigh(fleet.judged())).find("tester-stopped") != std::string::npos;
+  };
+  EXPECT_TRUE(told(false, 0.6, 0));
+  EXPECT_FALSE(told(true, 0.6, 0));
+  EXPECT_TRUE(told(true, 0.6, 0.6));
+  EXPECT_TRUE(told(true, 1.2, 0));
+}
+
 TEST(Registry, ALabelThatStandsStillForAMomentIsNoBadPath) {
   Fleet fleet = healthy_fleet(kInfiniband);
   fleet.each(Probe::kEntropy, [](FlowSample& s) {
