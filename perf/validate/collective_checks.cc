@@ -7,6 +7,7 @@
 #include <chrono>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "coll/runtime/internals.h"
 #include "coll/schedule/algorithm.h"
@@ -31,6 +32,29 @@ std::string prove(Collective collective, const Algorithm& algorithm, const Topol
   for (Rank r = 0; r < topology.nranks(); ++r)
     schedules.push_back(algorithm.build(shape_of(topology, r, 0)));
   return check(collective, schedules);
+}
+
+// An algorithm of a collective; null where there is nothing to choose from.
+struct Way {
+  Collective collective;
+  const Algorithm* algorithm;
+  int turn;  // algorithms of the collective before it
+};
+
+std::vector<Way> all_ways(const World& world) {
+  std::vector<Way> ways;
+  const Shape shape = shape_of(world.topology(), world.rank(), 0);
+  for (Collective collective :
+       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+        Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
+        Collective::kAllToAll, Collective::kBarrier, Collective::kSendRecv}) {
+    if (collective == Collective::kSendRecv && world.size() < 2) continue;
+    int turn = 0;
+    for (const Algorithm& a : algorithms())
+      if (a.collective == collective && a.applies(shape)) ways.push_back({collective, &a, turn++});
+    if (turn == 0) ways.push_back({collective, nullptr, 0});
+  }
+  return ways;
 }
 
 // Runs all cases by the algorithm that is set; what this rank found.
@@ -111,44 +135,41 @@ std::vector<CollectiveResult> run_collectives(World& world, double budget_s,
   const std::uint64_t bytes = ranks * kLargeCount * sizeof(double);
   Memory plain(bytes, false, false), shared(bytes, false, true);
   std::vector<CollectiveResult> results;
+  const std::vector<Way> ways = all_ways(world);
+  // The first algorithm of each collective, then the second ones: time that ends leaves out no
+  // collective.
+  std::vector<std::size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ways[i].turn; });
+  for (const Way& way : ways) {
+    CollectiveResult& result = results.emplace_back();
+    result.collective = name(way.collective);
+    if (way.algorithm != nullptr) result.algorithm = way.algorithm->name;
+  }
   bool over = false;
-  for (Collective collective :
-       {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
-        Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
-        Collective::kAllToAll, Collective::kBarrier, Collective::kSendRecv}) {
-    if (collective == Collective::kSendRecv && world.size() < 2) continue;
+  for (const std::size_t i : order) {
+    const auto& [collective, algorithm, turn] = ways[i];
+    CollectiveResult& result = results[i];
     const auto cases = validation_cases(collective, world.size());
-    std::vector<const Algorithm*> ways;
-    for (const Algorithm& a : algorithms())
-      if (a.collective == collective && a.applies(shape_of(topology, world.rank(), 0)))
-        ways.push_back(&a);
-    if (ways.empty()) ways.push_back(nullptr);  // nothing to choose from
-    for (const Algorithm* way : ways) {
-      CollectiveResult result;
-      result.collective = name(collective);
-      if (way != nullptr) result.algorithm = way->name;
-      if (over) {
-        result.left_out = static_cast<int>(cases.size());
-        results.push_back(result);
+    if (over) {
+      result.left_out = static_cast<int>(cases.size());
+      continue;
+    }
+    show(fmt::format("{} {}", result.collective, result.algorithm));
+    if (algorithm != nullptr) {
+      if (const std::string fault = prove(collective, *algorithm, topology); !fault.empty()) {
+        result.wrong = 1;
+        result.first_wrong = fault;
         continue;
       }
-      show(fmt::format("{} {}", result.collective, result.algorithm));
-      if (way != nullptr) {
-        if (const std::string fault = prove(collective, *way, topology); !fault.empty()) {
-          result.wrong = 1;
-          result.first_wrong = fault;
-          results.push_back(result);
-          continue;
-        }
-        comm.set_algorithm(collective, way->name);
-      }
-      result.cases = static_cast<int>(cases.size());
-      const auto mine = run_cases(comm, cases, plain, shared);
-      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-      over = spent.count() > budget_s;
-      results.push_back(gather_result(world, std::move(result), mine, over));
+      comm.set_algorithm(collective, algorithm->name);
     }
-    comm.set_algorithm(collective, "auto");
+    result.cases = static_cast<int>(cases.size());
+    const auto mine = run_cases(comm, cases, plain, shared);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    over = spent.count() > budget_s;
+    result = gather_result(world, std::move(result), mine, over);
+    if (algorithm != nullptr) comm.set_algorithm(collective, "auto");
   }
   return results;
 }

@@ -101,7 +101,7 @@ Blame blame_of(const std::vector<Seen>& rail) {
   for (const std::size_t port : {received.port, sent.port}) {
     const double in = rail[port].gaps.events + rail[port].duplicates.events;
     const double out = rail[port].repeated.events, all = std::max(sent.sum, received.sum);
-    if (in + out >= kNearlyAll * all && std::min(in, out) >= (1 - kNearlyAll) * all)
+    if (in + out >= kNearlyAll * all - 1 && std::min(in, out) >= (1 - kNearlyAll) * all)
       return {port, std::nullopt, Direction::kBoth};
   }
   if (received.share >= kMostly &&

@@ -167,6 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Seen{"receives", {31, 0, 29, 30}, {0, 90, 0, 0}, "h1", Direction::kReceive},
                     Seen{"both", {30, 90, 30, 30}, {30, 90, 30, 30}, "h1", Direction::kBoth},
                     Seen{"few", {0, 0, 0, 1}, {0, 3, 0, 0}, "h1", Direction::kReceive},
+                    Seen{"few_of_both", {1, 0, 0, 2}, {1, 2, 0, 2}, "h3", Direction::kBoth},
                     Seen{"fewer_out", {20, 20, 20, 10}, {10, 60, 0, 0}, "h1", Direction::kBoth},
                     Seen{"path", {0, 60, 0, 0}, {0, 0, 0, 60}, "h1", Direction::kTransmit, "h3"}),
     [](const auto& row) { return row.param.name; });
