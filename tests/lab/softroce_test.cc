@@ -328,6 +328,20 @@ TEST_F(Guest, TheTesterNamesThePortThatLosesPackets) {
   EXPECT_THAT(r.text, ContainsRegex("rail 1.*(retransmit|loses|repeat|timed out)"));
 }
 
+// The ranks meet although one port is down, and the other rail's rates are measured over verbs.
+TEST_F(Guest, TheTesterNamesThePortThatIsDown) {
+  const CheckResult r = result("validate_down");
+  EXPECT_EQ(r.code, 2) << r.text;
+  int named = 0;
+  for (const auto& finding : json("validate_down")["findings"]) {
+    const auto& where = finding["where"];
+    named += finding["id"] == "link-state" && finding["severity"] == "fatal" &&
+             where.value("host", "") == "h1" && where.value("rail", -1) == 0;
+  }
+  EXPECT_EQ(named, 1) << r.text;
+  EXPECT_EQ(json("validate_down")["transport"], "verbs");
+}
+
 TEST_F(Guest, ManyPairsAtOnce) {
   expect_good("many_pairs");
   EXPECT_THAT(result("many_pairs").text,
