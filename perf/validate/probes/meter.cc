@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "topo/base/clock.h"
 
@@ -27,8 +28,24 @@ void WindowMeter::add(double now_s, std::uint64_t bytes) {
   if (bytes_ == 0) first_ = now_s;
   last_ = now_s;
   bytes_ += bytes;
-  if (now_s - first_ > until_) return;  // what was queued when the sender stopped
-  const auto window = static_cast<std::size_t>((now_s - first_) / window_s_);
+  put(now_s, static_cast<double>(bytes));
+}
+
+void WindowMeter::add_message(double now_s, std::uint64_t bytes) {
+  if (bytes == 0 || bytes_ == 0) return add(now_s, bytes);
+  const double from = std::exchange(last_, now_s) - first_, until = now_s - first_;
+  bytes_ += bytes;
+  for (double window = std::floor(from / window_s_); window * window_s_ < until; ++window) {
+    const double begin = std::max(from, window * window_s_);
+    const double end = std::min(until, (window + 1) * window_s_);
+    if (end > begin)
+      put(first_ + (begin + end) / 2, static_cast<double>(bytes) * (end - begin) / (until - from));
+  }
+}
+
+void WindowMeter::put(double at_s, double bytes) {
+  if (at_s - first_ > until_) return;  // what was queued when the sender stopped
+  const auto window = static_cast<std::size_t>((at_s - first_) / window_s_);
   if (in_window_.size() <= window) in_window_.resize(window + 1);
   in_window_[window] += bytes;
 }
@@ -38,7 +55,7 @@ std::vector<double> WindowMeter::windows() const {
   if (in_window_.empty()) return gbps;
   const std::size_t whole = in_window_.size() - 1;  // the last one may have ended early
   for (std::size_t i = (whole + 3) / 4; i < whole; ++i)
-    gbps.push_back(static_cast<double>(in_window_[i]) * 8e-9 / window_s_);
+    gbps.push_back(in_window_[i] * 8e-9 / window_s_);
   return gbps;
 }
 

@@ -15,6 +15,8 @@ class WindowMeter {
   // A window is a sixteenth of the flow's time, but at least 5 ms and at most 100 ms.
   explicit WindowMeter(double seconds);
   void add(double now_s, std::uint64_t bytes);
+  // Of messages that a window holds few of: spreads the bytes over the time since the last ones.
+  void add_message(double now_s, std::uint64_t bytes);
 
   std::uint64_t bytes() const { return bytes_; }
   double seconds() const { return bytes_ > 0 ? last_ - first_ : 0; }
@@ -24,10 +26,12 @@ class WindowMeter {
   std::vector<double> windows() const;
 
  private:
+  void put(double at_s, double bytes);
+
   double window_s_, until_;
   double first_ = 0, last_ = 0;
   std::uint64_t bytes_ = 0;
-  std::vector<std::uint64_t> in_window_;
+  std::vector<double> in_window_;
 };
 
 // The share of the calling thread's time, since the object was made, in which the thread could run

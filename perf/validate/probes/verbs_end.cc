@@ -115,7 +115,7 @@ class VerbsEnd final : public FlowEnd {
       if (progress.sent == 0 && done > 0 && message_s > kSlowMessage_s)
         std::this_thread::sleep_for(
             std::chrono::duration<double>(std::min(message_s / 4, kLongestNap_s)));
-      meter.add(now, static_cast<std::uint64_t>(progress.sent) * kRdmaMessage);
+      meter.add_message(now, static_cast<std::uint64_t>(progress.sent) * kRdmaMessage);
     }
     sample_.bytes = meter.bytes();
     sample_.seconds = meter.seconds();
@@ -123,9 +123,14 @@ class VerbsEnd final : public FlowEnd {
     sample_.window_s = meter.window_s();
   }
 
+  // Polls, and sleeps now and then once an answer is slow: the other end may want the core.
   bool await(std::uint64_t turn, double until) {
-    while (!link_->arrived(turn))
-      if (now_s() > until) return false;
+    const double start = now_s();
+    while (!link_->arrived(turn)) {
+      const double now = now_s();
+      if (now > until) return false;
+      if (now - start > kSlowMessage_s) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
     return true;
   }
 

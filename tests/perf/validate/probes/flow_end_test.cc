@@ -136,6 +136,20 @@ TEST(VerbsEnd, WithoutADeviceIsAnError) {
   EXPECT_THAT(end->run().error, Not(IsEmpty()));
 }
 
+// Three messages and four take turns in windows of equal length.
+TEST(WindowMeter, SpreadsMessagesOverTheirTime) {
+  constexpr double kMessage_s = 0.03;
+  constexpr std::uint64_t kMessage = 65536;
+  WindowMeter meter(1.6);  // windows of 100 ms
+  for (int i = 0; i < 60; ++i) meter.add_message(1e7 + i * kMessage_s, kMessage);
+  ASSERT_EQ(meter.windows().size(), 11u);
+  for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
+  // What comes together after a pause took the pause.
+  meter = WindowMeter(1.6);
+  for (int i = 0; i < 60; i += 6) meter.add_message(1e7 + i * kMessage_s, 6 * kMessage);
+  for (const double gbps : meter.windows()) EXPECT_NEAR(gbps, kMessage * 8e-9 / kMessage_s, 1e-6);
+}
+
 TEST(WindowMeter, LeavesOutTheStartAndTheEnd) {
   WindowMeter meter(1.6);  // windows of 100 ms
   for (int i = 0; i <= 200; ++i) meter.add(10 + i * 0.01, i < 40 ? 5000 : 1000);
