@@ -69,7 +69,8 @@ bool begins_on_host(GroupState& g, Collective c, const Call& call, Rank root, bo
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
 // already. core: that of g.
 Task* begin(Core& core, GroupState& g, Collective c, Call& call, Rank root, bool in_place,
-            bool blocking, Status& status, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
+            bool blocking, bool any_algorithm, Status& status, CoreLock& lock)
+    WEFT_REQUIRES(core.mutex) {
   if (core.broken.load(std::memory_order_relaxed)) {
     status = core.failure;
     return nullptr;
@@ -95,7 +96,7 @@ Task* begin(Core& core, GroupState& g, Collective c, Call& call, Rank root, bool
     call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
   if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
     call.head.about[1] = g.part_of.head.about[1];
-  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
+  const Algorithm* forced = any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
   const bool board = !call.is_vector && (total != 0 || c == Collective::kBarrier) &&
                      on_board(g, core.tuning, c, forced, total, root);
   if (board) {
@@ -128,7 +129,7 @@ Task* begin(Core& core, GroupState& g, Collective c, Call& call, Rank root, bool
   // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
   const Algorithm* algorithm = call.is_vector && c == Collective::kAllToAll
                                    ? find_algorithm(c, "pairwise")
-                                   : choose(g, c, total, root);
+                                   : choose(g, c, forced, total, root);
   const Plan* plan =
       core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
   if (!plan) {
@@ -206,7 +207,7 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   bool give_way = false;
   {
     CoreLock lock(core.mutex);
-    b.op = begin(core, *state_, c, call, root, b.in_place, true, b.status, lock);
+    b.op = begin(core, *state_, c, call, root, b.in_place, true, any_algorithm_, b.status, lock);
     if (b.op) {
       b.status = core.wait(b.op, lock, give_way);
     } else if (!(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
@@ -272,7 +273,7 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   Beginning b;
   if (begins_on_host(*state_, c, call, root, false, b)) {
     CoreLock lock(core.mutex);
-    b.op = begin(core, *state_, c, call, root, b.in_place, false, b.status, lock);
+    b.op = begin(core, *state_, c, call, root, b.in_place, false, any_algorithm_, b.status, lock);
   }
   Request handle(state_, b.op);
   handle.status_ = std::move(b.status);

@@ -177,7 +177,7 @@ void Core::close() noexcept {
   bool together = false;
   {
     CoreLock lock(mutex);
-    if (!job) return;
+    if (!job || ending) return;
     std::size_t under_way = active.size();
     for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
     if (under_way > 0)  // others wait for them
@@ -189,11 +189,13 @@ void Core::close() noexcept {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
       fail(left);
     }
-    ending = true;
-    while (asking != 0) yield_core();
     together = !broken && !job->failed();
     if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
+    ending = true;
+    lock.without([&] {  // who asks may want the mutex
+      while (asking != 0) yield_core();
+    });
     for (const auto& [id, g] : groups)
       if (g) g->board.reset();
     leaving = std::move(job);
@@ -299,9 +301,11 @@ class World::Asking {
 World::~World() { core_->close(); }
 
 Status World::gather_status(const Error& thrown) {
-  const Status why = Asking(*this).core().gather_status(thrown);
-  core_->job->report(why);
-  return why.ok() ? why : core_->job->failure();
+  const Asking asking(*this);
+  Core& core = asking.core();
+  const Status why = core.gather_status(thrown);
+  core.job->report(why);
+  return why.ok() ? why : core.job->failure();
 }
 
 Rank World::rank() const { return Asking(*this).core().job->rank(); }

@@ -48,7 +48,8 @@ Status check_kinds(Collective c, const Buffers& b) {
   return {};
 }
 
-DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind) {
+DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind)
+    WEFT_REQUIRES(lanes.mutex) {
   auto& lane = kind == DeviceLane::Kind::kCalls ? lanes.calls : lanes.graphs;
   if (!lane) lane = std::make_unique<DeviceLane>(device, g, kind);
   return *lane;
@@ -120,7 +121,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
                       ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
                       : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
-  const std::lock_guard order(lanes->mutex);
+  const MutexLock order(lanes->mutex);
   DeviceLane& lane =
       lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
   const Device::Stream stream = op->call.stream;
@@ -267,7 +268,7 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
                         captured);
     if (!status.ok()) return nullptr;
     std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
-    const std::lock_guard order(lanes->mutex);
+    const MutexLock order(lanes->mutex);
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
     if (!blocking || !stream) {
       const CoreLock lock(core.mutex);
@@ -294,17 +295,21 @@ void stop_devices(Core& core) noexcept {
       if (g && g->device) all.push_back(g->device);
   }
   // Of a send whose stream has gone on, the program thinks that it is over.
-  for (const auto& lanes : all)
-    if (lanes->messages) lanes->messages->deliver();
+  bool idle = true;
+  for (const auto& lanes : all) {
+    DeviceMessages* messages = nullptr;
+    {
+      const MutexLock order(lanes->mutex);
+      messages = lanes->messages.get();  // lives as long as `lanes`
+    }
+    if (messages) messages->deliver();
+    const MutexLock order(lanes->mutex);
+    idle = idle && !(lanes->calls && !lanes->calls->idle()) &&
+           !(lanes->graphs && !lanes->graphs->idle()) && !(messages && !messages->idle());
+  }
   {
     const CoreLock lock(core.mutex);
-    std::size_t under_way = 0;
-    for (const auto& lanes : all) {
-      under_way += lanes->calls && !lanes->calls->idle();
-      under_way += lanes->graphs && !lanes->graphs->idle();
-      under_way += lanes->messages && !lanes->messages->idle();
-    }
-    if (under_way > 0 && !core.broken)
+    if (!idle && !core.broken)
       core.fail({Code::kAborted,
                  fmt::format("rank {} destroyed its World with tasks on device memory under "
                              "way",
@@ -312,7 +317,7 @@ void stop_devices(Core& core) noexcept {
                  core.job->rank()});
   }
   for (const auto& lanes : all) {
-    const std::lock_guard order(lanes->mutex);
+    const MutexLock order(lanes->mutex);
     if (lanes->calls) lanes->calls->stop();
     if (lanes->graphs) lanes->graphs->stop();
     if (lanes->messages) lanes->messages->stop();

@@ -135,7 +135,7 @@ void DeviceLane::run(DeviceOperation& op) {
   const std::uint64_t record = begin_record(op);
   try {
     status = run_steps(op);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
               group_.ranks[static_cast<std::size_t>(group_.me)]};
   }

@@ -129,9 +129,9 @@ class DeviceLane {
 
 // The lanes of a communicator, made at their first use.
 struct DeviceLanes {
-  std::mutex mutex;  // held while a call enters its stream and its lane
-  std::unique_ptr<DeviceLane> calls, graphs;
-  std::unique_ptr<DeviceMessages> messages;
+  Mutex mutex;  // held while a call enters its stream and its lane
+  std::unique_ptr<DeviceLane> calls WEFT_GUARDED_BY(mutex), graphs WEFT_GUARDED_BY(mutex);
+  std::unique_ptr<DeviceMessages> messages WEFT_GUARDED_BY(mutex);
 };
 
 // The flight recorder's marks of a task: bits of book::Record::state.

@@ -40,8 +40,7 @@ bool board_ready(const GroupState& g) {
 BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int n = static_cast<int>(g.ranks.size());
   const std::size_t bytes = call.count * size_of(call.type);
-  constexpr int kMost = 256;
-  const void* from[kMost];
+  const void* from[kMostOnBoard];
   const int other = g.board->collect(g.board_round, call.head.sign, from);
   if (other >= 0) [[unlikely]]
     return {other};

@@ -33,6 +33,9 @@ namespace weft {
 // should not wait for the end of a pause.
 inline constexpr int kEager = 32;
 
+// The most ranks of a communicator with a board.
+inline constexpr int kMostOnBoard = 256;
+
 // Publishes this rank's message on the group's board (board.cc) and begins a round of the board.
 void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
 // Whether every member has published its message of the board's current round.
@@ -51,7 +54,8 @@ Rank board_missing(const GroupState& g);
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root);
 // Selects the algorithm of a call (selector.cc).
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root);
+const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
+                        std::size_t total_bytes, Rank root);
 
 struct Core : std::enable_shared_from_this<Core> {
   // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
