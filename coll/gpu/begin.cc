@@ -10,6 +10,7 @@
 
 #include "coll/engine/signature.h"
 #include "coll/gpu/blocks.h"
+#include "coll/gpu/gpu_task.h"
 #include "coll/gpu/lane.h"
 #include "coll/gpu/shape.h"
 #include "coll/runtime/arguments.h"
@@ -127,19 +128,12 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
   const Device::Stream stream = op->call.stream;
   if (!captured) {
     const CoreLock lock(core.mutex);
-    handle = core.take();
-    handle->kind = Task::Kind::kDevice;
-    handle->collective = op->collective;
-    handle->group = &g;
-    handle->call = op->call;
-    handle->root = op->root;
-    op->tag = static_cast<std::uint64_t>(g.id) << kIdShift |
-              (g.sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
+    op->tag = g.tag_of(g.sequence);
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle->record =
-        core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    handle = new GpuTask(g, describe(g, *op, g.sequence));
+    handle->record = core.telemetry->begin(handle->what);
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -150,7 +144,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     if (handle) {
       const CoreLock lock(core.mutex);
       core.telemetry->end_at_once(handle->record);
-      core.give_back(handle);
+      handle->release();
     }
     throw;
   }
@@ -272,17 +266,14 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
     if (!blocking || !stream) {
       const CoreLock lock(core.mutex);
-      handle = core.take();
-      handle->kind = Task::Kind::kDevice;
-      handle->collective = Collective::kSendRecv;
-      handle->group = &g;
+      handle = new GpuTask(g, g.describe(Collective::kSendRecv, {}, {}, 0, 0));
       handle->record = kNoRecord;  // each message has its own
     }
     lanes->messages->add(messages, stream, captured, handle);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}: {}", call, e.what())};
     const CoreLock lock(core.mutex);
-    if (handle) core.give_back(std::exchange(handle, nullptr));
+    if (handle) std::exchange(handle, nullptr)->release();
   }
   return handle;
 }
@@ -308,13 +299,14 @@ void stop_devices(Core& core) noexcept {
            !(lanes->graphs && !lanes->graphs->idle()) && !(messages && !messages->idle());
   }
   {
-    const CoreLock lock(core.mutex);
+    CoreLock lock(core.mutex);
     if (!idle && !core.broken)
       core.fail({Code::kAborted,
                  fmt::format("rank {} destroyed its World with tasks on device memory under "
                              "way",
                              core.job->rank()),
-                 core.job->rank()});
+                 core.job->rank()},
+                lock);
   }
   for (const auto& lanes : all) {
     const MutexLock order(lanes->mutex);

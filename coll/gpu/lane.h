@@ -134,8 +134,8 @@ struct DeviceLanes {
   std::unique_ptr<DeviceMessages> messages WEFT_GUARDED_BY(mutex);
 };
 
-// The flight recorder's marks of a task: bits of book::Record::state.
-std::uint8_t how(const DeviceOperation& op);
+// Describes the call, which has that number in its communicator.
+CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence);
 
 // Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
 // in the same words on every rank. world: the ranks' world ranks.

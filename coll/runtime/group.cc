@@ -6,7 +6,7 @@
 #include <bit>
 #include <map>
 
-#include "coll/runtime/core.h"
+#include "coll/runtime/board_task.h"
 
 namespace weft {
 
