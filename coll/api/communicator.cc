@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "coll/engine/signature.h"
 #include "coll/gpu/begin.h"
 #include "coll/runtime/arguments.h"
-#include "coll/runtime/core.h"
+#include "coll/runtime/board_task.h"
+#include "coll/runtime/message_task.h"
+#include "coll/runtime/schedule_task.h"
 #include "coll/select/cost.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
@@ -38,153 +39,143 @@ void finish_alone(Collective c, const Call& call) {  // a communicator of one ra
     std::memcpy(to, from, count * element);
 }
 
-// Publishes this rank's message, waits for the members' messages and computes the result: the
-// shortest path of a call. Returns the task where that took too long, else null.
-Task* run_on_board(Core& core, GroupState& g, Collective c, const Call& call, Rank root,
-                   std::uint64_t sequence) WEFT_REQUIRES(core.mutex);
-
 // One in so many blocking calls of a communicator checks whether the job has failed: small calls
 // may never wait, and calls check otherwise only while they wait.
 constexpr std::uint64_t kLookEvery = 64;
 
 // A collective that is about to begin.
 struct Beginning {
-  Status status;
+  GroupState& group;
+  Collective collective;
+  Call& call;
+  Rank root;
+  bool blocking;
+  bool any_algorithm;  // whatever the user named
   bool in_place = false;
-  Task* op = nullptr;  // null: the call is over, with `status`
+  Status status = {};
+  Task* task = nullptr;  // null: the call is over, with `status`
 };
 
 // Checks the arguments, and offers the call to the device. Returns true when begin() is to start
 // the call on the host: it has not failed, and no lane has taken it.
-bool begins_on_host(GroupState& g, Collective c, const Call& call, Rank root, bool blocking,
-                    Beginning& b) {
-  b.status = check_arguments(c, call, root, g.me, g.ranks.size(), b.in_place);
+bool begins_on_host(Beginning& b) {
+  GroupState& g = b.group;
+  b.status = check_arguments(b.collective, b.call, b.root, g.me, g.ranks.size(), b.in_place);
   if (!b.status.ok()) return false;
   bool taken = false;
   if (Device* const d = device()) [[unlikely]]
-    b.op = begin_on_device(*d, g, c, call, root, b.in_place, blocking, b.status, taken);
+    b.task = begin_on_device(*d, g, b.collective, b.call, b.root, b.in_place, b.blocking, b.status,
+                             taken);
   return !taken;
 }
 
+// Opens the record of the call; a part of a user's call is in that one's.
+std::uint64_t record_of(const GroupState& g, const CallDescriptor& what) {
+  return g.part_of.record ? g.part_of.record | Telemetry::kPart : g.core->telemetry->begin(what);
+}
+
+Task* submit(GroupState& g, Task* task, const CallDescriptor& what, std::uint64_t record)
+    WEFT_REQUIRES(g.core->mutex) {
+  task->what = g.part_of.record ? g.part_of.what : what;
+  task->record = record;
+  g.core->submit(task);
+  return task;
+}
+
+// Publishes this rank's message, waits for the members' messages and computes the result: the
+// shortest path of a call. Returns the task where that took too long, else null.
+Task* run_on_board(Core& core, const Beginning& b, const CallDescriptor& what)
+    WEFT_REQUIRES(core.mutex) {
+  GroupState& g = b.group;
+  publish_on_board(g, b.collective, b.call, b.root);
+  // Only now: the message is on its way meanwhile.
+  const std::uint64_t record = record_of(g, what);
+  const auto finished = [&] {
+    if (!board_ready(g) || !board_finish(g, b.collective, b.call, b.root).done()) return false;
+    g.core->telemetry->end_at_once(record);
+    return true;
+  };
+  const int spins = core.oversubscribed ? 1 : core.tuning.spins;
+  for (int i = 0; i < spins; ++i) {
+    if (finished()) return nullptr;
+    if (i > kEager) relax();
+  }
+  if (core.oversubscribed && core.tasks.empty()) {
+    // More ranks than cores: give way at once, a number of times, before anything dearer.
+    for (int i = 0; i < 256; ++i) {
+      yield_core();
+      if (core.mutex.wanted()) break;
+      if (finished()) return nullptr;
+    }
+  }
+  // Not soon, or not the same on all ranks: become a task like any other, which waits with a
+  // deadline.
+  b.call.tag = g.tag_of(what.sequence - 1);
+  return submit(g, new BoardTask(g, b.collective, b.call, b.root, true), what, record);
+}
+
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
-// already. core: that of g.
-Task* begin(Core& core, GroupState& g, Collective c, Call& call, Rank root, bool in_place,
-            bool blocking, Status& status, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
-  if (core.broken.load(std::memory_order_relaxed)) {
-    status = core.failure;
-    return nullptr;
-  }
-  if (blocking && g.sequence % kLookEvery == 0 && core.job->failed()) [[unlikely]] {
-    core.fail(core.job->failure());
-    status = core.failure;
+// already.
+Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) {
+  GroupState& g = b.group;
+  Call& call = b.call;
+  const Collective c = b.collective;
+  if (b.blocking && g.sequence % kLookEvery == 0 && !core.broken && core.job->failed())
+      [[unlikely]] {
+    core.end_all(core.job->failure());
     core.run_callbacks(lock);
+  }
+  if (core.broken.load(std::memory_order_relaxed)) {
+    b.status = core.failure;
     return nullptr;
   }
-  const std::uint64_t sequence = g.sequence++;
   std::vector<std::size_t> blocks;
   if (call.is_vector) [[unlikely]]
     blocks = own_blocks(call, g.ranks.size());
+  const std::uint64_t sequence = g.sequence++;
   if (g.ranks.size() == 1) {
     finish_alone(c, call);
     return nullptr;
   }
   const std::size_t total = call.total_bytes = total_bytes(c, call, g.ranks.size());
   if (!call.is_vector) [[likely]]  // in place: a copy would stall on its stores
-    call.head = signature(c, call, root, g.id, sequence + 1);
+    call.head = signature(c, call, b.root, g.id, sequence + 1);
   else
-    call.head = uneven_signature(c, call, root, core.job->rank(), g.id, sequence + 1);
+    call.head = uneven_signature(c, call, b.root, core.job->rank(), g.id, sequence + 1);
+  const CallDescriptor what = g.describe(c, call, call.head, b.root, sequence + 1);
   if (g.part_of.record) [[unlikely]]  // in what is said of it, the user's call
     call.head.about[1] = g.part_of.head.about[1];
-  const Algorithm* forced = g.forced[static_cast<std::size_t>(c)];
-  const bool board = !call.is_vector && (total != 0 || c == Collective::kBarrier) &&
-                     on_board(g, core.tuning, c, forced, total, root);
+
+  const Algorithm* forced = b.any_algorithm ? nullptr : g.forced[static_cast<std::size_t>(c)];
+  const bool empty = total == 0 && c != Collective::kBarrier;
+  const bool board =
+      !call.is_vector && !empty && on_board(g, core.tuning, c, forced, total, b.root);
   if (board) {
     seal(call.head);
     g.last_on_board = true;
-    if (blocking && g.board_queue.empty())
-      return run_on_board(core, g, c, call, root, sequence + 1);
+    if (b.blocking && g.board_queue.empty()) return run_on_board(core, b, what);
   }
-  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence + 1);
-  call.tag = static_cast<std::uint64_t>(g.id) << kIdShift | (sequence & ((1u << kSequenceBits) - 1))
-                                                                << (kRoundBits + kOrdinalBits);
-  if (total == 0 && c != Collective::kBarrier) {
-    if (call.head.sign) {
-      seal(call.head);
-      g.remember(call.tag, call.head);
-    }
+  const std::uint64_t record = record_of(g, what);
+  call.tag = g.tag_of(sequence);
+  if (board) return submit(g, new BoardTask(g, c, call, b.root, false), what, record);
+  if (empty) {
+    seal(call.head);
+    g.remember(call.tag, call.head);
     core.telemetry->end_at_once(record);
     return nullptr;
   }
-  if (board) {
-    Task* op = core.take();
-    op->record = record;
-    op->collective = c;
-    op->group = &g;
-    op->call = call;
-    op->root = root;
-    core.start_board(op);
-    return op;
-  }
   // Who passes blocks on must know their sizes: in a vector all_to_all only both ends do.
-  const Algorithm* algorithm = call.is_vector && c == Collective::kAllToAll
-                                   ? find_algorithm(c, "pairwise")
-                                   : choose(g, c, total, root);
+  const Algorithm* algorithm =
+      by_pairs(call.head) ? find_algorithm(c, "pairwise") : choose(g, c, forced, total, b.root);
   const Plan* plan =
-      core.plan_for(g, c, *algorithm, call, root, in_place, forced == algorithm, status);
+      core.plan_for(g, c, *algorithm, call, b.root, b.in_place, forced == algorithm, b.status);
   if (!plan) {
     core.telemetry->end_at_once(record);
     return nullptr;
   }
   g.last = algorithm;
   g.last_on_board = false;
-  Task* op = core.take_for(*plan, total);
-  op->record = record;
-  op->collective = c;
-  op->group = &g;
-  op->root = root;
-  op->call = call;
-  op->algorithm = algorithm;
-  op->blocks = std::move(blocks);  // which the call's spans point to
-  core.start_plan(op, *plan);
-  return op;
-}
-
-Task* run_on_board(Core& core, GroupState& g, Collective c, const Call& call, Rank root,
-                   std::uint64_t sequence) {
-  publish_on_board(g, c, call, root);
-  // Only now: the message is on its way meanwhile.
-  const std::uint64_t record = core.telemetry->begin(g, c, call, root, sequence);
-  const int spins = core.oversubscribed ? 1 : core.tuning.spins;
-  for (int i = 0; i < spins; ++i) {
-    if (board_ready(g) && board_finish(g, c, call, root).done()) {
-      core.telemetry->end_at_once(record);
-      return nullptr;
-    }
-    if (i > kEager) relax();
-  }
-  if (core.oversubscribed && core.active.empty()) {
-    // More ranks than cores: give way at once, a number of times, before anything dearer.
-    for (int i = 0; i < 256; ++i) {
-      yield_core();
-      if (core.mutex.wanted()) break;
-      if (board_ready(g) && board_finish(g, c, call, root).done()) {
-        core.telemetry->end_at_once(record);
-        return nullptr;
-      }
-    }
-  }
-  // Not soon, or not the same on all ranks: become a task like any other, which waits with a
-  // deadline.
-  Task* op = core.take();
-  op->kind = Task::Kind::kBoard;
-  op->record = record;
-  op->collective = c;
-  op->group = &g;
-  op->call = call;
-  op->root = root;
-  g.board_queue.push_back(op);
-  core.boards_busy.push_back(&g);
-  return op;
+  return submit(g, ScheduleTask::take(g, *algorithm, *plan, call, std::move(blocks)), what, record);
 }
 
 Status empty(std::string_view call) {
@@ -200,16 +191,15 @@ Status Communicator::run(Collective c, Call&& call, Rank root) {
   call.stream = stream_;
   call.ordered = ordered_;
   Core& core = *state_->core;
-  Beginning b;
-  if (!begins_on_host(*state_, c, call, root, true, b))
-    return b.op ? core.wait(b.op) : std::move(b.status);
+  Beginning b{*state_, c, call, root, true, any_algorithm_};
+  if (!begins_on_host(b)) return b.task ? core.wait(b.task) : std::move(b.status);
   bool give_way = false;
   {
     CoreLock lock(core.mutex);
-    b.op = begin(core, *state_, c, call, root, b.in_place, true, b.status, lock);
-    if (b.op) {
-      b.status = core.wait(b.op, lock, give_way);
-    } else if (!(core.active.empty() && core.boards_busy.empty())) [[unlikely]] {
+    b.task = begin(core, b, lock);
+    if (b.task) {
+      b.status = core.wait(b.task, lock, give_way);
+    } else if (!core.tasks.empty()) [[unlikely]] {
       // Who makes many calls that need not wait may make no others for long.
       core.progress();
       core.run_callbacks(lock);
@@ -269,14 +259,14 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   call.stream = stream_;
   call.ordered = ordered_;
   Core& core = *state_->core;
-  Beginning b;
-  if (begins_on_host(*state_, c, call, root, false, b)) {
+  Beginning b{*state_, c, call, root, false, any_algorithm_};
+  if (begins_on_host(b)) {
     CoreLock lock(core.mutex);
-    b.op = begin(core, *state_, c, call, root, b.in_place, false, b.status, lock);
+    b.task = begin(core, b, lock);
   }
-  Request handle(state_, b.op);
+  Request handle(state_, b.task);
   handle.status_ = std::move(b.status);
-  if (b.op && core.served) core.to_serve.notify_one();
+  if (b.task && core.served) core.to_serve.notify_one();
   return handle;
 }
 Request Communicator::all_reduce_async(const void* in, void* out, std::size_t count, DType type,
@@ -318,13 +308,7 @@ Request Communicator::message(bool send, void* data, std::size_t count, DType ty
     handle.status_ = core.failure;
     return handle;
   }
-  Task* op = core.take();
-  op->collective = Collective::kSendRecv;
-  op->group = &g;
-  op->root = peer;
-  op->call = {.count = count, .type = type};
-  core.start_message(op, send, data, count * size_of(type));
-  handle.op_ = op;
+  handle.op_ = MessageTask::begin(g, send, peer, data, count, type);
   if (core.served) core.to_serve.notify_one();
   return handle;
 }

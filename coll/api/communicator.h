@@ -266,11 +266,13 @@ class Communicator {
   Request start(Collective c, Call&& call, Rank root);
   Batch start_exchange(std::span<const Message> messages, bool blocking);
   Request message(bool send, void* data, std::size_t count, DType type, Rank peer, bool blocking);
+  Communicator internal() const;  // for weft's own calls on the user's communicator
   explicit Communicator(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
   GroupState& state() const;  // throws Error when empty
   std::shared_ptr<GroupState> state_;
   void* stream_ = nullptr;
-  bool ordered_ = false;  // calls follow the order of stream_
+  bool ordered_ = false;        // calls follow the order of stream_
+  bool any_algorithm_ = false;  // calls ignore set_algorithm()
 };
 
 struct Metrics;  // coll/api/metrics.h

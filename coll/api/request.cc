@@ -8,8 +8,7 @@ namespace weft {
 namespace {
 
 Status empty_handle() {
-  return {Code::kInvalidArgument,
-          "this Request is empty: moved from, detached, or of no task"};
+  return {Code::kInvalidArgument, "this Request is empty: moved from, detached, or of no task"};
 }
 
 }  // namespace
@@ -97,7 +96,7 @@ void Request::detach() {
     Task* op = std::exchange(op_, nullptr);
     const CoreLock lock(group_->core->mutex);
     if (op->over) {
-      group_->core->give_back(op);
+      op->release();
     } else {
       op->keep = std::move(group_);
       return;

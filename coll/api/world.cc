@@ -8,10 +8,12 @@
 #include <fstream>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "coll/gpu/begin.h"
+#include "coll/runtime/agreement.h"
 #include "coll/runtime/calibrate.h"
-#include "coll/runtime/core.h"
+#include "coll/runtime/schedule_task.h"
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
 #include "transport/factory/transport_factory.h"
@@ -37,6 +39,8 @@ bool all_ports_are_up(const Topology& topology) {
     if (!std::ranges::all_of(topology.place(r).rails, &Nic::up)) return false;
   return true;
 }
+// How long a failure of ranks that are all alive takes to reach them.
+constexpr std::chrono::milliseconds kHeard{30};
 
 // As good as for ever: multiples of it, in nanoseconds, still fit.
 constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
@@ -184,30 +188,37 @@ void Core::close() noexcept {
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
+  std::chrono::steady_clock::time_point close_at;
   {
     CoreLock lock(mutex);
-    if (!job) return;
-    std::size_t under_way = active.size();
-    for (const GroupState* g : boards_busy) under_way += g->board_queue.size();
-    if (under_way > 0)  // others wait for them
+    if (!job || ending) return;
+    if (!tasks.empty())  // others wait for them
       fail({Code::kAborted,
             fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(),
-                        under_way),
-            job->rank()});
-    if (const Status left = broken ? Status() : leftover_status(); !left.ok()) {
+                        tasks.size()),
+            job->rank()},
+           lock);
+    if (const Status left = broken ? Status() : leftover_of_all(*this); !left.ok()) {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
-      fail(left);
+      fail(left, lock);
     }
-    ending = true;
-    while (asking != 0) yield_core();
+    // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the
+    // process where a connection closes while it is made from both sides: let them hear of the
+    // failure first.
+    if (failure.code() == Code::kMismatch && first_rail_link >= 0) close_at = failed_at + kHeard;
     together = !broken && !job->failed();
     if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
     broken = true;
+    ending = true;
+    lock.without([&] {  // who asks may want the mutex
+      while (asking != 0) yield_core();
+    });
     for (const auto& [id, g] : groups)
       if (g) g->board.reset();
     leaving = std::move(job);
     run_callbacks(lock);
   }
+  std::this_thread::sleep_until(close_at);
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
   stop_calling();
@@ -308,9 +319,11 @@ class World::Asking {
 World::~World() { core_->close(); }
 
 Status World::gather_status(const Error& thrown) {
-  const Status why = Asking(*this).core().gather_status(thrown);
-  core_->job->report(why);
-  return why.ok() ? why : core_->job->failure();
+  const Asking asking(*this);
+  Core& core = asking.core();
+  const Status why = core.gather_status(thrown);
+  core.job->report(why);
+  return why.ok() ? why : core.job->failure();
 }
 
 Rank World::rank() const { return Asking(*this).core().job->rank(); }
@@ -337,7 +350,7 @@ std::unique_ptr<World> World::shrink() {
   const Place place = old.topology->place(old.job->rank());
   {
     CoreLock lock(old.mutex);
-    if (old.job->failed()) old.fail(old.job->failure());
+    if (old.job->failed()) old.end_all(old.job->failure());
     old.run_callbacks(lock);
   }
   std::unique_ptr<Job> job = old.job->shrink();

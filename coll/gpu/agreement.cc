@@ -23,8 +23,11 @@ std::uint64_t sequence_of(const Head& head) { return head.about[1] & kSignatureS
 
 }  // namespace
 
-std::uint8_t how(const DeviceOperation& op) {
-  return op.mine.on_device ? book::kLane | book::kDevice : book::kLane;
+CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence) {
+  CallDescriptor what = g.describe(op.collective, op.call, op.mine.call, op.root, sequence);
+  what.lane = true;
+  what.on_device = op.mine.on_device;
+  return what;
 }
 
 Status agreement_of(std::span<const DeviceRecord> records, std::span<const Rank> world,

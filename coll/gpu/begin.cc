@@ -10,6 +10,7 @@
 
 #include "coll/engine/signature.h"
 #include "coll/gpu/blocks.h"
+#include "coll/gpu/gpu_task.h"
 #include "coll/gpu/lane.h"
 #include "coll/gpu/shape.h"
 #include "coll/runtime/arguments.h"
@@ -48,7 +49,8 @@ Status check_kinds(Collective c, const Buffers& b) {
   return {};
 }
 
-DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind) {
+DeviceLane& lane_of(Device& device, GroupState& g, DeviceLanes& lanes, DeviceLane::Kind kind)
+    WEFT_REQUIRES(lanes.mutex) {
   auto& lane = kind == DeviceLane::Kind::kCalls ? lanes.calls : lanes.graphs;
   if (!lane) lane = std::make_unique<DeviceLane>(device, g, kind);
   return *lane;
@@ -120,25 +122,18 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
                       ? uneven_signature(op->collective, op->call, op->root, me, g.id, 0)
                       : signature(op->collective, op->call, op->root, g.id, 0);
   op->mine.call.about[2] |= kLaneBit | (op->mine.on_device ? kDeviceBit : 0);
-  const std::lock_guard order(lanes->mutex);
+  const MutexLock order(lanes->mutex);
   DeviceLane& lane =
       lane_of(device, g, *lanes, captured ? DeviceLane::Kind::kGraphs : DeviceLane::Kind::kCalls);
   const Device::Stream stream = op->call.stream;
   if (!captured) {
     const CoreLock lock(core.mutex);
-    handle = core.take();
-    handle->kind = Task::Kind::kDevice;
-    handle->collective = op->collective;
-    handle->group = &g;
-    handle->call = op->call;
-    handle->root = op->root;
-    op->tag = static_cast<std::uint64_t>(g.id) << kIdShift |
-              (g.sequence & ((1u << kSequenceBits) - 1)) << (kRoundBits + kOrdinalBits);
+    op->tag = g.tag_of(g.sequence);
     op->mine.call.about[1] |= ++g.sequence & kSignatureSequenceMask;
     seal(op->mine.call);
     op->mine.before = g.past[(g.next_past + g.past.size() - 1) % g.past.size()].head;
-    handle->record =
-        core.telemetry->begin(g, op->collective, op->call, op->root, g.sequence, how(*op));
+    handle = new GpuTask(g, describe(g, *op, g.sequence));
+    handle->record = core.telemetry->begin(handle->what);
     op->handle = handle;
     op->detached = op->ordered && blocking;
   }
@@ -149,7 +144,7 @@ Task* start(Device& device, GroupState& g, std::unique_ptr<DeviceOperation> op, 
     if (handle) {
       const CoreLock lock(core.mutex);
       core.telemetry->end_at_once(handle->record);
-      core.give_back(handle);
+      handle->release();
     }
     throw;
   }
@@ -267,21 +262,18 @@ Task* begin_messages(Device& device, GroupState& g, const char* call,
                         captured);
     if (!status.ok()) return nullptr;
     std::shared_ptr<DeviceLanes> lanes = lanes_of(g);
-    const std::lock_guard order(lanes->mutex);
+    const MutexLock order(lanes->mutex);
     if (!lanes->messages) lanes->messages = std::make_unique<DeviceMessages>(device, g);
     if (!blocking || !stream) {
       const CoreLock lock(core.mutex);
-      handle = core.take();
-      handle->kind = Task::Kind::kDevice;
-      handle->collective = Collective::kSendRecv;
-      handle->group = &g;
+      handle = new GpuTask(g, g.describe(Collective::kSendRecv, {}, {}, 0, 0));
       handle->record = kNoRecord;  // each message has its own
     }
     lanes->messages->add(messages, stream, captured, handle);
   } catch (const Error& e) {
     status = {Code::kTransport, fmt::format("{}: {}", call, e.what())};
     const CoreLock lock(core.mutex);
-    if (handle) core.give_back(std::exchange(handle, nullptr));
+    if (handle) std::exchange(handle, nullptr)->release();
   }
   return handle;
 }
@@ -294,25 +286,30 @@ void stop_devices(Core& core) noexcept {
       if (g && g->device) all.push_back(g->device);
   }
   // Of a send whose stream has gone on, the program thinks that it is over.
-  for (const auto& lanes : all)
-    if (lanes->messages) lanes->messages->deliver();
-  {
-    const CoreLock lock(core.mutex);
-    std::size_t under_way = 0;
-    for (const auto& lanes : all) {
-      under_way += lanes->calls && !lanes->calls->idle();
-      under_way += lanes->graphs && !lanes->graphs->idle();
-      under_way += lanes->messages && !lanes->messages->idle();
+  bool idle = true;
+  for (const auto& lanes : all) {
+    DeviceMessages* messages = nullptr;
+    {
+      const MutexLock order(lanes->mutex);
+      messages = lanes->messages.get();  // lives as long as `lanes`
     }
-    if (under_way > 0 && !core.broken)
+    if (messages) messages->deliver();
+    const MutexLock order(lanes->mutex);
+    idle = idle && !(lanes->calls && !lanes->calls->idle()) &&
+           !(lanes->graphs && !lanes->graphs->idle()) && !(messages && !messages->idle());
+  }
+  {
+    CoreLock lock(core.mutex);
+    if (!idle && !core.broken)
       core.fail({Code::kAborted,
                  fmt::format("rank {} destroyed its World with tasks on device memory under "
                              "way",
                              core.job->rank()),
-                 core.job->rank()});
+                 core.job->rank()},
+                lock);
   }
   for (const auto& lanes : all) {
-    const std::lock_guard order(lanes->mutex);
+    const MutexLock order(lanes->mutex);
     if (lanes->calls) lanes->calls->stop();
     if (lanes->graphs) lanes->graphs->stop();
     if (lanes->messages) lanes->messages->stop();

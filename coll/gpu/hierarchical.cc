@@ -27,6 +27,7 @@
 #include "coll/gpu/mapped.h"
 #include "coll/gpu/nic_slices.h"
 #include "coll/gpu/shape.h"
+#include "coll/runtime/message_task.h"
 
 namespace weft {
 namespace {
@@ -307,13 +308,9 @@ class GpuHierarchical : private NicSlices {
     const CoreLock lock(core.mutex);
     if (core.broken) return core.failure;
     for (const Posting& p : to_post_) {
-      Task* const op = core.take();
-      op->collective = Collective::kSendRecv;
-      op->group = &lane_.companion();
-      op->root = rank_at(p.host, layout_.place);
-      op->call = {.count = p.count, .type = op_.call.type};
-      core.start_message(op, p.sends, p.at, p.count * element_, on_device_);
-      under_way_[p.slot][p.phase].push_back(op);
+      under_way_[p.slot][p.phase].push_back(MessageTask::begin(lane_.companion(), p.sends,
+                                                               rank_at(p.host, layout_.place), p.at,
+                                                               p.count, op_.call.type, on_device_));
     }
     to_post_.clear();
     return {};
@@ -364,10 +361,10 @@ Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const N
   } catch (const Error& e) {
     // Peers will not answer what is under way, and must not be waited for.
     const GroupState& g = lane.group();
-    const CoreLock lock(g.core->mutex);
-    if (!g.core->broken)
-      g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
-                    g.ranks[static_cast<std::size_t>(g.me)]});
+    CoreLock lock(g.core->mutex);
+    g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
+                  g.ranks[static_cast<std::size_t>(g.me)]},
+                 lock);
     throw;
   }
 }

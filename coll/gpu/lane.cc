@@ -135,7 +135,7 @@ void DeviceLane::run(DeviceOperation& op) {
   const std::uint64_t record = begin_record(op);
   try {
     status = run_steps(op);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     status = {Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
               group_.ranks[static_cast<std::size_t>(group_.me)]};
   }
@@ -153,14 +153,14 @@ void DeviceLane::run(DeviceOperation& op) {
   changed_.notify_all();
   {
     CoreLock lock(core_.mutex);
-    if (!status.ok() && !core_.broken) core_.fail(status);
+    if (!status.ok()) core_.fail(status, lock);
     if (!status.ok()) status = core_.failure;
     companion_->part_of = {};
     if (!op.handle) core_.telemetry->end(record, status.ok());
     if (op.handle) {
       if (status.ok()) group_.remember(op.tag, op.mine.call);
       core_.finish(op.handle, status);
-      if (op.detached) core_.give_back(op.handle);
+      if (op.detached) op.handle->release();
       core_.device_done.notify_all();
     }
     core_.run_callbacks(lock);
@@ -173,15 +173,11 @@ void DeviceLane::run(DeviceOperation& op) {
 // What its steps are a part of. A replay is a task of its own.
 std::uint64_t DeviceLane::begin_record(DeviceOperation& op) {
   const CoreLock lock(core_.mutex);
-  const std::uint64_t record =
-      op.handle ? op.handle->record
-                : core_.telemetry->begin(group_, op.collective, op.call, op.root, ++replays_,
-                                         static_cast<std::uint8_t>(book::kReplay | how(op)));
-  companion_->part_of = {.record = record,
-                         .tag = op.tag,
-                         .group = &group_,
-                         .collective = op.collective,
-                         .head = op.mine.call};
+  CallDescriptor what = op.handle ? op.handle->what : describe(group_, op, ++replays_);
+  what.replay = !op.handle;
+  const std::uint64_t record = op.handle ? op.handle->record : core_.telemetry->begin(what);
+  companion_->part_of = {
+      .record = record, .tag = op.tag, .group = &group_, .what = what, .head = op.mine.call};
   return record;
 }
 
@@ -297,7 +293,7 @@ void DeviceLane::wait(Device::Event event) {
 void DeviceLane::move_transfers() {
   if (!core_.mutex.try_lock()) return;
   CoreLock lock(core_.mutex, std::adopt_lock);
-  if (core_.broken || core_.active.empty()) return;
+  if (core_.broken || core_.tasks.empty()) return;
   core_.progress();
   core_.run_callbacks(lock);
 }

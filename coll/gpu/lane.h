@@ -129,13 +129,13 @@ class DeviceLane {
 
 // The lanes of a communicator, made at their first use.
 struct DeviceLanes {
-  std::mutex mutex;  // held while a call enters its stream and its lane
-  std::unique_ptr<DeviceLane> calls, graphs;
-  std::unique_ptr<DeviceMessages> messages;
+  Mutex mutex;  // held while a call enters its stream and its lane
+  std::unique_ptr<DeviceLane> calls WEFT_GUARDED_BY(mutex), graphs WEFT_GUARDED_BY(mutex);
+  std::unique_ptr<DeviceMessages> messages WEFT_GUARDED_BY(mutex);
 };
 
-// The flight recorder's marks of a task: bits of book::Record::state.
-std::uint8_t how(const DeviceOperation& op);
+// Describes the call, which has that number in its communicator.
+CallDescriptor describe(const GroupState& g, const DeviceOperation& op, std::uint64_t sequence);
 
 // Returns kOk when all ranks made the same call, otherwise kMismatch with two differing calls,
 // in the same words on every rank. world: the ranks' world ranks.

@@ -90,13 +90,9 @@ DeviceMessages::MessageGroup DeviceMessages::flight_of(std::span<const Message> 
 void DeviceMessages::enter(MessageGroup& f) {
   for (MessagePart& leg : f.legs) {
     if (leg.own) continue;
-    leg.op = core_.take();
-    leg.op->collective = Collective::kSendRecv;
-    leg.op->group = f.captured ? replays_.get() : &group_;
-    leg.op->root = leg.message.peer;
-    leg.op->call = {.count = leg.message.count, .type = leg.message.type};
-    core_.enter_message(leg.op, leg.message.sends, leg.bytes());
-    if (!leg.message.sends && leg.gpu >= 0) leg.op->slices_over = &leg.landed;
+    const Message& m = leg.message;
+    leg.op = new MessageTask(f.captured ? *replays_ : group_, m.sends, m.peer, m.count, m.type);
+    if (!m.sends && leg.gpu >= 0) leg.op->tell_slices(leg.landed);
   }
 }
 
@@ -204,7 +200,7 @@ void DeviceMessages::set_out(MessageGroup& f) {
   if (!f.status.ok()) return;
   try {
     for (MessagePart& leg : f.legs) {
-      if (leg.op) leg.slice_bytes = leg.op->slice_bytes;
+      if (leg.op) leg.slice_bytes = leg.op->slice_bytes();
       leg.slices = slices_of(leg.bytes(), leg.slice_bytes);
       if (leg.message.sends) {
         take_down(leg);
@@ -286,35 +282,35 @@ bool DeviceMessages::look_at_transports(MessageGroup& f, bool clock) {
   bool moved = false;
   for (MessagePart& leg : f.legs) {
     if (given_up() && f.status.ok()) f.status = why_given_up();
-    Task* const op = leg.op;
+    MessageTask* const op = leg.op;
     if (!op) continue;
-    if (!f.status.ok() && !op->under_way) {
+    if (!f.status.ok() && !op->under_way()) {
       core_.finish(op, f.status);
-    } else if (f.status.ok() && op->slices_ready < leg.ready) {
-      core_.let_slices_go(op, leg.room ? leg.room.get() : leg.message.data, leg.ready);
+    } else if (f.status.ok() && op->slices_ready() < leg.ready) {
+      op->let_go(leg.room ? leg.room.get() : leg.message.data, leg.ready);
       moved = true;
     }
-    if (clock && op->under_way && !op->over) core_.check_deadline(op, Clock::now());
+    if (clock && op->under_way() && !op->over) core_.check_deadline(op, Clock::now());
     moved = moved || !leg.landed.empty();
     leg.arrived.insert(leg.arrived.end(), leg.landed.begin(), leg.landed.end());
     leg.landed.clear();
     if (!op->over) continue;
     moved = true;
     if (f.status.ok()) f.status = op->status;
-    core_.give_back(std::exchange(leg.op, nullptr));
+    std::exchange(leg.op, nullptr)->release();
     if (leg.message.sends && leg.copies.empty()) leg.room.give_back();
   }
   return moved;
 }
 
 void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
-  const CoreLock lock(core_.mutex);
+  CoreLock lock(core_.mutex);
   const char* const verb = f.legs.size() > 1         ? "exchange"
                            : f.legs[0].message.sends ? "send"
                                                      : "recv";
-  if (!core_.broken)
-    core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
-                group_.ranks[static_cast<std::size_t>(group_.me)]});
+  core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
+              group_.ranks[static_cast<std::size_t>(group_.me)]},
+             lock);
   f.status = core_.failure;
 }
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "coll/api/communicator.h"
-#include "coll/runtime/core.h"
+#include "coll/runtime/message_task.h"
 #include "topo/base/mutex.h"
 #include "transport/gpu/device.h"
 #include "transport/gpu/gates.h"
@@ -62,7 +62,7 @@ class DeviceMessages {
   struct MessagePart {
     Message message;
     int gpu = -1;  // GPU of the memory; -1: the host may touch it
-    Task* op = nullptr;
+    MessageTask* op = nullptr;
     PooledMemory room = {};
     std::size_t slice_bytes = kStagedSlice;
     std::uint32_t slices = 1;

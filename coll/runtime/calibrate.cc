@@ -13,6 +13,7 @@
 
 #include "coll/runtime/core.h"
 #include "coll/runtime/internals.h"
+#include "coll/runtime/message_task.h"
 
 namespace weft {
 namespace {
@@ -27,16 +28,12 @@ using Clock = std::chrono::steady_clock;
 
 Status transfer(Core& core, GroupState& world, bool send, Rank peer, void* data,
                 std::size_t bytes) {
-  Task* op;
+  Task* task;
   {
     const CoreLock lock(core.mutex);
-    op = core.take();
-    op->collective = Collective::kSendRecv;
-    op->group = &world;
-    op->root = peer;
-    core.start_message(op, send, data, bytes);
+    task = MessageTask::begin(world, send, peer, data, bytes, DType::kUInt8);
   }
-  return core.wait(op);
+  return core.wait(task);
 }
 
 // Half a round trip in microseconds, the median of `times`.

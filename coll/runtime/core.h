@@ -33,25 +33,12 @@ namespace weft {
 // should not wait for the end of a pause.
 inline constexpr int kEager = 32;
 
-// Publishes this rank's message on the group's board (board.cc) and begins a round of the board.
-void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
-// Whether every member has published its message of the board's current round.
-bool board_ready(const GroupState& g);
-// How a collective on the board ended on this rank.
-struct BoardOutcome {
-  int diverging = -1;  // a member whose call differs from this rank's; out is not written then
-  bool done() const { return diverging < 0; }
-};
-// Computes this rank's result from the members' messages, once board_ready().
-BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root);
-// A world rank whose message is not on the board yet; kNoRank: every message is there.
-Rank board_missing(const GroupState& g);
-
 // Whether ranks exchange whole messages on the board instead of running a schedule (selector.cc).
 bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm* forced,
               std::size_t total_bytes, Rank root);
 // Selects the algorithm of a call (selector.cc).
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root);
+const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
+                        std::size_t total_bytes, Rank root);
 
 struct Core : std::enable_shared_from_this<Core> {
   // Assembles the runtime over the job. Throws Error, and then moves the job back into `job`.
@@ -81,37 +68,21 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
   bool progress() WEFT_REQUIRES(mutex);
-  enum class Swept : bool { kAllFailed, kGoOn };
-  Swept end_tasks() WEFT_REQUIRES(mutex);       // finishes the tasks whose transfers are all over
-  bool progress_boards() WEFT_REQUIRES(mutex);  // returns true when any task on a board ended
-  Task* take() WEFT_REQUIRES(mutex);            // takes a free task and resets it
-  void add_operation() WEFT_REQUIRES(mutex);    // makes one more free task
-  // Prefers a task set up for the plan.
-  Task* take_for(const Plan& plan, std::size_t bytes) WEFT_REQUIRES(mutex);
-  void give_back(Task* op) WEFT_REQUIRES(mutex);  // makes the task free
+  // Takes a task in, and starts it.
+  void submit(Task* task) WEFT_REQUIRES(mutex);
+  // Gives the task the id of its transfers.
+  void enlist(Task* task) WEFT_REQUIRES(mutex);
+  // Makes progress() move the task along once.
+  void stir(Task* task) WEFT_REQUIRES(mutex) {
+    if (!std::exchange(task->stirred, true)) stirred.push_back(task);
+  }
+  // Makes each progress() move the task along, until it is over.
+  void ask(Task* task) WEFT_REQUIRES(mutex) {
+    if (!std::exchange(task->asked, true)) asked.push_back(task);
+  }
+  void advance(Task* task) WEFT_REQUIRES(mutex);
   // Marks the task as over and queues its callback.
-  void finish(Task* op, Status status) WEFT_REQUIRES(mutex);
-  // Launches the task once the window has room.
-  void start_plan(Task* op, const Plan& plan) WEFT_REQUIRES(mutex);
-  // Gives the task its transfer id and puts it into `active`.
-  void enlist(Task* op) WEFT_REQUIRES(mutex);
-  void launch(Task* op) WEFT_REQUIRES(mutex);  // posts the first transfers of a kPlan task
-  // Launches the group's queued tasks that fit the window.
-  void launch_next(GroupState& g) WEFT_REQUIRES(mutex);
-  // Takes the task out of the window and launches the next ones.
-  void end_plan(Task* op) WEFT_REQUIRES(mutex);
-  // Publishes on the board, after the tasks queued there.
-  void start_board(Task* op) WEFT_REQUIRES(mutex);
-  // Starts a message with all its slices.
-  void start_message(Task* op, bool send, void* data, std::size_t bytes, bool on_device = false)
-      WEFT_REQUIRES(mutex);
-  // First step of a message that starts in parts: fixes its place among the pair's messages.
-  void enter_message(Task* op, bool send, std::size_t bytes) WEFT_REQUIRES(mutex);
-  // Second step, once or repeatedly: lets the slices below `end` of the message at `data` go.
-  void let_slices_go(Task* op, void* data, std::uint32_t end, bool on_device = false)
-      WEFT_REQUIRES(mutex);
-  // Posts the slices that may go; a send stays little ahead.
-  void post_slices(Task* op) WEFT_REQUIRES(mutex);
+  void finish(Task* task, Status status) WEFT_REQUIRES(mutex);
   std::string rail_name(int link) const {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
@@ -129,46 +100,44 @@ struct Core : std::enable_shared_from_this<Core> {
                        bool in_place, bool by_name, Status& status) WEFT_REQUIRES(mutex);
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                                   Rank root, const PlanKey& key) WEFT_REQUIRES(mutex);
-  // Ends every task with the job's first failure, which sticks: `why`, unless another rank reported
-  // a failure before (failing.cc).
-  void fail(const Status& why) WEFT_REQUIRES(mutex);
-  // Fails for an error of a transport. First it waits a moment for the control plane to name the
-  // rank to blame, which need not be the peer (failing.cc).
-  void fail_after_verdict(const Status& suspicion) WEFT_REQUIRES(mutex);
-
+  // ---- failures (failing.cc)
+  // Why a task may have failed. settle() finds out who is to blame, which can take a second or two,
+  // and ends all tasks. The first suspicion counts.
+  struct Suspicion {
+    enum class What : std::uint8_t { kKnown, kTransfer, kLate } what = What::kKnown;
+    Task* task = nullptr;  // kTransfer: a transfer of it failed. kLate: its deadline has passed
+    Status why = {};       // kKnown
+  };
+  void suspect(Status why) WEFT_REQUIRES(mutex);
+  void suspect(Task* task) WEFT_REQUIRES(mutex);  // after Task::Step::kFailed
+  // Finds out who is to blame for the suspicion, tells all ranks, and ends all tasks. Does not
+  // sleep, or ask other ranks, with the mutex held.
+  void judge(CoreLock& lock) WEFT_REQUIRES(mutex);
+  Status cause_of(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Returns ok when the task has moved meanwhile.
+  Status blame(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Explains what did not come in time by the snapshots of all ranks; ok when they explain nothing.
+  Status inquire(const std::string& what, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Tells all ranks of the failure, and ends all tasks with the job's first failure, which sticks.
+  void fail(const Status& why, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Ends all tasks with a failure that all ranks know.
+  void end_all(const Status& why) WEFT_REQUIRES(mutex);
   // Fails where the job has failed, for threads that wait for a GPU: nobody else may be at work in
   // the process. Does nothing while another thread has the mutex.
   void notice_failure() WEFT_EXCLUDES(mutex);
-
-  // After a transfer with `peer` ended with kMismatch: fails with the arguments that both ranks
-  // passed. Returns false where the peer's arguments are not known (agreement.cc).
-  bool fail_disputed(const Head& mine, Rank peer, std::size_t link) WEFT_REQUIRES(mutex);
-  // After a collective ended with kMismatch: searches the peer that disagrees and fails like
-  // fail_disputed(). Returns false where the search finds none.
-  bool fail_mismatch(const Task* op) WEFT_REQUIRES(mutex);
-  // After a transfer of the kPlan task failed: fails with the transport's cause (failing.cc).
-  void fail_run(const Task* op) WEFT_REQUIRES(mutex);
-  // After a transfer of the message failed: fails with the transport's cause (failing.cc).
-  void fail_message(const Task* op, Code code, std::size_t link) WEFT_REQUIRES(mutex);
-  // After board_finish() named a diverging member: fails with the arguments of both ranks.
-  void fail_on_board(const GroupState& g, const Head& mine, int member) WEFT_REQUIRES(mutex);
-  // After a collective of g: fails, and returns true, when a message has arrived for an earlier
-  // collective that is over here.
-  bool fail_on_leftover(const GroupState& g) WEFT_REQUIRES(mutex);
-  // Looks for such messages of all communicators; ok when there is none.
-  Status leftover_status() WEFT_REQUIRES(mutex);
   // Searches for a message that shows that a peer runs another call than this rank does or did; ok
   // when there is none. The search takes long: it is for when nothing moves.
-  Status disagreement_status() WEFT_REQUIRES(mutex);
-
-  // Fails every task when this one has stood still for too long, when ranks disagree, or when the
-  // job has failed. Returns true when the task is over.
-  bool check_deadline(Task* op, std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
-  // Runs the callbacks of tasks that are over, and lets the mutex go meanwhile.
+  Status mismatch() const WEFT_REQUIRES(mutex);
+  // Runs the callbacks of tasks that are over, and judges a suspicion. Lets the mutex go meanwhile.
   void run_callbacks(CoreLock& lock) WEFT_REQUIRES(mutex) {
-    if (!ended.empty()) [[unlikely]]
-      call_ended(lock);
+    if (suspicion || !ended.empty()) [[unlikely]]
+      settle(lock);
   }
+  void settle(CoreLock& lock) WEFT_REQUIRES(mutex);
+
+  // Suspects a task that has stood still for too long, or ranks that disagree, and ends all tasks
+  // when the job has failed. Returns true when the task is over.
+  bool check_deadline(Task* op, std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
   void call_ended(CoreLock& lock) WEFT_REQUIRES(mutex);  // a GPU lane leaves callbacks to `caller`
 
   // Waits until `end`, or until the task is over by itself, by its deadline or by a failure.
@@ -214,12 +183,7 @@ struct Core : std::enable_shared_from_this<Core> {
   // meanwhile.
   void answer_while(const std::function<void()>& meet) WEFT_EXCLUDES(mutex);
 
-  // The error of a task whose deadline has passed, with the rank to blame.
-  Status deadline_status(Task* op) WEFT_REQUIRES(mutex);
-  // Explains a passed deadline by the snapshots of all ranks; ok when they explain nothing.
-  Status verdict(const std::string& what) WEFT_REQUIRES(mutex);
   // The failure behind an error of the control plane; ok where the other ranks are not its cause.
-  //
   Status gather_status(const Error& thrown) WEFT_EXCLUDES(mutex);
   // Ok when no rank has gone silent.
   Status silence_status(const std::string& what) const WEFT_REQUIRES(mutex);
@@ -277,7 +241,7 @@ struct Core : std::enable_shared_from_this<Core> {
   std::map<std::vector<Rank>, std::weak_ptr<GroupCache>> caches WEFT_GUARDED_BY(mutex);
 
   FairMutex mutex;
-  std::condition_variable_any device_done;         // signals that a kDevice task is over
+  std::condition_variable_any device_done;         // signals that a task which a lane moves is over
   int waiters WEFT_GUARDED_BY(mutex) = 0;          // threads in wait_until(), which make progress
   std::uint64_t moves WEFT_GUARDED_BY(mutex) = 0;  // rises whenever any transfer or task ends
   struct Ended {
@@ -291,26 +255,33 @@ struct Core : std::enable_shared_from_this<Core> {
   std::thread server, caller;                   // the progress thread, the thread of callbacks
   bool calls WEFT_GUARDED_BY(mutex) = false;    // whether there is a thread of callbacks
   SpareScratch scratch WEFT_GUARDED_BY(mutex);  // the scratch memory of tasks that have ended
-  std::vector<std::unique_ptr<Task>> pool WEFT_GUARDED_BY(mutex);
-  std::vector<Task*> free_operations WEFT_GUARDED_BY(mutex);
-  std::vector<Task*> active WEFT_GUARDED_BY(mutex);  // the kPlan and kMessage tasks under way
-  // An active task waits for its Task::receipts only.
-  bool receipts_owed WEFT_GUARDED_BY(mutex) = false;
+  std::vector<std::unique_ptr<ScheduleTask>> schedules WEFT_GUARDED_BY(mutex);
+  std::vector<ScheduleTask*> free_schedules WEFT_GUARDED_BY(mutex);
+  std::vector<Task*> tasks WEFT_GUARDED_BY(mutex);    // under way
+  std::vector<Task*> stirred WEFT_GUARDED_BY(mutex);  // transfers of these have ended
+  std::vector<Task*> asked WEFT_GUARDED_BY(mutex);    // these may move without a transfer's end
   // Of one poll; a local array would be cleared each time.
   std::array<Completion, 64> completions WEFT_GUARDED_BY(mutex);
-  // The active tasks by the lower bits of their id; the size is a power of two.
+  // The tasks with transfers by the lower bits of their id; the size is a power of two.
   std::vector<Task*> by_id WEFT_GUARDED_BY(mutex) = std::vector<Task*>(256);
   Task*& place_of(std::uint32_t id) WEFT_REQUIRES(mutex) { return by_id[id & (by_id.size() - 1)]; }
   std::uint32_t next_id WEFT_GUARDED_BY(mutex) = 1;
-  std::vector<GroupState*> boards_busy WEFT_GUARDED_BY(mutex);
+  std::size_t enlisted WEFT_GUARDED_BY(mutex) = 0;  // tasks in by_id
   std::atomic<bool> broken{false};
+  std::optional<Suspicion> suspicion WEFT_GUARDED_BY(mutex);
+  bool judging WEFT_GUARDED_BY(mutex) = false;  // a thread is in judge()
+  std::condition_variable_any judged;           // signals that no thread is
+  std::chrono::steady_clock::time_point failed_at WEFT_GUARDED_BY(mutex);
   Status failure WEFT_GUARDED_BY(mutex);  // the status that every call returns once `broken` is set
   double oversubscription = 1;  // ranks of this kernel per core that these ranks may use together
   bool oversubscribed = false;  // there are more ranks than cores
-  std::atomic<int> asking{0};   // threads in calls of the World; close() waits for them
+  std::atomic<int> asking{0};   // threads in calls of the World or judge(); close() waits for them
   std::atomic<bool> ending{false};
   bool usable WEFT_GUARDED_BY(mutex) = false;  // set_out() was called
 };
+
+// Whom a transport blames for what failed with a peer: this rank itself may have no socket.
+Rank culprit(const Status& cause, Rank peer);
 
 // Returns the fixed communicator `id`, made on the first call; it lives as long as the core.
 std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::uint32_t id,

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 
-#include "coll/runtime/core.h"
+#include "coll/runtime/board_task.h"
 
 namespace weft {
 
@@ -72,11 +71,9 @@ void Core::forget_group(GroupState& g) {
 
 namespace {
 
-constexpr std::size_t kMostOnBoard = 256;
-
 bool wants_board(const Core& core, const GroupState& g) {
   return core.shm_link >= 0 && g.one_machine && g.ranks.size() > 1 &&
-         g.ranks.size() <= kMostOnBoard;
+         g.ranks.size() <= static_cast<std::size_t>(kMostOnBoard);
 }
 
 }  // namespace
@@ -119,22 +116,16 @@ constexpr int kAttempts = 100;
 // One attempt to make communicators of a parent.
 class Making {
  public:
-  Making(Communicator& parent, const std::shared_ptr<Core>& core, GroupState& group, Wish mine)
-      : parent_(parent),
+  Making(Communicator parent, const std::shared_ptr<Core>& core, const GroupState& group, Wish mine)
+      : parent_(std::move(parent)),
         core_(core),
         parent_id_(group.id),
         parent_ranks_(group.ranks),
         me_(static_cast<std::size_t>(group.me)),
-        group_(group),
-        mine_(mine) {
-    // An algorithm was named for the caller's own calls, and may not do any more for these.
-    const CoreLock lock(core_->mutex);
-    std::swap(forced_, group_.forced);
-  }
+        mine_(mine) {}
 
   ~Making() {
     const CoreLock lock(core_->mutex);
-    std::swap(forced_, group_.forced);
     if (reserved_) core_->groups.erase(id_);
     if (mine_.board && shm()) shm()->withdraw_board(static_cast<std::uint64_t>(mine_.board));
   }
@@ -237,13 +228,11 @@ class Making {
     return reserved_;
   }
 
-  Communicator& parent_;
+  Communicator parent_;
   const std::shared_ptr<Core> core_;
   const std::uint32_t parent_id_;
   const std::vector<Rank>& parent_ranks_;
   const std::size_t me_;
-  GroupState& group_;
-  std::array<const Algorithm*, kCollectives> forced_{};
   Wish mine_;
   std::vector<Wish> wishes_;
   std::vector<std::size_t> members_;
@@ -253,8 +242,9 @@ class Making {
 
 // `problem`: what is wrong with the arguments here, if anything. `wanted`: the group asked for,
 // as ranks of the parent; null where any will do.
-std::shared_ptr<GroupState> make_of(Communicator& parent, const std::shared_ptr<GroupState>& state,
-                                    Wish mine, const std::string& problem,
+std::shared_ptr<GroupState> make_of(const Communicator& parent,
+                                    const std::shared_ptr<GroupState>& state, Wish mine,
+                                    const std::string& problem,
                                     const std::span<const Rank>* wanted) {
   if (!problem.empty()) mine.color = kWrong;
   const std::shared_ptr<Core> core = state->core->shared_from_this();
@@ -285,19 +275,27 @@ std::shared_ptr<GroupState> make_of(Communicator& parent, const std::shared_ptr<
 
 }  // namespace
 
+// For weft's own calls: no stream orders them, and an algorithm that the user named is for the
+// user's calls only.
+Communicator Communicator::internal() const {
+  Communicator plain(state_);
+  plain.any_algorithm_ = true;
+  return plain;
+}
+
 Communicator Communicator::split(int color, int key) {
   (void)state();
   std::string problem;
   if (color < kNoColor)
     problem = fmt::format("split: color {} is neither >= 0 nor kNoColor (-1)", color);
-  return Communicator(make_of(*this, state_, {static_cast<std::int64_t>(Kind::kSplit), color, key},
-                              problem, nullptr));
+  return Communicator(make_of(
+      internal(), state_, {static_cast<std::int64_t>(Kind::kSplit), color, key}, problem, nullptr));
 }
 
 Communicator Communicator::duplicate() {
   (void)state();
-  return Communicator(
-      make_of(*this, state_, {static_cast<std::int64_t>(Kind::kDuplicate), 0, 0}, {}, nullptr));
+  return Communicator(make_of(internal(), state_,
+                              {static_cast<std::int64_t>(Kind::kDuplicate), 0, 0}, {}, nullptr));
 }
 
 Communicator Communicator::subset(std::span<const Rank> ranks) {
@@ -322,7 +320,7 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
   for (const Rank r : ranks)
     list = static_cast<std::int64_t>((static_cast<std::uint64_t>(list) + 1) * 0x9e3779b97f4a7c15u ^
                                      static_cast<std::uint64_t>(r));
-  return Communicator(make_of(*this, state_,
+  return Communicator(make_of(internal(), state_,
                               {static_cast<std::int64_t>(Kind::kSubset), color, key, list}, problem,
                               &ranks));
 }

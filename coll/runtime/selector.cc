@@ -71,8 +71,9 @@ bool on_board(GroupState& g, const Tuning& tuning, Collective c, const Algorithm
   return first.measured_us <= 0 || is_whole(*first.algorithm);
 }
 
-const Algorithm* choose(GroupState& g, Collective c, std::size_t total_bytes, Rank root) {
-  if (const Algorithm* forced = g.forced[static_cast<std::size_t>(c)]) return forced;
+const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
+                        std::size_t total_bytes, Rank root) {
+  if (forced) return forced;
   const PickKey key{c, size_class_of(total_bytes), g.shape.deterministic};
   auto& found = g.settled[static_cast<std::size_t>(c)].pick;
   if (!found || found->first != key) {

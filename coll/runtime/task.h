@@ -1,5 +1,5 @@
 // Task: a collective or message under way; GroupState: what a communicator keeps on this rank.
-// These structs know no clock and no thread; the mutex of Core guards both.
+// Both know no clock and no thread; the mutex of Core guards both.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -43,53 +44,63 @@ enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGro
 // then again after twice that time, and so on.
 inline constexpr std::chrono::milliseconds kLookAfter{20};
 
-// So many collectives of one communicator are under way at once. More would use up the cells and
-// slots that the first ones need to end, and fewer keep a link busy.
-inline constexpr std::uint64_t kWindow = 8;
-
-// A collective, or one point-to-point message, under way.
+// A collective, or one point-to-point message, under way. Each kind of task is in a file of its
+// own; the runtime knows no kind. The caller of every function holds the core's mutex.
 struct Task {
-  enum class Kind : std::uint8_t { kFree, kPlan, kBoard, kMessage, kDevice } kind = Kind::kFree;
-  Collective collective = Collective::kBarrier;
+  Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  virtual ~Task() = default;
+
+  // ---- what the runtime tells the task
+  // Core::submit() has taken the task in: posts what can go at once.
+  virtual void start() {}
+  // A transfer of the task has ended.
+  virtual void complete(const Completion& transfer) { (void)transfer; }
+  // Moves along, after complete(), or in every turn of those who wait (Core::ask()).
+  enum class Step : std::uint8_t { kGoOn, kDone, kFailed };
+  virtual Step progress() { return Step::kGoOn; }
+  // The task has succeeded; the next tasks of its group may go.
+  virtual void done() {}
+  // The task and the others of its group have failed: drops their order.
+  virtual void cancel() {}
+  // Nobody needs the task any more.
+  virtual void release() { delete this; }
+
+  // ---- what the runtime asks the task
+  // A world rank that the task waits for; kNoRank: none.
+  virtual Rank waiting_for() const { return kNoRank; }
+  // Fills in how far the task is with each peer; false: it waits for others of its group.
+  virtual bool survey(Recorder::Stalled& how_far) const = 0;
+  // After Step::kFailed: what the transport says of it.
+  virtual Status failure() const { return {}; }
+  // Searches for a message that shows that a peer runs another call than this rank does or did; ok
+  // when there is none. The search takes long: it is for when nothing moves.
+  virtual Status mismatch() const { return {}; }
+  // What the task has moved to and from each peer.
+  virtual std::span<const Run::Traffic> traffic() { return {}; }
+  // Whether threads that wait for the task move it, by a deadline; else a thread of its own does.
+  virtual bool polled() const { return true; }
+
   GroupState* group = nullptr;
-  std::uint32_t id = 0;        // the upper half of the ids of the task's transfers
-  std::uint64_t record = 0;    // the call's number in the flight recorder
-  std::uint64_t began_ns = 0;  // when the task started; 0: not timed
-  int size_class = 0;
-  const Algorithm* algorithm = nullptr;
-  Call call;
-  Rank root = 0;                    // the collective's root; kMessage: the peer's rank in `group`
-  std::vector<std::size_t> blocks;  // the memory that the spans in `call` point to
-  Run run;                          // kPlan
-  bool sends = false;               // kMessage
-  std::size_t bytes = 0;            // kMessage
-  // kMessage: each slice is a transfer; slices below slices_ready may be posted.
-  std::byte* data = nullptr;
-  bool on_device = false;
-  std::size_t slice_bytes = SIZE_MAX;
-  std::uint32_t slices = 1, slices_ready = 0, slices_posted = 0, slices_left = 1;
-  bool under_way = false;                             // some slice may have been posted
-  std::vector<std::uint32_t>* slices_over = nullptr;  // gets the number of each slice that ends
-  const Plan* plan = nullptr;                         // kPlan
-  std::uint64_t start = 0;                            // kPlan: the number among the group's kPlans
+  CallDescriptor what;       // the user's call that the task is, or that it is a part of
+  Call call;                 // of a message: its head and its tag
+  std::uint32_t id = 0;      // the upper half of the ids of the task's transfers; 0: none yet
+  std::uint64_t record = 0;  // the call's number in the flight recorder
+  Telemetry::Timing timing;
   bool over = false;
   Status status;
   std::optional<std::uint64_t> receipts;  // set when these, of Rails, are all that is missing
   bool moved = false;                     // the task has moved since the last check_deadline()
-  bool stirred = false;                   // kPlan: transfers have ended since the last progress()
-  void complete(const Completion& transfer) {  // kPlan
-    run.complete(transfer);
-    stirred = true;
-  }
+  bool stirred = false;                   // in Core::stirred
+  bool asked = false;                     // in Core::asked
+  std::size_t at = kNowhere;              // index into Core::tasks
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
   Stall stall;
   std::chrono::milliseconds look_after = kLookAfter;
   std::function<void(const Status&)> on_done;
   std::shared_ptr<GroupState> keep;  // set by Request::detach(): no Request holds the task
 };
-
-inline std::uint32_t slices_of(std::size_t bytes, std::size_t slice) {
-  return bytes ? static_cast<std::uint32_t>((bytes - 1) / slice + 1) : 1;
-}
 
 struct PlanKey {
   const Algorithm* algorithm;
@@ -122,6 +133,8 @@ struct GroupCache {
   bool proved = false;  // Core::prove_rails() has run
 };
 
+class BoardTask;     // board_task.h
+class ScheduleTask;  // schedule_task.h
 struct DeviceLanes;  // gpu/lane.h
 // Whether this thread is a communicator's GPU lane, which cannot end the communicator.
 inline thread_local bool lane_thread = false;
@@ -138,16 +151,40 @@ struct GroupState {
   std::unique_ptr<Board> board;  // null: the group has no board
   std::uint32_t board_round = 0;
   Counters::BoardTraffic* board_traffic = nullptr;  // null until a board carries data
-  std::deque<Task*> board_queue;                    // the first task is published, the others wait
-  // kPlan tasks in the order of their calls: `running` ones have transfers, `next` ones wait for
-  // the window (kWindow).
-  std::deque<Task*> running, next;
-  std::uint64_t starts = 0;                                 // kPlan tasks so far
+  std::deque<BoardTask*> board_queue;               // the first task is published, the others wait
+  // Tasks with schedules in the order of their calls: `running` ones have transfers, `next` ones
+  // wait for the window.
+  std::deque<ScheduleTask*> running, next;
+  std::uint64_t starts = 0;                                 // tasks with schedules so far
   std::uint64_t sequence = 0;                               // collectives so far
   std::vector<std::uint64_t> sends, recvs;                  // messages so far, by peer
   std::vector<std::uint64_t> sent_slices, received_slices;  // slices of these messages, by peer
   std::array<Past, 16> past;
   std::uint32_t next_past = 0;
+  // Describes a call of this communicator that has the signature `head`.
+  CallDescriptor describe(Collective c, const Call& call, const Head& head, Rank root,
+                          std::uint64_t number) const {
+    CallDescriptor what{.comm = id,
+                        .leader = ranks.front(),
+                        .members = static_cast<int>(ranks.size()),
+                        .sequence = number,
+                        .collective = c,
+                        .is_vector = call.is_vector,
+                        .type = call.type,
+                        .op = call.op,
+                        .root = root,
+                        .count = call.count};
+    if (!call.is_vector) return what;
+    std::uint64_t sum = 0;
+    for (const std::size_t count : call.counts) sum += count;
+    what.set_word(by_pairs(what) ? sum : head.about[0]);
+    return what;
+  }
+  // The tag of the collective before which there were `number`.
+  std::uint64_t tag_of(std::uint64_t number) const {
+    return static_cast<std::uint64_t>(id) << kIdShift | (number & ((1u << kSequenceBits) - 1))
+                                                            << (kRoundBits + kOrdinalBits);
+  }
   void remember(std::uint64_t tag, const Head& head) {
     past[next_past++ % past.size()] = {tag, head};
   }
@@ -168,7 +205,7 @@ struct GroupState {
   struct PartOf {
     std::uint64_t record = 0, tag = 0;
     GroupState* group = nullptr;
-    Collective collective = Collective::kBarrier;
+    CallDescriptor what;
     Head head = {};
   } part_of;
 };

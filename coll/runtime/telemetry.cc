@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <utility>
 
 #include "coll/engine/signature.h"
@@ -58,16 +57,6 @@ std::string own_file(const char* variable, Rank me, int shrunk = 0) {
   return file_of_rank(shrunk > 0 ? file_after_shrink(path, shrunk) : path, me);
 }
 
-CallDescriptor call_in(const GroupState& g, Collective c, std::uint64_t sequence) {
-  CallDescriptor call;
-  call.comm = g.id;
-  call.leader = g.ranks.front();
-  call.members = static_cast<int>(g.ranks.size());
-  call.collective = c;
-  call.sequence = sequence;
-  return call;
-}
-
 }  // namespace
 
 Telemetry::Telemetry(Core& core, std::function<void()> on_beat)
@@ -110,58 +99,24 @@ void Telemetry::align_clocks() {
   if (t.place(0).machine == t.place(recorder_.own().rank).machine) trace_->aligned();
 }
 
-std::uint64_t Telemetry::begin(const GroupState& g, Collective c, const Call& call, Rank root,
-                               std::uint64_t sequence, std::uint8_t how) noexcept {
-  if (g.part_of.record) [[unlikely]]
-    return g.part_of.record | kPart;
-  CallDescriptor o = call_in(g, c, sequence);
-  o.lane = how & book::kLane;
-  o.on_device = how & book::kDevice;
-  o.replay = how & book::kReplay;
-  o.is_vector = call.is_vector;
-  std::uint64_t elements = o.count = call.count;
-  if (call.is_vector) {
-    elements = std::accumulate(call.counts.begin(), call.counts.end(), std::uint64_t{0});
-    o.set_word(by_pairs(o) ? elements : call.head.about[0]);
-  }
-  o.type = call.type;
-  o.op = call.op;
-  o.root = root;
-  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(c)];
+std::uint64_t Telemetry::begin(const CallDescriptor& what) noexcept {
+  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(what.collective)];
   counted.calls.add();
-  counted.bytes.add(elements * size_of(call.type));
-  const std::uint64_t number = recorder_.begin(o);
-  if (trace_) trace_->begin(number, o);
-  return number;
-}
-
-std::uint64_t Telemetry::begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
-                                       std::uint64_t sequence) noexcept {
-  CallDescriptor o = call_in(g, Collective::kSendRecv, sequence);
-  o.count = bytes;
-  o.message = true;
-  o.sends = send;
-  o.root = g.ranks[static_cast<std::size_t>(peer)];
-  Counters::Call& counted = counters_.calls[static_cast<std::size_t>(Collective::kSendRecv)];
-  counted.calls.add();
-  counted.bytes.add(bytes);
-  const std::uint64_t number = recorder_.begin(o);
-  if (trace_) trace_->begin(number, o);
+  counted.bytes.add(what.count * (what.message ? 1 : size_of(what.type)));
+  const std::uint64_t number = recorder_.begin(what);
+  if (trace_) trace_->begin(number, what);
   return number;
 }
 
 std::size_t Telemetry::group_size(const GroupState& g) { return g.ranks.size(); }
 
-void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
+void Telemetry::starting(Task& op) noexcept {
   if (trace_) trace_->name_transfers(op.id, op.record & ~kPart);
-  op.size_class = size_class_of(total_bytes);
-  // Where no rank knows how much all send, times of a size say nothing.
-  if (op.kind != Task::Kind::kPlan || by_pairs(op.call.head)) op.algorithm = nullptr;
   // A clock costs tens of nanoseconds: after the first ones, a few are enough.
   const std::uint64_t number = timed_++;
   const bool ports = core_.options.counters;
   if (ports) mark_ports();
-  op.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
+  op.timing.began_ns = ports || number < kTimedFirst || number % kTimedOf == 0 ? exact_ns() : 0;
 }
 
 // At the beginning of a task: what the ports tell is told of it. A look costs a tenth of a
@@ -169,7 +124,7 @@ void Telemetry::starting(Task& op, std::size_t total_bytes) noexcept {
 void Telemetry::mark_ports() {
   core_.mutex.assert_held();
   const auto now = std::chrono::steady_clock::now();
-  if (core_.active.size() > 1 || now - marked_at_ < kMarkPeriod) return;
+  if (core_.tasks.size() > 1 || now - marked_at_ < kMarkPeriod) return;
   marked_at_ = now;
   ports_.mark();
 }
@@ -177,12 +132,11 @@ void Telemetry::mark_ports() {
 void Telemetry::slow(const Task& op, std::chrono::nanoseconds took) const {
   std::string counted = ports_.all_trouble();
   if (counted.empty()) counted = "no counter of trouble has moved at this rank's ports";
-  const auto& counts = op.call.counts;
-  std::size_t bytes = op.kind == Task::Kind::kMessage ? op.bytes : op.call.total_bytes;
-  if (by_pairs(op.call.head))  // whose size no rank knows: what this one sends
-    bytes = std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * size_of(op.call.type);
-  log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank, name(op.collective),
-             op.call.is_vector ? "_v" : "", bytes,
+  // Of a call whose size no rank knows: what this one sends.
+  const std::size_t bytes =
+      by_pairs(op.what) ? op.what.count * size_of(op.what.type) : op.call.total_bytes;
+  log().warn("weft: rank {}: {}{} of {} bytes took {} ms: {}", counters_.rank,
+             name(op.what.collective), op.what.is_vector ? "_v" : "", bytes,
              std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), counted);
 }
 
@@ -208,29 +162,22 @@ void Telemetry::end(Task& op) noexcept {
   end(op.record, ok);
   if (trace_) trace_->forget_transfers(op.id);
   if (!ok && op.record & kPart) return;
-  if (!ok) return counters_.calls[static_cast<std::size_t>(op.collective)].failures.add();
-  if (core_.options.counters && op.began_ns) {
-    const std::chrono::nanoseconds took(exact_ns() - op.began_ns);
-    if (took > core_.options.slow) slow(op, took);
+  if (!ok) return counters_.calls[static_cast<std::size_t>(op.what.collective)].failures.add();
+  const auto& [algorithm, began_ns] = op.timing;
+  const std::uint64_t took_ns = began_ns ? exact_ns() - began_ns : 0;
+  if (core_.options.counters && std::chrono::nanoseconds(took_ns) > core_.options.slow)
+    slow(op, std::chrono::nanoseconds(took_ns));
+  for (const Run::Traffic& t : op.traffic()) {
+    Counters::Traffic& to = counters_.traffic(t.link, t.peer);
+    to.bytes_sent.add(t.bytes_sent);
+    to.bytes_received.add(t.bytes_received);
+    to.messages_sent.add(t.messages_sent);
+    to.messages_received.add(t.messages_received);
   }
-  if (op.kind == Task::Kind::kPlan) {
-    for (const Run::Traffic& t : op.run.traffic()) {
-      Counters::Traffic& to = counters_.traffic(t.link, t.peer);
-      to.bytes_sent.add(t.bytes_sent);
-      to.bytes_received.add(t.bytes_received);
-      to.messages_sent.add(t.messages_sent);
-      to.messages_received.add(t.messages_received);
-    }
-    if (!op.began_ns || !op.algorithm) return;
-    const double us = static_cast<double>(exact_ns() - op.began_ns) * 1e-3;
-    counters_.measured(op.collective, op.size_class, static_cast<int>(op.group->ranks.size()),
-                       op.algorithm->name, us);
-  } else if (op.kind == Task::Kind::kMessage) {
-    const Rank peer = op.group->ranks[static_cast<std::size_t>(op.root)];
-    Counters::Traffic& to = counters_.traffic(core_.link_of(counters_.rank, peer), peer);
-    (op.sends ? to.bytes_sent : to.bytes_received).add(op.bytes);
-    (op.sends ? to.messages_sent : to.messages_received).add();
-  }
+  if (began_ns && algorithm)
+    counters_.measured(algorithm->collective, size_class_of(op.call.total_bytes),
+                       static_cast<int>(op.group->ranks.size()), algorithm->name,
+                       static_cast<double>(took_ns) * 1e-3);
 }
 
 void Telemetry::moved_on_board(GroupState& g, Collective c, std::size_t bytes, Rank root) noexcept {
@@ -349,7 +296,6 @@ Metrics Telemetry::metrics() const {
 }
 
 Diagnosis Telemetry::inquire() {
-  survey();
   const std::vector<std::string> told = job_->inquire(kInquiry);
   if (job_->failed()) return {};
   std::vector<std::string> texts = told;

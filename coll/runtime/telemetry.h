@@ -23,7 +23,7 @@
 
 namespace weft {
 
-struct Call;
+struct Algorithm;
 struct Core;
 struct Diagnosis;
 struct GroupState;
@@ -38,14 +38,8 @@ class Telemetry final : public Witness {
 
   // The caller of each function from begin() to moving() holds the core's mutex.
 
-  // Opens the record of a collective and returns the record's number, for end(). sequence: the
-  // call's number in its group. how: further bits of book::Record::state. A collective that a GPU
-  // lane runs as a part of a user's call gets the number of that call's record, marked with kPart.
-  std::uint64_t begin(const GroupState& g, Collective c, const Call& call, Rank root,
-                      std::uint64_t sequence, std::uint8_t how = 0) noexcept;
-  // Opens the record of a message. peer: its rank in the group.
-  std::uint64_t begin_message(const GroupState& g, bool send, std::size_t bytes, Rank peer,
-                              std::uint64_t sequence) noexcept;
+  // Opens the record of a call, and returns the record's number for end().
+  std::uint64_t begin(const CallDescriptor& what) noexcept;
   // Closes the task's record and counts the task's traffic, time or failure.
   void end(Task& op) noexcept;
   // Closes the record of a call that has no Task.
@@ -56,8 +50,13 @@ class Telemetry final : public Witness {
     recorder_.end_at_once(record);
     if (trace_) trace_->end(record, true);
   }
-  // Comes before the task's first transfer. total_bytes: the size that its algorithm was picked by.
-  void starting(Task& op, std::size_t total_bytes) noexcept;
+  // When a task started, and what its time is counted as.
+  struct Timing {
+    const Algorithm* algorithm = nullptr;  // null: the time says nothing of an algorithm
+    std::uint64_t began_ns = 0;            // 0: not timed
+  };
+  // Comes before the task's first transfer.
+  void starting(Task& op) noexcept;
   void picked(const GroupState& g, Collective c, int size_class,
               const std::vector<Candidate>& candidates) {
     counters_.picked(c, size_class, static_cast<int>(group_size(g)), candidates);
@@ -91,8 +90,10 @@ class Telemetry final : public Witness {
   // Writes the metrics and the trace; the job may end afterwards.
   void left() noexcept;
 
-  // Diagnoses a passed deadline by the snapshots of all ranks, with the core's mutex held. The
-  // ranks have a second or two to answer. Returns no cause where the job fails meanwhile.
+  // Tells the flight recorder how far each task is. The caller holds the core's mutex.
+  void survey();
+  // Asks all ranks for their snapshots, and diagnoses why they wait. They have a second or two to
+  // answer. Returns no cause where the job fails meanwhile.
   Diagnosis inquire();
   // The most characters of a failure's text.
   static constexpr std::size_t kMostText = 690;
@@ -103,11 +104,11 @@ class Telemetry final : public Witness {
   void answer(const std::vector<std::string>& snapshots) override;
   void beat() override;
 
-  // A bit in a record's number: the task is a part of the call that the record is about.
+  // A bit in a record's number: the task is a part, run by a GPU lane, of the user's call that the
+  // record is about.
   static constexpr std::uint64_t kPart = std::uint64_t{1} << 63;
 
  private:
-  void survey();
   void mark_ports();
   void slow(const Task& op, std::chrono::nanoseconds took) const;
   void end_stall() noexcept;

@@ -1,5 +1,5 @@
-// Waits for tasks, names a rank to blame when a task is late, and runs the progress thread and the
-// thread of callbacks.
+// Waits for tasks by a deadline, and runs the progress thread and the thread of callbacks.
+// This file does not know who is to blame for a task that is late (failing.cc).
 #include "coll/runtime/waiting.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
   const Turn due = now_and_then ? Turn::kLookAtClock : Turn::kPollOn;
   const bool moved = core.progress();
-  core.run_callbacks(lock);
+  core.settle(lock);
   if (now_and_then && core.mutex.wanted())
     lock.without([&] {
       for (int i = 0; i < 100 && core.mutex.wanted(); ++i) yield_core();
@@ -85,143 +85,63 @@ void Polling::give_way(Core& core, CoreLock& lock) {
 
 }  // namespace
 
-// ---- blame ---------------------------------------------------------------------------------
-
-// A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
-// recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
-// for.
-Status Core::deadline_status(Task* op) {
-  if (const Status known = job->failure(); !known.ok()) return known;
-  const GroupState::PartOf& whole = op->group->part_of;
-  const std::string what =
-      fmt::format("{} did not finish within {} ms",
-                  name(whole.record ? whole.collective : op->collective), options.timeout.count());
-  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
-  if (const Status why = verdict(what); !why.ok()) return why;
-  if (const Status silent = silence_status(what); !silent.ok()) return silent;
-  Rank peer = kNoRank;
-  if (op->kind == Task::Kind::kPlan) peer = op->run.waiting_for();
-  if (op->kind == Task::Kind::kMessage) peer = op->group->ranks[static_cast<std::size_t>(op->root)];
-  if (op->kind == Task::Kind::kBoard) peer = board_missing(*op->group);
-  return {Code::kTimeout,
-          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
-                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
-                      what, peer),
-          peer};
-}
-
-// A rank that waits on the control plane has the deadline of the ranks that exchange messages
-// meanwhile, and its time is up no later than theirs. So it inquires as they do.
-Status Core::gather_status(const Error& thrown) {
-  if (const Status known = job->failure(); !known.ok()) return known;
-  if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
-  const std::string what = thrown.what();
-  const CoreLock lock(mutex);
-  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
-  if (const Status why = verdict(what); !why.ok()) return why;
-  if (const Status silent = silence_status(what); !silent.ok()) return silent;
-  return {Code::kPeerFailed, what};
-}
-
-// Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
-// of them is to blame. Only rank 0 hears of all.
-Status Core::cut_off_status(const std::string& what) const {
-  const int here = topology->host(job->rank()), others = topology->nhosts() - 1;
-  if (job->rank() != 0 || others < 2) return {};
-  const std::vector<Rank> silent = job->silent(silence_age());
-  std::vector<bool> mute(static_cast<std::size_t>(job->size()));
-  for (const Rank r : silent) mute[static_cast<std::size_t>(r)] = true;
-  for (Rank r = 0; r < job->size(); ++r)
-    if (topology->host(r) != here && !mute[static_cast<std::size_t>(r)]) return {};
-  return {
-      Code::kPeerFailed,
-      fmt::format("{}: no rank of the {} other hosts has been heard of for {} ms: host {} is cut "
-                  "off from them",
-                  what, others, silence_age().count(), topology->host_name(here))};
-}
-
-// Names the rank that has been silent for the longest time: on a busy machine others may be late.
-Status Core::silence_status(const std::string& what) const {
-  auto age = silence_age();
-  std::vector<Rank> silent = job->silent(age);
-  if (silent.empty()) return {};
-  while (silent.size() > 1) {
-    const auto longer = age * 9 / 8;
-    std::vector<Rank> fewer = job->silent(longer);
-    if (fewer.empty()) break;
-    age = longer;
-    silent = std::move(fewer);
-  }
-  return {Code::kPeerFailed,
-          fmt::format("{}: rank {} on host {} has not been heard of for {} ms (stopped, or its "
-                      "host is cut off)",
-                      what, silent[0], topology->host_name(topology->host(silent[0])), age.count()),
-          silent[0]};
-}
-
 // ---- waiting -------------------------------------------------------------------------------
 
-bool Core::check_deadline(Task* op, Clock::time_point now) {
-  if (op->over) return true;
-  if (op->kind == Task::Kind::kDevice) return false;  // its lane bounds every wait
+bool Core::check_deadline(Task* task, Clock::time_point now) {
+  if (task->over || !task->polled()) return task->over;
   if (job->failed()) {
-    fail(job->failure());
+    end_all(job->failure());
     return true;
   }
-  const bool moved = std::exchange(op->moved, false);
+  const bool moved = std::exchange(task->moved, false);
   if (moved) telemetry->moving();
-  const bool late = op->stall.look(now, moved, moves, options.timeout);
-  const auto idle = op->stall.idle(now);
+  const bool late = task->stall.look(now, moved, moves, options.timeout);
+  const auto idle = task->stall.idle(now);
   telemetry->waiting(idle);
-  if (moved) op->look_after = kLookAfter;
-  if (idle > op->look_after) {
-    op->look_after *= 2;
-    if (const Status status = disagreement_status(); !status.ok()) {
-      fail(status);
-      return true;
-    }
+  if (moved) task->look_after = kLookAfter;
+  if (idle > task->look_after) {
+    task->look_after *= 2;
+    if (const Status status = mismatch(); !status.ok()) suspect(status);
   }
-  if (late) fail(deadline_status(op));
-  return op->over;
+  if (late && !suspicion) suspicion = {Suspicion::What::kLate, task};
+  return false;
 }
 
 namespace {
 
 // Whether there is something under way that moves in waits only, and not by a lane.
 bool others_move_here(const Core& core) WEFT_REQUIRES(core.mutex) {
-  const auto by_caller = [](const GroupState* g) { return g->part_of.record == 0; };
-  return std::ranges::any_of(core.active, by_caller, &Task::group) ||
-         std::ranges::any_of(core.boards_busy, by_caller);
+  return std::ranges::any_of(core.tasks,
+                             [](const Task* task) { return task->group->part_of.record == 0; });
 }
 
 }  // namespace
 
-bool Core::wait_until(Task* op, Clock::time_point end, CoreLock& lock) {
-  if (op->kind == Task::Kind::kDevice) {  // its lane does the work
-    Polling polling(*this);
-    for (auto now = Clock::now(); !op->over && now < end; now = Clock::now()) {
+bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
+  Polling polling(*this);
+  if (!task->polled()) {
+    for (auto now = Clock::now(); !task->over && now < end; now = Clock::now()) {
       if (!served && others_move_here(*this))
         polling.turn(*this, lock);
       else
-        device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return op->over; });
+        device_done.wait_until(lock, std::min(end, now + kLookAround), [&] { return task->over; });
     }
-    run_callbacks(lock);
-    return op->over;
+    settle(lock);
+    return task->over;
   }
   ++waiters;
-  Polling polling(*this);
   bool in_time = true;
-  while (!op->over && in_time) {
-    if (polling.turn(*this, lock) == Polling::Turn::kPollOn || op->over) continue;
+  while (!task->over && in_time) {
+    if (polling.turn(*this, lock) == Polling::Turn::kPollOn || task->over) continue;
     const auto now = Clock::now();
-    check_deadline(op, now);
+    check_deadline(task, now);
     in_time = now < end;
   }
   --waiters;
   telemetry->moving();
-  run_callbacks(lock);
+  settle(lock);
   if (served && waiters == 0) to_serve.notify_one();
-  return op->over;
+  return task->over;
 }
 
 Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
@@ -229,8 +149,8 @@ Status Core::wait(Task* op, CoreLock& lock, bool& give_way) {
   Status status = std::move(op->status);
   // Others of this core may have what they wait for: they come first, not this rank's next call.
   give_way =
-      oversubscribed && op->kind == Task::Kind::kPlan && !op->group->one_machine && status.ok();
-  give_back(op);
+      oversubscribed && op->polled() && !op->what.message && !op->group->one_machine && status.ok();
+  op->release();
   return status;
 }
 
@@ -279,7 +199,7 @@ void Core::serve() {
   Polling polling(*this);
   while (served) {
     // Whoever waits makes progress for all.
-    if (waiters > 0 || (active.empty() && boards_busy.empty())) {
+    if (waiters > 0 || tasks.empty()) {
       if (waiters > 0 || !rails) {
         to_serve.wait(lock);
       } else {  // a peer may ask for what was lost with a rail
@@ -290,13 +210,8 @@ void Core::serve() {
     }
     if (polling.turn(*this, lock) == Polling::Turn::kPollOn) continue;
     const auto now = Clock::now();
-    for (std::size_t i = 0; i < active.size(); ++i)
-      if (check_deadline(active[i], now)) break;
-    for (std::size_t i = 0; i < boards_busy.size(); ++i)
-      if (!boards_busy[i]->board_queue.empty() &&
-          check_deadline(boards_busy[i]->board_queue.front(), now))
-        break;
-    run_callbacks(lock);
+    for (std::size_t i = 0; i < tasks.size(); ++i) check_deadline(tasks[i], now);
+    settle(lock);
   }
 }
 
@@ -306,8 +221,8 @@ void Core::start_serving() {
     server = start_thread("the progress thread (WEFT_PROGRESS_THREAD)", [this] { serve(); });
   } catch (const Error& e) {
     served = false;
-    const CoreLock lock(mutex);
-    fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()});
+    CoreLock lock(mutex);
+    fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()}, lock);
     throw;
   }
 }
@@ -327,7 +242,7 @@ void Core::start_calling() {
     CoreLock guard(mutex);
     while (calls) {
       to_call.wait(guard, [this]() WEFT_REQUIRES(mutex) { return !ended.empty() || !calls; });
-      run_callbacks(guard);
+      settle(guard);
     }
   });
   calls = true;

@@ -58,6 +58,8 @@ class Stall {
     looked_at_ = now;
     return now - any_at_ > timeout || now - moved_at_ > kStandstill * timeout;
   }
+  // When the task moved last, as far as the looks tell.
+  Clock::time_point moved_at() const { return moved_at_; }
   // How long nothing of this process had moved at the last look, seen from `now`.
   Clock::duration idle(Clock::time_point now) const { return now - any_at_; }
 

@@ -99,12 +99,13 @@ void StreamFences::put(const StreamFence& gate, Device::Stream stream, bool capt
   try {
     device_.write_word(stream, gate.arrived, 1);
     device_.wait_word(stream, gate.done, 1);
+    device_.write_word(stream, gate.done, 0);
   } catch (...) {
+    gate.done->store(1, std::memory_order_release);  // the stream may wait already
     --all.closed;
     throw;
   }
   captured_ += captured;
-  device_.write_word(stream, gate.done, 0);
 }
 
 void StreamFences::open(const StreamFence& gate, bool captured) {

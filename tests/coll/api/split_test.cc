@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+#include "coll/runtime/internals.h"
+#include "support/jobs/communicator_inside.h"
 #include "support/jobs/ranks.h"
 #include "support/jobs/setting.h"
 
@@ -267,6 +269,27 @@ INSTANTIATE_TEST_SUITE_P(Settings, Split,
                                            Setting{"tcp3", {3}, "tcp"},
                                            Setting{"mixed2x2", {2, 2}, "auto"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Rank 0 is in split() when its other thread names an algorithm: the split was to take none, and
+// gave back what it had found.
+TEST(SplitMeanwhile, AnAlgorithmThatIsNamedStays) {
+  run_ranks(places({2}), {}, [](World& world) {
+    Communicator all = world.world();
+    if (world.rank() == 0) {
+      std::thread splits([&] { (void)all.duplicate(); });
+      while (!CommunicatorInside::of(all).board_round) std::this_thread::yield();
+      all.set_algorithm(Collective::kAllReduce, "ring");
+      job_of(world).all_gather("");
+      splits.join();
+    } else {
+      all.set_algorithm(Collective::kAllReduce, "ring");
+      job_of(world).all_gather("");
+      (void)all.duplicate();
+    }
+    EXPECT_TRUE(sums_up(all));
+    EXPECT_EQ(all.last_algorithm(), "ring");
+  });
+}
 
 TEST(EmptyCommunicator, EveryCallSaysSo) {
   Communicator none;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -13,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "coll/runtime/internals.h"
+#include "support/jobs/job_around.h"
 #include "support/jobs/ranks.h"
 #include "support/process/no_threads.h"
 #include "topo/base/log.h"
@@ -22,28 +25,17 @@ namespace weft {
 namespace {
 
 // Gets what all have said a while after the others.
-class LateJob final : public Job {
+class LateJob final : public testing::JobAround {
  public:
-  LateJob(std::unique_ptr<Job> job, std::atomic<bool>& late) : job_(std::move(job)), late_(late) {}
-  Rank rank() const override { return job_->rank(); }
-  int size() const override { return job_->size(); }
+  LateJob(std::unique_ptr<Job> job, std::atomic<bool>& late)
+      : JobAround(std::move(job)), late_(late) {}
   std::vector<std::string> all_gather(std::string_view mine) override {
-    auto all = job_->all_gather(mine);
+    auto all = JobAround::all_gather(mine);
     if (late_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     return all;
   }
-  bool failed() const noexcept override { return job_->failed(); }
-  Status failure() const override { return job_->failure(); }
-  void report(const Status& failure) noexcept override { job_->report(failure); }
-  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
-    return job_->silent(age);
-  }
-  void leave() noexcept override { job_->leave(); }
-  void abort(const char* reason) noexcept override { job_->abort(reason); }
-  std::unique_ptr<Job> shrink() override { return job_->shrink(); }
 
  private:
-  std::unique_ptr<Job> job_;
   std::atomic<bool>& late_;
 };
 
@@ -68,6 +60,46 @@ TEST(WorldEnd, NobodyTakesRailsForDeadWhosePeerIsThroughFirst) {
   log().sinks().pop_back();
   log().set_level(level);
   EXPECT_THAT(lines->str(), ::testing::Not(::testing::HasSubstr("taken out")));
+}
+
+// Says that nothing has failed, the first time that a World asks, and not before `until` returns.
+class SlowJob final : public testing::JobAround {
+ public:
+  using JobAround::JobAround;
+  Status failure() const override {
+    if (!until || asked_.exchange(true)) return JobAround::failure();
+    until();
+    return {};
+  }
+  std::function<void()> until;
+
+ private:
+  mutable std::atomic<bool> asked_{false};
+};
+
+// The call counts itself in, and then wants the mutex that shrink() held while it waited for calls.
+TEST(WorldEnd, WhoAsksWhyAGatherFailedEndsBeforeShrinkDoes) {
+  auto job = std::make_unique<SlowJob>(std::move(local_jobs(1)[0]));
+  SlowJob& slow = *job;
+  World world(std::move(job), testing::places({1})[0], {});
+  std::atomic<bool> asks = false;
+  slow.until = [&] {
+    asks = true;
+    for (;;) try {
+        (void)world.rank();
+        std::this_thread::yield();
+      } catch (const Error&) {
+        return;  // shrink() has begun to end the World
+      }
+  };
+  std::thread asker([&] {
+    const Status why = Internals::gather_status(world, GatherFailed("nobody came"));
+    EXPECT_EQ(why.message(), "the test wants a smaller job");
+  });
+  while (!asks) std::this_thread::yield();
+  job_of(world).report({Code::kTransport, "the test wants a smaller job"});
+  EXPECT_EQ(world.shrink()->size(), 1);
+  asker.join();
 }
 
 // Its process was ended; the others would have waited until the deadline.

@@ -379,5 +379,18 @@ TEST_F(DeviceCollectives, AFailureOfTheGpuReachesAllRanks) {
   });
 }
 
+// It ended the process.
+TEST_F(DeviceCollectives, MemoryThatIsUsedUpIsAFailureOfTheCall) {
+  run_ranks(places({3}), patient(), [&](World& world) {
+    TestStream work(*device());
+    DeviceBuffer data(work, 4000);
+    Communicator comm = world.world();
+    if (world.rank() == 1) fake_device()->fail_next("launch", 0, true);
+    ASSERT_TRUE(job_of(world).all_gather("").size() == 3);
+    const Status s = comm.all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
+    EXPECT_NE(s.message().find("bad_alloc"), std::string::npos) << s.to_string();
+  });
+}
+
 }  // namespace
 }  // namespace weft

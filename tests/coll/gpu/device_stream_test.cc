@@ -167,6 +167,39 @@ TEST_F(DeviceStreams, TheHostDoesNotWaitForTheStream) {
   });
 }
 
+// The device refuses the last write of a fence: the stream, which waits there already, goes on.
+TEST_F(DeviceStreams, ACallThatTheDeviceRefusesDoesNotHoldItsStream) {
+  run_ranks(places({1, 1}), patient(), [](World& world) {
+    if (world.rank() != 0) return;
+    TestStream work(*fake_device());
+    DeviceBuffer data(work, 4000);
+    const int before = fake_device()->streams_waiting(0);
+    fake_device()->fail_next("write_word", 1);
+    const Status s = world.world()
+                         .on(work.get())
+                         .all_reduce(data.data(), data.data(), 1000, DType::kFloat32, RedOp::kSum);
+    EXPECT_NE(s.message().find("write_word"), std::string::npos) << s.to_string();
+    work.wait();
+    EXPECT_EQ(fake_device()->streams_waiting(0), before);
+  });
+}
+
+// What ranks agree on must be there when they read it: no stream orders the calls of a split().
+TEST_F(DeviceStreams, ACommunicatorOnAStreamIsSplit) {
+  run_ranks(places({2}), patient(), [](World& world) {
+    FakeDevice& fake = *fake_device();
+    TestStream work(fake);
+    std::atomic<std::uint32_t>* words = fake.words(1);
+    fake.wait_word(work.get(), &words[0], 1);  // the stream stands still
+    Communicator half = world.world().on(work.get()).split(0, -world.rank());
+    EXPECT_EQ(half.size(), 2);
+    EXPECT_EQ(half.rank(), 1 - world.rank());
+    words[0].store(1);
+    work.wait();
+    fake.free_words(words);
+  });
+}
+
 // An operation is over for the host before its stream has passed: what the stream still writes to
 // outlives the communicator.
 TEST_F(DeviceStreams, ACommunicatorEndsAfterTheStreamsOfItsOperations) {

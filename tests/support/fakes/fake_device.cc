@@ -73,15 +73,18 @@ std::string FakeDevice::describe(int gpu) const { return fmt::format("GPU {} (fa
 std::string FakeDevice::identity(int gpu) const { return fmt::format("fake-{}", gpu); }
 bool FakeDevice::reaches(int gpu, int other) const { return gpu == other || !separate_; }
 
-void FakeDevice::fail_next(const char* call) {
+void FakeDevice::fail_next(const char* call, int after, bool of_memory) {
   const MutexLock lock(mutex_);
   failing_ = call;
+  fail_after_ = after;
+  fail_of_memory_ = of_memory;
 }
 
 void FakeDevice::check_injected(const char* call) {
   const MutexLock lock(mutex_);
-  if (failing_ != call) return;
+  if (failing_ != call || fail_after_-- > 0) return;
   failing_.clear();
+  if (fail_of_memory_) throw std::bad_alloc();
   throw Error(fmt::format("{} on fake GPU 0: injected failure", call));
 }
 
@@ -263,6 +266,7 @@ std::size_t FakeDevice::late_writes() const {
 }
 
 void FakeDevice::write_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  check_injected("write_word");
   put(stream, [word, value] { word->store(value, std::memory_order_release); });
 }
 void FakeDevice::wait_word(Stream stream, std::atomic<std::uint32_t>* word, std::uint32_t value) {

@@ -85,9 +85,9 @@ class FakeDevice final : public Device {
   void* alias(const void* data) const noexcept;
   // What a NIC writes: not there before flush_remote_writes() of that GPU.
   void write_remotely(void* to, std::vector<std::byte> bytes);
-  // The next call of this name ("open", "launch", "copy", "export", "flush") throws, as a CUDA
-  // error would.
-  void fail_next(const char* call);
+  // After so many more calls of this name ("open", "launch", "copy", "export", "flush",
+  // "write_word") the next one throws, as a CUDA error or as memory that is used up would.
+  void fail_next(const char* call, int after = 0, bool of_memory = false);
   // From now on streams of this GPU do so many copies (of bytes) and then stand still; -1: no
   // limit.
   void let_copy(int gpu, int copies);
@@ -137,6 +137,8 @@ class FakeDevice final : public Device {
   std::size_t pageable_operands_ WEFT_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_id_ WEFT_GUARDED_BY(mutex_) = 1;
   std::string failing_ WEFT_GUARDED_BY(mutex_);
+  int fail_after_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool fail_of_memory_ WEFT_GUARDED_BY(mutex_) = false;
   std::array<std::atomic<int>, kGpus> copies_let_{-1, -1, -1, -1}, copies_done_{};
   std::atomic<int> events_{0};
   std::atomic<bool> separate_{false};

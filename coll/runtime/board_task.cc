@@ -1,11 +1,14 @@
-// Small collectives among ranks that share memory: each rank publishes its data, all ranks read.
+// Publishes, reads and reduces messages on a board, in the order of a group's calls.
 //
 // This runs the schedule "flat" (and the small cases of "direct") on the transport's board: one
 // store and n - 1 loads take the place of messages.
+#include "coll/runtime/board_task.h"
+
 #include <cstring>
+#include <utility>
 #include <vector>
 
-#include "coll/runtime/core.h"
+#include "coll/runtime/agreement.h"
 #include "coll/schedule/footprint.h"
 
 namespace weft {
@@ -40,8 +43,7 @@ bool board_ready(const GroupState& g) {
 BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root) {
   const int n = static_cast<int>(g.ranks.size());
   const std::size_t bytes = call.count * size_of(call.type);
-  constexpr int kMost = 256;
-  const void* from[kMost];
+  const void* from[kMostOnBoard];
   const int other = g.board->collect(g.board_round, call.head.sign, from);
   if (other >= 0) [[unlikely]]
     return {other};
@@ -75,10 +77,59 @@ BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank ro
   return {};
 }
 
-Rank board_missing(const GroupState& g) {
-  for (std::size_t i = 0; i < g.ranks.size(); ++i)
-    if (!g.board->read(static_cast<int>(i), g.board_round)) return g.ranks[i];
+// ---- the task ------------------------------------------------------------------------------
+
+void BoardTask::start() {
+  group->core->mutex.assert_held();
+  group->board_queue.push_back(this);
+  if (first()) publish();
+}
+
+void BoardTask::publish() {
+  Core& core = *group->core;
+  core.mutex.assert_held();
+  if (!std::exchange(published_, true)) publish_on_board(*group, collective_, call, root_);
+  core.ask(this);
+}
+
+Task::Step BoardTask::progress() {
+  if (diverging_ >= 0) return Step::kFailed;
+  if (!board_ready(*group)) return Step::kGoOn;
+  diverging_ = board_finish(*group, collective_, call, root_).diverging;
+  return diverging_ < 0 ? Step::kDone : Step::kFailed;
+}
+
+void BoardTask::done() {
+  group->board_queue.pop_front();
+  for (BoardTask* next : group->board_queue) next->moved = true;
+  if (!group->board_queue.empty()) group->board_queue.front()->publish();
+}
+
+Rank BoardTask::waiting_for() const {
+  for (std::size_t i = 0; i < group->ranks.size(); ++i)
+    if (!group->board->read(static_cast<int>(i), group->board_round)) return group->ranks[i];
   return kNoRank;
+}
+
+bool BoardTask::survey(Recorder::Stalled& how_far) const {
+  if (!first()) return false;
+  how_far.rounds = 1;
+  for (const bool missing : {true, false})
+    for (std::size_t i = 0; i < group->ranks.size(); ++i) {
+      const bool here = group->board->read(static_cast<int>(i), group->board_round) != nullptr;
+      if (static_cast<Rank>(i) == group->me || here == missing) continue;
+      PeerProgress p;
+      p.peer = group->ranks[i];
+      p.sends_posted = p.sends_done = p.recvs_posted = 1;
+      p.recvs_done = here;
+      how_far.peers.push_back(p);
+    }
+  return true;
+}
+
+Status BoardTask::mismatch() const {
+  if (diverging_ >= 0) return diverging_on_board(*group, call.head, diverging_);
+  return first() ? unexpected_message(*this) : Status();
 }
 
 }  // namespace weft

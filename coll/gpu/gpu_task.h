@@ -1,0 +1,18 @@
+// GpuTask: what a caller waits for while a lane, or the thread of a communicator's messages, works.
+#pragma once
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+class GpuTask final : public Task {
+ public:
+  GpuTask(GroupState& g, const CallDescriptor& of) {
+    group = &g;
+    what = of;
+  }
+  bool survey(Recorder::Stalled&) const override { return false; }
+  bool polled() const override { return false; }
+};
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// BoardTask: a collective of few bytes among ranks that share memory. Each rank publishes its data
+// on the board, and all ranks read it.
+#pragma once
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+// The most ranks of a communicator with a board.
+inline constexpr int kMostOnBoard = 256;
+
+// Publishes this rank's message on the group's board and begins a round of the board.
+void publish_on_board(GroupState& g, Collective c, const Call& call, Rank root);
+// Whether every member has published its message of the board's current round.
+bool board_ready(const GroupState& g);
+// How a collective on the board ended on this rank.
+struct BoardOutcome {
+  int diverging = -1;  // a member whose call differs from this rank's; out is not written then
+  bool done() const { return diverging < 0; }
+};
+// Computes this rank's result from the members' messages, once board_ready().
+BoardOutcome board_finish(GroupState& g, Collective c, const Call& call, Rank root);
+
+class BoardTask final : public Task {
+ public:
+  // collective, root: of the call, which may be a part of the user's. published: this rank's
+  // message is on the board already, which only the first task of the group can have done.
+  BoardTask(GroupState& g, Collective collective, const Call& of, Rank root, bool published)
+      : collective_(collective), root_(root), published_(published) {
+    group = &g;
+    call = of;
+  }
+  void start() override;
+  Step progress() override;
+  void done() override;
+  void cancel() override { group->board_queue.clear(); }
+  Rank waiting_for() const override;
+  bool survey(Recorder::Stalled& how_far) const override;
+  Status failure() const override { return {Code::kMismatch, title(what)}; }
+  Status mismatch() const override;
+
+ private:
+  bool first() const { return group->board_queue.front() == this; }
+  void publish();
+
+  const Collective collective_;
+  const Rank root_;
+  bool published_;
+  int diverging_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+// Runs collectives by plans, a window of them per communicator at once, and keeps tasks set up.
+// This file does not know which algorithm a plan is of.
+#include "coll/runtime/schedule_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "coll/engine/signature.h"
+#include "coll/runtime/agreement.h"
+
+namespace weft {
+namespace {
+
+// So many collectives of one communicator are under way at once. More would use up the cells and
+// slots that the first ones need to end, and fewer keep a link busy.
+constexpr std::uint64_t kWindow = 8;
+
+// So many tasks are kept as they were set up; calls of more bytes look for one with scratch.
+constexpr std::size_t kKeptSetUp = 4, kLittleScratch = 64 << 10;
+
+}  // namespace
+
+// ---- free tasks ----------------------------------------------------------------------------
+
+// Setting a plan up takes longer than running it over a few bytes. Calls that alternate, as a
+// barrier and an all_reduce do, find what each of them set up. Long ones share one task's scratch.
+ScheduleTask* ScheduleTask::take(GroupState& group, const Algorithm& algorithm, const Plan& plan,
+                                 const Call& call, std::vector<std::size_t> blocks) {
+  Core& core = *group.core;
+  core.mutex.assert_held();
+  auto& free = core.free_schedules;
+  const auto add = [&] {
+    core.mutex.assert_held();
+    core.schedules.push_back(std::make_unique<ScheduleTask>(core.scratch));
+    free.push_back(core.schedules.back().get());
+  };
+  if (free.empty()) [[unlikely]]
+    add();
+  if (!free.back()->run_.bound_to(plan)) {
+    // Those used last; a burst of asynchronous calls leaves any number behind.
+    const std::span recent = std::span(free).last(std::min(kKeptSetUp, free.size()));
+    auto best = std::ranges::find_if(recent, [&](auto* t) { return t->run_.bound_to(plan); });
+    if (best == recent.end() && call.total_bytes > kLittleScratch)
+      best = std::ranges::max_element(recent, {}, [](auto* t) { return t->run_.scratch_bytes(); });
+    if (best != recent.end())
+      std::swap(*best, recent.back());
+    else if (core.schedules.size() < kKeptSetUp && free.back()->plan_)
+      add();
+  }
+  ScheduleTask* const task = free.back();
+  free.pop_back();
+  task->group = &group;
+  task->call = call;
+  task->blocks_ = std::move(blocks);
+  task->plan_ = &plan;
+  // Where no rank knows how much all send, times of a size say nothing.
+  task->timing = {.algorithm = by_pairs(call.head) ? nullptr : &algorithm};
+  task->over = task->moved = false;
+  task->status = {};
+  task->receipts.reset();
+  task->stall = {};
+  task->look_after = kLookAfter;
+  return task;
+}
+
+void ScheduleTask::release() {
+  core().mutex.assert_held();
+  core().free_schedules.push_back(this);
+}
+
+// ---- progress ------------------------------------------------------------------------------
+
+Core& ScheduleTask::core() const { return *group->core; }
+
+bool ScheduleTask::may_start() const {
+  return group->running.empty() || start_ - group->running.front()->start_ < kWindow;
+}
+
+void ScheduleTask::start() {
+  start_ = group->starts++;
+  if (group->next.empty() && may_start()) return launch();
+  group->next.push_back(this);
+}
+
+void ScheduleTask::launch() {
+  Core& core = this->core();
+  core.mutex.assert_held();
+  group->running.push_back(this);
+  moved = true;  // it did not stand still: it had no turn
+  core.enlist(this);
+  call.id_high = id;
+  for (const std::uint8_t link : plan_->links) core.use_link(link);
+  call.streaming = call.total_bytes >= core.tuning.streaming_bytes;
+  call.copies_results = !call.streaming && !core.oversubscribed;
+  core.telemetry->starting(*this);
+  run_.start(*plan_, call, slicing_for(core.tuning, *plan_, call.total_bytes, core.costs),
+             core.links);
+  if (run_.done()) core.stir(this);
+}
+
+Task::Step ScheduleTask::progress() {
+  if (!run_.done()) run_.progress();
+  if (run_.failure() != Code::kOk) [[unlikely]]
+    return Step::kFailed;
+  return run_.done() ? Step::kDone : Step::kGoOn;
+}
+
+void ScheduleTask::done() {
+  Core& core = this->core();
+  core.mutex.assert_held();
+  group->remember(call.tag, run_.head());
+  // Of a burst of asynchronous calls few are under way at once, and all of them are kept.
+  if (core.schedules.size() > kKeptSetUp && run_.scratch_bytes() > kLittleScratch)
+    run_.leave_scratch();
+  if (group->running.front() == this) [[likely]]
+    group->running.pop_front();
+  else
+    std::erase(group->running, this);
+  for (ScheduleTask* waits : group->next) waits->moved = true;
+  while (!group->next.empty() && group->next.front()->may_start()) {
+    ScheduleTask* const next = group->next.front();
+    group->next.pop_front();
+    next->launch();
+  }
+  if (const Status left = leftover_of_last(*group); !left.ok()) [[unlikely]]
+    core.suspect(left);
+}
+
+void ScheduleTask::cancel() {
+  group->running.clear();
+  group->next.clear();
+}
+
+// ---- what others ask -----------------------------------------------------------------------
+
+Rank ScheduleTask::waiting_for() const {
+  return id != 0 || group->running.empty() ? run_.waiting_for()
+                                           : group->running.front()->waiting_for();
+}
+
+bool ScheduleTask::survey(Recorder::Stalled& how_far) const {
+  if (id == 0) return false;
+  how_far.part = start_ + 1;
+  how_far.rounds = run_.rounds();
+  how_far.rounds_done = run_.rounds_done();
+  for (const Run::Progress& p : run_.survey())
+    how_far.peers.push_back(
+        {p.peer, p.link, p.sends_posted, p.sends_done, p.recvs_posted, p.recvs_done});
+  return true;
+}
+
+Status ScheduleTask::failure() const {
+  Core& core = this->core();
+  core.mutex.assert_held();
+  const Rank peer = run_.failed_peer();
+  const Status why = core.links[static_cast<std::size_t>(run_.failed_link())]->cause(peer);
+  const bool names_rail = why.message().find(", rail ") != std::string::npos;
+  return {run_.failure(),
+          fmt::format("{}: {} ({}{})", title(what),
+                      why.ok() ? fmt::format("rank {}", peer) : why.message(), run_.failed_step(),
+                      names_rail ? std::string() : core.rail_name(run_.failed_link())),
+          culprit(why, peer)};
+}
+
+Status ScheduleTask::mismatch() const {
+  if (id == 0) return {};  // it waits for the window: nothing of it has been sent
+  return run_.failure() == Code::kMismatch ? disputed_call(*group, run_)
+                                           : unexpected_message(*this, &run_);
+}
+
+}  // namespace weft

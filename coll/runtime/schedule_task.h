@@ -1,0 +1,43 @@
+// ScheduleTask: a collective that runs a plan on the engine.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "coll/runtime/core.h"
+
+namespace weft {
+
+class ScheduleTask final : public Task {
+ public:
+  explicit ScheduleTask(SpareScratch& scratch) { run_.share_scratch(scratch); }
+  // Takes a free task of the core, if possible one that is set up for the plan. blocks: the memory
+  // that the spans in `call` point to.
+  static ScheduleTask* take(GroupState& group, const Algorithm& algorithm, const Plan& plan,
+                            const Call& call, std::vector<std::size_t> blocks);
+
+  void start() override;
+  void complete(const Completion& transfer) override { run_.complete(transfer); }
+  Step progress() override;
+  void done() override;
+  void cancel() override;
+  void release() override;
+  Rank waiting_for() const override;
+  bool survey(Recorder::Stalled& how_far) const override;
+  Status failure() const override;
+  Status mismatch() const override;
+  std::span<const Run::Traffic> traffic() override { return run_.traffic(); }
+
+ private:
+  Core& core() const;
+  bool may_start() const;
+  void launch();
+
+  Run run_;
+  const Plan* plan_ = nullptr;
+  std::uint64_t start_ = 0;          // the number among the group's tasks with schedules
+  std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to
+};
+
+}  // namespace weft

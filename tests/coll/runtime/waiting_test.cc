@@ -1,0 +1,73 @@
+// What a rank does while it finds out why a call is late, or tells the others: its other calls go
+// on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "support/jobs/job_around.h"
+#include "support/jobs/ranks.h"
+
+namespace weft {
+namespace {
+
+// Asks and tells only once another call of this rank has ended.
+class SlowToHear final : public testing::JobAround {
+ public:
+  SlowToHear(std::unique_ptr<Job> job, std::atomic<int>& calls)
+      : JobAround(std::move(job)), calls_(calls) {}
+  std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
+    asked = moves();
+    return JobAround::inquire(limit);
+  }
+  void report(const Status& failure) noexcept override {
+    told = moves();
+    JobAround::report(failure);
+  }
+  std::atomic<bool> asked{false}, told{false};
+
+ private:
+  bool moves() const {
+    const int before = calls_;
+    for (int i = 0; i < 5000 && calls_ == before; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return calls_ != before;
+  }
+  std::atomic<int>& calls_;
+};
+
+TEST(Waiting, OtherCallsMoveWhileRanksAreAskedAndTold) {
+  auto jobs = local_jobs(2);
+  const auto where = testing::places({2});
+  WorldOptions options;
+  options.timeout = std::chrono::milliseconds(100);
+  std::atomic<int> calls = 0;
+  auto slow = std::make_unique<SlowToHear>(std::move(jobs[0]), calls);
+  SlowToHear& job = *slow;
+  jobs[0] = std::move(slow);
+  std::atomic<bool> asked = false, told = false;
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < 2; ++r)
+    ranks.emplace_back([&, r] {
+      World world(std::move(jobs[r]), where[r], options);
+      Communicator all = world.world(), other = all.duplicate();
+      std::thread late;
+      Status status;
+      if (r == 0) late = std::thread([&] { status = all.barrier(); });  // rank 1 never calls it
+      while (other.barrier().ok()) calls += r == 0;
+      if (r == 1) return;
+      late.join();
+      EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
+      asked = job.asked.load();
+      told = job.told.load();
+    });
+  for (std::thread& t : ranks) t.join();
+  EXPECT_TRUE(asked) << "calls stood still while the other ranks were asked";
+  EXPECT_TRUE(told) << "calls stood still while the other ranks were told";
+}
+
+}  // namespace
+}  // namespace weft

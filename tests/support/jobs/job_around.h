@@ -1,0 +1,40 @@
+// A job that does what another one does, for tests that change a function of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transport/job/bootstrap.h"
+
+namespace weft::testing {
+
+class JobAround : public Job {
+ public:
+  explicit JobAround(std::unique_ptr<Job> job) : job_(std::move(job)) {}
+  Rank rank() const override { return job_->rank(); }
+  int size() const override { return job_->size(); }
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    return job_->all_gather(mine);
+  }
+  bool failed() const noexcept override { return job_->failed(); }
+  Status failure() const override { return job_->failure(); }
+  void report(const Status& failure) noexcept override { job_->report(failure); }
+  std::vector<Rank> silent(std::chrono::milliseconds age) const override {
+    return job_->silent(age);
+  }
+  std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
+    return job_->inquire(limit);
+  }
+  void set_witness(Witness* witness) override { job_->set_witness(witness); }
+  void leave() noexcept override { job_->leave(); }
+  void abort(const char* reason) noexcept override { job_->abort(reason); }
+  std::unique_ptr<Job> shrink() override { return job_->shrink(); }
+
+ private:
+  std::unique_ptr<Job> job_;
+};
+
+}  // namespace weft::testing
