@@ -20,6 +20,7 @@ namespace {
 constexpr std::size_t kAllRanksSteps = 4096;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
+constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 // Steps of as many rounds as are played.
 constexpr double kPlayedSteps = 16384;
 
@@ -171,8 +172,58 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
   return std::max({rail_us, host_us, work_us * cut.rounds.rounds});
 }
 
+namespace {
+
+// The first `count` hosts, from the root's on.
+Shape fewer_hosts(const Shape& shape, int count) {
+  Shape few = shape;
+  few.hosts.clear();
+  few.rail.clear();
+  few.rank = 0;
+  few.nranks = 0;
+  const auto home = std::ranges::find_if(shape.hosts, [&](const auto& ranks) {
+    return std::ranges::count(ranks, shape.root) > 0;
+  });
+  for (int h = 0; h < count; ++h) {
+    const auto from = static_cast<std::size_t>(home - shape.hosts.begin() + h);
+    auto& here = few.hosts.emplace_back();
+    for (const Rank r : shape.hosts[from % shape.hosts.size()]) {
+      if (r == shape.root) few.root = few.nranks;
+      if (!shape.rail.empty()) few.rail.push_back(shape.rail[as_index(r)]);
+      here.push_back(few.nranks++);
+    }
+  }
+  return few;
+}
+
+// In a collective with a root, ranks do different things, and all must be played. Where hosts are
+// many, the time follows from that on 2, 4 and 8 of them: a chain's grows by as much for each host,
+// a tree's for each doubling, and what only bytes limit grows less and less.
+Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                            std::size_t element_size, const CostModel& model) {
+  Prediction p;
+  double us[3];
+  for (int i = 0; i < 3; ++i) {
+    p = predict(algorithm, fewer_hosts(shape, 2 << i), bytes, element_size, model);
+    us[i] = p.time_us;
+  }
+  const double before = us[1] - us[0];
+  double more = us[2] - us[1];
+  if (more <= 0 || before <= 0) return p;
+  const double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
+  for (double hosts = kFewHosts; hosts < static_cast<double>(shape.hosts.size()); hosts *= 2) {
+    more *= growth;
+    p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
+  }
+  return p;
+}
+
+}  // namespace
+
 Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                    std::size_t element_size, const CostModel& model) {
+  if (rooted(algorithm.collective) && any.hosts.size() > kFewHosts)
+    return predict_by_fewer(algorithm, any, bytes, element_size, model);
   Shape shape = any;
   const bool in_rounds = as_engine(shape, model);
   const std::size_t message = bytes;

@@ -24,10 +24,14 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   const double memory_us = o.host_chunks * even * m.memory_us_per_byte * o.per_host;
   const double work_us = o.rail_messages * (m.step_us + m.rail.step_us) +
                          o.host_messages * (m.step_us + m.host.step_us);
-  const double core_us = work_us + (m.host_ports ? 0 : host_us);
+  const double core_us =
+      work_us + (m.host_ports ? even * (o.reduced_chunks * m.reduce_us_per_byte +
+                                        o.rail_chunks * m.rail_copy_us_per_byte)
+                              : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  r.first_us = latency_us + work_us + rail_us + host_us;
+  r.first_us = latency_us + (o.together ? std::max({work_us, rail_us, host_us})
+                                        : work_us + rail_us + host_us);
   r.stage_us = std::max(bytes_us, core_us);
   // Twice as many as it takes where nothing is ever late.
   double lanes = std::ceil(2 * r.first_us / std::max(r.stage_us, 1e-6));

@@ -185,7 +185,7 @@ TEST(SimulatedFailure, ACutLinkIsNamed) {
 }
 
 TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
-  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
+  const Algorithm& a = *find_algorithm(Collective::kAllGather, "hierarchical");
   const Shape shape = is_vector({2, 1});
   EXPECT_THROW(simulate(a, shape, 4, DType::kFloat32, ideal(shape)), Error);
   SimFabricOptions options = ideal(uniform(2, 2));
