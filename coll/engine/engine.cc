@@ -18,7 +18,6 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << kLaneShift | node;
 }
 
-
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
 }

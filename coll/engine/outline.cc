@@ -43,7 +43,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   std::size_t arrived[2] = {0, 0};
   std::map<std::pair<Rank, int>, std::pair<int, int[kArrivalsAhead]>> arrivals;  // by channel
   std::map<int, bool> kept;
-  int chunks[2][2] = {};  // [near][sent]
+  int chunks[2][2] = {};            // [near][sent]
   int between = 0, since_rail = 0;  // chunks sent inside the host: between messages along rails
   Hops longest{0, 0};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {

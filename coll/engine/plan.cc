@@ -91,6 +91,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.network = request.network;
+    plan_.premultiplied = request.premultiplied;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
@@ -184,7 +185,9 @@ class Compiler {
     if (plan_.layout == Plan::Layout::kPacked || where == Where::kIn) return;
     const bool exchanged = request_.collective == Collective::kAllToAll && !ends(chunk);
     if (moved_ || request_.premultiplied || exchanged) plan_.stage_in.push_back(chunk);
-    if (where == Where::kScratch) scratch(chunk);
+    // What all lies there from the start shares no place.
+    if (where == Where::kScratch)
+      plan_.scratch_of[static_cast<std::size_t>(chunk)] = plan_.scratch_chunks++;
   }
 
   Where initial(int chunk) const {
@@ -373,8 +376,8 @@ class Compiler {
   std::set<std::pair<int, int>> edges_;
   std::set<int> read_;
   std::map<int, int> places_;  // the chunk that is there
-  int open_ = -1;            // the reduce that the next step may join
-  std::size_t reduced_ = 0;  // the end of its steps
+  int open_ = -1;              // the reduce that the next step may join
+  std::size_t reduced_ = 0;    // the end of its steps
   std::map<std::pair<Rank, int>, std::size_t> sent_;
   std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_, sends_;
 };

@@ -65,9 +65,8 @@ class CommonRails {
           if (l < least) rail.push_back(ranks[l]);
           continue;
         }
-        const auto on_it = std::ranges::find(ranks, shape.rail.at(first), [&](Rank r) {
-          return shape.rail.at(r);
-        });
+        const auto on_it = std::ranges::find(ranks, shape.rail.at(first),
+                                             [&](Rank r) { return shape.rail.at(r); });
         if (on_it != ranks.end() && taken_.insert(*on_it).second) rail.push_back(*on_it);
       }
       if (static_cast<int>(rail.size()) == layout.nhosts()) rails_.push_back(std::move(rail));
@@ -130,8 +129,7 @@ Schedule all_reduce_schedule(const Shape& shape) {
     for (int l = 0; l < n; ++l) all.insert(all.end(), rails.rail(l).begin(), rails.rail(l).end());
     const int owners = static_cast<int>(all.size());
     for (const Rank r : layout.world().ranks)
-      if (std::find(all.begin(), all.begin() + owners, r) == all.begin() + owners)
-        all.push_back(r);
+      if (std::find(all.begin(), all.begin() + owners, r) == all.begin() + owners) all.push_back(r);
     const auto at = std::ranges::find(all, shape.rank) - all.begin();
     reduce_to_owners(s, {all, static_cast<int>(at)}, owners);
   } else {
@@ -155,8 +153,8 @@ Schedule reduce_scatter_schedule(const Shape& shape) {
   return s;
 }
 
-// Along the rail, the sum for one host after the other goes around. The ranks of a host add up their
-// part of it just before, so a rank has few sums at a time, and these share places.
+// Along the rail, the sum for one host after the other goes around. The ranks of a host add up
+// their part of it just before, so a rank has few sums at a time, and these share places.
 Schedule rail_ring_reduce_scatter_schedule(const Shape& shape) {
   if (shape.deterministic) return reduce_scatter_schedule<ring_reduce_scatter>(shape);
   constexpr int kPlaces = 3;

@@ -117,8 +117,7 @@ void Play::add_tasks(int rank, double bytes) {
     t.missing += steps[i].op != Op::kSend;
     // Sources that can be read where they lie are reduced in one pass.
     t.reduces = steps[i].op == Op::kRecvReduce &&
-                (model_.host_ports ||
-                 !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i])));
+                (model_.host_ports || !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i])));
   }
   if (order_ == Order::kAsEngine) order_by_chunks(m);
   if (model_.fan_in_penalty > 0) count_fan_in(m);

@@ -55,6 +55,7 @@ class Play {
   // Plays so many rounds, of which a rank has up to `lanes` in flight, as the engine has them.
   void run(int rounds = 1, int lanes = 1);
 
+  bool stuck() const { return left_ > 0; }                       // something was never done
   int steps() const { return static_cast<int>(tasks_.size()); }  // of a round
   Moment end() const { return end_[0]; }                         // of the first round that is done
   // When so many rounds and one more are done.

@@ -43,7 +43,7 @@ done | awk '
     print "| hosts x ranks | collective | worst, of the best | where |"; print "|---|---|---|---|"
     for (i = 1; i <= keys; i++) {
       split(order[i], k, " "); w = worst[order[i]]
-      printf "| %s | %s | %.3f | %s |\n", k[1], k[2], w, w > 1.0005 ? where[order[i]] : "-"
+      printf "| %s | %s | %.3f | %s |\n", k[1], k[2], w, (w > 1.0005 ? where[order[i]] : "-")
     }
     printf "\n%d points, %d of them more than 5 %% off, %d not simulated\n", points, nbad, skipped
     if (nbad) print "\n| collective | hosts x ranks | bytes | auto | us | best | us |\n|---|---|---|---|---|---|---|"

@@ -168,9 +168,8 @@ int run(const SimFlags& flags) {
     return a.result.time_us < b.result.time_us;
   });
   const Algorithm* const picked =
-      flags.algorithm == "all"
-          ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
-          : nullptr;
+      flags.algorithm == "all" ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
+                               : nullptr;
   fmt::print("{}", flags.json ? to_json(job, rows, picked, flags.seed).dump(2) + "\n"
                               : text(job, rows, picked));
   return kExitOk;

@@ -24,7 +24,8 @@ Slow slow_of(const char* flag, const std::string& text, std::size_t count) {
   int end = 0, end_at = 0;
   const int read = std::sscanf(text.c_str(), "%d:%lf%n@%lf%n", &slow.which, &slow.factor, &end,
                                &slow.at_us, &end_at);
-  const std::size_t all = read == 3 ? static_cast<std::size_t>(end_at) : static_cast<std::size_t>(end);
+  const std::size_t all =
+      read == 3 ? static_cast<std::size_t>(end_at) : static_cast<std::size_t>(end);
   if (read < 2 || all != text.size() || slow.factor <= 0 || slow.factor > 1 || slow.which < 0 ||
       static_cast<std::size_t>(slow.which) >= count || slow.at_us < 0)
     throw Error(

@@ -157,9 +157,7 @@ class Interpreter {
   static bool share(const Schedule& s, int a, int b) {
     return !s.place.empty() && a != b && s.place[a] >= 0 && s.place[a] == s.place[b];
   }
-  static bool has(const Step& step, int c) {
-    return step.at.first <= c && c < step.at.end();
-  }
+  static bool has(const Step& step, int c) { return step.at.first <= c && c < step.at.end(); }
   bool written_before(int rank, int c, int i) const {
     const auto& steps = all_[rank].steps;
     return std::any_of(steps.begin(), steps.begin() + i,

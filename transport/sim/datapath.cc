@@ -188,8 +188,8 @@ void SimFabric::State::arrived(std::uint32_t m) {
   if (!msg.has(M::kRecvOpen)) return;
   const bool copied = opt.rail_copies || same_host(msg.src, msg.dst);
   const double per_byte = msg.has(M::kAsView) ? reduce_ps_per_byte : copied ? copy_ps_per_byte : 0;
-  const std::int64_t cost = core_ps(
-      msg.dst, complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte));
+  const std::int64_t cost =
+      core_ps(msg.dst, complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte));
   if (cost == 0) return deliver(m);
   const std::int64_t start = cpu[cpu_of_rank[msg.dst]].serve(now_ps, cost, msg.bytes);
   ++msg.events;

@@ -51,7 +51,8 @@ TEST(Outline, OfARingThatSharesPlaces) {
   EXPECT_EQ(o.host_messages, 2 * 7 * 32);
   EXPECT_EQ(o.scratch_chunks, 3 + kArrivalsAhead);
   EXPECT_TRUE(o.together);
-  EXPECT_FALSE(outline(Collective::kReduceScatter, "hierarchical_hd", uniform(32, 8), true).together);
+  EXPECT_FALSE(
+      outline(Collective::kReduceScatter, "hierarchical_hd", uniform(32, 8), true).together);
 }
 
 }  // namespace

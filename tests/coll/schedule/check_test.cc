@@ -63,14 +63,12 @@ TEST(Check, NamesAChunkWhosePlaceIsTaken) {
   for (const Step& step : s.steps)
     if (step.op == Op::kSend && step.channel == 1) passed.push_back(step.at.first);
   ASSERT_GE(passed.size(), 2u);
-  const auto first_send = std::ranges::find_if(s.steps, [](const Step& step) {
-    return step.op == Op::kSend && step.channel == 1;
-  });
+  const auto first_send = std::ranges::find_if(
+      s.steps, [](const Step& step) { return step.op == Op::kSend && step.channel == 1; });
   const Step late = *first_send;
   s.steps.erase(first_send);
-  const auto second_send = std::ranges::find_if(s.steps, [](const Step& step) {
-    return step.op == Op::kSend && step.channel == 1;
-  });
+  const auto second_send = std::ranges::find_if(
+      s.steps, [](const Step& step) { return step.op == Op::kSend && step.channel == 1; });
   s.steps.insert(second_send, late);  // still in order, with both there
   EXPECT_EQ(check(Collective::kReduceScatter, again), "");
   s.place[static_cast<std::size_t>(passed[1])] = s.place[static_cast<std::size_t>(passed[0])];
