@@ -15,9 +15,8 @@ namespace weft {
 namespace {
 
 std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t node) {
-  return static_cast<std::uint64_t>(high) << 32 | lane << 26 | node;
+  return static_cast<std::uint64_t>(high) << 32 | lane << kLaneShift | node;
 }
-
 
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
@@ -347,7 +346,7 @@ void Run::progress() {
 
 void Run::complete(const Completion& c) {
   const auto low = static_cast<std::uint32_t>(c.id);
-  const std::uint32_t lane = low >> 26, node = low & ((1u << 26) - 1);
+  const std::uint32_t lane = low >> kLaneShift, node = low & ((1u << kLaneShift) - 1);
   const Node& n = plan_->nodes[node];
   if (c.code != Code::kOk) {
     if (failure_ == Code::kOk) {

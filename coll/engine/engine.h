@@ -60,6 +60,8 @@ struct Call {
 // The bits of a tag below Call::tag hold the round and, below it, the ordinal of the message.
 inline constexpr int kRoundBits = 10, kOrdinalBits = 14;
 
+inline constexpr int kLaneShift = 26;  // of the lane in a transfer's id, above the node
+
 struct Scratch {
   std::unique_ptr<std::byte[]> at;
   std::size_t bytes = 0;
@@ -84,6 +86,14 @@ class Run {
 
   // Takes the completion of a transfer of this run (id_high matches).
   void complete(const Completion& completion);
+  // Bytes of an arrival from another host that this completion brings, to be reduced; else 0.
+  std::size_t to_reduce(const Completion& completion) const {
+    const auto low = static_cast<std::uint32_t>(completion.id);
+    const std::uint32_t node = low & ((1u << kLaneShift) - 1);
+    const Node& n = plan_->nodes[node];
+    return n.kind == Node::Kind::kArrive && n.credit >= 0 ? extent(low >> kLaneShift, node).bytes
+                                                          : 0;
+  }
   // Runs the steps that have become ready. Call it after a batch of complete().
   void progress();
 

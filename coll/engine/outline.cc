@@ -33,12 +33,18 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const auto i = static_cast<std::size_t>(c);
     return blocks && !ownership.ends(s.rank, s.block.empty() ? c : s.block[i]);
   };
+  // A chunk's place in scratch.
+  const auto place_of = [&](int c) {
+    const int shared = s.place.empty() ? -1 : s.place[static_cast<std::size_t>(c)];
+    return shared < 0 ? c : -1 - shared;
+  };
   std::map<int, Hops> value;  // of the chunks written so far: how far they have come
   std::vector<Hops> left[2];  // of the messages sent, to other hosts and near
   std::size_t arrived[2] = {0, 0};
   std::map<std::pair<Rank, int>, std::pair<int, int[kArrivalsAhead]>> arrivals;  // by channel
   std::map<int, bool> kept;
-  int chunks[2][2] = {};  // [near][sent]
+  int chunks[2][2] = {};            // [near][sent]
+  int between = 0, since_rail = 0;  // chunks sent inside the host: between messages along rails
   Hops longest{0, 0};
   for (std::size_t i = 0; i < s.steps.size(); ++i) {
     const Step& step = s.steps[i];
@@ -46,6 +52,8 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     const bool sends = step.op == Op::kSend;
     (near ? o.host_messages : o.rail_messages) += split ? step.at.count : 1;
     chunks[near][sends] += step.at.count;
+    if (near && sends && chunks[0][0] + chunks[0][1] > 0) since_rail += step.at.count;
+    if (!near) between += std::exchange(since_rail, 0);
     if (sends) {
       Hops far{0, 0};
       for (int c = step.at.first; c < step.at.end(); ++c)
@@ -61,9 +69,10 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
     for (int c = step.at.first; c < step.at.end(); ++c) {
       Hops& h = value[c];
       h = std::max(h, far);
-      if (passes_on(c)) kept[c] = true;
+      if (passes_on(c)) kept[place_of(c)] = true;
     }
     longest = std::max(longest, far);
+    if (step.op == Op::kRecvReduce) o.reduced_chunks += step.at.count;
     if (step.op == Op::kRecvReduce && !near) {
       auto& [count, most] = arrivals[{step.peer, step.channel}];
       const int size = split ? 1 : step.at.count;
@@ -77,6 +86,7 @@ Outline outline_of(const Schedule& s, Collective collective, const Shape& shape,
   std::tie(o.rail_hops, o.host_hops) = longest;
   o.rail_chunks = std::max(chunks[0][0], chunks[0][1]);
   o.host_chunks = std::max(chunks[1][0], chunks[1][1]);
+  o.together = 2 * between > o.host_chunks;
   o.scratch_chunks = static_cast<int>(kept.size());
   for (const auto& [channel, of] : arrivals)
     for (const int most : of.second) o.scratch_chunks += most;

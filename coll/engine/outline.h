@@ -16,6 +16,9 @@ struct Outline {
   int rail_hops = 0, host_hops = 0;
   int rail_messages = 0, host_messages = 0;  // what one rank sends and receives
   int rail_chunks = 0, host_chunks = 0;      // in these, one way: the larger of both directions
+  int reduced_chunks = 0;                    // of what one rank gets, those to be reduced
+  // Whether most of what goes inside the host goes at the same time as what goes along rails.
+  bool together = false;
   // Chunks of scratch: arrivals from other hosts that wait to be reduced and, in the block layout,
   // values that the rank only passes on.
   int scratch_chunks = 0;

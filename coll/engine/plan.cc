@@ -65,6 +65,10 @@ void keep_touched(Schedule& s, std::vector<Piece>& pieces, const BlockOwnership&
     const std::vector<Piece> all = pieces_of(s, ownership.blocks());
     for (const int c : kept) pieces.push_back(all[static_cast<std::size_t>(c)]);
   }
+  std::vector<int> place;
+  if (!s.place.empty())
+    for (const int c : kept) place.push_back(s.place[static_cast<std::size_t>(c)]);
+  s.place = std::move(place);
   s.nchunks = static_cast<int>(kept.size());
 }
 
@@ -87,6 +91,7 @@ class Compiler {
     plan_.collective = request.collective;
     plan_.layout = layout;
     plan_.network = request.network;
+    plan_.premultiplied = request.premultiplied;
     const auto n = static_cast<std::size_t>(plan_.schedule.nchunks);
     where_.assign(n, Where::kNowhere);
     writer_.assign(n, -1);
@@ -180,7 +185,9 @@ class Compiler {
     if (plan_.layout == Plan::Layout::kPacked || where == Where::kIn) return;
     const bool exchanged = request_.collective == Collective::kAllToAll && !ends(chunk);
     if (moved_ || request_.premultiplied || exchanged) plan_.stage_in.push_back(chunk);
-    if (where == Where::kScratch) scratch(chunk);
+    // What all lies there from the start shares no place.
+    if (where == Where::kScratch)
+      plan_.scratch_of[static_cast<std::size_t>(chunk)] = plan_.scratch_chunks++;
   }
 
   Where initial(int chunk) const {
@@ -201,9 +208,20 @@ class Compiler {
   Where destination(int chunk) const {
     return plan_.layout == Plan::Layout::kPacked || ends(chunk) ? Where::kOut : Where::kScratch;
   }
-  void scratch(int chunk) {
+  // Returns the chunk that was in this one's place before, -1 where there was none.
+  int scratch(int chunk) {
     std::int32_t& piece = plan_.scratch_of[static_cast<std::size_t>(chunk)];
-    if (piece < 0) piece = plan_.scratch_chunks++;
+    if (piece >= 0) return -1;
+    const auto& place = plan_.schedule.place;
+    const int shared = place.empty() ? -1 : place[static_cast<std::size_t>(chunk)];
+    if (shared < 0 || plan_.layout != Plan::Layout::kBlocks) {
+      piece = plan_.scratch_chunks++;
+      return -1;
+    }
+    const auto [it, first] = places_.try_emplace(shared, chunk);
+    const int before = first ? -1 : std::exchange(it->second, chunk);
+    piece = first ? plan_.scratch_chunks++ : plan_.scratch_of[static_cast<std::size_t>(before)];
+    return before;
   }
 
   bool uniform(Chunks at) const {
@@ -256,6 +274,13 @@ class Compiler {
       node.result_of = writer;
     joined(node, steps);
     const int me = add(node, step);
+    // Where chunks share places, messages keep pace with them: a receiver takes them in this order,
+    // one after the other, and sooner they would only keep the cores from what the others wait for.
+    if (!plan_.schedule.place.empty() && request_.network) {
+      auto& fifo = sends_[{step.peer, step.channel}];
+      if (fifo.size() >= kAhead) edge(fifo[fifo.size() - kAhead], me);
+      fifo.push_back(me);
+    }
     for (const Step& s : steps)
       for (int c = s.at.first; c < s.at.end(); ++c) {
         const auto i = static_cast<std::size_t>(c);
@@ -282,7 +307,11 @@ class Compiler {
       readers_[i].clear();
       writer_[i] = me;
       where_[i] = to;
-      if (to == Where::kScratch) scratch(c);
+      if (to != Where::kScratch) continue;
+      const int before = scratch(c);
+      if (before < 0) continue;
+      edge(writer_[static_cast<std::size_t>(before)], me);
+      for (const int reader : readers_[static_cast<std::size_t>(before)]) edge(reader, me);
     }
   }
 
@@ -346,10 +375,11 @@ class Compiler {
   std::vector<std::vector<int>> readers_;
   std::set<std::pair<int, int>> edges_;
   std::set<int> read_;
-  int open_ = -1;            // the reduce that the next step may join
-  std::size_t reduced_ = 0;  // the end of its steps
+  std::map<int, int> places_;  // the chunk that is there
+  int open_ = -1;              // the reduce that the next step may join
+  std::size_t reduced_ = 0;    // the end of its steps
   std::map<std::pair<Rank, int>, std::size_t> sent_;
-  std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_;
+  std::map<std::pair<Rank, int>, std::vector<int>> received_, credits_, sends_;
 };
 
 }  // namespace

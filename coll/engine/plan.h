@@ -111,11 +111,11 @@ struct Plan {
                                          // the message layout the chunks follow each other
   int scratch_chunks = 0;
   std::vector<int> copy_last;  // chunks of the result that no step of this rank writes
-  bool network = false;        // see PlanRequest
-  Outline outline;             // the same on every rank; set after compile()
-  int algorithm = -1;          // index into algorithms(), where it is one of them
-  std::uint32_t common = 0;    // see common_hash() in signature.h
-  std::uint64_t serial = 0;    // unique in the process, also after the plan is gone
+  bool network = false, premultiplied = false;  // see PlanRequest
+  Outline outline;                              // the same on every rank; set after compile()
+  int algorithm = -1;                           // index into algorithms(), where it is one of them
+  std::uint32_t common = 0;                     // see common_hash() in signature.h
+  std::uint64_t serial = 0;  // unique in the process, also after the plan is gone
 };
 
 // Steps over several chunks become steps over one chunk each, as the block layout has it: there

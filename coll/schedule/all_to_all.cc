@@ -18,14 +18,34 @@ Schedule of_blocks(const Shape& shape) {
   return empty_schedule(shape, shape.nranks * shape.nranks);
 }
 
-// In step i to the rank i further on, from the one i before: nobody is hit by all at once.
+// In step i to the rank i further on, from the one i before: nobody is hit by all at once. Between
+// uniform hosts a step goes so many hosts and so many local indices further on, and ranks of a host
+// begin at different hosts: nor are two hosts' ranks all at each other at once.
 Schedule pairwise_schedule(const Shape& shape) {
   Schedule s = of_blocks(shape);
   const PairBlocks block{shape.nranks};
   const Rank me = shape.rank;
-  for (int i = 1; i < shape.nranks; ++i) {
-    s.send((me + i) % shape.nranks, block(me, me + i));
-    s.recv((me - i + shape.nranks) % shape.nranks, block(me - i, me));
+  const auto exchange = [&](Rank to, Rank from) {
+    s.send(to, block(me, to));
+    s.recv(from, block(from, me));
+  };
+  const Layout layout(shape);
+  const int nhosts = layout.nhosts(), g = layout.per_host();
+  if (nhosts == 1 || !uniform_hosts(shape)) {
+    for (int i = 1; i < shape.nranks; ++i)
+      exchange((me + i) % shape.nranks, (me - i + shape.nranks) % shape.nranks);
+    return s;
+  }
+  const int h = layout.my_host(), l = layout.my_local();
+  const auto rank = [&](int host, int local) {
+    return layout.hosts()[(host % nhosts + nhosts) % nhosts][(local + g) % g];
+  };
+  for (int i = 0; i < shape.nranks; ++i) {
+    const int hosts = i / g, locals = i % g;
+    // Local index k is k * nhosts / g hosts ahead of index 0.
+    const auto further = [&](int k) { return hosts + k * nhosts / g; };
+    const int from = (l - locals + g) % g;
+    exchange(rank(h + further(l), l + locals), rank(h - further(from), from));
   }
   return s;
 }

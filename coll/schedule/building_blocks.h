@@ -90,6 +90,8 @@ class Layout {
 bool any_shape(const Shape& shape);
 bool uniform_hosts(const Shape& shape);  // every host has the same number of ranks
 Schedule empty_schedule(const Shape& shape, int nchunks);
+// How many schedules this thread has begun to build: what a choice costs.
+std::uint64_t schedules_built();
 
 // Algorithms that are one building block over all ranks: on as many chunks as ranks, or on one.
 enum class Cut : bool { kWhole, kPerRank };

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -58,6 +59,7 @@ class Checker {
  private:
   std::string malformed() const;
   std::string malformed_layout() const;
+  std::string misplaced(const Schedule& s) const;
   void start();
   std::string post(const StepGraph& graph, int step);
   void finish(const StepGraph& graph, int step);
@@ -160,8 +162,34 @@ std::string Checker::malformed() const {
         return fmt::format("step {} of rank {} has channel {}, expected 0 to {}", i, r,
                            step.channel, kChannels - 1);
     }
+    if (std::string fault = misplaced(s); !fault.empty()) return fault;
   }
   return malformed_layout();
+}
+
+// No chunk is touched after another has got its place.
+std::string Checker::misplaced(const Schedule& s) const {
+  if (s.place.empty()) return {};
+  if (static_cast<int>(s.place.size()) != nchunks_)
+    return fmt::format("rank {} has {} places for {} chunks", s.rank, s.place.size(), nchunks_);
+  std::map<int, int> there;  // by place
+  std::vector<bool> gone(static_cast<std::size_t>(nchunks_), false);
+  for (std::size_t i = 0; i < s.steps.size(); ++i)
+    for (int c = s.steps[i].at.first; c < s.steps[i].at.end(); ++c) {
+      if (s.place[c] < 0) continue;
+      if (gone[c])
+        return fmt::format("step {} of rank {} touches chunk {}, whose place {} another chunk has",
+                           i, s.rank, c, s.place[c]);
+      if (s.steps[i].op == Op::kSend) continue;
+      const auto [it, first] = there.try_emplace(s.place[c], c);
+      if (first || it->second == c) continue;
+      const int before = std::exchange(it->second, c);
+      gone[before] = true;
+      if (before >= s.steps[i].at.first && before < c)
+        return fmt::format("step {} of rank {} writes chunks {} and {}, which share place {}", i,
+                           s.rank, before, c, s.place[c]);
+    }
+  return {};
 }
 
 std::string Checker::malformed_layout() const {

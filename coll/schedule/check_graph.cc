@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -89,6 +91,7 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
   };
   std::vector<int> writer(s.nchunks, -1), readers(s.nchunks, -1), told(s.steps.size(), -1);
   std::vector<Reader> pool;
+  std::map<int, int> there;  // by place: the chunk that is there
   for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
     const auto after = [&](int earlier) {
       if (earlier < 0 || told[earlier] == i) return;
@@ -105,6 +108,13 @@ void StepGraph::each_data_edge(Rank rank, F f) const {
       }
       if (readers[c] < 0) after(writer[c]);  // else the readers came after it
       for (int r = readers[c]; r >= 0; r = pool[r].next) after(pool[r].step);
+      if (!s.place.empty() && s.place[c] >= 0) {
+        const int before = std::exchange(there.try_emplace(s.place[c], c).first->second, c);
+        if (before != c) {
+          after(writer[before]);
+          for (int r = readers[before]; r >= 0; r = pool[r].next) after(pool[r].step);
+        }
+      }
       writer[c] = i;
       readers[c] = -1;
     }

@@ -8,6 +8,9 @@
 //   data        done of every earlier step of this rank that touches a chunk of the step, where
 //               one of the two writes the chunk -> posted of the step, or done of a recv_reduce,
 //               whose message waits in scratch or as a view meanwhile
+//   places      done of every step that touches a chunk -> the same of the first step that writes
+//   the
+//               chunk that takes its place (Schedule::place)
 //   FIFO        the sends of a channel are posted in order; a receive is posted when the receive
 //               before it on its channel is done, with the whole reduction that this belongs to (so
 //               one message of scratch per channel suffices)

@@ -3,6 +3,7 @@
 // and hosts exchange the fewest bytes possible (facts: 2 (H-1)/H of the message per host, split
 // over its rails). Messages inside a host use channel 0, messages along a rail channel 1.
 #include <algorithm>
+#include <set>
 
 #include "coll/schedule/building_blocks.h"
 
@@ -11,11 +12,11 @@ namespace {
 
 using Block = void (*)(Schedule&, Group, Chunks, int);
 
-// Part l of the message goes along rail l, cut into `pieces` chunks.
-Schedule parts_by_rail(const Shape& shape, const Layout& layout, int pieces) {
-  Schedule s = empty_schedule(shape, layout.per_host() * pieces);
+// Part l of the message goes along rail l of `rails`, cut into `pieces` chunks.
+Schedule parts_by_rail(const Shape& shape, int rails, int pieces) {
+  Schedule s = empty_schedule(shape, rails * pieces);
   const auto& speed = shape.rail_weight;
-  if (static_cast<int>(speed.size()) == layout.per_host() &&
+  if (static_cast<int>(speed.size()) == rails &&
       std::any_of(speed.begin(), speed.end(), [&](double w) { return w != speed[0]; }))
     for (int c = 0; c < s.nchunks; ++c) s.weight.push_back(speed[c / pieces]);
   return s;
@@ -50,14 +51,97 @@ void reduce_scatter(Schedule& s, const Shape& shape, const Layout& layout) {
   direct_reduce_scatter(s, {owners, me}, s.all(), kHostChannel);
 }
 
+// The rails that every host has a rank on, and the rank of each host that stands for each.
+class CommonRails {
+ public:
+  CommonRails(const Shape& shape, const Layout& layout) {
+    std::size_t least = layout.hosts()[0].size();
+    for (const auto& ranks : layout.hosts()) least = std::min(least, ranks.size());
+    for (std::size_t l = 0; l < layout.hosts()[0].size(); ++l) {
+      std::vector<Rank> rail;
+      const Rank first = layout.hosts()[0][l];
+      for (const auto& ranks : layout.hosts()) {
+        if (uniform_hosts(shape) || shape.rail.empty()) {
+          if (l < least) rail.push_back(ranks[l]);
+          continue;
+        }
+        const auto on_it = std::ranges::find(ranks, shape.rail.at(first),
+                                             [&](Rank r) { return shape.rail.at(r); });
+        if (on_it != ranks.end() && taken_.insert(*on_it).second) rail.push_back(*on_it);
+      }
+      if (static_cast<int>(rail.size()) == layout.nhosts()) rails_.push_back(std::move(rail));
+    }
+    if (rails_.empty()) {
+      rails_.emplace_back();
+      for (const auto& ranks : layout.hosts()) rails_[0].push_back(ranks[0]);
+    }
+    for (const auto& rail : rails_) here_.push_back(rail[layout.my_host()]);
+    for (const Rank r : layout.host().ranks)
+      if (std::ranges::find(here_, r) == here_.end()) others_.push_back(r);
+  }
+  int count() const { return static_cast<int>(rails_.size()); }
+  const std::vector<Rank>& rail(int i) const { return rails_[i]; }
+  // The ranks of this host: those that stand for rails, then the others.
+  std::vector<Rank> host() const {
+    std::vector<Rank> all = here_;
+    all.insert(all.end(), others_.begin(), others_.end());
+    return all;
+  }
+
+ private:
+  std::vector<std::vector<Rank>> rails_;  // [rail][host]
+  std::vector<Rank> here_, others_;
+  std::set<Rank> taken_;
+};
+
+// As direct_reduce_scatter() and direct_all_gather(), where only the first `owners` have parts.
+void reduce_to_owners(Schedule& s, Group g, int owners) {
+  const Chunks c = s.all();
+  for (int i = 1; i < g.size(); ++i)
+    if (const int to = (g.me + i) % g.size(); to < owners)
+      s.send(g.at(to), c.part(to, owners), kHostChannel);
+  if (g.me >= owners) return;
+  for (int i = 1; i < g.size(); ++i)
+    s.recv_reduce(g.at(g.me - i), c.part(g.me, owners), kHostChannel);
+}
+void gather_from_owners(Schedule& s, Group g, int owners) {
+  const Chunks c = s.all();
+  for (int i = 1; i < g.size() && g.me < owners; ++i)
+    s.send(g.at(g.me + i), c.part(g.me, owners), kHostChannel);
+  for (int i = 1; i < g.size(); ++i)
+    if (const int from = (g.me - i + g.size()) % g.size(); from < owners)
+      s.recv(g.at(from), c.part(from, owners), kHostChannel);
+}
+
+// Where hosts have different numbers of ranks, the message goes along the rails that all of them
+// have, and a rank that stands for none gives and gets inside its host only.
 template <Block kRailReduceScatter, Block kRailAllGather>
 Schedule all_reduce_schedule(const Shape& shape) {
   const Layout layout(shape);
-  Schedule s = parts_by_rail(shape, layout, layout.nhosts());
-  const Chunks mine = my_part(s, layout);
-  reduce_scatter<kRailReduceScatter>(s, shape, layout);
-  kRailAllGather(s, layout.rail(), mine, kRailChannel);
-  direct_all_gather(s, layout.host(), s.all(), kHostChannel);
+  const CommonRails rails(shape, layout);
+  const int n = rails.count(), h = layout.my_host();
+  Schedule s = parts_by_rail(shape, n, layout.nhosts());
+  const std::vector<Rank> here = rails.host();
+  const int me = static_cast<int>(std::ranges::find(here, shape.rank) - here.begin());
+  if (shape.deterministic) {
+    // Chunk l * H + h straight to rail l's rank of host h.
+    std::vector<Rank> all;
+    for (int l = 0; l < n; ++l) all.insert(all.end(), rails.rail(l).begin(), rails.rail(l).end());
+    const int owners = static_cast<int>(all.size());
+    for (const Rank r : layout.world().ranks)
+      if (std::find(all.begin(), all.begin() + owners, r) == all.begin() + owners) all.push_back(r);
+    const auto at = std::ranges::find(all, shape.rank) - all.begin();
+    reduce_to_owners(s, {all, static_cast<int>(at)}, owners);
+  } else {
+    reduce_to_owners(s, {here, me}, n);
+  }
+  if (me < n) {
+    const Group rail{rails.rail(me), h};
+    const Chunks mine = s.all().part(me, n);
+    if (!shape.deterministic) kRailReduceScatter(s, rail, mine, kRailChannel);
+    kRailAllGather(s, rail, mine, kRailChannel);
+  }
+  gather_from_owners(s, {here, me}, n);
   return s;
 }
 
@@ -69,12 +153,48 @@ Schedule reduce_scatter_schedule(const Shape& shape) {
   return s;
 }
 
+// Along the rail, the sum for one host after the other goes around. The ranks of a host add up
+// their part of it just before, so a rank has few sums at a time, and these share places.
+Schedule rail_ring_reduce_scatter_schedule(const Shape& shape) {
+  if (shape.deterministic) return reduce_scatter_schedule<ring_reduce_scatter>(shape);
+  constexpr int kPlaces = 3;
+  const Layout layout(shape);
+  Schedule s = blocks_by_rail(shape, layout);
+  s.place.assign(static_cast<std::size_t>(s.nchunks), -1);
+  const Group host = layout.host(), rail = layout.rail();
+  const int n = rail.size(), g = host.size();
+  for (int i = 0; i < n; ++i) {
+    const auto part = [&](int local) { return s.all().part(local, g).part(rail.me - 1 - i, n); };
+    const Chunks mine = part(host.me);
+    if (i + 1 < n) s.place[static_cast<std::size_t>(mine.first)] = i % kPlaces;
+    for (int k = 1; k < g; ++k) s.send(host.at(host.me + k), part(host.me + k), kHostChannel);
+    for (int k = 1; k < g; ++k) s.recv_reduce(host.at(host.me - k), mine, kHostChannel);
+    if (i > 0) s.recv_reduce(rail.at(rail.me - 1), mine, kRailChannel);
+    if (i + 1 < n) s.send(rail.at(rail.me + 1), mine, kRailChannel);
+  }
+  return s;
+}
+
+// Inside the host, blocks go in the order in which they come along the rail, which is the same for
+// all ranks of the host: no block waits for one that comes later.
 template <Block kRailAllGather>
 Schedule all_gather_schedule(const Shape& shape) {
   const Layout layout(shape);
   Schedule s = blocks_by_rail(shape, layout);
-  kRailAllGather(s, layout.rail(), my_part(s, layout), kRailChannel);
-  direct_all_gather(s, layout.host(), s.all(), kHostChannel);
+  const int g = layout.per_host();
+  const Chunks mine = my_part(s, layout);
+  kRailAllGather(s, layout.rail(), mine, kRailChannel);
+  std::vector<Chunks> arrivals = {mine.part(layout.my_host(), layout.nhosts())};
+  for (const Step& step : s.steps)
+    if (step.op == Op::kRecv) arrivals.push_back(step.at);
+  const Group host = layout.host();
+  for (int i = 1; i < g; ++i)
+    for (const Chunks at : arrivals) s.send(host.at(host.me + i), at, kHostChannel, true);
+  for (int i = 1; i < g; ++i) {
+    const int theirs = s.all().part(host.me - i, g).first - mine.first;
+    for (const Chunks at : arrivals)
+      s.recv(host.at(host.me - i), {at.first + theirs, at.count}, kHostChannel, true);
+  }
   return s;
 }
 
@@ -82,7 +202,7 @@ Schedule all_gather_schedule(const Shape& shape) {
 // sends along its rail; the other hosts put the parts together.
 Schedule broadcast_schedule(const Shape& shape) {
   const Layout layout(shape);
-  Schedule s = parts_by_rail(shape, layout, 1);
+  Schedule s = parts_by_rail(shape, layout.per_host(), 1);
   const Chunks all = s.all(), mine = my_part(s, layout);
   const int g = layout.per_host(), root_host = layout.host_of(shape.root);
   const int root = layout.local_of(shape.root);
@@ -154,14 +274,14 @@ Schedule leader_schedule(const Shape& shape) {
 std::span<const Algorithm> rail_algorithms() {
   static constexpr Algorithm kAlgorithms[] = {
       {"hierarchical", Collective::kAllReduce,
-       "direct inside the host, a ring along each rail, direct inside the host", uniform_hosts,
+       "direct inside the host, a ring along each rail, direct inside the host", any_shape,
        all_reduce_schedule<ring_reduce_scatter, ring_all_gather>},
       {"hierarchical_hd", Collective::kAllReduce,
        "direct inside the host, halving-doubling along each rail, direct inside the host",
-       uniform_hosts, all_reduce_schedule<halving_reduce_scatter<2>, doubling_all_gather<2>>},
+       any_shape, all_reduce_schedule<halving_reduce_scatter<2>, doubling_all_gather<2>>},
       {"hierarchical_hd4", Collective::kAllReduce,
        "like hierarchical_hd with three partners in a step: half as many steps, more messages",
-       uniform_hosts, all_reduce_schedule<halving_reduce_scatter<4>, doubling_all_gather<4>>},
+       any_shape, all_reduce_schedule<halving_reduce_scatter<4>, doubling_all_gather<4>>},
       {"hierarchical_rd", Collective::kAllReduce,
        "flat inside the host, then recursive doubling along each rail: for small messages",
        uniform_hosts, small_all_reduce_schedule},
@@ -182,7 +302,7 @@ std::span<const Algorithm> rail_algorithms() {
        uniform_hosts, all_gather_schedule<doubling_all_gather<4>>},
       {"hierarchical", Collective::kReduceScatter,
        "direct inside the host, then a ring along each rail", uniform_hosts,
-       reduce_scatter_schedule<ring_reduce_scatter>},
+       rail_ring_reduce_scatter_schedule},
       {"hierarchical_hd", Collective::kReduceScatter,
        "direct inside the host, then halving along each rail", uniform_hosts,
        reduce_scatter_schedule<halving_reduce_scatter<2>>},

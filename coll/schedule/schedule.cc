@@ -78,6 +78,7 @@ std::string to_string(const Schedule& schedule) {
   if (!schedule.block.empty()) fmt::format_to(out, "  block {}\n", fmt::join(schedule.block, " "));
   if (!schedule.weight.empty())
     fmt::format_to(out, "  weight {}\n", fmt::join(schedule.weight, " "));
+  if (!schedule.place.empty()) fmt::format_to(out, "  place {}\n", fmt::join(schedule.place, " "));
   int i = 0;
   for (const Step& step : schedule.steps)
     fmt::format_to(out, "{:3} {}  {} {}  chunks [{},{})  channel {}{}\n", i++, name(step.op),
@@ -95,6 +96,8 @@ std::uint64_t hash(const Schedule& schedule) {
                   step.at.first, step.at.count, static_cast<int>(step.joined)})
       h.add(v);
   h.add(schedule.packs);
+  h.add(schedule.place.size());
+  for (int p : schedule.place) h.add(p);
   h.add(schedule.block.size());
   for (int b : schedule.block) h.add(b);
   h.add(schedule.weight.size());

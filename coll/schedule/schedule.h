@@ -64,6 +64,10 @@ struct Schedule {
   // Relative sizes of the chunks within the message (all_reduce, broadcast) or within their block.
   // Empty: equal. A slow rail's chunks get a smaller weight.
   std::vector<double> weight;
+  // The place in scratch of each chunk that this rank only passes on, where chunks share places
+  // (-1: a place of its own): a chunk comes when that before it is gone. Empty: no chunks share.
+  // Counts in the block layout only; all ranks have as many places.
+  std::vector<int> place;
   // Some rank moves several chunks in one step, even if this rank does not: the engine then runs
   // small messages of blocks packed (coll/engine/plan.h). All ranks set the same value; an
   // algorithm in which all ranks do alike need not set it.

@@ -20,8 +20,13 @@ namespace {
 constexpr std::size_t kAllRanksSteps = 4096;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
+constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 // Steps of as many rounds as are played.
 constexpr double kPlayedSteps = 16384;
+// Of more ranks than this, one of the first and of the last host are played, and fewer steps: a
+// choice is to take no more than a few milliseconds.
+constexpr int kManyRanks = 512;
+constexpr double kPlayedStepsOfMany = 4096;
 
 // A round inside a host, where the model does not say.
 constexpr std::size_t kHostRound = std::size_t{4} << 20;
@@ -75,15 +80,19 @@ Prediction predict(const Schedule& own, const Shape& shape, std::size_t bytes,
 namespace {
 
 // The rounds of a message as the engine runs them: the first ones are played, the others follow at
-// the pace of the last of these. `chained`: a rank is busy with a round while the round lasts.
+// the pace of the last of these. `chained`: a rank is busy with a round while the round lasts. The
+// time is 0 where those that are played wait for each other and for others in a way that cannot
+// end.
 Prediction predict_as_engine(std::span<const Schedule> some, const Shape& shape, double bytes,
                              const Rounds& rounds, bool chained, const CostModel& model) {
   const int lanes =
       static_cast<int>(std::min<double>(rounds.rounds, rounds.slicing.rounds_in_flight));
   Play play(some, shape, bytes / rounds.rounds, model, Order::kAsEngine);
-  const double room = std::max(1.0, std::floor(kPlayedSteps / std::max(1, play.steps())));
+  const double most_steps = shape.nranks > kManyRanks ? kPlayedStepsOfMany : kPlayedSteps;
+  const double room = std::max(1.0, std::floor(most_steps / std::max(1, play.steps())));
   const int played = static_cast<int>(std::min({rounds.rounds, room, 2.0 * lanes + 1}));
   play.run(played, lanes);
+  if (play.stuck()) return {};
   Prediction p = time_of(play, shape, rounds.rounds, model);
   const double stage = stage_of(play);
   double pace = stage;
@@ -171,8 +180,68 @@ double floor_us(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
   return std::max({rail_us, host_us, work_us * cut.rounds.rounds});
 }
 
+namespace {
+
+// The first `count` hosts, from the root's on.
+Shape fewer_hosts(const Shape& shape, int count) {
+  Shape few = shape;
+  few.hosts.clear();
+  few.rail.clear();
+  few.rank = 0;
+  few.nranks = 0;
+  const auto home = std::ranges::find_if(
+      shape.hosts, [&](const auto& ranks) { return std::ranges::count(ranks, shape.root) > 0; });
+  for (int h = 0; h < count; ++h) {
+    const auto from = static_cast<std::size_t>(home - shape.hosts.begin() + h);
+    auto& here = few.hosts.emplace_back();
+    for (const Rank r : shape.hosts[from % shape.hosts.size()]) {
+      if (r == shape.root) few.root = few.nranks;
+      if (!shape.rail.empty()) few.rail.push_back(shape.rail[as_index(r)]);
+      here.push_back(few.nranks++);
+    }
+  }
+  return few;
+}
+
+// Whether the first rank of the first host has another number of steps than that of the last.
+bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
+  Shape shape = any;
+  const auto steps = [&](const std::vector<Rank>& host) {
+    shape.rank = host[0];
+    return algorithm.build(shape).steps.size();
+  };
+  return steps(any.hosts.front()) != steps(any.hosts.back());
+}
+
+// Where ranks do different things, as in a collective with a root, all must be played. Where hosts
+// are many, the time follows from that on 2, 4 and 8 of them: a chain's grows by as much for each
+// host, a tree's for each doubling, and what only bytes limit grows less and less.
+Prediction predict_by_fewer(const Algorithm& algorithm, const Shape& shape, std::size_t bytes,
+                            std::size_t element_size, const CostModel& model) {
+  Prediction p;
+  double us[3];
+  for (int i = 0; i < 3; ++i) {
+    p = predict(algorithm, fewer_hosts(shape, 2 << i), bytes, element_size, model);
+    us[i] = p.time_us;
+  }
+  const double before = us[1] - us[0];
+  double more = us[2] - us[1];
+  if (more <= 0 || before <= 0) return p;
+  const double growth = more < 0.7 * before ? 0.5 : more < 1.42 * before ? 1 : 2;
+  for (double hosts = kFewHosts; hosts < static_cast<double>(shape.hosts.size()); hosts *= 2) {
+    more *= growth;
+    p.time_us += more * std::min(1.0, static_cast<double>(shape.hosts.size()) / hosts - 1);
+  }
+  return p;
+}
+
+}  // namespace
+
 Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t bytes,
                    std::size_t element_size, const CostModel& model) {
+  if (any.hosts.size() > kFewHosts &&
+      (rooted(algorithm.collective) || hosts_differ(algorithm, any)))
+    return predict_by_fewer(algorithm, any, bytes, element_size, model);
   Shape shape = any;
   const bool in_rounds = as_engine(shape, model);
   const std::size_t message = bytes;
@@ -201,8 +270,13 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
     for (const Schedule& s : some) steps += s.steps.size();
     return steps;
   };
-  int each = std::min(first.size(), kSomeRanks);
-  for (int i = 0; i < each; ++i) build(first.at(layout.my_local() + i));
+  int each = 1;
+  const std::size_t steps = build(first.at(layout.my_local())).steps.size();
+  if (first.size() > 1 &&
+      (shape.nranks <= kManyRanks || build(first.at(layout.my_local() - 1)).steps.size() != steps))
+    each = std::min(first.size(), kSomeRanks);
+  some.resize(1);
+  for (int i = 1; i < each; ++i) build(first.at(layout.my_local() + i));
   const std::size_t of_all =
       steps_of() / static_cast<std::size_t>(each) * static_cast<std::size_t>(shape.nranks);
   if (of_all <= (broadcast ? kBroadcastSteps : kAllRanksSteps)) {
@@ -217,9 +291,20 @@ Prediction predict(const Algorithm& algorithm, const Shape& any, std::size_t byt
     for (int i = 0; i < std::min(static_cast<int>(last.size()), each); ++i)
       build(last[static_cast<std::size_t>(i)]);
   }
-  if (in_rounds)
-    return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, !broadcast,
-                             model);
+  if (in_rounds) {
+    const auto play = [&] {
+      return predict_as_engine(some, shape, static_cast<double>(bytes), cut.rounds, !broadcast,
+                               model);
+    };
+    Prediction p = play();
+    if (p.time_us > 0 || shape.nranks == static_cast<int>(some.size())) return p;
+    if (any.hosts.size() > kFewHosts)
+      return predict_by_fewer(algorithm, any, message, element_size, model);
+    if (of_all > kBroadcastSteps) return p;
+    some.clear();
+    for (Rank r = 0; r < shape.nranks; ++r) build(r);
+    return play();
+  }
   const std::size_t round = model.round_bytes ? model.round_bytes : kHostRound;
   const int rounds =
       static_cast<int>(std::min<std::size_t>((message + round - 1) / round, 1 << 20));

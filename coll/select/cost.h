@@ -35,6 +35,9 @@ struct CostModel {
   // A pass over the result, to combine received bytes after receiving them. The pass counts once
   // for adjacent recv_reduce steps into the same chunks whose sources are on this host.
   double reduce_us_per_byte = 5e-5;
+  // Where host_ports: a core that takes bytes to where they belong, those that are not reduced from
+  // ranks of this host, and all that come along a rail (0: the NIC does).
+  double host_copy_us_per_byte = 0, rail_copy_us_per_byte = 0;
   double memory_us_per_byte = 0;  // of all ranks of a host together; 0: memory is not shared
   double step_us = 0.2;           // the engine's and the transport's work per message
   // Share by which a port slows down for each further message that comes from another host at the

@@ -108,7 +108,9 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   double best = std::numeric_limits<double>::infinity();
   for (Rated* r : by_floor) {
     if (r->prediction.time_us > kHopeless * best) continue;
+    const double floor = r->prediction.time_us;
     r->prediction = predict(*r->algorithm, shape, bytes, kElement, model);
+    r->prediction.time_us = std::max(r->prediction.time_us, floor);
     best = std::min(best, r->prediction.time_us);
   }
   return all;

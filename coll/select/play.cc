@@ -49,10 +49,14 @@ Ports::Ports(const Shape& shape, const Layout& layout, const CostModel& model) {
   port_of_.resize(as_index(shape.nranks));
   users_.assign(as_index(nhosts * nrails_), 0);
   us_per_byte_.assign(as_index(nhosts * nrails_), model.rail.us_per_byte);
+  const bool known = !uniform_hosts(shape) && shape.rail.size() == as_index(shape.nranks);
   for (int h = 0; h < nhosts; ++h) {
     const int local = static_cast<int>(layout.hosts()[as_index(h)].size());
     for (int l = 0; l < local; ++l) {
-      const int rail = static_cast<int>(static_cast<std::int64_t>(l) * nrails_ / local);
+      const Rank r = layout.hosts()[as_index(h)][as_index(l)];
+      // Where hosts have different numbers of ranks, an index says nothing of the rail.
+      const int rail = known ? shape.rail[as_index(r)] % nrails_
+                             : static_cast<int>(static_cast<std::int64_t>(l) * nrails_ / local);
       port_of_[as_index(layout.hosts()[as_index(h)][as_index(l)])] = h * nrails_ + rail;
       ++users_[as_index(h * nrails_ + rail)];
     }
@@ -113,7 +117,7 @@ void Play::add_tasks(int rank, double bytes) {
     t.missing += steps[i].op != Op::kSend;
     // Sources that can be read where they lie are reduced in one pass.
     t.reduces = steps[i].op == Op::kRecvReduce &&
-                !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i]));
+                (model_.host_ports || !(t.near && i > 0 && one_reduction(steps[i - 1], steps[i])));
   }
   if (order_ == Order::kAsEngine) order_by_chunks(m);
   if (model_.fan_in_penalty > 0) count_fan_in(m);

@@ -55,6 +55,7 @@ class Play {
   // Plays so many rounds, of which a rank has up to `lanes` in flight, as the engine has them.
   void run(int rounds = 1, int lanes = 1);
 
+  bool stuck() const { return left_ > 0; }                       // something was never done
   int steps() const { return static_cast<int>(tasks_.size()); }  // of a round
   Moment end() const { return end_[0]; }                         // of the first round that is done
   // When so many rounds and one more are done.
@@ -98,11 +99,12 @@ class Play {
     int taken = 0, received = 0;
     std::vector<Moment> sent;  // when its messages begin to leave
   };
+  enum class What : char { kBegins, kAtSpine, kArrives };
   struct Event {
     double us;
     int number;  // events of one moment keep their order
     int turn;    // round * tasks + task
-    bool arrival;
+    What what;
     Moment at;
     bool operator>(const Event& o) const { return us != o.us ? us > o.us : number > o.number; }
   };
@@ -117,13 +119,15 @@ class Play {
   void match_messages();
   void take_as_own();
   void needs_credit(int send, int receive);
-  void push(int turn, bool arrival, const Moment& at);
+  void push(int turn, What what, const Moment& at);
   void begin(Member& member, int round, const Moment& at);
   void run_as_listed();
   bool take(Member& member, bool force);
   void met(int turn, const Moment& at);
   void send(int turn);
   void set_out(int turn, const Moment& at);
+  Moment through_spine(int task, const Moment& at);
+  void under_way(int turn, const Moment& there);
   const LinkCost& link_of(int task) const;
   Moment through_in(int task, const Moment& at);
   void receive(int turn);

@@ -25,7 +25,9 @@ void Play::run(int rounds, int lanes) {
     if (events_.empty()) break;
     const Event e = events_.top();
     events_.pop();
-    if (e.arrival)
+    if (e.what == What::kAtSpine)
+      under_way(e.turn, through_spine(e.turn % steps(), e.at));
+    else if (e.what == What::kArrives)
       met(e.turn, through_in(e.turn % steps(), e.at));
     else if (step(e.turn % steps()).op == Op::kSend)
       send(e.turn);
@@ -45,7 +47,7 @@ void Play::begin(Member& m, int round, const Moment& when) {
   }
   for (const int task : unsent_)
     if (&ranks_[as_index(tasks_[as_index(task)].rank)] == &m)
-      push(round * steps() + task, true, when);
+      push(round * steps() + task, What::kArrives, when);
 }
 
 void Play::run_as_listed() {
@@ -87,15 +89,15 @@ bool Play::take(Member& m, bool force) {
   return true;
 }
 
-void Play::push(int turn, bool arrival, const Moment& when) {
-  events_.push({when.us, numbers_++, turn, arrival, when});
+void Play::push(int turn, What what, const Moment& when) {
+  events_.push({when.us, numbers_++, turn, what, when});
 }
 
 // Something that a task waits for is there.
 void Play::met(int turn, const Moment& when) {
   Turn& t = turns_[as_index(turn)];
   t.ready = later(t.ready, when);
-  if (--t.missing == 0) push(turn, false, t.ready);
+  if (--t.missing == 0) push(turn, What::kBegins, t.ready);
 }
 
 void Play::done(int turn, const Moment& when) {
@@ -151,10 +153,28 @@ const LinkCost& Play::link_of(int task) const {
   return changes ? model_.spine : model_.rail;
 }
 
-// A message begins to leave: its port is busy from then on, and the spine where it changes rails.
-// The receiver counts its bytes.
-void Play::set_out(int turn, const Moment& when) {
+// When a message that changes rails has passed the spine, with its first byte, and is there.
+Moment Play::through_spine(int task, const Moment& at) {
+  const Task& t = tasks_[as_index(task)];
+  const Rank me = ranks_[as_index(t.rank)].schedule->rank;
+  Port& spine = spines_[{layout_.host_of(me), layout_.host_of(step(task).peer)}];
+  const Moment leaves = later(at, spine.free);
+  pass(spine, leaves, t.bytes * model_.spine.us_per_byte * spine_share_);
+  return leaves.plus(0, model_.spine.alpha_us);
+}
+
+void Play::under_way(int turn, const Moment& there) {
   const int task = turn % steps(), round = turn - task;
+  const Task& t = tasks_[as_index(task)];
+  if (t.arrives_at >= 0) push(round + t.arrives_at, What::kArrives, there);
+  for (const auto& [from, to] : echoes_)
+    if (from == task) push(round + to, What::kArrives, there);
+}
+
+// A message begins to leave: its port is busy from then on, and the spine where it changes rails,
+// in the order in which messages come there. The receiver counts its bytes.
+void Play::set_out(int turn, const Moment& when) {
+  const int task = turn % steps();
   const Task& t = tasks_[as_index(task)];
   Member& m = ranks_[as_index(t.rank)];
   Moment leaves = when, left = when;
@@ -169,23 +189,19 @@ void Play::set_out(int turn, const Moment& when) {
     pass(m.out, leaves, t.bytes * model_.host.us_per_byte);
     left = m.out.free;
   }
-  const LinkCost& link = link_of(task);
-  if (&link == &model_.spine) {
-    const int from = layout_.host_of(m.schedule->rank), to = layout_.host_of(step(task).peer);
-    Port& spine = spines_[{from, to}];
-    leaves = later(leaves, spine.free);
-    pass(spine, leaves, t.bytes * model_.spine.us_per_byte * spine_share_);
-  }
-  const Moment there = leaves.plus(0, link.alpha_us);
+  const bool crosses = &link_of(task) == &model_.spine;
   if (order_ == Order::kOfList) {
+    const Moment there =
+        crosses ? through_spine(task, leaves) : leaves.plus(0, link_of(task).alpha_us);
     if (t.arrives_at >= 0)
       turns_[as_index(t.arrives_at)] = {.missing = 0, .held = -1, .ready = there};
-    m.sent.push_back(leaves);
+    m.sent.push_back(crosses ? there.plus(0, -model_.spine.alpha_us) : leaves);
     return done(turn, when);
   }
-  if (t.arrives_at >= 0) push(round + t.arrives_at, true, there);
-  for (const auto& [from, to] : echoes_)
-    if (from == task) push(round + to, true, there);
+  if (crosses)
+    push(turn, What::kAtSpine, leaves);
+  else
+    under_way(turn, leaves.plus(0, link_of(task).alpha_us));
   done(turn, left);
 }
 
@@ -207,9 +223,13 @@ void Play::receive(int turn) {
   const Task& t = tasks_[as_index(turn % steps())];
   Member& m = ranks_[as_index(t.rank)];
   const bool reads = t.near && !model_.host_ports;
+  const double copy = !model_.host_ports ? 0
+                      : !t.near          ? model_.rail_copy_us_per_byte
+                      : t.reduces        ? 0
+                                         : model_.host_copy_us_per_byte;
   work(m, turn,
-       (reads ? t.bytes * model_.host.us_per_byte : 0) +
-           (t.reduces ? t.bytes * model_.reduce_us_per_byte : 0));
+       t.bytes * ((reads ? model_.host.us_per_byte : 0) +
+                  (t.reduces ? model_.reduce_us_per_byte : 0) + copy));
   if (t.near || step(turn % steps()).op == Op::kRecvReduce) m.bytes += t.bytes;
   done(turn, m.cpu);
 }

@@ -24,10 +24,13 @@ Rounds rounds_of(const Outline& o, double chunk_bytes, double slice, const CostM
   const double memory_us = o.host_chunks * even * m.memory_us_per_byte * o.per_host;
   const double work_us = o.rail_messages * (m.step_us + m.rail.step_us) +
                          o.host_messages * (m.step_us + m.host.step_us);
-  const double core_us = work_us + (m.host_ports ? 0 : host_us);
+  const double core_us = work_us + (m.host_ports ? even * (o.reduced_chunks * m.reduce_us_per_byte +
+                                                           o.rail_chunks * m.rail_copy_us_per_byte)
+                                                 : host_us);
   const double latency_us = o.rail_hops * m.rail.alpha_us + o.host_hops * m.host.alpha_us;
   const double bytes_us = std::max({rail_us, host_us, memory_us});
-  r.first_us = latency_us + work_us + rail_us + host_us;
+  r.first_us = latency_us +
+               (o.together ? std::max({work_us, rail_us, host_us}) : work_us + rail_us + host_us);
   r.stage_us = std::max(bytes_us, core_us);
   // Twice as many as it takes where nothing is ever late.
   double lanes = std::ceil(2 * r.first_us / std::max(r.stage_us, 1e-6));
@@ -94,8 +97,11 @@ Slicing slicing_for(const Tuning& t, const Plan& plan, std::size_t total_bytes,
   const std::size_t chunk = total_bytes / std::max<std::size_t>(1, chunks);
   if (!plan.network || plan.outline.per_host == 0)
     return even_slices(t, plan.collective, chunk, chunks, plan.network);
-  return rounds_for(t, plan.collective, plan.outline, static_cast<double>(chunk), chunks, model)
-      .slicing;
+  Outline outline = plan.outline;
+  // All that a rank brings is multiplied into scratch first.
+  if (plan.premultiplied && plan.layout == Plan::Layout::kBlocks)
+    outline.scratch_chunks += static_cast<int>(chunks);
+  return rounds_for(t, plan.collective, outline, static_cast<double>(chunk), chunks, model).slicing;
 }
 
 }  // namespace weft

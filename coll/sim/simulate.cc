@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <utility>
 
 #include "coll/engine/engine.h"
@@ -26,7 +27,7 @@ class Simulation {
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
              DType type, const SimFabricOptions& options, const Tuning& tuning,
              const SimBuffers& buffers)
-      : collective_(collective), fabric_(options), ranks_(schedules.size()) {
+      : collective_(collective), options_(options), fabric_(options), ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
     if (options.host_of_rank.size() != n)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
@@ -45,10 +46,13 @@ class Simulation {
 
   SimResult run() {
     unfinished_ = ranks_.size();
-    for (Member& m : ranks_) {
-      SimPart& part = *m.part;
-      part.run.start(part.plan, part.call, part.slicing, m.links);
-      unfinished_ -= part.run.done();
+    std::mt19937_64 random(options_.seed);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      ranks_[r].starts_us = options_.skew_us * static_cast<double>(random() >> 11) * 0x1p-53;
+      if (ranks_[r].starts_us > 0)
+        fabric_.wake(static_cast<Rank>(r), ranks_[r].starts_us);
+      else
+        start(ranks_[r]);
     }
     const bool moved = drive(
         fabric_, [&](Rank r) { progress(r); }, [&] { return unfinished_ == 0 || !failure_.ok(); });
@@ -76,14 +80,33 @@ class Simulation {
     std::unique_ptr<SimPart> part;
     std::unique_ptr<Transport> endpoint;
     std::array<Transport*, 2> links;
+    double starts_us = 0;
+    bool started = false;
   };
+
+  void start(Member& m) {
+    m.started = true;
+    m.part->run.start(m.part->plan, m.part->call, m.part->slicing, m.links);
+    unfinished_ -= m.part->run.done();
+  }
 
   void progress(Rank r) {
     Member& m = ranks_[static_cast<std::size_t>(r)];
-    if (!failure_.ok() || m.part->run.done()) return;
+    if (!failure_.ok()) return;
+    if (!m.started) {
+      if (fabric_.now_us() >= m.starts_us) start(m);
+      return;
+    }
+    if (m.part->run.done()) return;
     std::array<Completion, 64> batch;
     while (const std::size_t n = m.endpoint->poll(batch))
-      for (std::size_t i = 0; i < n; ++i) m.part->run.complete(batch[i]);
+      for (std::size_t i = 0; i < n; ++i) {
+        // The fabric knows what a reader of a view will reduce; this was received first.
+        if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
+          fabric_.work(r, options_.reduce_us_per_byte *
+                              static_cast<double>(m.part->run.to_reduce(batch[i])));
+        m.part->run.complete(batch[i]);
+      }
     if (m.part->run.failure() != Code::kOk) return fail(r);
     m.part->run.progress();
     unfinished_ -= m.part->run.done();
@@ -118,6 +141,7 @@ class Simulation {
   }
 
   const Collective collective_;
+  const SimFabricOptions options_;
   SimFabric fabric_;
   std::vector<Member> ranks_;  // their endpoints go before the fabric does
   std::size_t unfinished_ = 0;
@@ -238,7 +262,9 @@ CostModel model_of(const SimFabricOptions& o) {
   m.rail = {o.rail.latency_us, us_per_byte(o.rail.gbps * scale * o.payload_share), 0};
   m.spine = {o.spine.latency_us, us_per_byte(o.spine.gbps * o.payload_share), 0};
   m.step_us = core_us;
-  m.reduce_us_per_byte = o.copy_us_per_byte;
+  m.reduce_us_per_byte = o.reduce_us_per_byte;
+  m.host_copy_us_per_byte = o.copy_us_per_byte;
+  m.rail_copy_us_per_byte = o.rail_copies ? o.copy_us_per_byte : 0;
   m.host_ports = true;
   m.eager_bytes = static_cast<double>(o.eager_below);
   m.fan_in_penalty = 0;

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "coll/runtime/calibrate.h"
 #include "coll/select/cost.h"
 #include "coll/sim/simulate.h"
 #include "perf/cli/bytes.h"
@@ -22,128 +21,45 @@
 #include "perf/predict/bound.h"
 #include "perf/predict/explain.h"
 #include "perf/predict/model_flags.h"
+#include "perf/predict/sim_job.h"
 #include "transport/launch/failures.h"
 
 namespace weft {
 namespace {
-
-struct SimFlags : ModelFlags {
-  SimFlags() {
-    rail_us = 5;
-    host_gbps = 200;
-    host_us = 0.5;
-  }
-  double spine_gbps = 0, spine_us = 8, cpu_us = 0;
-  std::vector<std::string> slow_rails;
-  bool equal_shares = false;
-  std::uint64_t seed = 1;
-  double delay_us = 0;
-  bool reorder = false, json = false;
-};
-
-// What is asked, in the terms of the library.
-struct SimJob {
-  Collective collective;
-  DType type;
-  Shape shape;
-  std::size_t count;    // elements of the message, or of a block
-  std::uint64_t bytes;  // of the whole buffer
-  SimFabricOptions fabric;
-  CostModel model;
-  Bound bound;
-};
 
 struct Simulated {
   const Algorithm* algorithm;
   SimResult result;
 };
 
-// "1:0.5" slows rail 1 down to half its rate.
-void slow_down(const std::string& text, std::vector<double>& scale) {
-  int rail = -1, end = 0;
-  double factor = 0;
-  const int read = std::sscanf(text.c_str(), "%d:%lf%n", &rail, &factor, &end);
-  if (read != 2 || static_cast<std::size_t>(end) != text.size() || factor <= 0 || factor > 1 ||
-      rail < 0 || static_cast<std::size_t>(rail) >= scale.size())
-    throw Error(
-        fmt::format("--slow-rail {}: give RAIL:FACTOR, a rail from 0 to {} and a factor "
-                    "above 0 and at most 1, as in 1:0.5",
-                    text, scale.size() - 1));
-  scale[static_cast<std::size_t>(rail)] = factor;
-}
-
-SimJob job_of(const SimFlags& flags) {
-  SimJob job;
-  job.collective = collective_of(flags);
-  job.type = type_of(flags);
-  if (flags.reorder && flags.delay_us <= 0)
-    throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
-  job.shape = shape_of(flags, 0);
-
-  const bool blocks = by_blocks(job.collective);
-  const std::size_t unit = size_of(job.type) * (blocks ? static_cast<std::size_t>(flags.ranks) : 1);
-  const std::uint64_t bytes =
-      job.collective == Collective::kBarrier ? 0 : parse_bytes("--bytes", flags.bytes);
-  job.count = bytes / unit;
-  job.bytes = job.count * unit;
-  if (bytes > 0 && job.count == 0)
-    throw Error(fmt::format("--bytes {}: less than one {} for each block; give at least {}",
-                            flags.bytes, name(job.type), unit));
-
-  const int rails = flags.rails > 0 ? flags.rails : static_cast<int>(job.shape.hosts[0].size());
-  SimFabricOptions& fabric = job.fabric;
-  fabric = fabric_of(job.shape, rails);
-  fabric.carry_data = false;
-  const double declared = declared_rail_gbps(flags.rail_gbps);
-  const double rail_gbps = declared > 0 ? declared : fabric.rail.gbps;
-  fabric.rail = {flags.rail_us, rail_gbps};
-  fabric.spine = {flags.spine_us, flags.spine_gbps > 0 ? flags.spine_gbps : rail_gbps};
-  fabric.host = {flags.host_us, flags.host_gbps};
-  fabric.payload_share = kTcpPayloadShare;  // as `weft explain` and `weft perf` have it
-  fabric.post_us = fabric.complete_us = flags.cpu_us;
-  fabric.seed = flags.seed;
-  fabric.delay_us_max = flags.delay_us;
-  fabric.reorder = flags.reorder;
-  fabric.rail_scale.assign(static_cast<std::size_t>(rails), 1.0);
-  for (const std::string& text : flags.slow_rails) slow_down(text, fabric.rail_scale);
-  if (!flags.slow_rails.empty() && !flags.equal_shares)
-    for (std::size_t l = 0; l < job.shape.hosts[0].size(); ++l)
-      job.shape.rail_weight.push_back(fabric.rail_scale[l % fabric.rail_scale.size()]);
-
-  job.model = model_of(fabric);
-  // A simulated rank sends through a port of its own: a scatter takes what a gather takes.
-  const Collective as =
-      job.collective == Collective::kScatter ? Collective::kGather : job.collective;
-  CostModel own_ports = job.model;
-  if (flags.slow_rails.empty()) own_ports.rails_per_host = flags.rails;  // 0: a host's ranks
-  job.bound = bound_of(as, job.shape, job.bytes, own_ports);
-  return job;
-}
-
-// About how long a simulation runs here: by its messages, and by the chunks that each rank's plan
-// knows.
+// About how long a simulation runs here: by the messages that ranks send and get, and by the chunks
+// that each rank's plan knows.
 double simulating_s(const SimJob& job, const Algorithm& a) {
-  constexpr double kMessage = 15e-6, kChunk = 0.2e-6;
+  constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
   const double chunks = a.build(job.shape).nchunks;
   return job.shape.nranks *
          (messages_of(a, job.shape, job.bytes, job.model) * kMessage + chunks * kChunk);
 }
 
-// `left_out`: the names of those that would run for more than a minute, of `all`.
+// `left_out`: the names of those that would run for more than a minute, of `all`. The quickest runs
+// in any case.
 std::vector<const Algorithm*> wanted(const SimJob& job, const std::string& algorithm,
                                      std::string& left_out) {
   constexpr double kLongest = 60;
   if (algorithm == "all") {
-    std::vector<const Algorithm*> all;
-    for (const Algorithm& a : algorithms()) {
-      if (a.collective != job.collective || !a.applies(job.shape)) continue;
-      if (simulating_s(job, a) < kLongest)
-        all.push_back(&a);
-      else
-        left_out.append(left_out.empty() ? "" : ", ").append(a.name);
-    }
-    if (all.empty() && left_out.empty())
+    std::vector<std::pair<double, const Algorithm*>> timed;
+    for (const Algorithm& a : algorithms())
+      if (a.collective == job.collective && a.applies(job.shape))
+        timed.emplace_back(simulating_s(job, a), &a);
+    if (timed.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
+    const double most = std::max(kLongest, std::ranges::min_element(timed)->first);
+    std::vector<const Algorithm*> all;
+    for (const auto& [seconds, a] : timed)
+      if (seconds <= most)
+        all.push_back(a);
+      else
+        left_out.append(left_out.empty() ? "" : ", ").append(a->name);
     return all;
   }
   check_algorithm(job.collective, algorithm);
@@ -168,7 +84,8 @@ std::string MiB(std::uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::string text(const SimJob& job, const std::vector<Simulated>& rows) {
+// `picked`: what `auto` takes, where all were asked for.
+std::string text(const SimJob& job, const std::vector<Simulated>& rows, const Algorithm* picked) {
   const SimFabricOptions& f = job.fabric;
   std::string out = fmt::format(
       "weft sim {}: {} bytes of {} over {} ranks on {} hosts x {} rails\n"
@@ -189,6 +106,7 @@ std::string text(const SimJob& job, const std::vector<Simulated>& rows) {
              ? "nothing moved"
              : fmt::format("{}, {:.0f} % of the time", r.limiting, 100 * r.busy_share)});
   out += align(table);
+  if (picked) out += fmt::format("\nauto takes {}\n", picked->name);
   if (job.shape.hosts.size() < 2) return out;
   out += "\nMiB that left on each rail, all hosts together\n";
   table = {{"  algorithm"}};
@@ -203,7 +121,7 @@ std::string text(const SimJob& job, const std::vector<Simulated>& rows) {
 }
 
 nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& rows,
-                               std::uint64_t seed) {
+                               const Algorithm* picked, std::uint64_t seed) {
   nlohmann::ordered_json out = {{"schema", "weft.sim/1"},
                                 {"collective", name(job.collective)},
                                 {"ranks", job.shape.nranks},
@@ -215,6 +133,7 @@ nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& 
                                 {"lower_bound_us", job.bound.us},
                                 {"bound_by", job.bound.limiting},
                                 {"rows", nlohmann::ordered_json::array()}};
+  if (picked) out["auto"] = picked->name;
   for (const auto& [algorithm, r] : rows)
     out["rows"].push_back({{"algorithm", algorithm->name},
                            {"time_us", r.time_us},
@@ -248,7 +167,11 @@ int run(const SimFlags& flags) {
   std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
     return a.result.time_us < b.result.time_us;
   });
-  fmt::print("{}", flags.json ? to_json(job, rows, flags.seed).dump(2) + "\n" : text(job, rows));
+  const Algorithm* const picked =
+      flags.algorithm == "all" ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
+                               : nullptr;
+  fmt::print("{}", flags.json ? to_json(job, rows, picked, flags.seed).dump(2) + "\n"
+                              : text(job, rows, picked));
   return kExitOk;
 }
 
@@ -268,10 +191,30 @@ void add_sim(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   number("--spine-us", flags->spine_us, "latency of what crosses from rail to rail")
       ->check(CLI::NonNegativeNumber);
-  number("--cpu-us", flags->cpu_us, "core time of a message, at each end")
+  const auto given = [command](const char* flag, double& value, std::string about) {
+    command->add_option(flag, value, std::move(about))->check(CLI::NonNegativeNumber);
+  };
+  given("--cpu-us", flags->cpu_us,
+        fmt::format("core time of a message, at each end (default: {}); given alone, reductions "
+                    "and copies cost nothing",
+                    kSimCoreUs));
+  given("--reduce-GBps", flags->reduce_GBps,
+        fmt::format("of a core that reduces (default: {}; 0: costs nothing)", kSimReduceGBps));
+  given("--copy-GBps", flags->copy_GBps,
+        fmt::format("of a core that copies (default: {}; 0: costs nothing)", kSimCopyGBps));
+  number("--wire", flags->wire, "rdma or tcp: headers, and whether cores copy what rails bring");
+  number("--skew-us", flags->skew_us, "ranks start up to so much late")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--slow-rail", flags->slow_rails, "RAIL:FACTOR, e.g. 1:0.5; repeatable")
-      ->type_name("RAIL:FACTOR");
+  command
+      ->add_option("--slow-rail", flags->slow_rails,
+                   "e.g. 1:0.5, or 1:0.25@300: from 300 us on; repeatable")
+      ->type_name("RAIL:FACTOR[@US]");
+  command
+      ->add_option("--slow-host", flags->slow_hosts,
+                   "speed of its cores and of the links inside, e.g. 3:0.5; repeatable")
+      ->type_name("HOST:FACTOR");
+  command->add_option("--cut", flags->cuts, "a host's link goes down, e.g. 3:1@500; repeatable")
+      ->type_name("HOST:RAIL@US");
   command->add_flag("--equal-shares", flags->equal_shares, "do not give slow rails less to carry");
   number("--seed", flags->seed, "of the delays");
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")

@@ -43,6 +43,7 @@ class Interpreter {
   }
 
   bool right() {
+    if (std::any_of(all_.begin(), all_.end(), misplaced)) return false;
     std::vector<std::pair<int, int>> left;
     for (const Schedule& s : all_)
       for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) left.push_back({s.rank, i});
@@ -144,7 +145,39 @@ class Interpreter {
       if (!ranks_[rank].done[e] && !same_message(rank, e, i) && overlap(steps[e].at, steps[i].at) &&
           (steps[e].op != Op::kSend || steps[i].op != Op::kSend))
         return false;
+    // What was in a chunk's place has gone.
+    for (int e = 0; steps[i].op != Op::kSend && e < i; ++e)
+      for (int c = steps[i].at.first; c < steps[i].at.end(); ++c)
+        for (int o = steps[e].at.first; o < steps[e].at.end(); ++o)
+          if (!ranks_[rank].done[e] && share(all_[rank], c, o) && written_before(rank, o, i))
+            return false;
     return true;
+  }
+
+  static bool share(const Schedule& s, int a, int b) {
+    return !s.place.empty() && a != b && s.place[a] >= 0 && s.place[a] == s.place[b];
+  }
+  static bool has(const Step& step, int c) { return step.at.first <= c && c < step.at.end(); }
+  bool written_before(int rank, int c, int i) const {
+    const auto& steps = all_[rank].steps;
+    return std::any_of(steps.begin(), steps.begin() + i,
+                       [&](const Step& e) { return e.op != Op::kSend && has(e, c); });
+  }
+  // A chunk is touched after another was written to its place.
+  static bool misplaced(const Schedule& s) {
+    for (int c = 0; !s.place.empty() && c < s.nchunks; ++c)
+      for (int o = 0; o < s.nchunks; ++o) {
+        if (!share(s, c, o)) continue;
+        bool there = false, gone = false;
+        for (const Step& step : s.steps) {
+          if (gone && has(step, c)) return true;
+          if (step.op == Op::kSend) continue;
+          if (has(step, c) && has(step, o)) return true;
+          there = there || has(step, c);
+          gone = gone || (there && has(step, o));
+        }
+      }
+    return false;
   }
 
   // The position of a step among those of its channel and direction; whether those before it are

@@ -76,7 +76,8 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     return fail(m, Code::kMismatch);
   }
   if (sending) {
-    const std::int64_t cost = post_ps + sim_ps(static_cast<double>(t.bytes) * send_ps_per_byte);
+    const std::int64_t cost =
+        core_ps(rank, post_ps + sim_ps(static_cast<double>(t.bytes) * send_ps_per_byte));
     if (cost > 0) {
       const std::int64_t start = cpu[cpu_of_rank[rank]].serve(now_ps, cost, t.bytes);
       ++msg.events;
@@ -185,8 +186,10 @@ void SimFabric::State::at_rx(std::uint32_t m) {
 void SimFabric::State::arrived(std::uint32_t m) {
   M& msg = messages[m];
   if (!msg.has(M::kRecvOpen)) return;
-  const double per_byte = msg.has(M::kAsView) ? reduce_ps_per_byte : copy_ps_per_byte;
-  const std::int64_t cost = complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte);
+  const bool copied = opt.rail_copies || same_host(msg.src, msg.dst);
+  const double per_byte = msg.has(M::kAsView) ? reduce_ps_per_byte : copied ? copy_ps_per_byte : 0;
+  const std::int64_t cost =
+      core_ps(msg.dst, complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte));
   if (cost == 0) return deliver(m);
   const std::int64_t start = cpu[cpu_of_rank[msg.dst]].serve(now_ps, cost, msg.bytes);
   ++msg.events;

@@ -83,6 +83,9 @@ void SimFabric::State::handle(const SimEvent& event) {
     case Kind::kDetectCut:
       detect_cut(m);
       break;
+    case Kind::kSlow:
+      slow_down(opt.slowdowns[m]);
+      break;
   }
   if (event.kind <= Kind::kDetectLoss && messages[m].flags != 0) drop_if_over(m);
 }

@@ -72,6 +72,13 @@ void SimFabric::State::mend(std::uint32_t nic_index) {
   }
 }
 
+void SimFabric::State::slow_down(const SimSlowdown& by) {
+  for (auto* side : {&nic_tx, &nic_rx})
+    for (std::size_t i = static_cast<std::size_t>(by.rail); i < side->size();
+         i += static_cast<std::size_t>(nrails))
+      (*side)[i].ps_per_byte /= by.factor;
+}
+
 void SimFabric::State::sever(Rank rank, Rank peer) {
   for (std::uint32_t m = 0; m < messages.size(); ++m) {
     SimMessage& msg = messages[m];

@@ -150,6 +150,19 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
     nic_tx.push_back(wire(ps_per_byte(opt.rail, "rail") / scale));
   }
   nic_rx = nic_tx;
+  if (!opt.host_scale.empty()) {
+    if (std::ssize(opt.host_scale) < nhosts)
+      throw Error(fmt::format("simulated fabric: host_scale has {} entries for {} hosts",
+                              opt.host_scale.size(), nhosts));
+    for (std::size_t r = 0; r < n; ++r) {
+      const double scale = opt.host_scale[opt.host_of_rank[r]];
+      if (!(scale > 0))
+        throw Error(fmt::format("simulated fabric: host_scale[{}] = {}; must be above 0",
+                                opt.host_of_rank[r], scale));
+      local_tx[r].ps_per_byte /= scale;
+      local_rx[r].ps_per_byte /= scale;
+    }
+  }
   for (Rank r = 0; r < nranks; ++r) {
     nic_of_rank.push_back(
         static_cast<std::uint32_t>(opt.host_of_rank[r] * nrails + opt.rail_of_rank[r]));
@@ -163,6 +176,14 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
   died_ps.resize(n);
   table.assign(1024, kNone);
 
+  for (std::size_t i = 0; i < opt.slowdowns.size(); ++i) {
+    const SimSlowdown& s = opt.slowdowns[i];
+    if (s.rail < 0 || s.rail >= nrails || !(s.factor > 0))
+      throw Error(fmt::format("simulated fabric: rail {} slows to {}; there are {} rails", s.rail,
+                              s.factor, nrails));
+    schedule(SimEvent::Kind::kSlow, to_ps(s.at_us, "slowdowns.at_us"),
+             static_cast<std::uint32_t>(i));
+  }
   for (const SimFailure& f : opt.failures) {
     const std::int64_t at_ps = to_ps(f.at_us, "failures.at_us");
     if (valid(f.rank)) {
@@ -218,6 +239,11 @@ std::span<const Rank> SimFabric::runnable() {
   }
   s.ready.resize(kept);
   return s.handed_out;
+}
+
+void SimFabric::work(Rank rank, double us) {
+  State& s = *state_;
+  s.cpu[s.cpu_of_rank[rank]].serve(s.now_ps, s.core_ps(rank, to_ps(us, "work")), 0);
 }
 
 void SimFabric::wake(Rank rank, double at_us) {

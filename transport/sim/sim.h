@@ -40,6 +40,13 @@ struct SimFailure {
   int rail = -1;
 };
 
+// From virtual time `at_us` on, the NIC of every host on `rail` has `factor` of its rate.
+struct SimSlowdown {
+  double at_us = 0;
+  int rail = 0;
+  double factor = 1;
+};
+
 struct SimFabricOptions {
   std::vector<int> host_of_rank;   // one entry per rank, hosts counted from 0
   std::vector<int> rail_of_rank;   // empty: all on rail 0. Ranks of a host and rail share a NIC
@@ -47,6 +54,8 @@ struct SimFabricOptions {
   SimLink rail{5, 100};            // each NIC has a tx and an rx port at the switch of its rail
   SimLink spine{8, 100};           // shared by all cross-rail traffic from one host to another
   std::vector<double> rail_scale;  // rate of rail r = rail.gbps * rail_scale[r]; empty: all 1
+  std::vector<SimSlowdown> slowdowns;
+  std::vector<double> host_scale;  // speed of each host's cores and of the links inside; empty: 1
   double payload_share = 1;        // of the bytes on a rail or the spine (1448.0 / 1538 for TCP)
   std::size_t header_bytes = 0;    // on a rail or the spine, once per message
   std::size_t eager_below = 8192;  // shorter messages do not wait for their receive
@@ -55,8 +64,10 @@ struct SimFabricOptions {
   double send_us_per_byte = 0;     // ... and per byte
   double complete_us = 0;          // core time of the receiver, per message ...
   double copy_us_per_byte = 0;     // ... and per byte of a kRecv ...
+  bool rail_copies = true;         // (of one between hosts too, as sockets have it) ...
   double reduce_us_per_byte = 0;   // ... or of a kView, whose reader will reduce it
-  std::uint64_t seed = 1;          // of the delays
+  double skew_us = 0;              // ranks start up to so much late; whoever drives them does it
+  std::uint64_t seed = 1;          // of the delays and of the starts
   double delay_us_max = 0;         // the most that a message is delayed
   bool reorder = false;            // messages of a pair may overtake each other by their delays
   std::vector<SimFailure> failures;
@@ -113,6 +124,9 @@ class SimFabric {
 
   // Makes `rank` runnable once at virtual time `at_us` (late starters, deadlines).
   void wake(Rank rank, double at_us);
+
+  // The rank's core works for so long, after what it has to do already.
+  void work(Rank rank, double us);
 
   // The failures of SimFailure, now.
   void kill(Rank rank);

@@ -107,6 +107,7 @@ struct SimEvent {
     kDetectKill,
     kCut,  // of a NIC
     kDetectCut,
+    kSlow,  // a rail, by the number of the slow-down
   };
   std::int64_t at_ps;
   std::uint64_t order;  // of scheduling, breaks ties: first scheduled, first handled
@@ -170,6 +171,7 @@ struct SimFabric::State {
   void take_bytes(std::uint32_t m);
 
   // --- failures
+  void slow_down(const SimSlowdown& by);
   void kill(Rank rank);
   void cut(std::uint32_t nic);
   void mend(std::uint32_t nic);
@@ -182,6 +184,12 @@ struct SimFabric::State {
 
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
+  // How long the core of the rank takes for what takes a core of a host as fast as most `ps`.
+  std::int64_t core_ps(Rank r, std::int64_t ps) const {
+    if (opt.host_scale.empty()) return ps;
+    return sim_ps(static_cast<double>(ps) /
+                  opt.host_scale[static_cast<std::size_t>(opt.host_of_rank[r])]);
+  }
   SimPort& spine(Rank src, Rank dst);
   std::int64_t extra_delay();
   bool valid(Rank r) const { return r >= 0 && r < nranks; }

@@ -44,5 +44,16 @@ TEST(Outline, OfBlocks) {
   EXPECT_EQ(o.scratch_chunks, 3 + 3);  // three sums of other ranks' blocks, three arrivals
 }
 
+// A rank has few of the sums that it passes on at a time; hosts and rails are busy together.
+TEST(Outline, OfARingThatSharesPlaces) {
+  const Outline o = outline(Collective::kReduceScatter, "hierarchical", uniform(32, 8), true);
+  EXPECT_EQ(o.rail_messages, 2 * 31);
+  EXPECT_EQ(o.host_messages, 2 * 7 * 32);
+  EXPECT_EQ(o.scratch_chunks, 3 + kArrivalsAhead);
+  EXPECT_TRUE(o.together);
+  EXPECT_FALSE(
+      outline(Collective::kReduceScatter, "hierarchical_hd", uniform(32, 8), true).together);
+}
+
 }  // namespace
 }  // namespace weft

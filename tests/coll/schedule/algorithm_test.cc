@@ -210,10 +210,12 @@ TEST(Registry, FindsByCollectiveAndName) {
   EXPECT_EQ(algorithm_names(Collective::kBroadcast), "direct, ring, hierarchical, tree");
 }
 
-TEST(Registry, OnlyUniformHostsHaveRails) {
+TEST(Registry, OnlyAnAllReduceHasRailsWhereHostsDiffer) {
   const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
-  EXPECT_FALSE(a.applies(testing::is_vector({2, 1})));
-  EXPECT_TRUE(a.applies(testing::is_vector({2, 2})));
+  const Algorithm& b = *find_algorithm(Collective::kAllGather, "hierarchical");
+  EXPECT_TRUE(a.applies(testing::is_vector({2, 1})));
+  EXPECT_FALSE(b.applies(testing::is_vector({2, 1})));
+  EXPECT_TRUE(b.applies(testing::is_vector({2, 2})));
   EXPECT_TRUE(a.applies(testing::on_one_host(5)));
 }
 

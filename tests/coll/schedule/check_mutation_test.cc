@@ -101,6 +101,10 @@ void refine(std::vector<Schedule>& all) {
     std::vector<int> block(2 * s.nchunks);
     for (int c = 0; c < 2 * s.nchunks; ++c) block[c] = s.block.empty() ? c / 2 : s.block[c / 2];
     s.block = block;
+    std::vector<int> place;
+    for (const int p : s.place)
+      for (int half : {0, 1}) place.push_back(p < 0 ? p : 2 * p + half);
+    s.place = place;
     s.nchunks *= 2;
   }
 }

@@ -49,6 +49,35 @@ TEST(Check, NamesAStepWithoutPartner) {
             "0 never sends");
 }
 
+// Chunks that share a place must not be there at the same time.
+TEST(Check, NamesAChunkWhosePlaceIsTaken) {
+  const Algorithm& a = *find_algorithm(Collective::kReduceScatter, "hierarchical");
+  auto all = build_all(a, testing::uniform(6, 2));
+  EXPECT_EQ(check(Collective::kReduceScatter, all), "");
+  // The sums that rank 0 passes on come one after the other; the second is there before the first
+  // has gone, where it is given the place of the first and the last step uses that again.
+  auto again = all;
+  Schedule& s = again[0];
+  ASSERT_EQ(s.place.size(), 12u);
+  std::vector<int> passed;  // along the rail
+  for (const Step& step : s.steps)
+    if (step.op == Op::kSend && step.channel == 1) passed.push_back(step.at.first);
+  ASSERT_GE(passed.size(), 2u);
+  const auto first_send = std::ranges::find_if(
+      s.steps, [](const Step& step) { return step.op == Op::kSend && step.channel == 1; });
+  const Step late = *first_send;
+  s.steps.erase(first_send);
+  const auto second_send = std::ranges::find_if(
+      s.steps, [](const Step& step) { return step.op == Op::kSend && step.channel == 1; });
+  s.steps.insert(second_send, late);  // still in order, with both there
+  EXPECT_EQ(check(Collective::kReduceScatter, again), "");
+  s.place[static_cast<std::size_t>(passed[1])] = s.place[static_cast<std::size_t>(passed[0])];
+  EXPECT_THAT(check(Collective::kReduceScatter, again),
+              AllOf(HasSubstr("of rank 0 touches chunk"), HasSubstr("another chunk has")));
+  all[1].place.pop_back();
+  EXPECT_EQ(check(Collective::kReduceScatter, all), "rank 1 has 11 places for 12 chunks");
+}
+
 TEST(Check, NamesPartnersWithOtherChunks) {
   auto all = empty(2, 3);
   all[0].send(1, {0, 2});

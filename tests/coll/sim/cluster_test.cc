@@ -57,6 +57,28 @@ TEST(Cluster, RailsAreKeptBusy) {
   EXPECT_GE(of_bound(Collective::kAllReduce, "halving_doubling", uniform(32, 1), 256 * kMiB), .96);
 }
 
+// Collectives of blocks keep them busy too: sums share places, and nothing waits for what comes
+// later.
+TEST(Cluster, RailsAreKeptBusyByBlocks) {
+  const Shape shape = uniform(8, 8);
+  EXPECT_GE(of_bound(Collective::kReduceScatter, "hierarchical", shape, 512 * kMiB), .93);
+  EXPECT_GE(of_bound(Collective::kAllGather, "hierarchical", shape, 512 * kMiB), .93);
+  EXPECT_GE(of_bound(Collective::kAllToAll, "pairwise", shape, 256 * kMiB), .93);
+}
+
+// Hosts of different sizes keep to the rails that all of them have.
+TEST(Cluster, UnequalHostsKeepTheirRails) {
+  Shape shape = is_vector({8, 8, 4, 8});
+  shape.rail = cluster(shape).rail_of_rank;
+  const CostModel model = model_of(cluster(shape));
+  const Algorithm& picked = *pick(Collective::kAllReduce, shape, 256 * kMiB, model).algorithm;
+  EXPECT_TRUE(picked.name.starts_with("hierarchical")) << picked.name;
+  const SimResult r = run(picked, shape, 256 * kMiB);
+  EXPECT_EQ(r.traffic.cross_rail_bytes, 0u);
+  // Four rails carry it all.
+  EXPECT_LT(r.time_us, 1.15 * 1.5 * 256 * kMiB / 4 * model.rail.us_per_byte);
+}
+
 TEST(Cluster, ScratchIsBoundedOnEveryRank) {
   for (const Shape& shape : {uniform(4, 8), uniform(13, 1), uniform(6, 2), is_vector({3, 1, 4})})
     for (const Algorithm& a : algorithms()) {

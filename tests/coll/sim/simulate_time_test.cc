@@ -184,8 +184,51 @@ TEST(SimulatedFailure, ACutLinkIsNamed) {
       HasSubstr("link of host 1, rail 1"));
 }
 
+// What goes wrong in the middle costs time, and less than from the start; late ranks cost what they
+// are late.
+TEST(SimulatedFailure, SlowRailsHostsAndLateRanksCostTime) {
+  const Shape shape = uniform(4, 2);
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
+  const auto us = [&](const auto& change) {
+    SimFabricOptions options = ideal(shape);
+    options.post_us = options.complete_us = 0.3;
+    change(options);
+    return simulate(a, shape, 1 << 22, DType::kFloat32, options).time_us;
+  };
+  const double fine = us([](SimFabricOptions&) {});
+  const auto slow_from = [&](double at_us) {
+    return us([&](SimFabricOptions& o) { o.slowdowns = {{at_us, 1, 0.25}}; });
+  };
+  const double late = slow_from(fine / 2), early = slow_from(0);
+  EXPECT_GT(late, 1.3 * fine);
+  EXPECT_GT(early, 1.3 * late);
+  EXPECT_DOUBLE_EQ(slow_from(10 * fine), fine);
+  EXPECT_GT(us([](SimFabricOptions& o) { o.host_scale = {1, 0.1, 1, 1}; }), 1.05 * fine);
+  const double skewed = us([&](SimFabricOptions& o) { o.skew_us = fine; });
+  EXPECT_GT(skewed, 1.2 * fine);
+  EXPECT_LE(skewed, 2.1 * fine);
+  EXPECT_THROW(us([](SimFabricOptions& o) { o.slowdowns = {{0, 7, 0.5}}; }), Error);
+}
+
+// Reductions and copies take a core's time, those along rails too.
+TEST(SimulatedTime, CoresReduceAndCopy) {
+  const Shape shape = uniform(2, 1);
+  const auto us = [&](Collective c, const char* name, double reduce, double copy,
+                      bool rail_copies) {
+    SimFabricOptions options = ideal(shape);
+    options.reduce_us_per_byte = reduce;
+    options.copy_us_per_byte = copy;
+    options.rail_copies = rail_copies;
+    return simulate(*find_algorithm(c, name), shape, 1 << 16, DType::kFloat32, options).time_us;
+  };
+  const double free = us(Collective::kAllReduce, "flat", 0, 0, true);
+  EXPECT_GT(us(Collective::kAllReduce, "flat", 1e-3, 0, true), free + 100);
+  EXPECT_GT(us(Collective::kAllReduce, "flat", 0, 1e-3, true), free + 100);
+  EXPECT_DOUBLE_EQ(us(Collective::kAllReduce, "flat", 0, 1e-3, false), free);
+}
+
 TEST(SimulatedFailure, WhatDoesNotFitIsRefused) {
-  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical");
+  const Algorithm& a = *find_algorithm(Collective::kAllGather, "hierarchical");
   const Shape shape = is_vector({2, 1});
   EXPECT_THROW(simulate(a, shape, 4, DType::kFloat32, ideal(shape)), Error);
   SimFabricOptions options = ideal(uniform(2, 2));

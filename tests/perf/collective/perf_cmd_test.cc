@@ -53,7 +53,8 @@ TEST(PerfCommand, AReportThatAFullDiskCutsOffIsAnError) {
 // A host with fewer ranks has fewer ports, for both; and what comes next to the bound says so.
 TEST(PerfCommand, SimAndExplainHaveOneBoundOfUnequalHosts) {
   const std::string job = "all_reduce --ranks 3 --hosts 2 --rail-gbps 100 --json";
-  const auto sim = nlohmann::json::parse(weft("sim " + job + " --algo all").output);
+  const auto sim =
+      nlohmann::json::parse(weft("sim " + job + " --algo all --wire tcp --cpu-us 0").output);
   const auto explained = nlohmann::json::parse(weft("explain " + job).output);
   EXPECT_DOUBLE_EQ(sim["lower_bound_us"], explained["lower_bound_us"]);
   EXPECT_GT(sim["rows"][0]["of_bound"], 0.99) << sim.dump(1);
@@ -107,7 +108,8 @@ TEST(PerfCommand, WhatASignalEndsIsNoVerdict) {
 TEST(PerfCommand, WhatASignalEndsLeavesTheReportAsItWas) {
   const weft::testing::TemporaryFolder folder;
   const std::string report = folder / "report.json";
-  for (const char* command : {"validate --soak 60s", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
+  for (const char* command :
+       {"validate --soak 60s", "perf all_reduce -n 2 -b 1M -e 1M -i 10000000"})
     for (const bool there : {false, true}) {
       if (there) std::ofstream(report) << "before";
       const std::string script = fmt::format(
@@ -252,6 +254,9 @@ TEST(PerfCommand, AnswersWhatCannotBeWithTheValueAndWhatCan) {
       {"perf all_reduce -n 2 -f -2", "--factor -2", "negative"},
       {"perf all_reduce -f 1.5", "--factor 1.5", "not a number of the kind"},
       {"sim all_reduce --rail-gbps 0", "--rail-gbps 0", "above 0"},
+      {"sim all_reduce --slow-rail 0:2", "--slow-rail 0:2", "at most 1"},
+      {"sim all_reduce --hosts 2 --cut 1", "--cut 1", "HOST:RAIL@US"},
+      {"sim all_reduce --wire token-ring", "--wire token-ring", "rdma or tcp"},
       {"perf all_reduce --transport=udp", "--transport udp", "auto, shm, tcp, ucx, verbs"},
       {"lab", "say which", "netlab, softroce"},
       {"train --of run.json", "--of", "--explain"},

@@ -1,0 +1,50 @@
+// What `weft sim` is asked, and the job that follows: links, cores, failures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coll/select/cost.h"
+#include "coll/sim/simulate.h"
+#include "perf/predict/model_flags.h"
+
+namespace weft {
+
+// What a core of a server needs where nothing is said: for a message at each end, and to reduce or
+// copy from memory. docs/performance.md says where the figures come from.
+inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 10, kSimCopyGBps = 8;
+
+struct SimFlags : ModelFlags {
+  SimFlags() {
+    rail_us = 5;
+    host_gbps = 200;
+    host_us = 0.5;
+  }
+  double spine_gbps = 0, spine_us = 8;
+  // Below 0: not given. Where only cpu_us is, reductions and copies cost nothing.
+  double cpu_us = -1, reduce_GBps = -1, copy_GBps = -1;
+  std::string wire = "rdma";
+  std::vector<std::string> slow_rails, slow_hosts, cuts;
+  bool equal_shares = false;
+  std::uint64_t seed = 1;
+  double delay_us = 0, skew_us = 0;
+  bool reorder = false, json = false;
+};
+
+// What is asked, in the terms of the library.
+struct SimJob {
+  Collective collective;
+  DType type;
+  Shape shape;
+  std::size_t count;    // elements of the message, or of a block
+  std::uint64_t bytes;  // of the whole buffer
+  SimFabricOptions fabric;
+  CostModel model;
+  Bound bound;
+};
+
+// Throws Error naming the flag and its value.
+SimJob job_of(const SimFlags& flags);
+
+}  // namespace weft
