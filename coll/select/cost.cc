@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <set>
 
 #include "coll/engine/plan.h"
 #include "coll/schedule/building_blocks.h"
@@ -203,14 +204,16 @@ Shape fewer_hosts(const Shape& shape, int count) {
   return few;
 }
 
-// Whether the first rank of the first host has another number of steps than that of the last.
+// Whether the first rank of the first host has another number of partners than that of the last.
 bool hosts_differ(const Algorithm& algorithm, const Shape& any) {
   Shape shape = any;
-  const auto steps = [&](const std::vector<Rank>& host) {
+  const auto partners = [&](const std::vector<Rank>& host) {
     shape.rank = host[0];
-    return algorithm.build(shape).steps.size();
+    std::set<Rank> all;
+    for (const Step& s : algorithm.build(shape).steps) all.insert(s.peer);
+    return all.size();
   };
-  return steps(any.hosts.front()) != steps(any.hosts.back());
+  return partners(any.hosts.front()) != partners(any.hosts.back());
 }
 
 // Where ranks do different things, as in a collective with a root, all must be played. Where hosts

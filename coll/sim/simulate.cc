@@ -62,7 +62,7 @@ class Simulation {
       throw Error(fmt::format("simulate: {}: {} views were not given back", name(collective_),
                               fabric_.views_lent()));
     SimResult result;
-    result.time_us = fabric_.now_us();
+    result.time_us = std::max(fabric_.now_us(), worked_us_);
     result.traffic = fabric_.statistics();
     result.rounds = ranks_[0].part->run.rounds();
     for (const Member& m : ranks_)
@@ -103,8 +103,10 @@ class Simulation {
       for (std::size_t i = 0; i < n; ++i) {
         // The fabric knows what a reader of a view will reduce; this was received first.
         if (options_.reduce_us_per_byte > 0 && batch[i].code == Code::kOk)
-          fabric_.work(r, options_.reduce_us_per_byte *
-                              static_cast<double>(m.part->run.to_reduce(batch[i])));
+          worked_us_ =
+              std::max(worked_us_,
+                       fabric_.work(r, options_.reduce_us_per_byte *
+                                           static_cast<double>(m.part->run.to_reduce(batch[i]))));
         m.part->run.complete(batch[i]);
       }
     if (m.part->run.failure() != Code::kOk) return fail(r);
@@ -145,6 +147,7 @@ class Simulation {
   SimFabric fabric_;
   std::vector<Member> ranks_;  // their endpoints go before the fabric does
   std::size_t unfinished_ = 0;
+  double worked_us_ = 0;  // when the last reduction is done
   Status failure_;
 };
 

@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// What a core of a server needs where nothing is said: for a message at each end, and to reduce or
-// copy from memory. docs/performance.md says where the figures come from.
+// What a core is taken to need where nothing is said: for a message at each end, and to reduce or
+// copy from memory. The rates are assumed, not measured (docs/performance.md).
 inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 10, kSimCopyGBps = 8;
 
 struct SimFlags : ModelFlags {

@@ -241,9 +241,11 @@ std::span<const Rank> SimFabric::runnable() {
   return s.handed_out;
 }
 
-void SimFabric::work(Rank rank, double us) {
+double SimFabric::work(Rank rank, double us) {
   State& s = *state_;
-  s.cpu[s.cpu_of_rank[rank]].serve(s.now_ps, s.core_ps(rank, to_ps(us, "work")), 0);
+  SimPort& core = s.cpu[s.cpu_of_rank[rank]];
+  core.serve(s.now_ps, s.core_ps(rank, to_ps(us, "work")), 0);
+  return static_cast<double>(core.free_ps) / kPsPerUs;
 }
 
 void SimFabric::wake(Rank rank, double at_us) {

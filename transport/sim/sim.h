@@ -125,8 +125,8 @@ class SimFabric {
   // Makes `rank` runnable once at virtual time `at_us` (late starters, deadlines).
   void wake(Rank rank, double at_us);
 
-  // The rank's core works for so long, after what it has to do already.
-  void work(Rank rank, double us);
+  // The rank's core works for so long, after what it has to do already. Returns when it is done.
+  double work(Rank rank, double us);
 
   // The failures of SimFailure, now.
   void kill(Rank rank);
