@@ -39,6 +39,7 @@ bool all_ports_are_up(const Topology& topology) {
     if (!std::ranges::all_of(topology.place(r).rails, &Nic::up)) return false;
   return true;
 }
+
 // How long a failure of ranks that are all alive takes to reach them.
 constexpr std::chrono::milliseconds kHeard{30};
 
