@@ -74,11 +74,11 @@ std::uint64_t record_of(const GroupState& g, const CallDescriptor& what) {
   return g.part_of.record ? g.part_of.record | Telemetry::kPart : g.core->telemetry->begin(what);
 }
 
-Task* submit(GroupState& g, Task* task, const CallDescriptor& what, std::uint64_t record)
-    WEFT_REQUIRES(g.core->mutex) {
+Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& what,
+             std::uint64_t record) WEFT_REQUIRES(core.mutex) {
   task->what = g.part_of.record ? g.part_of.what : what;
   task->record = record;
-  g.core->submit(task);
+  core.submit(task);
   return task;
 }
 
@@ -111,7 +111,7 @@ Task* run_on_board(Core& core, const Beginning& b, const CallDescriptor& what)
   // Not soon, or not the same on all ranks: become a task like any other, which waits with a
   // deadline.
   b.call.tag = g.tag_of(what.sequence - 1);
-  return submit(g, new BoardTask(g, b.collective, b.call, b.root, true), what, record);
+  return submit(core, g, new BoardTask(g, b.collective, b.call, b.root, true), what, record);
 }
 
 // Starts a collective on the host and returns its task, or null with `status` when the call is over
@@ -157,7 +157,7 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   }
   const std::uint64_t record = record_of(g, what);
   call.tag = g.tag_of(sequence);
-  if (board) return submit(g, new BoardTask(g, c, call, b.root, false), what, record);
+  if (board) return submit(core, g, new BoardTask(g, c, call, b.root, false), what, record);
   if (empty) {
     seal(call.head);
     g.remember(call.tag, call.head);
@@ -175,7 +175,8 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   }
   g.last = algorithm;
   g.last_on_board = false;
-  return submit(g, ScheduleTask::take(g, *algorithm, *plan, call, std::move(blocks)), what, record);
+  return submit(core, g, ScheduleTask::take(g, *algorithm, *plan, call, std::move(blocks)), what,
+                record);
 }
 
 Status empty(std::string_view call) {
