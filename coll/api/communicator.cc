@@ -74,7 +74,7 @@ std::uint64_t record_of(const GroupState& g, const CallDescriptor& what) {
   return g.part_of.record ? g.part_of.record | Telemetry::kPart : g.core->telemetry->begin(what);
 }
 
-Task* submit(Core& core, GroupState& g, Task* task, const CallDescriptor& what,
+Task* submit(Core& core, const GroupState& g, Task* task, const CallDescriptor& what,
              std::uint64_t record) WEFT_REQUIRES(core.mutex) {
   task->what = g.part_of.record ? g.part_of.what : what;
   task->record = record;

@@ -12,8 +12,8 @@
 #include "coll/gpu/blocks.h"
 #include "coll/gpu/gpu_task.h"
 #include "coll/gpu/lane.h"
-#include "coll/gpu/shape.h"
 #include "coll/runtime/arguments.h"
+#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {
@@ -160,21 +160,33 @@ bool all_take_a_lane(const GroupState& g) {
       g.ranks, [&](Rank r) { return g.core->has_device[static_cast<std::size_t>(r)] != 0; });
 }
 
-// Blocks of different sizes.
-Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                   bool in_place, bool blocking, Status& status, bool& taken) {
-  // What a lane itself calls has no elements in device memory.
+}  // namespace
+
+Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
+                      bool in_place, bool blocking, Status& status, bool& taken) {
+  // What a lane itself calls is in host memory.
   if (g.id >> g.core->id_bits != 0) return nullptr;
   const std::size_t n = g.ranks.size();
-  const Buffers b{call.in ? device.residence(call.in) : Residence{},
-                  call.out ? device.residence(call.out) : Residence{}, call.in != nullptr,
-                  call.out != nullptr};
-  taken = call.ordered || b.in.kind == MemoryKind::kDevice || b.out.kind == MemoryKind::kDevice ||
-          all_take_a_lane(g);
+  const Footprint use = footprint(c, g.me, root);
+  const bool any = call.is_vector || call.count > 0;
+  Buffers buffers{{},
+                  {},
+                  any && call.in && use.in != Part::kNothing,
+                  any && call.out && use.out != Part::kNothing};
+  if (buffers.has_in) buffers.in = device.residence(call.in);
+  if (buffers.has_out)
+    buffers.out = call.in == call.out && buffers.has_in ? buffers.in : device.residence(call.out);
+  taken = call.ordered || buffers.in.kind == MemoryKind::kDevice ||
+          buffers.out.kind == MemoryKind::kDevice || (call.is_vector && all_take_a_lane(g));
   if (!taken) return nullptr;
+
+  status = check_kinds(c, buffers);
+  if (!status.ok()) return nullptr;
+  if (!any && c != Collective::kBarrier) {  // the host's way: it counts as a call
+    taken = false;
+    return nullptr;
+  }
   try {
-    status = check_kinds(c, b);
-    if (!status.ok()) return nullptr;
     bool captured = false;
     status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
     if (!status.ok()) return nullptr;
@@ -186,59 +198,19 @@ Task* begin_blocks(Device& device, GroupState& g, Collective c, const Call& call
     const std::size_t element = size_of(call.type);
     const std::size_t bytes_in = extent(device_blocks(*op, g.me, n, false)) * element;
     const std::size_t bytes_out = extent(device_blocks(*op, g.me, n, true)) * element;
-    Buffers filled = b;
-    filled.has_in = bytes_in > 0;
-    filled.has_out = bytes_out > 0;
-    tell_buffers(device, *op, filled, bytes_in, bytes_out);
-    return start(device, g, std::move(op), captured, blocking);
-  } catch (const Error& e) {
-    status = {Code::kTransport, fmt::format("{}_v: {}", name(c), e.what())};
-    return nullptr;
-  }
-}
-
-}  // namespace
-
-Task* begin_on_device(Device& device, GroupState& g, Collective c, const Call& call, Rank root,
-                      bool in_place, bool blocking, Status& status, bool& taken) {
-  const std::size_t n = g.ranks.size();
-  if (call.is_vector)
-    return begin_blocks(device, g, c, call, root, in_place, blocking, status, taken);
-  const DeviceShape shape = device_shape(c, g.me, root, n);
-  Buffers buffers;
-  buffers.has_in = shape.in > 0 && call.count > 0;
-  buffers.has_out = shape.out > 0 && call.count > 0;
-  if (buffers.has_in) buffers.in = device.residence(call.in);
-  if (buffers.has_out)
-    buffers.out = call.in == call.out && buffers.has_in ? buffers.in : device.residence(call.out);
-  taken = call.ordered || buffers.in.kind == MemoryKind::kDevice ||
-          buffers.out.kind == MemoryKind::kDevice;
-  if (!taken) return nullptr;
-
-  status = check_kinds(c, buffers);
-  if (!status.ok()) return nullptr;
-  if (call.count == 0 && c != Collective::kBarrier) {  // the host's way: it counts as a call
-    taken = false;
-    return nullptr;
-  }
-  try {
-    bool captured = false;
-    status = check_call(device, g, name(c), call.ordered, call.stream, blocking, captured);
-    if (!status.ok()) return nullptr;
-    const std::size_t element = size_of(call.type);
-    const std::size_t bytes_in = call.count * shape.in * element;
-    const std::size_t bytes_out = call.count * shape.out * element;
-    if (n == 1 && call.ordered && call.op != RedOp::kPreMulSum) {  // nobody to wait for
-      if (c != Collective::kBarrier && call.in != call.out)
+    if (n == 1 && call.ordered && !call.is_vector && call.op != RedOp::kPreMulSum) {
+      if (c != Collective::kBarrier && call.in != call.out)  // nobody to wait for
         device.copy(call.out, call.in, std::min(bytes_in, bytes_out), device.gpu_of(call.stream),
                     call.stream);
       return nullptr;
     }
-    auto op = operation_of(c, call, root, in_place);
+    buffers.has_in = bytes_in > 0;
+    buffers.has_out = bytes_out > 0;
     tell_buffers(device, *op, buffers, bytes_in, bytes_out);
     return start(device, g, std::move(op), captured, blocking);
   } catch (const Error& e) {
-    status = {Code::kTransport, fmt::format("{}: {}", name(c), e.what())};
+    status = {Code::kTransport,
+              fmt::format("{}{}: {}", name(c), call.is_vector ? "_v" : "", e.what())};
     return nullptr;
   }
 }

@@ -4,25 +4,23 @@
 
 #include <algorithm>
 
-#include "coll/gpu/shape.h"
+#include "coll/schedule/footprint.h"
 
 namespace weft {
 
 std::vector<DeviceBlock> device_blocks(const DeviceOperation& op, Rank me, std::size_t n,
                                        bool out) {
   const Call& c = op.call;
-  const DeviceShape shape = device_shape(op.collective, me, op.root, n);
+  const Footprint f = footprint(op.collective, me, op.root);
+  const Part part = out ? f.out : f.in;
   const bool received = out && op.collective == Collective::kAllToAll;
   const auto counts = received ? c.recv_counts : c.counts;
   const auto offsets = received ? c.recv_offsets : c.offsets;
-  // Whether this side of the collective holds a block of every rank.
-  const DeviceShape of_two = device_shape(op.collective, me, op.root, 2);
-  const bool several = (out ? of_two.out : of_two.in) == 2;
   std::vector<DeviceBlock> all;
-  for (std::size_t b = 0; b < (out ? shape.out : shape.in); ++b) {
+  for (std::size_t b = 0; b < blocks_in(part, n); ++b) {
     if (!c.is_vector)
       all.push_back({b * c.count, c.count});
-    else if (several)
+    else if (part == Part::kAll)
       all.push_back({offsets[b], counts[b]});
     else
       all.push_back({0, counts[static_cast<std::size_t>(me)]});
@@ -48,10 +46,9 @@ Status ask_for_blocks(DeviceLane& lane, const DeviceOperation& op, std::vector<D
   if (Status s = lane.wire().all_to_all(mine.data(), blocks.data(), 2, DType::kUInt64); !s.ok())
     return s;
   const std::vector<DeviceBlock> outs = device_blocks(op, me, n, true);
-  const bool from_root = op.collective == Collective::kScatter;
   as_expected = true;
   for (std::size_t r = 0; r < n && !outs.empty(); ++r)
-    if (!from_root || static_cast<Rank>(r) == op.root)
+    if (!from_root(op.collective) || static_cast<Rank>(r) == op.root)
       as_expected = as_expected && blocks[r].count == outs[outs.size() == n ? r : 0].count;
   return {};
 }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "coll/gpu/shape.h"
+#include "coll/schedule/footprint.h"
 #include "topo/base/log.h"
 #include "transport/gpu/gates.h"
 
@@ -55,8 +55,10 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   if (!least_) least_ = gpudirect_least_bytes();
   const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
-  const DeviceShape here = device_shape(op.collective, lane_.group().me, op.root, n);
-  if ((here.in && op.mine.in.gpu < 0) || (here.out && op.mine.out.gpu < 0)) return 0;
+  const Footprint here = footprint(op.collective, lane_.group().me, op.root);
+  if ((here.in != Part::kNothing && op.mine.in.gpu < 0) ||
+      (here.out != Part::kNothing && op.mine.out.gpu < 0))
+    return 0;
   if (!no_layout_) lay_out();
   if (layout_.hosts.empty() && bytes < *least_) return 0;
   const int gpu = std::max(op.mine.in.gpu, op.mine.out.gpu);

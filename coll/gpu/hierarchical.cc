@@ -26,7 +26,6 @@
 
 #include "coll/gpu/mapped.h"
 #include "coll/gpu/nic_slices.h"
-#include "coll/gpu/shape.h"
 #include "coll/runtime/message_task.h"
 
 namespace weft {
@@ -118,33 +117,14 @@ class GpuHierarchical : private NicSlices {
   void down(std::size_t k) {
     // The slot's last slice is up before its memory is written again.
     lane_.wait(lane_.event(gpu_, kUp + k % kUnderWay));
-    const std::size_t mine = layout_.place;
-    switch (op_.collective) {
-      case Collective::kAllReduce:
-      case Collective::kReduce:
-        read_block(k, read(k), kAll, 0);
-        break;
-      case Collective::kReduceScatter:
-        for (std::size_t h = 0; h < hosts_; ++h) read_block(k, read(k, h), kAll, rank_at(h, mine));
-        break;
-      case Collective::kAllGather:
-      case Collective::kGather:
-        read_block(k, read(k), mine, 0);
-        break;
-      case Collective::kBroadcast:
-        if (me_ == root_) read_block(k, read(k), root_place_, 0);
-        break;
-      case Collective::kScatter:
-        for (std::size_t h = 0; me_ == root_ && h < hosts_; ++h)
-          read_block(k, read(k, h), root_place_, rank_at(h, mine));
-        break;
-      case Collective::kAllToAll:
-        for (std::size_t h = 0; h < hosts_; ++h)
-          for (std::size_t p = 0; p < places_; ++p)
-            read_block(k, read(k, h * places_ + p), mine, rank_at(h, p));
-        break;
-      default:
-        break;
+    if (!from_root(op_.collective) || me_ == root_) {
+      const std::size_t mine = layout_.place;
+      const std::size_t whose = reduces_ ? kAll : from_root(op_.collective) ? root_place_ : mine;
+      if (use_.in == Part::kOne) read_block(k, read(k), whose, 0);
+      for (std::size_t h = 0; use_.in == Part::kAll && h < hosts_; ++h)
+        for (std::size_t q = 0; q < wide_; ++q)
+          read_block(k, read(k, h * wide_ + q), whose,
+                     rank_at(h, use_.out == Part::kAll ? q : mine));
     }
     lane_.device().record(lane_.event(gpu_, kDown + k % kUnderWay), lane_.stream(gpu_, 0));
   }
@@ -152,44 +132,25 @@ class GpuHierarchical : private NicSlices {
   Status send_first(std::size_t k) {
     lane_.wait(lane_.event(gpu_, kDown + k % kUnderWay));
     const std::size_t whole = length(k);
-    const bool at_root = me_ == root_;
     for (std::size_t i = 1; i < hosts_; ++i) {
       const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
-      switch (op_.collective) {
-        case Collective::kAllReduce:
-        case Collective::kReduce:
-          recv(k, kFirst, from, operand(k, from), share(k, me_, hosts_));
-          send(k, kFirst, to, read(k) + begin(k, to, hosts_) * element_, share(k, to, hosts_));
-          break;
-        case Collective::kReduceScatter:
-          recv(k, kFirst, from, operand(k, from), whole);
-          send(k, kFirst, to, read(k, to), whole);
-          break;
-        case Collective::kAllGather:
-          recv(k, kFirst, from, result(k, from), whole);
-          send(k, kFirst, to, read(k), whole);
-          break;
-        case Collective::kAllToAll:
-          for (std::size_t p = 0; p < places_; ++p) {
-            recv(k, kFirst, from, result(k, from * places_ + p), whole);
-            send(k, kFirst, to, read(k, to * places_ + p), whole);
-          }
-          break;
-        case Collective::kGather:
-          if (at_root) recv(k, kFirst, from, result(k, from), whole);
-          if (to == root_) send(k, kFirst, to, read(k), whole);
-          break;
-        case Collective::kScatter:
-          if (from == root_) recv(k, kFirst, from, result(k), whole);
-          if (at_root) send(k, kFirst, to, read(k, to), whole);
-          break;
-        case Collective::kBroadcast:
-          // A part to each, who pass theirs on to the others.
-          if (from == root_) recv(k, kFirst, from, passed_on(k, me_), passed(k, me_));
-          if (at_root) send(k, kFirst, to, read(k) + (passed_on(k, to) - result(k)), passed(k, to));
-          break;
-        default:
-          break;
+      // Who reduces does so on all hosts, wherever the root is.
+      const bool receives = reduces_ || (to_root() ? me_ == root_ : !rooted_ || from == root_);
+      const bool sends = reduces_ || (to_root() ? to == root_ : !rooted_ || me_ == root_);
+      if (by_blocks(op_.collective)) {
+        for (std::size_t q = 0; receives && q < wide_; ++q)
+          recv(k, kFirst, from,
+               reduces_ ? operand(k, from)
+                        : result(k, use_.out == Part::kAll ? from * wide_ + q : 0),
+               whole);
+        for (std::size_t q = 0; sends && q < wide_; ++q)
+          send(k, kFirst, to, read(k, use_.in == Part::kAll ? to * wide_ + q : 0), whole);
+      } else if (reduces_) {
+        recv(k, kFirst, from, operand(k, from), share(k, me_, hosts_));
+        send(k, kFirst, to, read(k) + begin(k, to, hosts_) * element_, share(k, to, hosts_));
+      } else {  // a part of the broadcast to each, who pass theirs on to the others
+        if (receives) recv(k, kFirst, from, passed_on(k, me_), passed(k, me_));
+        if (sends) send(k, kFirst, to, read(k) + (passed_on(k, to) - result(k)), passed(k, to));
       }
     }
     return post();
@@ -197,8 +158,8 @@ class GpuHierarchical : private NicSlices {
 
   Status combine(std::size_t k) {
     if (Status s = arrived(k, kFirst); !s.ok()) return s;
-    if (!reduces(op_.collective)) return {};
-    const bool shared = op_.collective != Collective::kReduceScatter;
+    if (!reduces_) return {};
+    const bool shared = !by_blocks(op_.collective);
     const std::size_t from = shared ? begin(k, me_, hosts_) * element_ : 0;
     DeviceReduce r;
     r.type = op_.call.type;
@@ -222,26 +183,16 @@ class GpuHierarchical : private NicSlices {
 
   Status send_second(std::size_t k) {
     lane_.wait(lane_.event(gpu_, kCombined + k % kUnderWay));
+    if (by_blocks(op_.collective)) return {};
     const auto part = [&](std::size_t h) { return result(k) + begin(k, h, hosts_) * element_; };
-    const std::size_t mine = share(k, me_, hosts_);
     for (std::size_t i = 1; i < hosts_; ++i) {
       const std::size_t to = (me_ + i) % hosts_, from = (me_ + hosts_ - i) % hosts_;
-      switch (op_.collective) {
-        case Collective::kAllReduce:
-          recv(k, kSecond, from, part(from), share(k, from, hosts_));
-          send(k, kSecond, to, part(me_), mine);
-          break;
-        case Collective::kReduce:
-          if (me_ == root_) recv(k, kSecond, from, part(from), share(k, from, hosts_));
-          if (to == root_) send(k, kSecond, to, part(me_), mine);
-          break;
-        case Collective::kBroadcast:
-          if (me_ == root_) break;
-          if (from != root_) recv(k, kSecond, from, passed_on(k, from), passed(k, from));
-          if (to != root_) send(k, kSecond, to, passed_on(k, me_), passed(k, me_));
-          break;
-        default:
-          break;
+      if (reduces_) {
+        if (!rooted_ || me_ == root_) recv(k, kSecond, from, part(from), share(k, from, hosts_));
+        if (!rooted_ || to == root_) send(k, kSecond, to, part(me_), share(k, me_, hosts_));
+      } else if (me_ != root_) {
+        if (from != root_) recv(k, kSecond, from, passed_on(k, from), passed(k, from));
+        if (to != root_) send(k, kSecond, to, passed_on(k, me_), passed(k, me_));
       }
     }
     return post();
@@ -249,41 +200,24 @@ class GpuHierarchical : private NicSlices {
 
   Status up(std::size_t k) {
     if (Status s = arrived(k, kSecond); !s.ok()) return s;
-    const std::size_t mine = layout_.place;
-    const bool at_root = me_ == root_;
-    switch (op_.collective) {
-      case Collective::kAllReduce:
-        write_block(k, result(k), kAll, 0);
-        break;
-      case Collective::kReduceScatter:
-        write_block(k, result(k), mine, 0);
-        break;
-      case Collective::kReduce:
-        if (at_root) write_block(k, result(k), root_place_, 0);
-        break;
-      case Collective::kBroadcast:
-        write_block(k, at_root ? read(k) : result(k), kAll, 0);
-        break;
-      case Collective::kScatter:
-        write_block(k, at_root ? read(k, me_) : result(k), mine, 0);
-        break;
-      case Collective::kAllGather:
-      case Collective::kGather: {
-        const bool gathers = op_.collective == Collective::kGather;
-        for (std::size_t h = 0; (!gathers || at_root) && h < hosts_; ++h)
-          write_block(k, h == me_ ? read(k) : result(k, h), gathers ? root_place_ : kAll,
+    if (!to_root() || me_ == root_) {
+      const std::size_t mine = layout_.place;
+      const bool here = !reduces_ && me_ == root_;  // the result has not moved
+      if (use_.out == Part::kOne)
+        write_block(k, here ? read(k, use_.in == Part::kAll ? me_ : 0) : result(k),
+                    to_root()                   ? root_place_
+                    : by_blocks(op_.collective) ? mine
+                                                : kAll,
+                    0);
+      for (std::size_t h = 0; use_.out == Part::kAll && h < hosts_; ++h)
+        for (std::size_t q = 0; q < wide_; ++q) {
+          const std::size_t block = h * wide_ + q;
+          write_block(k, h != me_ ? result(k, block) : read(k, use_.in == Part::kAll ? block : 0),
+                      to_root()               ? root_place_
+                      : use_.in == Part::kAll ? q
+                                              : kAll,
                       rank_at(h, mine));
-        break;
-      }
-      case Collective::kAllToAll:
-        for (std::size_t h = 0; h < hosts_; ++h)
-          for (std::size_t p = 0; p < places_; ++p) {
-            const std::size_t block = h * places_ + p;
-            write_block(k, h == me_ ? read(k, block) : result(k, block), p, rank_at(h, mine));
-          }
-        break;
-      default:
-        break;
+        }
     }
     lane_.device().record(lane_.event(gpu_, kUp + k % kUnderWay), lane_.stream(gpu_, 1));
     return {};
@@ -348,8 +282,8 @@ class GpuHierarchical : private NicSlices {
 const std::size_t kHierarchicalBytes = NicSlices::kBytes;
 
 std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
-  const DeviceShape s = device_shape(op.collective, op.root, op.root, ranks);
-  return std::max(s.in, s.out);
+  const Footprint f = footprint(op.collective);
+  return std::max(blocks_in(f.in, ranks), blocks_in(f.out, ranks));
 }
 
 Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "coll/gpu/shape.h"
+#include "coll/schedule/footprint.h"
 
 namespace weft {
 
@@ -31,10 +31,10 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const Rank rank = members_[i];
       const DeviceRecord& record = records[static_cast<std::size_t>(rank)];
-      const DeviceShape shape = device_shape(op.collective, rank, op.root, records.size());
+      const Footprint use = footprint(op.collective, rank, op.root);
       // In place: one mapping more costs nothing.
-      if (shape.in) ins_[i] = map(record.in, rank, "in");
-      if (shape.out && (!is_vector || rank == lane.group().me))
+      if (use.in != Part::kNothing) ins_[i] = map(record.in, rank, "in");
+      if (use.out != Part::kNothing && (!is_vector || rank == lane.group().me))
         outs_[i] = map(record.out, rank, "out");
     }
   } catch (const Error& e) {

@@ -8,6 +8,7 @@
 
 #include "coll/gpu/hierarchical.h"
 #include "coll/gpu/kernels.h"
+#include "coll/schedule/footprint.h"
 
 namespace weft {
 
@@ -35,11 +36,15 @@ class NicSlices {
         root_(place_of(op.root).first),
         root_place_(place_of(op.root).second),
         element_(size_of(op.call.type)),
+        use_(footprint(op.collective)),
+        reduces_(reduces(op.collective)),
+        rooted_(rooted(op.collective)),
+        wide_(use_.in == Part::kAll && use_.out == Part::kAll ? places_ : 1),
         memory_(memory) {
     std::size_t widest = 1;
     if (by_blocks(op.collective)) {
       count_ = op.call.count;
-      widest = op.collective == Collective::kAllToAll ? hosts_ * places_ : hosts_;
+      widest = hosts_ * wide_;
     } else {  // a message that the places share out
       const auto [from, to] = cut(op.call.count, layout.place, places_);
       first_ = from;
@@ -94,7 +99,7 @@ class NicSlices {
   }
   // The operand that host h sent for the reduction.
   std::byte* operand(std::size_t k, std::size_t h) const {
-    const bool shared = op_.collective != Collective::kReduceScatter;
+    const bool shared = !by_blocks(op_.collective);
     const std::size_t bytes = (shared ? share(k, me_, hosts_) : length(k)) * element_;
     return area(k, 1) + h * whole_grains(bytes);
   }
@@ -110,6 +115,10 @@ class NicSlices {
   const DeviceOperation& op_;
   const NicLayout& layout_;
   const std::size_t hosts_, places_, me_, root_, root_place_, element_;  // me_, root_: hosts
+  const Footprint use_;                                                  // of the root
+  const bool reduces_, rooted_;
+  const std::size_t wide_;  // blocks between this rank and one host
+  bool to_root() const { return rooted_ && !from_root(op_.collective); }
 
  private:
   static std::size_t whole_grains(std::size_t bytes) {

@@ -1,5 +1,5 @@
 // Telemetry: fills the recorder, counters and trace from the runtime's calls, and answers for this
-// rank when the job or an outsider asks. How far tasks are is in telemetry_survey.cc.
+// rank when the job or an outsider asks. This file does not judge who is to blame.
 #include "coll/runtime/telemetry.h"
 
 #include <fmt/format.h>
@@ -25,6 +25,11 @@ namespace {
 
 // How long a diagnosis waits for the ranks to tell.
 constexpr std::chrono::milliseconds kInquiry{1500};
+
+// Who waits for less is not worth a look: a slow slice, a descheduled peer.
+constexpr std::chrono::milliseconds kStall{5};
+// From then on what has arrived has been told of, and what is under way stands still.
+constexpr std::chrono::milliseconds kSettled{200};
 
 constexpr std::chrono::seconds kMetricsPeriod{5};
 constexpr std::chrono::milliseconds kMarkPeriod{100};
@@ -195,6 +200,54 @@ void Telemetry::moved_on_board(GroupState& g, Collective c, std::size_t bytes, R
     (sends ? t.messages_sent : t.messages_received).add();
     (sends ? t.bytes_sent : t.bytes_received).add(bytes);
   }
+}
+
+// ---- stalls -------------------------------------------------------------------------------
+
+void Telemetry::waiting(std::chrono::nanoseconds idle) noexcept {
+  if (idle < kStall) return;
+  if (!recorder_.is_stalled()) {
+    counters_.stalls.add();
+    stalled_at_ = std::chrono::steady_clock::now() - idle;
+    settled_ = false;
+  } else if (settled_ || idle < kSettled) {
+    return;
+  }
+  settled_ = idle >= kSettled;
+  survey();
+}
+
+void Telemetry::end_stall() noexcept {
+  recorder_.moving();
+  const auto stalled = std::chrono::steady_clock::now() - stalled_at_;
+  counters_.stalled_ns.add(static_cast<std::uint64_t>(stalled.count()));
+}
+
+void Telemetry::survey() {
+  core_.mutex.assert_held();
+  const auto in_use = core_.rails ? core_.rails->in_use() : decltype(core_.rails->in_use()){};
+  std::vector<Recorder::Stalled> stalled;
+  for (const Task* op : core_.tasks) {
+    Recorder::Stalled s;
+    if (!op->survey(s)) continue;
+    s.number = op->record & ~kPart;
+    if (op->record & kPart) {
+      // Of several parts under way the one that the others wait for.
+      const auto known = std::ranges::find(stalled, s.number, &Recorder::Stalled::number);
+      if (known != stalled.end() && known->part < s.part) continue;
+      if (known != stalled.end()) stalled.erase(known);
+    } else {
+      s.part = 0;
+    }
+    for (PeerProgress& p : s.peers) {
+      const auto found = in_use.find({op->id, p.peer, p.link - core_.first_rail_link});
+      if (found == in_use.end()) continue;
+      p.sends_on = found->second.sends << core_.first_rail_link;
+      p.recvs_on = found->second.recvs << core_.first_rail_link;
+    }
+    stalled.push_back(std::move(s));
+  }
+  recorder_.stalled(stalled);
 }
 
 // ---- for others ----------------------------------------------------------------------------
