@@ -21,7 +21,7 @@
 #include "perf/predict/bound.h"
 #include "perf/predict/explain.h"
 #include "perf/predict/model_flags.h"
-#include "perf/predict/sim_job.h"
+#include "perf/predict/sim_call.h"
 #include "transport/launch/failures.h"
 
 namespace weft {
@@ -34,7 +34,7 @@ struct Simulated {
 
 // About how long a simulation runs here: by the messages that ranks send and get, and by the chunks
 // that each rank's plan knows.
-double simulating_s(const SimJob& job, const Algorithm& a) {
+double simulating_s(const SimulatedCall& job, const Algorithm& a) {
   constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
   const double chunks = a.build(job.shape).nchunks;
   return job.shape.nranks *
@@ -43,7 +43,7 @@ double simulating_s(const SimJob& job, const Algorithm& a) {
 
 // `left_out`: the names of those that would run for more than a minute, of `all`. The quickest runs
 // in any case.
-std::vector<const Algorithm*> wanted(const SimJob& job, const std::string& algorithm,
+std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string& algorithm,
                                      std::string& left_out) {
   constexpr double kLongest = 60;
   if (algorithm == "all") {
@@ -72,11 +72,11 @@ std::vector<const Algorithm*> wanted(const SimJob& job, const std::string& algor
   return {found};
 }
 
-double busbw(const SimJob& job, const SimResult& r) {
+double busbw(const SimulatedCall& job, const SimResult& r) {
   return algbw_gbps(job.bytes, r.time_us) * busbw_factor(job.collective, job.shape.nranks);
 }
 
-double of_bound(const SimJob& job, const SimResult& r) {
+double of_bound(const SimulatedCall& job, const SimResult& r) {
   return r.time_us > 0 ? job.bound.us / r.time_us : 0;
 }
 
@@ -85,7 +85,8 @@ std::string MiB(std::uint64_t bytes) {
 }
 
 // `picked`: what `auto` takes, where all were asked for.
-std::string text(const SimJob& job, const std::vector<Simulated>& rows, const Algorithm* picked) {
+std::string text(const SimulatedCall& job, const std::vector<Simulated>& rows,
+                 const Algorithm* picked) {
   const SimFabricOptions& f = job.fabric;
   std::string out = fmt::format(
       "weft sim {}: {} bytes of {} over {} ranks on {} hosts x {} rails\n"
@@ -120,7 +121,7 @@ std::string text(const SimJob& job, const std::vector<Simulated>& rows, const Al
   return out + align(table);
 }
 
-nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& rows,
+nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simulated>& rows,
                                const Algorithm* picked, std::uint64_t seed) {
   nlohmann::ordered_json out = {{"schema", "weft.sim/1"},
                                 {"collective", name(job.collective)},
@@ -151,7 +152,7 @@ nlohmann::ordered_json to_json(const SimJob& job, const std::vector<Simulated>& 
 }
 
 int run(const SimFlags& flags) {
-  const SimJob job = job_of(flags);
+  const SimulatedCall job = call_of(flags);
   std::vector<Simulated> rows;
   Progress progress(!flags.json);
   std::string left_out;

@@ -33,7 +33,7 @@ struct SimFlags : ModelFlags {
 };
 
 // What is asked, in the terms of the library.
-struct SimJob {
+struct SimulatedCall {
   Collective collective;
   DType type;
   Shape shape;
@@ -45,6 +45,6 @@ struct SimJob {
 };
 
 // Throws Error naming the flag and its value.
-SimJob job_of(const SimFlags& flags);
+SimulatedCall call_of(const SimFlags& flags);
 
 }  // namespace weft

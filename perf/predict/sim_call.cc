@@ -1,5 +1,5 @@
 // Reads the flags of `weft sim`. Runs nothing.
-#include "perf/predict/sim_job.h"
+#include "perf/predict/sim_call.h"
 
 #include <fmt/format.h>
 
@@ -63,8 +63,8 @@ void set_cores(SimFabricOptions& fabric, const SimFlags& flags) {
 
 }  // namespace
 
-SimJob job_of(const SimFlags& flags) {
-  SimJob job;
+SimulatedCall call_of(const SimFlags& flags) {
+  SimulatedCall job;
   job.collective = collective_of(flags);
   job.type = type_of(flags);
   if (flags.reorder && flags.delay_us <= 0)
