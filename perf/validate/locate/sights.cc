@@ -105,6 +105,11 @@ double window_error(const FlowSample& sample) {
   return 2 * std::sqrt(squares / (k - 1) / k);
 }
 
+// Undeclared rates of software RDMA are those of the cores, however full the queue was.
+bool says_little(const FlowSample& sample, bool declared) {
+  return declared || sample.receiver_limited ? held_up(sample) : starved(sample);
+}
+
 }  // namespace
 
 bool starved(const FlowSample& sample) {
@@ -151,7 +156,7 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
     if (errors.size() < 1000 && !starved(sample)) errors.push_back(window_error(sample));
     if (expected_gbps(hosts, sample.flow.from, sample.flow.to, 0) > 0) return;
     known = false;
-    if (sample.gbps() > 0 && !held_up(sample))
+    if (sample.gbps() > 0 && !says_little(sample, false))
       undeclared.push_back(sight_of(shape, sample, -std::log(sample.gbps())));
   });
   if (!undeclared.empty()) {
@@ -168,13 +173,14 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
   for (const FlowSample* sample : heard) {
     const double expected = expected_gbps(hosts, sample->flow.from, sample->flow.to, graded.unit);
     double share = sample->reached ? rate_of(*sample) / expected : 0;
+    const bool declared = expected_gbps(hosts, sample->flow.from, sample->flow.to, 0) > 0;
     // Where every flow waited, nobody says what a rate without waits would be.
-    if (!known && undeclared.empty() && held_up(*sample)) {
+    if (!known && undeclared.empty() && says_little(*sample, declared)) {
       graded.silent.push_back(sample);
       continue;
     }
     if (share < thresholds.warn_rate) {
-      const bool waited = held_up(*sample);
+      const bool waited = says_little(*sample, declared);
       if (waited) share = without_waits(*sample, share);
       const bool receiver_slow = sample->receiver_limited.value_or(0) > kReceiverSlow;
       if (receiver_slow || (waited && (!sample->reached || share >= thresholds.warn_rate))) {

@@ -89,7 +89,7 @@ class VerbsEnd final : public FlowEnd {
     const double bytes_per_s = order_.pace_gbps * 1e9 / 8;
     std::uint64_t posted = 0, done = 0;
     bool ended = false;
-    double now = start;
+    double now = start, looked = start, idle_s = 0;
     while (!ended || done < posted) {
       now = now_s();
       const double message_s = done > 0 ? (now - start) / static_cast<double>(done) : kQueued_s;
@@ -112,6 +112,9 @@ class VerbsEnd final : public FlowEnd {
       }
       const PairProgress progress = link_->poll();
       done += static_cast<std::uint64_t>(progress.sent);
+      // The device may have had nothing to send ever since the poll before.
+      if (!ended && progress.sent > 0 && done == posted) idle_s += now - looked;
+      looked = now;
       if (progress.sent == 0 && done > 0 && message_s > kSlowMessage_s)
         std::this_thread::sleep_for(
             std::chrono::duration<double>(std::min(message_s / 4, kLongestNap_s)));
@@ -119,6 +122,7 @@ class VerbsEnd final : public FlowEnd {
     }
     sample_.bytes = meter.bytes();
     sample_.seconds = meter.seconds();
+    if (sample_.seconds > 0) sample_.sender_idle = std::clamp(idle_s / sample_.seconds, 0.0, 1.0);
     sample_.window_gbps = meter.windows();
     sample_.window_s = meter.window_s();
   }

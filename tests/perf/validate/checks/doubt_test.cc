@@ -1,4 +1,5 @@
-// Samples that say less than they seem to: waits for cores, load, and single accidents accuse nobody.
+// Samples that say less than they seem to: waits for cores, load, and single accidents accuse
+// nobody.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "perf/validate/checks/fleet.h"
+#include "perf/validate/locate/sights.h"
 
 namespace weft::fabric::checking {
 namespace {
@@ -92,6 +94,27 @@ TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
   // A port that nothing reaches is dead, whatever the probe.
   for (FlowSample& s : fleet.samples.flows) s.reached &= s.flow.to != Port{0, 0};
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
+}
+
+// A sender that waits for cores holds up no rate while the device has messages queued.
+TEST(Registry, AFullQueueOfRdmaProvesARateThoughItsSenderWaits) {
+  const auto silent = [](double idle, double declared_gbps) {
+    Fleet fleet = healthy_fleet(kSoftRoce);
+    for (FleetHost& host : fleet.hosts)
+      for (PortInfo& port : host.ports) port.expected_gbps = declared_gbps;
+    fleet.each(Probe::kRate, [&](FlowSample& s) {
+      s.sender_starved = 0.4;
+      s.sender_idle = idle;
+      s.receiver_limited.reset();
+      for (double& gbps : s.window_gbps) gbps = 0.9;
+    });
+    const Graded graded = rate_sights(fleet.hosts, fleet.samples, fleet.policy.thresholds,
+                                      [](Port, Port) { return false; });
+    return !graded.silent.empty();
+  };
+  EXPECT_FALSE(silent(0, 1));
+  EXPECT_TRUE(silent(0.4, 1)) << "the queue ran empty";
+  EXPECT_TRUE(silent(0, 0)) << "nobody declares what the cores allow";
 }
 
 TEST(Registry, AFewStopsOfAKernelThatHostsShareAreNoneOfTheTesters) {
