@@ -37,19 +37,46 @@ void merge_paths(const Check& check, Judged& all) {
   all.findings = {whole};
 }
 
+using Paths = std::map<std::pair<Port, Port>, Finding>;
+
+// Paths that all leave one port, or all end at it, are one finding of that port where no path of
+// this direction is whole.
+void merge_ends(const Observed& observed, const std::set<std::pair<Port, Port>>& judged,
+                Paths& paths, Judged& all) {
+  for (const bool sends : {true, false}) {
+    std::map<Port, std::pair<std::vector<std::pair<Port, Port>>, std::size_t>> ends;
+    for (const auto& [path, finding] : paths)
+      ends[sends ? path.first : path.second].first.push_back(path);
+    for (const auto& path : judged)
+      if (const auto end = ends.find(sends ? path.first : path.second); end != ends.end())
+        ++end->second.second;
+    for (const auto& [port, end] : ends) {
+      const auto& [bad, tried] = end;
+      if (bad.size() < 2 || bad.size() < tried) continue;
+      Finding whole = paths.at(bad.front());
+      whole.where = at_port(observed, port, sends ? Direction::kTransmit : Direction::kReceive);
+      for (const auto& path : bad) paths.erase(path);
+      all.findings.push_back(std::move(whole));
+    }
+  }
+}
+
 // Findings of the paths that no cause explains: `judge(sample)` says what is wrong with a flow.
 template <typename Judge>
 Judged each_path(const Check& check, const Observed& observed, CauseKind kind, Judge judge) {
   Judged all;
-  std::map<std::pair<Port, Port>, Finding> paths;
+  Paths paths;
+  std::set<std::pair<Port, Port>> judged;
   for (const FlowSample& sample : observed.samples.flows) {
     std::optional<Finding> finding;
     if (!judge(sample, finding)) continue;
     ++all.total;
     ++all.judged;
+    judged.insert({sample.flow.from, sample.flow.to});
     if (finding && !is_explained(observed, sample.flow, kind))
       paths.try_emplace({sample.flow.from, sample.flow.to}, *finding);
   }
+  merge_ends(observed, judged, paths, all);
   for (auto& [path, finding] : paths) all.findings.push_back(std::move(finding));
   merge_paths(check, all);
   return all;
@@ -165,9 +192,11 @@ Judged path_mtu(const Check& check, const Observed& observed) {
 
 Judged latency(const Check& check, const Observed& observed) {
   Judged all;
-  for (const FlowSample& sample : observed.samples.flows)
-    all.total += round_probe(observed, sample) == Probe::kLatency;
-  all.judged = all.total;
+  for (const FlowSample& sample : observed.samples.flows) {
+    if (round_probe(observed, sample) != Probe::kLatency) continue;
+    ++all.total;
+    all.judged += !sample.reached || (sample.latency && !starved(sample));
+  }
   const Thresholds& limits = observed.policy.thresholds;
   for (const Cause& cause : observed.causes) {
     if (cause.kind != CauseKind::kLatency) continue;

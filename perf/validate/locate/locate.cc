@@ -16,7 +16,8 @@ namespace {
 
 // Share of healthy flows that fail altogether, or stand still, while no end waits for a core.
 constexpr double kNever = 1e-9;
-constexpr int kTailFlows = 3;  // fewer do not tell a 99th percentile
+constexpr double kTransientOnOneMachine = 0.5;  // see Scale::transient
+constexpr int kTailFlows = 3;                   // fewer do not tell a 99th percentile
 
 bool alike_always(double, double) { return true; }
 bool alike_losses(double one, double other) {
@@ -68,6 +69,10 @@ class Locator {
           return true;
       return false;
     };
+  }
+  double transient() const {
+    return std::ranges::any_of(hosts_, &FleetHost::emulated) ? kTransientOnOneMachine
+                                                             : Scale{}.transient;
   }
   std::vector<Place> counted(const std::vector<Sight>& sights, Scale scale, Alike alike) const {
     scale.counted = true;
@@ -240,7 +245,8 @@ void Locator::latencies(bool p99) {
   const Scale scale{.directed = false,
                     .sigma = graded.sigma,
                     .threshold = threshold,
-                    .confidence = thresholds_.confidence};
+                    .confidence = thresholds_.confidence,
+                    .transient = transient()};
   std::vector<Place> places = merge(hosts_, peel(shape_, graded.sights, scale), alike_levels);
   const auto add = [&](const Place& place, double expected) {
     if (p99 && place.flows < kTailFlows) return;
@@ -275,8 +281,10 @@ void Locator::rates() {
                                     ignoring({CauseKind::kUnreachable, CauseKind::kMtu}));
   if (graded.sights.empty()) return;
   const double threshold = -std::log(thresholds_.warn_rate);
-  const Scale scale{
-      .sigma = graded.sigma, .threshold = threshold, .confidence = thresholds_.confidence};
+  const Scale scale{.sigma = graded.sigma,
+                    .threshold = threshold,
+                    .confidence = thresholds_.confidence,
+                    .transient = transient()};
   for (const Place& place : merge(hosts_, peel(shape_, graded.sights, scale), alike_levels))
     add_rate(place, graded, false);
   std::vector<Place> rails = slow_rails(graded, 0, threshold);

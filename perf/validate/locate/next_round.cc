@@ -1,6 +1,5 @@
 // Chooses the flows that tell most about causes that are not yet clear.
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -8,6 +7,7 @@
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/suspects.h"
 #include "perf/validate/probes/plan.h"
 #include "perf/validate/probes/statistics.h"
 
@@ -18,7 +18,6 @@ constexpr int kMostRepeats = 4;     // of one path and probe: more would say the
 constexpr int kMostSamples = 12;    // of a cause that stays unclear
 constexpr int kKnownEnd = 2;        // flows with others that tell an end from a path
 constexpr int kKnownEndByLoss = 8;  // likewise, where a flow shows a loss or none by chance
-constexpr double kLossToSee = 5;    // times fail_loss: what a place may not lose unseen
 
 // `clean`: full speed costs no packets, so that full speed shows a loss soonest.
 Probe probe_for(const Cause& cause, bool clean) {
@@ -79,6 +78,9 @@ class Chooser {
   bool add(Port from, Port to) {
     if (!free(from) || !free(to) || from.host == to.host) return false;
     if (most_ > 0 && static_cast<int>(round_.flows.size()) >= most_) return false;
+    // Of pings, two that share a core would wait for each other.
+    const bool shared = hosts_[static_cast<std::size_t>(from.host)].emulated;
+    if (round_.probe == Probe::kLatency && shared && !round_.flows.empty()) return false;
     if (count(tried_, std::pair(from, to)) >= kMostRepeats) return false;
     round_.flows.push_back({from, to, round_.probe == Probe::kLowLoad ? kLowPace : 1});
     busy_.insert({from, to});
@@ -200,48 +202,6 @@ void Chooser::hear_the_unheard() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
-// Directions of ports that lost packets, too few for a cause, and too many to be acquitted of
-// kLossToSee; as causes to test, the least clear first.
-std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
-                                    const std::vector<Cause>& causes, bool clean,
-                                    const Thresholds& thresholds) {
-  const Shape shape = shape_of(hosts);
-  const Ignored explained = [&](Port from, Port to) {
-    return std::ranges::any_of(causes, [&](const Cause& cause) {
-      return (cause.kind == CauseKind::kLoss || cause.kind == CauseKind::kUnreachable ||
-              cause.kind == CauseKind::kUnstable) &&
-             passes(cause, from, to);
-    });
-  };
-  std::vector<Sight> sights = loss_sights(hosts, samples, false, explained);
-  if (clean) {
-    const std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
-    sights.insert(sights.end(), full.begin(), full.end());
-  }
-  std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
-  for (const Sight& s : sights)
-    for (const bool sends : {true, false}) {
-      const std::pair key(sends ? s.from : s.to, sends);
-      Sight& sum = directions.try_emplace(key, Sight{.value = 0, .trials = 0}).first->second;
-      sum.value += s.value;
-      sum.trials += s.trials;
-    }
-  std::vector<Cause> suspects;
-  for (const auto& [direction, sum] : directions) {
-    if (sum.value <= 0) continue;
-    const Interval interval = wilson(sum.value, sum.trials, thresholds.confidence);
-    if (interval.high < kLossToSee * thresholds.fail_loss) continue;
-    Cause suspect;
-    suspect.kind = CauseKind::kLoss;
-    suspect.place = direction.second ? CausePlace::kTransmit : CausePlace::kReceive;
-    suspect.port = shape.port(direction.first);
-    suspect.value = sum.value / sum.trials;
-    suspects.push_back(suspect);
-  }
-  std::ranges::stable_sort(suspects, std::greater{}, &Cause::value);
-  return suspects;
-}
-
 }  // namespace
 
 std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -269,15 +229,21 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   for (const Cause& cause : causes)
     if (cause.load_unclear) paced.test(cause);
   if (std::optional<Round> round = paced.round()) return round;
-  Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
-  chooser.hear_the_unheard();
-  if (std::optional<Round> round = chooser.round()) return round;
+  for (const Probe probe : {Probe::kLatency, Probe::kRate}) {
+    Chooser chooser(hosts, samples, causes, probe, most_flows);
+    chooser.hear_the_unheard();
+    if (std::optional<Round> round = chooser.round()) return round;
+  }
   for (const OddIncast& odd : odd_incasts(samples, thresholds.confidence)) {
     if (odd.rounds > 1) continue;
     Round again = samples.rounds[static_cast<std::size_t>(odd.round)];
     std::erase_if(again.flows, [&](const Flow& flow) { return flow.to != odd.target; });
     return again;
   }
+  const std::vector<Cause> slow = suspects_of_rate(hosts, samples, causes, thresholds);
+  Chooser again(hosts, samples, causes, Probe::kRate, most_flows);
+  for (const Cause& suspect : slow) again.test(suspect);
+  if (std::optional<Round> round = again.round()) return round;
   const std::vector<Cause> suspects = suspects_of_loss(hosts, samples, causes, clean, thresholds);
   Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
   for (const Cause& suspect : suspects) more.test(suspect);

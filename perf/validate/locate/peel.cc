@@ -14,7 +14,6 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kFalseAlarm = 1e-3;
-constexpr double kTransient = 0.3;     // chance that one flow was bad for a reason that has passed
 constexpr double kAgreeGraded = 0.75;  // share of a place's flows that must be bad
 constexpr double kAgreeCounted = 0.6;
 constexpr double kAgreeWide = 0.9;  // of a rail or the fleet: two bad ports of five are no rail
@@ -169,20 +168,19 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
   const auto k = static_cast<double>(values.size());
   fit.flows = static_cast<int>(values.size());
   fit.level = quantile(values, 0.5);
-  // Standard deviation of a median of k normal values: 1.2533 sigma / sqrt k for large k.
-  const double error = scale_.sigma * (values.size() < 3 ? 1 : 1.2533 / std::sqrt(k));
+  const double error = median_error(scale_.sigma, values.size());
   int agree = 0;
-  for (const double value : values) {
-    agree += value > fit.level / 2;
-    fit.gain += huber(value / scale_.sigma) - huber((value - fit.level) / scale_.sigma);
-  }
+  for (const double value : values) agree += value > fit.level / 2;
+  for (const int s : sights)
+    fit.gain +=
+        huber(sight(s).value / scale_.sigma) - huber((sight(s).value - fit.level) / scale_.sigma);
   const double agreeing = agree / k, z = fit.level / error;
   const double noise = std::min(1.0, places_ * normal_tail(z));
   fit.valid = fit.level >= scale_.threshold && noise <= kFalseAlarm && agreeing >= kAgreeGraded;
   const double half = error * normal_quantile(0.5 + scale_.confidence / 2);
   fit.low = fit.level - half;
   fit.high = fit.level + half;
-  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, k));
+  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(scale_.transient, k));
   return fit;
 }
 
@@ -217,7 +215,7 @@ Fit Peeler::fit_counted(const std::vector<int>& sights, CausePlace place) const 
   fit.high = interval.high;
   const bool sure = noise <= kFalseAlarm && fit.low > scale_.threshold;
   fit.valid = (unsure_ ? noise < 1 : sure) && agreeing >= (wide ? kAgreeWide : kAgreeCounted);
-  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(kTransient, fit.flows));
+  fit.confidence = agreeing * (1 - noise) * (1 - std::pow(scale_.transient, fit.flows));
   return fit;
 }
 
@@ -368,10 +366,23 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
 
 }  // namespace
 
+// 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
+double median_error(double sigma, std::size_t flows) {
+  return sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
+}
+
+double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale) {
+  const double error = median_error(scale.sigma, flows);
+  const double places = 1 + 2.0 * shape.ports() + static_cast<double>(sights);
+  const double beyond_noise = error * normal_quantile(1 - kFalseAlarm / places);
+  return std::max(scale.threshold, beyond_noise) + error * normal_quantile(scale.confidence);
+}
+
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale) {
   if (scale.counted) return explain_counts(shape, sights, scale);
-  // Groups first: flows that cross a border look like bad ends.
-  return Peeler(shape, sights, scale).explain(true).places;
+  // Flows that cross a group's border look like bad ends, and few bad flows of ends like a group.
+  Peeler peeler(shape, sights, scale);
+  return better(peeler.explain(true), peeler.explain(false)).places;
 }
 
 }  // namespace weft::fabric

@@ -7,6 +7,7 @@
 // network black holes", INFOCOM 2007), with a robust likelihood in place of a count of bad flows.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct Scale {
   double threshold = 0;       // the least level of a fault; counted: share of the trials
   double background = 0;      // counted: share of events in a healthy fabric
   double confidence = 0.95;   // of the intervals
+  // Chance that one flow was bad for a reason that has passed. Hosts that share cores make this
+  // larger: several flows in a row wait for the same core.
+  double transient = 0.3;
 };
 
 // A place that explains bad flows. Without direction, ends are kPort and paths kPair.
@@ -53,10 +57,17 @@ struct Place {
 
 // A chance below kFalseAlarm (per call, Bonferroni over all places) of naming a place where values
 // are normal with `sigma`, or events Poisson at `background`.
-// Confidence of a place: agreeing * (1 - chance of noise) * (1 - 0.3^flows): the share of its flows
-// that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places, and
-// the chance that each flow alone met something that has passed since.
+// Confidence of a place: agreeing * (1 - chance of noise) * (1 - transient^flows): the share of its
+// flows that are bad, the tail of the normal or Poisson (Chernoff) law times the number of places,
+// and the chance that each flow alone met something that has passed since.
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
+
+// Standard deviation of the median of `flows` values that are normal with `sigma`.
+double median_error(double sigma, std::size_t flows);
+
+// The least level of an end with so many flows that peel() names with a chance of
+// scale.confidence, where all other flows of `sights` are healthy.
+double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale);
 
 enum class Look : char { kGood, kBad, kSetAside };  // of a flow
 

@@ -17,7 +17,7 @@ constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow i
 constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
 constexpr std::size_t kWindows = 4;     // fewer have no better quarter
-constexpr std::size_t kFewFlows = 8;    // fewer do not tell their own noise
+constexpr int kFewFlows = 8;            // fewer do not tell their own noise
 
 // Samples of a probe between ports of one rail that are to be heard.
 template <typename Visit>
@@ -34,18 +34,37 @@ Sight sight_of(const Shape& shape, const FlowSample& sample, double value, doubl
   return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
 }
 
+// Standard deviation of normal values of which those up to the median are `better`; the other half
+// can have met a fault. 1.4826: a normal variable's deviation per median of its absolute values.
+double better_half_sigma(const std::vector<double>& values, double median) {
+  std::vector<double> better;
+  for (const double value : values)
+    if (value <= median) better.push_back(median - value);
+  return better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
+}
+
 // What is usual among log values of which larger is worse, robust against fewer than half of the
-// ports being bad: the median port's better quarter, then the median of what lies near that.
+// ports being bad, however often these were measured: the median port's better quarter, then the
+// median of what lies as near to that as noise makes it.
 double usual_of(const std::vector<Sight>& sights) {
+  constexpr int kIterations = 6;
+  constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
+  std::map<std::pair<int, int>, std::vector<double>> by_path;
+  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
+  std::vector<double> paths;
   std::map<int, std::vector<double>> by_sender;
-  for (const Sight& s : sights) by_sender[s.from].push_back(s.value);
+  for (auto& [path, values] : by_path) {
+    paths.push_back(quantile(values, 0.5));
+    by_sender[path.first].push_back(paths.back());
+  }
   std::vector<double> better, near;
   for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
   double usual = quantile(better, 0.5);
-  for (int again = 0; again < 2; ++again) {
+  for (int again = 0; again < kIterations; ++again) {
+    const double reach = kNear * better_half_sigma(paths, usual);
     near.clear();
-    for (const Sight& s : sights)
-      if (s.value <= usual + 0.15) near.push_back(s.value);
+    for (const double value : paths)
+      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
     if (!near.empty()) usual = quantile(near, 0.5);
   }
   return usual;
@@ -61,14 +80,13 @@ void settle(const Shape& shape, Graded& graded, double least_sigma, double few_s
     graded.usual.push_back(rail.empty() ? 0 : usual_of(rail));
     graded.flows.push_back(static_cast<int>(rail.size()));
   }
-  std::vector<double> better;
-  for (Sight& s : graded.sights) {
+  for (Sight& s : graded.sights)
     s.value -= graded.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
-    if (s.value <= 0) better.push_back(-s.value);
-  }
-  // 1.4826: the standard deviation of a normal variable per median of its absolute values.
-  const double noise = better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
-  graded.sigma = std::max(noise, better.size() < kFewFlows ? few_sigma : least_sigma);
+  std::vector<double> values;
+  for (const Sight& s : graded.sights) values.push_back(s.value);
+  const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
+  graded.sigma =
+      std::max(better_half_sigma(values, 0), better < kFewFlows ? few_sigma : least_sigma);
 }
 
 double still_s(const FlowSample& sample) {

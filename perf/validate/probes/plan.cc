@@ -15,7 +15,6 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kRoundOverhead_s = 0.03;  // to start a round and gather its samples
-constexpr double kTypicalNoise = 0.02;     // of a rate, flow to flow
 constexpr int kRandomMatchings = 5;        // after the XOR cover
 constexpr int kIncastSenders = 8;
 constexpr int kAllToAllPeers = 8;    // of each port; more flows say the same
@@ -40,6 +39,9 @@ class Planner {
     for (const FleetHost& host : hosts)
       rails_ = std::max(rails_, static_cast<int>(host.ports.size()));
     random_.seed(options.seed);
+    // A ping takes a core at each of its ends: of hosts that share cores, others would wait.
+    for (const FleetHost& host : hosts)
+      if (host.emulated) most_pings_ = std::max(1, host.cores / 2);
   }
 
   std::vector<Stage> stages();
@@ -57,7 +59,8 @@ class Planner {
   }
   // The flows in rounds of at most most_flows.
   void append(Piece& piece, Probe probe, const std::vector<Flow>& flows) const {
-    const std::size_t most = most_ > 0 ? static_cast<std::size_t>(most_) : flows.size();
+    const int limit = probe == Probe::kLatency && most_pings_ > 0 ? most_pings_ : most_;
+    const std::size_t most = limit > 0 ? static_cast<std::size_t>(limit) : flows.size();
     for (std::size_t at = 0; at < flows.size(); at += most) {
       const auto first = flows.begin() + static_cast<std::ptrdiff_t>(at);
       const auto end = first + static_cast<std::ptrdiff_t>(std::min(most, flows.size() - at));
@@ -104,7 +107,7 @@ class Planner {
   Stage entropy();
 
   const std::vector<FleetHost>& hosts_;
-  int n_, rails_ = 0, most_;
+  int n_, rails_ = 0, most_, most_pings_ = 0;  // 0: no limit
   const PlanOptions& options_;
   std::mt19937_64 random_;
 };
@@ -302,16 +305,12 @@ double fit_in(std::vector<Stage>& stages, double budget_s, Plan& plan) {
   return left;
 }
 
-// What the rounds can see: the losses that a port's paced packets would show, and the rate cut that
-// the average of a port's flows would show above typical noise (Bonferroni over the ports).
+// What the rounds can see: the losses that a port's paced packets would show, and the paths.
 void say_what_is_seen(Plan& plan, const std::vector<FleetHost>& hosts, double confidence) {
-  std::map<Port, double> packets, flows;
+  std::map<Port, double> packets;
   std::set<std::tuple<int, int, int>> paths;
-  std::size_t ports = 0, rails = 0;
-  for (const FleetHost& host : hosts) {
-    ports += host.ports.size();
-    rails = std::max(rails, host.ports.size());
-  }
+  std::size_t rails = 0;
+  for (const FleetHost& host : hosts) rails = std::max(rails, host.ports.size());
   for (const Round& round : plan.rounds)
     for (const Flow& flow : round.flows) {
       const PortInfo& port = hosts[static_cast<std::size_t>(flow.from.host)]
@@ -319,10 +318,7 @@ void say_what_is_seen(Plan& plan, const std::vector<FleetHost>& hosts, double co
       const double bytes = port.mtu > 0 ? port.mtu : 1500;
       if (round.probe == Probe::kLowLoad)
         packets[flow.from] += flow.pace * port.expected_gbps * 1e9 / 8 / bytes * round.seconds;
-      if (round.probe == Probe::kRate) {
-        flows[flow.from] += 1;
-        paths.insert({flow.from.rail, flow.from.host, flow.to.host});
-      }
+      if (round.probe == Probe::kRate) paths.insert({flow.from.rail, flow.from.host, flow.to.host});
     }
   const auto least = [](const std::map<Port, double>& of) {
     double value = of.empty() ? 0 : of.begin()->second;
@@ -330,10 +326,6 @@ void say_what_is_seen(Plan& plan, const std::vector<FleetHost>& hosts, double co
     return value;
   };
   plan.smallest_loss = std::min(1.0, -std::log(1 - confidence) / std::max(1e-9, least(packets)));
-  const double z = normal_quantile(
-      1 - (1 - confidence) / (2 * static_cast<double>(std::max<std::size_t>(1, ports))));
-  plan.smallest_rate_cut =
-      flows.empty() ? 1 : std::min(1.0, z * 1.2533 * kTypicalNoise / std::sqrt(least(flows)));
   plan.measured_paths.assign(rails, 0);
   for (const auto& [rail, from, to] : paths) ++plan.measured_paths[static_cast<std::size_t>(rail)];
 }

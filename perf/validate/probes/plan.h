@@ -26,7 +26,7 @@ struct Plan {
   std::vector<Round> rounds;
   double seconds = 0;               // estimate
   double smallest_loss = 0;         // losses per packet that would be seen (3 / packets), per port
-  double smallest_rate_cut = 0;     // share of the rate; 0: no rate was judged
+  double smallest_rate_cut = 0;     // share of the rate, of the noise that was met; 0: not known
   std::vector<Probe> left_out;      // for want of time
   std::vector<Probe> not_here;      // the fleet has too few hosts or rails, or the ports cannot
   std::vector<int> measured_paths;  // per rail: directed host pairs of kRate

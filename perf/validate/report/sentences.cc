@@ -86,8 +86,11 @@ std::string congestion_sentence(const Finding& f) { return loss_sentence(f) + ",
 std::string unreachable_sentence(const Finding& f) {
   const std::string place = in_words(f.where);
   const bool port = f.where.kind == PlaceKind::kPort || f.where.kind == PlaceKind::kHost;
-  if (port) return fmt::format("nothing arrives that {} {}", place, sends(f.where.direction));
   const std::string error = printable(f.text);
+  if (port && f.severity == Severity::kFail)  // now and then
+    return fmt::format("not all arrives that {} {}{}{}", place, sends(f.where.direction),
+                       error.empty() ? "" : ": ", error);
+  if (port) return fmt::format("nothing arrives that {} {}", place, sends(f.where.direction));
   return fmt::format("{}: nothing arrives{}{}", place, error.empty() ? "" : ": ", error);
 }
 

@@ -241,7 +241,7 @@ std::string fleet_in_words(const Report& report) {
 
 std::string limits_in_words(const Plan& plan) {
   std::string text;
-  if (plan.smallest_loss > 0)
+  if (plan.smallest_loss > 0 && plan.smallest_loss < 1)  // 1: no packets were counted
     text = fmt::format("loss >= {} per packet", small_share(plan.smallest_loss));
   if (plan.smallest_rate_cut > 0)
     text +=

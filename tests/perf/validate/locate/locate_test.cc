@@ -1,6 +1,5 @@
 // From hand-made samples to causes: place, direction, value and confidence.
 #include "perf/validate/locate/locate.h"
-#include "perf/validate/locate/simulate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +7,7 @@
 #include <functional>
 #include <random>
 
-#include "perf/validate/locate/conduct.h"
+#include "perf/validate/locate/simulate.h"
 #include "perf/validate/probes/sim_fabric.h"
 
 namespace weft::fabric {
@@ -461,19 +460,6 @@ TEST(NextRound, GivesPortsThatWereStarvedAnotherChance) {
   ASSERT_TRUE(round);
   ASSERT_THAT(round->flows, SizeIs(1));
   EXPECT_EQ(round->flows[0].from.host, 1);
-}
-
-// Flows that all waited for a core say nothing of rates, and the report promises none.
-TEST(Conduct, PromisesNoRateCutWhereNoRateWasJudged) {
-  SimOptions options;
-  options.hosts = 4;
-  SimFabric sound(options);
-  EXPECT_GT(conduct(sound, {}, {}).plan.smallest_rate_cut, 0);
-  for (int host = 0; host < options.hosts; ++host)
-    options.faults.push_back(
-        {FaultKind::kSlowCpu, FaultPlace::kHost, FaultWay::kBoth, {host, 0}, {}, 0.1});
-  SimFabric slow(options);
-  EXPECT_EQ(conduct(slow, {}, {}).plan.smallest_rate_cut, 0);
 }
 
 }  // namespace

@@ -1,0 +1,119 @@
+// Places that look bad, of which the flows so far are too few to name or to acquit them.
+#include "perf/validate/locate/suspects.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "perf/validate/locate/causes.h"
+#include "perf/validate/locate/peel.h"
+#include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr double kLossToSee = 5;        // times fail_loss: what a place may not lose unseen
+constexpr double kEndLooksSlow = 2;     // standard errors of the median of its flows
+constexpr double kPathLooksSlow = 3;    // there are more paths than ends
+constexpr std::size_t kMostFlows = 12;  // of a place whose rate stays unclear
+
+// Flows at places of causes that explain what a suspect would be suspected of.
+Ignored explained_by(const std::vector<Cause>& causes, CauseKind kind) {
+  return [&causes, kind](Port from, Port to) {
+    return std::ranges::any_of(causes, [&](const Cause& cause) {
+      return (cause.kind == kind || cause.kind == CauseKind::kUnreachable ||
+              cause.kind == CauseKind::kUnstable) &&
+             passes(cause, from, to);
+    });
+  };
+}
+
+Cause suspect_at(CauseKind kind, CausePlace place, Port port, double value) {
+  Cause suspect;
+  suspect.kind = kind;
+  suspect.place = place;
+  suspect.port = port;
+  suspect.value = value;
+  return suspect;
+}
+
+}  // namespace
+
+std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                    const std::vector<Cause>& causes,
+                                    const Thresholds& thresholds) {
+  const Shape shape = shape_of(hosts);
+  const Graded graded =
+      rate_sights(hosts, samples, thresholds, explained_by(causes, CauseKind::kRate));
+  const double threshold = -std::log(thresholds.warn_rate);
+  std::map<std::pair<int, bool>, std::vector<double>> ends;  // port; true: sends
+  std::map<std::pair<int, int>, std::vector<double>> paths;
+  for (const Sight& s : graded.sights) {
+    ends[{s.from, true}].push_back(s.value);
+    ends[{s.to, false}].push_back(s.value);
+    paths[{s.from, s.to}].push_back(s.value);
+  }
+  // The level of flows that are slower than chance makes them, and may be as slow as a fault.
+  const auto level_of = [&](std::vector<double>& flows, double standard_errors) {
+    const double level = quantile(flows, 0.5), error = median_error(graded.sigma, flows.size());
+    const bool slow = level >= std::max(threshold / 2, standard_errors * error);
+    const double most = level + error * normal_quantile(0.5 + thresholds.confidence / 2);
+    return slow && most >= threshold && flows.size() < kMostFlows ? level : 0;
+  };
+  std::vector<Cause> suspects;
+  for (auto& [end, flows] : ends)
+    if (const double level = level_of(flows, kEndLooksSlow); level > 0)
+      suspects.push_back(suspect_at(CauseKind::kRate,
+                                    end.second ? CausePlace::kTransmit : CausePlace::kReceive,
+                                    shape.port(end.first), level));
+  const auto at_an_end = [&](Port from, Port to) {
+    return std::ranges::any_of(suspects, [&](const Cause& c) { return passes(c, from, to); });
+  };
+  std::vector<Cause> slow_paths;
+  for (auto& [path, flows] : paths) {
+    const Port from = shape.port(path.first), to = shape.port(path.second);
+    const double level = level_of(flows, kPathLooksSlow);
+    if (level <= 0 || at_an_end(from, to)) continue;
+    slow_paths.push_back(suspect_at(CauseKind::kRate, CausePlace::kPath, from, level));
+    slow_paths.back().peer = to;
+  }
+  suspects.insert(suspects.end(), slow_paths.begin(), slow_paths.end());
+  std::ranges::stable_sort(suspects, std::greater{}, &Cause::value);
+  return suspects;
+}
+
+std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                    const std::vector<Cause>& causes, bool clean,
+                                    const Thresholds& thresholds) {
+  const Shape shape = shape_of(hosts);
+  const Ignored explained = explained_by(causes, CauseKind::kLoss);
+  std::vector<Sight> sights = loss_sights(hosts, samples, false, explained);
+  if (clean) {
+    const std::vector<Sight> full = loss_sights(hosts, samples, true, explained);
+    sights.insert(sights.end(), full.begin(), full.end());
+  }
+  std::map<std::pair<int, bool>, Sight> directions;  // port; true: sends
+  for (const Sight& s : sights)
+    for (const bool sends : {true, false}) {
+      const std::pair key(sends ? s.from : s.to, sends);
+      Sight& sum = directions.try_emplace(key, Sight{.value = 0, .trials = 0}).first->second;
+      sum.value += s.value;
+      sum.trials += s.trials;
+    }
+  std::vector<Cause> suspects;
+  for (const auto& [direction, sum] : directions) {
+    if (sum.value <= 0) continue;
+    const Interval interval = wilson(sum.value, sum.trials, thresholds.confidence);
+    if (interval.high < kLossToSee * thresholds.fail_loss) continue;
+    suspects.push_back(suspect_at(CauseKind::kLoss,
+                                  direction.second ? CausePlace::kTransmit : CausePlace::kReceive,
+                                  shape.port(direction.first), sum.value / sum.trials));
+  }
+  std::ranges::stable_sort(suspects, std::greater{}, &Cause::value);
+  return suspects;
+}
+
+}  // namespace weft::fabric

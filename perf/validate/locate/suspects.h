@@ -1,0 +1,25 @@
+// Places that look bad, of which the flows so far are too few to name or to acquit them. Pure.
+#pragma once
+
+#include <vector>
+
+#include "perf/validate/facts/policy.h"
+#include "perf/validate/locate/cause.h"
+#include "perf/validate/probes/fabric.h"
+#include "perf/validate/probes/samples.h"
+
+namespace weft::fabric {
+
+// Ends, and paths between other ends, whose flows are slower than chance makes them and may be
+// below warn_rate, and that no cause explains; as causes to test, the slowest first.
+std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                    const std::vector<Cause>& causes, const Thresholds& thresholds);
+
+// Directions of ports that lost packets, too few for a cause, and too many to be acquitted of
+// five times fail_loss; as causes to test, the least clear first. `clean`: full speed costs no
+// packets, so that its flows count.
+std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
+                                    const std::vector<Cause>& causes, bool clean,
+                                    const Thresholds& thresholds);
+
+}  // namespace weft::fabric
