@@ -229,11 +229,9 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   for (const Cause& cause : causes)
     if (cause.load_unclear) paced.test(cause);
   if (std::optional<Round> round = paced.round()) return round;
-  for (const Probe probe : {Probe::kLatency, Probe::kRate}) {
-    Chooser chooser(hosts, samples, causes, probe, most_flows);
-    chooser.hear_the_unheard();
-    if (std::optional<Round> round = chooser.round()) return round;
-  }
+  Chooser chooser(hosts, samples, causes, Probe::kRate, most_flows);
+  chooser.hear_the_unheard();
+  if (std::optional<Round> round = chooser.round()) return round;
   for (const OddIncast& odd : odd_incasts(samples, thresholds.confidence)) {
     if (odd.rounds > 1) continue;
     Round again = samples.rounds[static_cast<std::size_t>(odd.round)];

@@ -96,6 +96,40 @@ TEST(Registry, WhatALoadKeepsFromArrivingIsNoDeadLink) {
   EXPECT_NE(in_short(that_weigh(fleet.judged())).find("unreachable"), std::string::npos);
 }
 
+// Large messages of one port that end in errors while small ones arrive: one port, not its paths.
+TEST(Registry, PathsThatAllLeaveOnePortAreOneFinding) {
+  const auto found = [](bool all_peers) {
+    Fleet fleet = healthy_fleet(kSoftRoce);
+    fleet.each(Probe::kRate, [&](FlowSample& s) {
+      if (s.flow.from != Port{2, 0} || (!all_peers && s.flow.to.host == 0)) return;
+      s.reached = false;
+      s.error = "transport retry counter exceeded";
+    });
+    std::vector<Where> places;
+    for (const Finding& finding : fleet.judged().findings)
+      if (finding.id == "unreachable") places.push_back(finding.where);
+    return places;
+  };
+  const std::vector<Where> one = found(true);
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0].kind, PlaceKind::kPort);
+  EXPECT_EQ(one[0].host, "h2");
+  EXPECT_EQ(one[0].rail, 0);
+  EXPECT_EQ(one[0].direction, Direction::kTransmit);
+  for (const Where& where : found(false)) EXPECT_EQ(where.kind, PlaceKind::kPath);
+}
+
+// Pings whose ends waited for a core say nothing of the fabric's latency.
+TEST(Registry, PingsThatWaitedForACoreAreNotJudged) {
+  Fleet fleet = healthy_fleet(kSoftRoce);
+  fleet.each(Probe::kLatency, [](FlowSample& s) { s.sender_starved = 0.6; });
+  const Judgement judgement = fleet.judged();
+  const auto latency = std::ranges::find(judgement.coverage, "latency", &Coverage::id);
+  ASSERT_NE(latency, judgement.coverage.end());
+  EXPECT_GT(latency->total, 0);
+  EXPECT_EQ(latency->judged, 0);
+}
+
 // A sender that waits for cores holds up no rate while the device has messages queued.
 TEST(Registry, AFullQueueOfRdmaProvesARateThoughItsSenderWaits) {
   const auto silent = [](double idle, double declared_gbps) {

@@ -16,6 +16,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 std::vector<FleetHost> fleet(int hosts, int rails, double gbps = 400) {
   std::vector<FleetHost> fleet;
@@ -162,6 +163,22 @@ TEST(Plan, SaysWhatItLeavesOut) {
   EXPECT_THAT(alone.rounds, IsEmpty());
   EXPECT_THAT(alone.not_here, Contains(Probe::kRate));
   EXPECT_EQ(alone.smallest_loss, 1);
+}
+
+// A ping takes a core at each end: of hosts that share two cores, one pair pings at a time.
+TEST(Plan, PingsTakeTurnsWhereHostsShareCores) {
+  std::vector<FleetHost> hosts = fleet(4, 2);
+  for (FleetHost& host : hosts) {
+    host.emulated = true;
+    host.cores = 2;
+  }
+  std::set<std::pair<Port, Port>> pairs;
+  for (const Round& round : plan_rounds(hosts, 4, {}, {}).rounds) {
+    if (round.probe != Probe::kLatency) continue;
+    ASSERT_THAT(round.flows, SizeIs(1));
+    pairs.insert({round.flows[0].from, round.flows[0].to});
+  }
+  EXPECT_THAT(pairs, SizeIs(12)) << "every pair of hosts on both rails";
 }
 
 TEST(Plan, OnlyWhatWasAskedFor) {
