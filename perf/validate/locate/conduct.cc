@@ -10,6 +10,7 @@
 
 #include "perf/validate/locate/locate.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/suspects.h"
 
 namespace weft::fabric {
 namespace {
@@ -46,7 +47,6 @@ class Conductor {
   void measure(const Round& round);
   void locate_and_test();
   void settle_plan();
-  void settle_rates();
 
   Fabric& fabric_;
   const PlanOptions& options_;
@@ -105,7 +105,7 @@ void Conductor::settle_plan() {
     packets[{sample.flow.from, true}] += sent;
     packets[{sample.flow.to, false}] += sent;
   }
-  settle_rates();
+  done_.plan.smallest_rate_cut = smallest_rate_cut(fabric_.hosts(), done_.samples, thresholds_);
   std::ranges::fill(done_.plan.measured_paths, 0);
   for (const auto& [rail, from, to] : paths)
     ++done_.plan.measured_paths[static_cast<std::size_t>(rail)];
@@ -113,27 +113,6 @@ void Conductor::settle_plan() {
   for (const auto& [port, count] : packets) least = std::min(least, count);
   done_.plan.smallest_loss =
       std::min(1.0, -std::log(1 - thresholds_.confidence) / std::max(1e-9, least));
-}
-
-// The cut of the end with fewest flows, above the noise that was met. Where waits for a core hid
-// most rates, a cut would have been hidden, too.
-void Conductor::settle_rates() {
-  const Graded rates =
-      rate_sights(fabric_.hosts(), done_.samples, thresholds_, [](Port, Port) { return false; });
-  done_.plan.smallest_rate_cut = 0;
-  if (rates.sights.size() <= rates.silent.size()) return;
-  std::map<std::pair<int, bool>, std::size_t> flows;  // port; true: sends
-  for (const Sight& s : rates.sights) {
-    ++flows[{s.from, true}];
-    ++flows[{s.to, false}];
-  }
-  std::size_t fewest = rates.sights.size();
-  for (const auto& [end, count] : flows) fewest = std::min(fewest, count);
-  const Scale scale{.sigma = rates.sigma,
-                    .threshold = -std::log(thresholds_.warn_rate),
-                    .confidence = thresholds_.confidence};
-  done_.plan.smallest_rate_cut =
-      1 - std::exp(-least_level(shape_of(fabric_.hosts()), rates.sights.size(), fewest, scale));
 }
 
 }  // namespace

@@ -211,14 +211,15 @@ void Locator::add_loss(const Place& place, const std::vector<Sight>& paced, doub
   causes_.push_back(found);
 }
 
-// Rails whose usual flow is worse than the reference.
+// Rails whose usual flow is worse than the reference, by more than noise that only slows flows
+// would make of it.
 std::vector<Place> Locator::slow_rails(const Graded& graded, double reference,
                                        double threshold) const {
   std::vector<Place> places;
   for (int rail = 0; rail < shape_.rails; ++rail) {
     const auto r = static_cast<std::size_t>(rail);
     const double level = graded.usual[r] - reference;
-    if (graded.flows[r] == 0 || level < threshold) continue;
+    if (graded.flows[r] == 0 || level < std::max(threshold, 2 * graded.sigma)) continue;
     const double error = graded.sigma * 1.2533 / std::sqrt(graded.flows[r]);
     const double half = error * normal_quantile(0.5 + thresholds_.confidence / 2);
     Place place{CausePlace::kRail, {0, rail}, {}, {}, level, level - half, level + half};

@@ -202,6 +202,13 @@ void Chooser::hear_the_unheard() {
     if (count(received_, port) == 0 && times < 2 * kMostRepeats) send_to(port);
 }
 
+Cause whole_rail(int rail) {
+  Cause cause;
+  cause.place = CausePlace::kRail;
+  cause.port = {0, rail};
+  return cause;
+}
+
 }  // namespace
 
 std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Samples& samples,
@@ -245,7 +252,11 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   const std::vector<Cause> suspects = suspects_of_loss(hosts, samples, causes, clean, thresholds);
   Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
   for (const Cause& suspect : suspects) more.test(suspect);
-  return more.round();
+  if (std::optional<Round> round = more.round()) return round;
+  if (smallest_rate_cut(hosts, samples, thresholds) <= 1 - thresholds.fail_rate) return {};
+  Chooser everywhere(hosts, samples, causes, Probe::kRate, most_flows);  // noise hides a fault
+  for (int rail = 0; rail < shape_of(hosts).rails; ++rail) everywhere.test(whole_rail(rail));
+  return everywhere.round();
 }
 
 }  // namespace weft::fabric

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "perf/validate/probes/statistics.h"
 
@@ -70,8 +71,22 @@ double usual_of(const std::vector<Sight>& sights) {
   return usual;
 }
 
+// Standard deviation of normal values, from those that one path had one after the other. Unlike the
+// better half, these know of noise that only slows flows: of a tester that waits for cores.
+double repeated_sigma(const std::vector<Sight>& sights) {
+  constexpr std::size_t kLeastDifferences = 4;
+  std::map<std::pair<int, int>, double> last;
+  std::vector<double> differences;
+  for (const Sight& s : sights) {
+    const auto [before, first] = last.try_emplace({s.from, s.to}, s.value);
+    if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
+  }
+  // 1.0483: a normal variable's deviation per median absolute difference of two of them.
+  return differences.size() < kLeastDifferences ? 0 : 1.0483 * quantile(differences, 0.5);
+}
+
 // Subtracts what is usual of each rail, and estimates the noise from the better half, which no
-// fault can have touched.
+// fault can have touched, and from flows that were repeated.
 void settle(const Shape& shape, Graded& graded, double least_sigma, double few_sigma) {
   std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
   for (const Sight& s : graded.sights)
@@ -85,8 +100,8 @@ void settle(const Shape& shape, Graded& graded, double least_sigma, double few_s
   std::vector<double> values;
   for (const Sight& s : graded.sights) values.push_back(s.value);
   const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
-  graded.sigma =
-      std::max(better_half_sigma(values, 0), better < kFewFlows ? few_sigma : least_sigma);
+  graded.sigma = std::max({better_half_sigma(values, 0), repeated_sigma(graded.sights),
+                           better < kFewFlows ? few_sigma : least_sigma});
 }
 
 double still_s(const FlowSample& sample) {

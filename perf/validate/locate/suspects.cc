@@ -85,6 +85,23 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
   return suspects;
 }
 
+double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
+                         const Thresholds& thresholds) {
+  const Graded rates = rate_sights(hosts, samples, thresholds, [](Port, Port) { return false; });
+  if (rates.sights.size() <= rates.silent.size()) return 0;
+  std::map<std::pair<int, bool>, std::size_t> flows;  // of an end; true: sent
+  for (const Sight& s : rates.sights) {
+    ++flows[{s.from, true}];
+    ++flows[{s.to, false}];
+  }
+  std::size_t fewest = rates.sights.size();
+  for (const auto& [end, count] : flows) fewest = std::min(fewest, count);
+  const Scale scale{.sigma = rates.sigma,
+                    .threshold = -std::log(thresholds.warn_rate),
+                    .confidence = thresholds.confidence};
+  return 1 - std::exp(-least_level(shape_of(hosts), rates.sights.size(), fewest, scale));
+}
+
 std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,
                                     const std::vector<Cause>& causes, bool clean,
                                     const Thresholds& thresholds) {

@@ -22,4 +22,9 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
                                     const std::vector<Cause>& causes, bool clean,
                                     const Thresholds& thresholds);
 
+// Share of the rate whose loss at any end these samples would show, above the noise that was met; 0
+// where waits for a core hid most rates: a cut would have been hidden, too.
+double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
+                         const Thresholds& thresholds);
+
 }  // namespace weft::fabric
