@@ -15,6 +15,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "topo/base/log.h"
 #include "transport/control/hmac.h"
@@ -36,6 +37,16 @@ Collective collective_of(const std::string& text) {
   throw Error(fmt::format("there is no collective '{}'", text));
 }
 
+// A conversion of a number that does not fit has no defined result.
+template <typename T>
+T whole(const nlohmann::json& number) {
+  const bool fits = number.is_number_unsigned() ? std::in_range<T>(number.get<std::uint64_t>())
+                                                : number.is_number_integer() &&
+                                                      std::in_range<T>(number.get<std::int64_t>());
+  if (!fits) throw Error(fmt::format("{} is no whole number that fits", number.dump()));
+  return number.get<T>();
+}
+
 }  // namespace
 
 Profile Profile::parse(std::string_view text) {
@@ -55,8 +66,8 @@ Profile Profile::parse(std::string_view text) {
       if (!bytes.is_number_unsigned() || bytes.get<std::uint64_t>() > kMostOfAMessage)
         throw Error(fmt::format("a time of {} bytes", bytes.dump()));
       const Key key{.collective = collective_of(time.at("collective").get<std::string>()),
-                    .ranks = time.at("ranks").get<int>(),
-                    .hosts = time.at("hosts").get<int>(),
+                    .ranks = whole<int>(time.at("ranks")),
+                    .hosts = whole<int>(time.at("hosts")),
                     .deterministic = time.at("deterministic").get<bool>(),
                     .algorithm = time.at("algorithm").get<std::string>(),
                     .size_class = size_class_of(bytes.get<std::size_t>())};
@@ -64,7 +75,7 @@ Profile Profile::parse(std::string_view text) {
       if (!(us > 0) || !std::isfinite(us))
         throw Error(fmt::format("a time of {} us", time.at("us").dump()));
       if (profile.times_.contains(key)) throw Error(fmt::format("{} is there twice", time.dump()));
-      profile.add(key, us, time.at("samples").get<std::uint64_t>());
+      profile.add(key, us, whole<std::uint64_t>(time.at("samples")));
     }
   } catch (const nlohmann::json::exception& e) {
     throw Error(e.what());

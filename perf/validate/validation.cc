@@ -120,7 +120,10 @@ void Validation::collectives(World& world) {
   report_.collectives = run_collectives(world, budget * share, [this](const std::string& what) {
     if (show_) show_(what);
   });
-  if (std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; })) {
+  // Rank 0 alone has heard what all ranks found.
+  const bool found =
+      std::ranges::any_of(report_.collectives, [](const auto& c) { return c.wrong > 0; });
+  if (told_by_root(job_of(world), found ? "wrong" : "") == "wrong") {
     phase_ = "messages, compared";
     const WrongHost wrong = find_wrong_host(world);
     for (CollectiveResult& result : report_.collectives) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -54,14 +55,14 @@ void* stream_beside_compute();
 
 template <class T>
 T* allocate(std::size_t count) {
-  if constexpr (kOnDevice<T>)
+  if constexpr (kOnDevice<T>) {
     return static_cast<T*>(allocate_on_device(count * sizeof(T)));
-  else
-    try {
-      return new T[count];
-    } catch (const std::bad_alloc&) {
-      out_of_memory(count, sizeof(T));
-    }
+  } else {
+    const bool fits = count <= SIZE_MAX / sizeof(T);
+    T* const memory = fits ? new (std::nothrow) T[count] : nullptr;
+    if (memory == nullptr) out_of_memory(count, sizeof(T));
+    return memory;
+  }
 }
 template <class T>
 struct Free {

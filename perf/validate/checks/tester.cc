@@ -133,7 +133,7 @@ Judged tester_starved(const Check& check, const Observed& observed) {
 }
 
 constexpr double kFewStops = 0.02, kManyStops = 0.05;  // of the time
-constexpr int kLeastStops = 5;  // fewer are accidents of a shared machine
+constexpr int kLeastStops = 5;                         // fewer are accidents of a shared machine
 
 Judged tester_stopped(const Check& check, const Observed& observed) {
   Judged all;
@@ -220,6 +220,23 @@ Finding wrong_collective(const Check& check, const CollectiveResult& result) {
   return finding;
 }
 
+// One host that changes data makes every collective wrong: one finding, with the others as
+// evidence.
+void add_wrong(Finding finding, const CollectiveResult& result, std::vector<Finding>& findings) {
+  const auto same = std::ranges::find_if(findings, [&](const Finding& other) {
+    return !result.wrong_host.empty() && other.where.host == finding.where.host &&
+           other.where.direction == finding.where.direction;
+  });
+  if (same == findings.end()) {
+    findings.push_back(std::move(finding));
+    return;
+  }
+  same->value += finding.value;
+  same->evidence.push_back(text_evidence(
+      "also", {},
+      result.algorithm.empty() ? result.collective : result.collective + " " + result.algorithm));
+}
+
 // Results without cases were timed only. A collective is unknown where none of its algorithms ran.
 Judged collective_wrong(const Check& check, const Observed& observed) {
   Judged all;
@@ -230,7 +247,7 @@ Judged collective_wrong(const Check& check, const Observed& observed) {
     ++all.total;
     all.judged += tested;
     ran[result.collective] = ran[result.collective] || tested;
-    if (result.wrong > 0) all.findings.push_back(wrong_collective(check, result));
+    if (result.wrong > 0) add_wrong(wrong_collective(check, result), result, all.findings);
   }
   Finding untested = make_unknown(check, {});
   for (const auto& [collective, tested] : ran)

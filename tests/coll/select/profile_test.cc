@@ -106,6 +106,9 @@ TEST(Profile, SaysWhatIsWrong) {
     text.replace(text.find("8,\"us"), 1, bytes);
     EXPECT_THAT(why(text), HasSubstr("a time of " + bytes + " bytes"));
   }
+  std::string text = one("all_reduce", "3.5");
+  text.replace(text.find("\"samples\":1"), 11, "\"samples\":6.8e19");
+  EXPECT_THAT(why(text), HasSubstr("6.8e+19 is no whole number that fits"));
 }
 
 TEST_F(ProfileFile, SavingMergesWithWhatIsThere) {

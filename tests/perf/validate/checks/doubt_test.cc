@@ -130,6 +130,23 @@ TEST(Registry, PingsThatWaitedForACoreAreNotJudged) {
   EXPECT_EQ(latency->judged, 0);
 }
 
+TEST(Registry, AHostThatChangesDataIsOneFinding) {
+  Fleet fleet = healthy_fleet(kPlain);
+  for (const char* algorithm : {"ring", "direct", "flat"}) {
+    CollectiveResult result{"all_reduce", algorithm, 20, 3, 0, "rank 1, chunk 2", 0, 0, ""};
+    result.wrong_host = "h2";
+    result.wrong_sends = true;
+    fleet.collectives.push_back(result);
+  }
+  std::vector<Finding> found;
+  for (const Finding& finding : fleet.judged().findings)
+    if (finding.id == "collective-wrong") found.push_back(finding);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].where.host, "h2");
+  EXPECT_EQ(found[0].value, 9);
+  EXPECT_EQ(std::ranges::count(found[0].evidence, "also", &Evidence::name), 2);
+}
+
 // A sender that waits for cores holds up no rate while the device has messages queued.
 TEST(Registry, AFullQueueOfRdmaProvesARateThoughItsSenderWaits) {
   const auto silent = [](double idle, double declared_gbps) {
