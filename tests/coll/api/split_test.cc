@@ -277,7 +277,12 @@ TEST(SplitMeanwhile, AnAlgorithmThatIsNamedStays) {
     Communicator all = world.world();
     if (world.rank() == 0) {
       std::thread splits([&] { (void)all.duplicate(); });
-      while (!CommunicatorInside::of(all).board_round) std::this_thread::yield();
+      const GroupState& group = CommunicatorInside::of(all);
+      const auto begun = [&] {
+        const BasicMutexLock lock(group.core->mutex);
+        return group.board_round != 0;
+      };
+      while (!begun()) std::this_thread::yield();
       all.set_algorithm(Collective::kAllReduce, "ring");
       job_of(world).all_gather("");
       splits.join();
