@@ -65,7 +65,18 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
                    const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
 
-// The same for any schedules: schedules[r] belongs to rank r.
+// The same by the ranks of the first host only, whose messages stand for those of all hosts: as
+// much work as one host is. For where one_host_stands_for_all(): equal hosts whose ranks wait for
+// the same things in the same order, and nothing that happens to some of them only. The time
+// differs by what chunks that are one element longer make.
+SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                            DType type, const SimFabricOptions& options, const Tuning& tuning = {});
+// Looks at the plans of one rank of every host and of all of the last.
+bool one_host_stands_for_all(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                             DType type, const SimFabricOptions& options);
+
+// The same for any schedules: schedules[r] belongs to rank r. Where SimFabricOptions::same_as says
+// so, only of the ranks of the first host.
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,
                    DType type, const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});

@@ -67,6 +67,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   SimulatedCall job;
   job.collective = collective_of(flags);
   job.type = type_of(flags);
+  job.whole = flags.whole;
   if (flags.reorder && flags.delay_us <= 0)
     throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
   job.shape = shape_of(flags, 0);

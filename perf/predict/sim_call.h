@@ -28,8 +28,8 @@ struct SimFlags : ModelFlags {
   std::vector<std::string> slow_rails, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;
-  double delay_us = 0, skew_us = 0;
-  bool reorder = false, json = false;
+  double delay_us = 0, skew_us = 0, longest_s = 60;
+  bool reorder = false, json = false, whole = false;
 };
 
 // What is asked, in the terms of the library.
@@ -42,6 +42,7 @@ struct SimulatedCall {
   SimFabricOptions fabric;
   CostModel model;
   Bound bound;
+  bool whole;  // all hosts are simulated, also where one does what all do
 };
 
 // Throws Error naming the flag and its value.

@@ -32,20 +32,25 @@ struct Simulated {
   SimResult result;
 };
 
+bool one_host(const SimulatedCall& job, const Algorithm& a) {
+  return !job.whole && one_host_stands_for_all(a, job.shape, job.count, job.type, job.fabric);
+}
+
 // About how long a simulation runs here: by the messages that ranks send and get, and by the chunks
 // that each rank's plan knows.
 double simulating_s(const SimulatedCall& job, const Algorithm& a) {
   constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
   const double chunks = a.build(job.shape).nchunks;
-  return job.shape.nranks *
+  const std::size_t ranks =
+      one_host(job, a) ? job.shape.hosts[0].size() : static_cast<std::size_t>(job.shape.nranks);
+  return static_cast<double>(ranks) *
          (messages_of(a, job.shape, job.bytes, job.model) * kMessage + chunks * kChunk);
 }
 
-// `left_out`: the names of those that would run for more than a minute, of `all`. The quickest runs
-// in any case.
+// `left_out`: the names of those that would run for longer than `longest_s`, of `all`. The quickest
+// runs in any case.
 std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string& algorithm,
-                                     std::string& left_out) {
-  constexpr double kLongest = 60;
+                                     double longest_s, std::string& left_out) {
   if (algorithm == "all") {
     std::vector<std::pair<double, const Algorithm*>> timed;
     for (const Algorithm& a : algorithms())
@@ -53,7 +58,7 @@ std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string
         timed.emplace_back(simulating_s(job, a), &a);
     if (timed.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
-    const double most = std::max(kLongest, std::ranges::min_element(timed)->first);
+    const double most = std::max(longest_s, std::ranges::min_element(timed)->first);
     std::vector<const Algorithm*> all;
     for (const auto& [seconds, a] : timed)
       if (seconds <= most)
@@ -156,15 +161,18 @@ int run(const SimFlags& flags) {
   std::vector<Simulated> rows;
   Progress progress(!flags.json);
   std::string left_out;
-  for (const Algorithm* a : wanted(job, flags.algorithm, left_out)) {
+  for (const Algorithm* a : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
     progress.show(fmt::format("simulating {}", a->name));
-    rows.push_back({a, simulate(*a, job.shape, job.count, job.type, job.fabric)});
+    rows.push_back({a, one_host(job, *a)
+                           ? simulate_one_host(*a, job.shape, job.count, job.type, job.fabric)
+                           : simulate(*a, job.shape, job.count, job.type, job.fabric)});
   }
   progress.clear();
   if (!left_out.empty())
     fmt::print(stderr,
-               "weft sim: left out, since each would run for minutes: {}. Name one to run it\n",
-               left_out);
+               "weft sim: left out, since each would run for more than {:g} s: {}. Name one to run "
+               "it, or give --longest-s\n",
+               flags.longest_s, left_out);
   std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
     return a.result.time_us < b.result.time_us;
   });
@@ -221,6 +229,10 @@ void add_sim(CLI::App& app, int& exit_code) {
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--reorder", flags->reorder, "delayed messages may overtake each other");
+  number("--longest-s", flags->longest_s,
+         "--algo all leaves out what would be simulated for longer")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--whole", flags->whole, "simulate all hosts also where one does what all do");
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

@@ -63,7 +63,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     msg.tag = t.tag;
     msg.bytes = t.bytes;
     insert(m);
-  } else if (other_bytes != t.bytes || other.sign != mine.sign) {
+  } else if (opt.same_as.empty() && (other_bytes != t.bytes || other.sign != mine.sign)) {
     const Status why(Code::kMismatch,
                      fmt::format("tag {:#x} from rank {} to rank {}: one side has {} bytes, the "
                                  "other {}; both must post the same size",
@@ -222,7 +222,7 @@ void SimFabric::State::close(std::uint32_t m, M::Flag side, Code code, bool repo
       c.token = std::uint64_t{msg.generation} << 32 | m;
       if (opt.carry_data) c.view = buffers[msg.buffer].data();
     }
-    report(rank, c);
+    report(same_as(rank), c);
   }
   drop_if_over(m);
 }

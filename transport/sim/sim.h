@@ -77,6 +77,10 @@ struct SimFabricOptions {
   // loses the messages, and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure until the peers' transfers complete with an error
+  // By rank: the rank whose ports, core and completions are its own too, where the ranks of the
+  // first host stand for those of all hosts (coll/sim/one_host.h); empty: itself. No byte moves,
+  // and messages that differ in length match.
+  std::vector<Rank> same_as;
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom
 };

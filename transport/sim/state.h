@@ -183,6 +183,7 @@ struct SimFabric::State {
   Code known(Rank a, Rank b) const;   // the error that the ranks know of so far
 
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
+  Rank same_as(Rank r) const { return opt.same_as.empty() ? r : opt.same_as[r]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
   // How long the core of the rank takes for what takes a core of a host as fast as most `ps`.
   std::int64_t core_ps(Rank r, std::int64_t ps) const {
