@@ -201,14 +201,21 @@ void Play::match_messages() {
 void Play::take_as_own() {
   for (const Member& m : ranks_)
     for (const bool near : {false, true}) {
-      std::vector<int> sends, receives;
+      std::vector<int> sends, receives, to_played;
       const int end = m.first + static_cast<int>(m.schedule->steps.size());
-      for (int t = m.first; t < end; ++t)
-        if (tasks_[as_index(t)].near == near && !played_[as_index(step(t).peer)])
-          (step(t).op == Op::kSend ? sends : receives).push_back(t);
+      for (int t = m.first; t < end; ++t) {
+        if (tasks_[as_index(t)].near != near) continue;
+        const bool send = step(t).op == Op::kSend;
+        if (!played_[as_index(step(t).peer)])
+          (send ? sends : receives).push_back(t);
+        else if (send)
+          to_played.push_back(t);
+      }
       for (std::size_t i = 0; i < receives.size(); ++i)
-        if (sends.empty())
+        if (sends.empty() && to_played.empty())
           unsent_.push_back(receives[i]);
+        else if (sends.empty())  // as the last of a chain, of which the first is played
+          echoes_.emplace_back(to_played[std::min(i, to_played.size() - 1)], receives[i]);
         else if (i < sends.size())
           tasks_[as_index(sends[i])].arrives_at = receives[i];
         else
@@ -226,6 +233,7 @@ void Play::take_as_own() {
           needs_credit(sends[i], receives[before]);
       }
     }
+  std::ranges::sort(echoes_);
 }
 
 void Play::needs_credit(int send, int receive) {

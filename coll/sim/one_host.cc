@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
-#include <unordered_map>
-#include <utility>
+#include <set>
+#include <tuple>
 
 #include "coll/engine/engine.h"
 
@@ -14,39 +13,44 @@ namespace {
 
 constexpr std::uint64_t kOrdinals = (std::uint64_t{1} << kOrdinalBits) - 1;
 
+std::uint64_t key(Rank peer, std::uint64_t ordinal) {
+  return static_cast<std::uint64_t>(peer) << kOrdinalBits | ordinal;
+}
+
 bool sends(const Node& n) {
   return n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
 }
 
+// The members of each reduction, in no order: they are added in the order of ranks.
+std::vector<std::uint32_t> members_of(const Plan& plan) {
+  std::vector<std::uint32_t> all = plan.members;
+  for (const Node& n : plan.nodes)
+    if (n.kind == Node::Kind::kReduce)
+      std::ranges::sort(std::span(all).subspan(n.first_member, n.members));
+  return all;
+}
+
 // A rank of the first host. Its messages to other hosts leave as those of the rank whose message it
-// stands for; ports, cores and completions of that rank are its own (SimFabricOptions::same_as).
+// stands for; ports, core and completions of that rank are its own (SimFabricOptions::same_as).
 class OneHostLink final : public Transport {
  public:
-  struct Message {
-    Transport* from = nullptr;
-    Rank to = kNoRank;
-    std::uint32_t ordinal = 0;
-  };
-  using Messages = std::unordered_map<std::uint64_t, Message>;  // by peer and ordinal
-
-  explicit OneHostLink(std::unique_ptr<Transport> own) : own_(std::move(own)) {}
-  static std::uint64_t key(Rank peer, std::uint64_t ordinal) {
-    return static_cast<std::uint64_t>(peer) << kOrdinalBits | ordinal;
-  }
-  void add(const Node& send, const Message& as) { as_.emplace(key(send.peer, send.ordinal), as); }
+  using Messages = std::unordered_map<std::uint64_t, OneHost::Message>;
+  using Others = std::map<Rank, Transport*>;
+  OneHostLink(std::unique_ptr<Transport> own, const Messages& as, const Others& others)
+      : own_(std::move(own)), as_(as), others_(others) {}
 
   void post(std::span<const Transfer> transfers) noexcept override {
     for (Transfer t : transfers) {
       t.head = nullptr;  // messages of different ranks have different heads
       const auto as =
           t.kind == Transfer::Kind::kSend ? as_.find(key(t.peer, t.tag & kOrdinals)) : as_.end();
-      if (as == as_.end()) {
-        own_->post({&t, 1});
-        continue;
+      Transport* link = own_.get();
+      if (as != as_.end()) {
+        t.peer = as->second.to;
+        t.tag = (t.tag & ~kOrdinals) | as->second.ordinal;
+        link = others_.at(as->second.from);
       }
-      t.peer = as->second.to;
-      t.tag = (t.tag & ~kOrdinals) | as->second.ordinal;
-      as->second.from->post({&t, 1});
+      link->post({&t, 1});
     }
   }
   std::size_t poll(std::span<Completion> out) noexcept override { return own_->poll(out); }
@@ -57,29 +61,13 @@ class OneHostLink final : public Transport {
 
  private:
   const std::unique_ptr<Transport> own_;
-  Messages as_;
+  const Messages& as_;
+  const Others others_;
 };
-
-// Messages from the l-th ranks of hosts to the k-th of others, by l and k.
-struct Ends {
-  std::vector<const Node*> sent, received;
-};
-using Far = std::map<std::pair<Rank, Rank>, Ends>;
-
-void add_far(const Plan& plan, int per_host, Far& far) {
-  const Rank me = plan.schedule.rank;
-  for (const Node& node : plan.nodes) {
-    if (node.kind == Node::Kind::kReduce || node.peer / per_host == me / per_host) continue;
-    if (sends(node))
-      far[{me % per_host, node.peer % per_host}].sent.push_back(&node);
-    else
-      far[{node.peer % per_host, me % per_host}].received.push_back(&node);
-  }
-}
 
 }  // namespace
 
-std::vector<Rank> ranks_of_one_host(const Shape& shape) {
+std::vector<Rank> OneHost::same_as(const Shape& shape) {
   std::vector<Rank> same;
   const std::size_t per_host = shape.hosts.empty() ? 0 : shape.hosts[0].size();
   for (const auto& ranks : shape.hosts)
@@ -90,56 +78,66 @@ std::vector<Rank> ranks_of_one_host(const Shape& shape) {
   return same;
 }
 
-bool does_alike(std::span<const Plan* const> plans, const Plan& plan) {
-  const auto per_host = static_cast<int>(plans.size());
-  const Rank me = plan.schedule.rank;
-  const Plan& first = *plans[static_cast<std::size_t>(me % per_host)];
+std::vector<Rank> OneHost::peers() const {
+  std::set<Rank> all;
+  for (const Plan* p : first_)
+    for (const Node& n : p->nodes)
+      if (n.kind != Node::Kind::kReduce && n.peer >= per_host()) all.insert(n.peer);
+  return {all.begin(), all.end()};
+}
+
+bool OneHost::add(const Plan& plan) {
+  const Rank me = plan.schedule.rank % per_host();
+  const Plan& first = *first_[static_cast<std::size_t>(me)];
   const auto alike = [&](const Node& a, const Node& b) {
-    return a.kind == b.kind && a.from == b.from && a.to == b.to && a.link == b.link &&
-           a.buffered == b.buffered && a.at.count == b.at.count && a.credit == b.credit &&
-           a.result_of == b.result_of && a.first_member == b.first_member &&
-           a.members == b.members && a.first_successor == b.first_successor &&
-           a.successors == b.successors &&
-           (a.kind == Node::Kind::kReduce || a.peer % per_host == b.peer % per_host);
+    const auto is = [](const Node& n) {
+      return std::tuple{
+          n.kind,   n.from,      n.to,           n.link,    n.buffered,        n.at.count,
+          n.credit, n.result_of, n.first_member, n.members, n.first_successor, n.successors};
+    };
+    return is(a) == is(b) &&
+           (a.kind == Node::Kind::kReduce || a.peer % per_host() == b.peer % per_host());
   };
   if (!std::ranges::equal(first.nodes, plan.nodes, alike) || first.successors != plan.successors ||
-      first.members != plan.members || first.pending != plan.pending || first.first != plan.first)
+      members_of(first) != members_of(plan) || first.pending != plan.pending ||
+      first.first != plan.first)
     return false;
-  Far sent, received;
-  for (const Plan* p : plans) add_far(*p, per_host, sent);
-  add_far(plan, per_host, received);
-  for (const auto& [ends, messages] : received)
-    for (std::size_t i = 0; i < messages.received.size(); ++i) {
-      const Node& receive = *messages.received[i];
-      if (receive.peer >= per_host) continue;
-      const auto& from = sent[ends].sent;
-      if (i >= from.size() || from[i]->peer != me || from[i]->ordinal != receive.ordinal)
-        return false;
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    const Node &node = plan.nodes[i], &own = first.nodes[i];
+    if (node.kind == Node::Kind::kReduce || sends(node) || node.peer >= per_host()) continue;
+    as_[static_cast<std::size_t>(node.peer)][key(plan.schedule.rank, node.ordinal)] = {own.peer, me,
+                                                                                       own.ordinal};
+  }
+  return true;
+}
+
+bool OneHost::finish() {
+  std::set<std::tuple<Rank, Rank, std::uint32_t>> come;
+  const auto first = std::exchange(first_, {});
+  for (std::size_t r = 0; r < first.size(); ++r)
+    for (const Node& n : first[r]->nodes) {
+      if (n.kind == Node::Kind::kReduce || n.peer < per_host() || !sends(n)) continue;
+      const auto as = as_[r].find(key(n.peer, n.ordinal));
+      if (as == as_[r].end() || as->second.from < per_host()) return false;
+      const Message& m = as->second;
+      if (!come.emplace(m.from, m.to, m.ordinal).second) return false;
     }
   return true;
 }
 
-std::vector<std::unique_ptr<Transport>> links_of_one_host(SimFabric& fabric,
-                                                          std::span<const Plan* const> plans) {
-  const auto per_host = static_cast<int>(plans.size());
-  Far far;
-  std::vector<std::unique_ptr<OneHostLink>> links;
-  for (const Plan* p : plans) {
-    add_far(*p, per_host, far);
-    links.push_back(std::make_unique<OneHostLink>(fabric.endpoint(p->schedule.rank)));
-  }
-  std::map<Rank, Transport*> others;
+std::vector<std::unique_ptr<Transport>> OneHost::links(SimFabric& fabric) const {
+  OneHostLink::Others others;
   std::vector<std::unique_ptr<Transport>> all;
-  for (const auto& [ends, messages] : far)
-    for (std::size_t i = 0; i < messages.sent.size(); ++i) {
-      const Node& receive = *messages.received.at(i);
-      auto [other, added] = others.try_emplace(receive.peer);
-      if (added) other->second = all.emplace_back(fabric.endpoint(receive.peer)).get();
-      links[static_cast<std::size_t>(ends.first)]->add(
-          *messages.sent[i], {other->second, ends.second, receive.ordinal});
-    }
-  std::ranges::move(links, std::inserter(all, all.begin()));
-  return all;
+  for (const auto& messages : as_)
+    for (const auto& [sent, m] : messages)
+      if (Transport*& other = others[m.from]; other == nullptr)
+        other = all.emplace_back(fabric.endpoint(m.from)).get();
+  std::vector<std::unique_ptr<Transport>> links;
+  for (Rank r = 0; r < per_host(); ++r)
+    links.push_back(std::make_unique<OneHostLink>(fabric.endpoint(r),
+                                                  as_[static_cast<std::size_t>(r)], others));
+  std::ranges::move(all, std::back_inserter(links));
+  return links;
 }
 
 }  // namespace weft

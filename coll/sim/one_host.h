@@ -1,12 +1,14 @@
 // Simulates the ranks of one host for those of all hosts, where all hosts do alike.
 //
-// What a rank sends to other hosts comes back as what a rank of its host gets from them: the i-th
-// message from the l-th ranks of hosts to the k-th ranks of others is taken by the i-th such
-// receive of the k-th rank. Knows no algorithm.
+// What a rank sends to other hosts comes back as what a rank of its host gets from them: the
+// message that a rank like it sends with the same step. Knows no algorithm.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "coll/engine/plan.h"
@@ -15,17 +17,34 @@
 
 namespace weft {
 
-// By rank of a job of equal hosts, rank after rank: the rank of the first host that stands for it.
-// Empty where hosts are others.
-std::vector<Rank> ranks_of_one_host(const Shape& shape);
+// Which messages the ranks of the first host get for those that they send to other hosts.
+class OneHost {
+ public:
+  struct Message {
+    Rank from = kNoRank, to = kNoRank;
+    std::uint32_t ordinal = 0;
+  };
+  // By rank: the rank of the first host that stands for it. Empty where hosts are not all equal,
+  // rank after rank.
+  static std::vector<Rank> same_as(const Shape& shape);
 
-// Whether `plan` is that of one of these ranks, but for its peers' hosts and which chunks are
-// moved, and its receives are those of them that one_host's links give the messages of the first
-// host to. plans[r] is that of rank r of the first host.
-bool does_alike(std::span<const Plan* const> plans, const Plan& plan);
+  // The plans of the first host, by rank; not used after finish().
+  explicit OneHost(std::vector<const Plan*> first) : first_(std::move(first)), as_(first_.size()) {}
+  // The ranks of other hosts that the first host's send to.
+  std::vector<Rank> peers() const;
+  // Takes the messages that a rank of another host gets from the first. Returns false where its
+  // plan is not that of the first host's rank but for its peers' hosts and which chunks are moved.
+  bool add(const Plan& plan);
+  // Ends adding. Returns whether each message to another host comes back as another one.
+  bool finish();
+  // The links of the first host's ranks, and others that these use.
+  std::vector<std::unique_ptr<Transport>> links(SimFabric& fabric) const;
 
-// The links of the ranks of the first host, one for each plan, and others that these use.
-std::vector<std::unique_ptr<Transport>> links_of_one_host(SimFabric& fabric,
-                                                          std::span<const Plan* const> plans);
+ private:
+  int per_host() const { return static_cast<int>(as_.size()); }
+
+  std::vector<const Plan*> first_;
+  std::vector<std::unordered_map<std::uint64_t, Message>> as_;  // by rank; by peer and ordinal
+};
 
 }  // namespace weft

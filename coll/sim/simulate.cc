@@ -44,23 +44,20 @@ class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
              DType type, const SimFabricOptions& options, const Tuning& tuning,
-             const SimBuffers& buffers)
+             const SimBuffers& buffers, const OneHost* one_host = nullptr)
       : collective_(collective), options_(options), fabric_(options), ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
-    if (options.host_of_rank.size() != n && options.same_as.empty())
+    if (options.host_of_rank.size() != n && one_host == nullptr)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
                               options.host_of_rank.size()));
     auto parts = prepare_parts(collective, schedules,
                                everyone(static_cast<int>(options.host_of_rank.size())), count, type,
                                options, tuning, buffers);
-    if (options.same_as.empty()) {
+    if (one_host)
+      endpoints_ = one_host->links(fabric_);
+    else
       for (std::size_t r = 0; r < n; ++r)
         endpoints_.push_back(fabric_.endpoint(static_cast<Rank>(r)));
-    } else {
-      std::vector<const Plan*> plans;
-      for (const auto& part : parts) plans.push_back(&part->plan);
-      endpoints_ = links_of_one_host(fabric_, plans);
-    }
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
       m.part = std::move(parts[r]);
@@ -320,36 +317,45 @@ SimFabricOptions fabric_of(const Shape& shape, int rails) {
   return options;
 }
 
-SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
-                            DType type, const SimFabricOptions& options, const Tuning& tuning) {
-  SimFabricOptions one_host = options;
-  one_host.same_as = ranks_of_one_host(shape);
-  return simulate(algorithm.collective, schedules_of(algorithm, shape, shape.hosts.at(0)), count,
-                  type, one_host, tuning);
-}
-
-bool one_host_stands_for_all(const Algorithm& algorithm, const Shape& shape, std::size_t count,
-                             DType type, const SimFabricOptions& o) {
-  const std::vector<Rank> world = ranks_of_one_host(shape);
-  if (shape.hosts.size() < 2 || world.empty() || rooted(algorithm.collective) || o.carry_data ||
-      !o.failures.empty() || !o.slowdowns.empty() || !o.host_scale.empty() || o.skew_us > 0 ||
-      o.delay_us_max > 0 || o.lose_message > 0 || !o.cpu_of_rank.empty())
-    return false;
-  const auto per_host = static_cast<Rank>(shape.hosts[0].size());
+std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
+                                   std::size_t count, DType type, const SimFabricOptions& o) {
+  if (shape.hosts.size() < 2 || OneHost::same_as(shape).empty() || rooted(algorithm.collective) ||
+      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.host_scale.empty() ||
+      o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 || !o.cpu_of_rank.empty())
+    return {};
+  const auto n = static_cast<std::size_t>(shape.nranks);
   const auto first = schedules_of(algorithm, shape, shape.hosts[0]);
-  const auto parts =
-      prepare_parts(algorithm.collective, first, everyone(shape.nranks), count, type, o, {}, {});
+  // Chunks of different lengths are others on each host.
+  std::size_t elements = count;
+  if (by_blocks(algorithm.collective)) elements *= n;
+  if (algorithm.collective == Collective::kAllToAll) elements *= n;
+  if (elements % static_cast<std::size_t>(first[0].nchunks) != 0) return {};
+  const std::vector<Rank> world = everyone(shape.nranks);
+  const auto parts = prepare_parts(algorithm.collective, first, world, count, type, o, {}, {});
   std::vector<const Plan*> plans;
   for (const auto& part : parts) plans.push_back(&part->plan);
-  const bool packed = plans[0]->layout == Plan::Layout::kPacked;
-  const auto alike = [&](Rank r) {
-    const auto of = schedules_of(algorithm, shape, std::span(&r, 1));
-    return does_alike(plans, plan_on_fabric(algorithm.collective, of[0], everyone(shape.nranks), o,
-                                            parts[0]->call, 0, false, packed));
-  };
-  for (Rank r = per_host; r < shape.nranks; r += per_host)
-    if (!alike(r)) return false;
-  return std::ranges::all_of(shape.hosts.back(), alike);
+  OneHost one_host(plans);
+  std::vector<Rank> ranks = one_host.peers();
+  for (const auto& host : shape.hosts) ranks.push_back(host[0]);
+  ranks.insert(ranks.end(), shape.hosts.back().begin(), shape.hosts.back().end());
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  for (const Rank r : ranks)
+    if (r >= static_cast<Rank>(plans.size()) &&
+        !one_host.add(plan_on_fabric(
+            algorithm.collective, schedules_of(algorithm, shape, std::span(&r, 1))[0], world, o,
+            parts[0]->call, 0, false, plans[0]->layout == Plan::Layout::kPacked)))
+      return {};
+  if (!one_host.finish()) return {};
+  return one_host;
+}
+
+SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                            DType type, const SimFabricOptions& options, const OneHost& one_host) {
+  SimFabricOptions same = options;
+  same.same_as = OneHost::same_as(shape);
+  const auto schedules = schedules_of(algorithm, shape, shape.hosts.at(0));
+  return Simulation(algorithm.collective, schedules, count, type, same, {}, {}, &one_host).run();
 }
 
 SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,

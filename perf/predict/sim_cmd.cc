@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,39 +33,44 @@ struct Simulated {
   SimResult result;
 };
 
-bool one_host(const SimulatedCall& job, const Algorithm& a) {
-  return !job.whole && one_host_stands_for_all(a, job.shape, job.count, job.type, job.fabric);
-}
+// An algorithm to simulate, and how.
+struct Wanted {
+  const Algorithm* algorithm;
+  std::optional<OneHost> one_host;  // by one host, where it does what all do
+  // About how long that runs here: by the messages that ranks send and get, and by the chunks that
+  // each rank's plan knows.
+  double seconds;
+};
 
-// About how long a simulation runs here: by the messages that ranks send and get, and by the chunks
-// that each rank's plan knows.
-double simulating_s(const SimulatedCall& job, const Algorithm& a) {
+Wanted wanted(const SimulatedCall& job, const Algorithm& a) {
   constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
-  const double chunks = a.build(job.shape).nchunks;
+  Wanted w{&a, {}, 0};
+  if (!job.whole) w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
   const std::size_t ranks =
-      one_host(job, a) ? job.shape.hosts[0].size() : static_cast<std::size_t>(job.shape.nranks);
-  return static_cast<double>(ranks) *
-         (messages_of(a, job.shape, job.bytes, job.model) * kMessage + chunks * kChunk);
+      w.one_host ? job.shape.hosts[0].size() : static_cast<std::size_t>(job.shape.nranks);
+  w.seconds =
+      static_cast<double>(ranks) * (messages_of(a, job.shape, job.bytes, job.model) * kMessage +
+                                    a.build(job.shape).nchunks * kChunk);
+  return w;
 }
 
 // `left_out`: the names of those that would run for longer than `longest_s`, of `all`. The quickest
 // runs in any case.
-std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string& algorithm,
-                                     double longest_s, std::string& left_out) {
+std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorithm, double longest_s,
+                           std::string& left_out) {
   if (algorithm == "all") {
-    std::vector<std::pair<double, const Algorithm*>> timed;
+    std::vector<Wanted> timed, all;
     for (const Algorithm& a : algorithms())
-      if (a.collective == job.collective && a.applies(job.shape))
-        timed.emplace_back(simulating_s(job, a), &a);
+      if (a.collective == job.collective && a.applies(job.shape)) timed.push_back(wanted(job, a));
     if (timed.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
-    const double most = std::max(longest_s, std::ranges::min_element(timed)->first);
-    std::vector<const Algorithm*> all;
-    for (const auto& [seconds, a] : timed)
-      if (seconds <= most)
-        all.push_back(a);
+    const double most =
+        std::max(longest_s, std::ranges::min_element(timed, {}, &Wanted::seconds)->seconds);
+    for (Wanted& w : timed)
+      if (w.seconds <= most)
+        all.push_back(std::move(w));
       else
-        left_out.append(left_out.empty() ? "" : ", ").append(a->name);
+        left_out.append(left_out.empty() ? "" : ", ").append(w.algorithm->name);
     return all;
   }
   check_algorithm(job.collective, algorithm);
@@ -74,7 +80,9 @@ std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string
                                : find_algorithm(job.collective, algorithm);
   if (found == nullptr)
     throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
-  return {found};
+  std::vector<Wanted> one;
+  one.push_back(wanted(job, *found));
+  return one;
 }
 
 double busbw(const SimulatedCall& job, const SimResult& r) {
@@ -161,11 +169,12 @@ int run(const SimFlags& flags) {
   std::vector<Simulated> rows;
   Progress progress(!flags.json);
   std::string left_out;
-  for (const Algorithm* a : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
-    progress.show(fmt::format("simulating {}", a->name));
-    rows.push_back({a, one_host(job, *a)
-                           ? simulate_one_host(*a, job.shape, job.count, job.type, job.fabric)
-                           : simulate(*a, job.shape, job.count, job.type, job.fabric)});
+  for (const Wanted& w : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
+    const Algorithm& a = *w.algorithm;
+    progress.show(fmt::format("simulating {}", a.name));
+    rows.push_back({&a, w.one_host ? simulate_one_host(a, job.shape, job.count, job.type,
+                                                       job.fabric, *w.one_host)
+                                   : simulate(a, job.shape, job.count, job.type, job.fabric)});
   }
   progress.clear();
   if (!left_out.empty())
