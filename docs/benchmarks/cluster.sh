@@ -18,6 +18,8 @@ echo '|---|---|---|---|---|---|'
 for hosts in 4 8 12 32; do
   for bytes in 1G 64M 16M; do row all_reduce $hosts 8 $bytes; done
 done
-for bytes in 1G 64M; do row all_reduce 128 8 $bytes; done
+for hosts in 128 1024; do
+  for bytes in 1G 64M; do row all_reduce $hosts 8 $bytes; done
+done
 for collective in all_gather reduce_scatter all_to_all; do row $collective 32 8 1G; done
 row all_reduce 32 1 256M

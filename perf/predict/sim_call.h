@@ -24,7 +24,7 @@ struct SimFlags : ModelFlags {
   double spine_gbps = 0, spine_us = 8;
   // Below 0: not given. Where only cpu_us is, reductions and copies cost nothing.
   double cpu_us = -1, reduce_GBps = -1, copy_GBps = -1;
-  std::string wire = "rdma";
+  std::string wire = "rdma", timeline;
   std::vector<std::string> slow_rails, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;

@@ -5,9 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,15 +45,23 @@ struct Wanted {
   double seconds;
 };
 
-Wanted wanted(const SimulatedCall& job, const Algorithm& a) {
-  constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
-  Wanted w{&a, {}, 0};
-  if (!job.whole) w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
-  const std::size_t ranks =
-      w.one_host ? job.shape.hosts[0].size() : static_cast<std::size_t>(job.shape.nranks);
-  w.seconds =
-      static_cast<double>(ranks) * (messages_of(a, job.shape, job.bytes, job.model) * kMessage +
-                                    a.build(job.shape).nchunks * kChunk);
+Wanted wanted(const SimulatedCall& job, const Algorithm& a, double longest_s) {
+  constexpr double kMessage = 2e-6, kChunk = 0.05e-6, kStep = 0.4e-6;
+  const Schedule first = a.build(job.shape);
+  const auto per_host = static_cast<Rank>(job.shape.hosts[0].size());
+  std::set<Rank> far;
+  for (const Step& s : first.steps)
+    if (s.peer >= per_host) far.insert(s.peer);
+  const double each =
+      messages_of(a, job.shape, job.bytes, job.model) * kMessage + first.nchunks * kChunk;
+  // By one host: its ranks' messages, and a look at the steps of those that they send to.
+  const double looks =
+      static_cast<double>(job.shape.hosts.size() + far.size() * job.shape.hosts[0].size());
+  Wanted w{&a, {}, per_host * each + looks * static_cast<double>(first.steps.size()) * kStep};
+  if (job.whole || w.seconds < longest_s) {
+    if (!job.whole) w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
+    if (!w.one_host) w.seconds = job.shape.nranks * each;
+  }
   return w;
 }
 
@@ -61,7 +72,8 @@ std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorith
   if (algorithm == "all") {
     std::vector<Wanted> timed, all;
     for (const Algorithm& a : algorithms())
-      if (a.collective == job.collective && a.applies(job.shape)) timed.push_back(wanted(job, a));
+      if (a.collective == job.collective && a.applies(job.shape))
+        timed.push_back(wanted(job, a, longest_s));
     if (timed.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
     const double most =
@@ -81,7 +93,7 @@ std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorith
   if (found == nullptr)
     throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
   std::vector<Wanted> one;
-  one.push_back(wanted(job, *found));
+  one.push_back(wanted(job, *found, std::numeric_limits<double>::infinity()));
   return one;
 }
 
@@ -164,6 +176,17 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
   return out;
 }
 
+// What rank 0's ports and core do, message by message.
+void write_timeline(const std::string& path, const std::vector<Simulated>& rows) {
+  std::ofstream out(path);
+  out << "algorithm,at,from_us,to_us,round,bytes\n";
+  for (const auto& [algorithm, r] : rows)
+    for (const SimService& s : r.traffic.watched)
+      out << fmt::format("{},{},{:.3f},{:.3f},{},{}\n", algorithm->name, s.at, s.from_us, s.to_us,
+                         s.tag >> kOrdinalBits & ((1u << kRoundBits) - 1), s.bytes);
+  if (!out.flush()) throw Error(fmt::format("--timeline {}: cannot be written", path));
+}
+
 int run(const SimFlags& flags) {
   const SimulatedCall job = call_of(flags);
   std::vector<Simulated> rows;
@@ -185,6 +208,7 @@ int run(const SimFlags& flags) {
   std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
     return a.result.time_us < b.result.time_us;
   });
+  if (!flags.timeline.empty()) write_timeline(flags.timeline, rows);
   const Algorithm* const picked =
       flags.algorithm == "all" ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
                                : nullptr;
@@ -242,6 +266,10 @@ void add_sim(CLI::App& app, int& exit_code) {
          "--algo all leaves out what would be simulated for longer")
       ->check(CLI::PositiveNumber);
   command->add_flag("--whole", flags->whole, "simulate all hosts also where one does what all do");
+  command
+      ->add_option("--timeline", flags->timeline,
+                   "a CSV file of what rank 0's ports and core do, message by message")
+      ->type_name("FILE");
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

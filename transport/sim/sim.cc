@@ -291,7 +291,8 @@ SimStatistics SimFabric::statistics() const {
                     .rail_bytes = s.rail_bytes,
                     .cross_rail_bytes = s.cross_rail_bytes,
                     .host_tx_bytes = s.host_tx_bytes,
-                    .ports = {}};
+                    .ports = {},
+                    .watched = s.watched};
   if (!s.opt.same_as.empty()) {  // of one host for each
     const auto hosts = static_cast<std::uint64_t>(s.nhosts);
     const auto left =

@@ -21,7 +21,7 @@ TEST(PickCost, BuildsTheSchedulesOfFewRanks) {
       for (const Algorithm& a : algorithms()) algorithms_here += a.collective == c;
       const std::uint64_t before = schedules_built();
       ASSERT_NE(pick(c, shape, bytes, model).algorithm, nullptr);
-      EXPECT_LE(schedules_built() - before, 6 * algorithms_here) << name(c) << ", " << bytes;
+      EXPECT_LE(schedules_built() - before, 7 * algorithms_here) << name(c) << ", " << bytes;
     }
   // A tree's ranks do different things: those of 2, 4 and 8 hosts are played.
   const std::uint64_t before = schedules_built();
