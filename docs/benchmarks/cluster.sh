@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the table of docs/performance.md: what the engine reaches at the size of a cluster, in
-# virtual time. $1: the weft to run (./weft). Takes a few minutes.
+# virtual time. $1: the weft to run (./weft). Takes half a minute.
 set -eu
 weft=${1:-./weft}
 

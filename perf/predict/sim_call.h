@@ -12,8 +12,8 @@
 namespace weft {
 
 // What a core is taken to need where nothing is said: for a message at each end, and to reduce or
-// copy from memory. The rates are assumed, not measured (docs/performance.md).
-inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 10, kSimCopyGBps = 8;
+// copy from memory: measured by weft_bench_core (docs/performance.md).
+inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 4.5, kSimCopyGBps = 5;
 
 struct SimFlags : ModelFlags {
   SimFlags() {

@@ -98,6 +98,26 @@ TEST(OneHost, StandsForEqualHostsOnly) {
       stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)));
 }
 
+// What is recorded of the first rank's ports is all that they carry.
+TEST(OneHost, AWatchedRankDoesTheSame) {
+  const Shape shape = uniform(4, 2);
+  SimFabricOptions options = with_cores(shape);
+  options.watch = 0;
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
+  const SimResult all = simulate(a, shape, 1 << 20, DType::kFloat32, options);
+  const SimResult one =
+      simulate_one_host(a, shape, 1 << 20, DType::kFloat32, options,
+                        *one_host_of(a, shape, 1 << 20, DType::kFloat32, options));
+  for (const SimResult* r : {&all, &one}) {
+    std::uint64_t left = 0;
+    for (const SimService& s : r->traffic.watched)
+      left += s.at == std::string("rail tx") ? s.bytes : 0;
+    EXPECT_EQ(left, all.traffic.rail_bytes[0] / shape.hosts.size());
+  }
+  ASSERT_EQ(one.traffic.watched.size(), all.traffic.watched.size());
+  EXPECT_EQ(one.traffic.watched.back().to_us, all.traffic.watched.back().to_us);
+}
+
 // A simulation of 8,192 ranks is one of 8.
 TEST(OneHost, IsAsMuchWorkAsOneHost) {
   const Shape shape = uniform(1024, 8);
