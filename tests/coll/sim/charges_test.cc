@@ -72,5 +72,25 @@ TEST(Charges, TheModelKnowsEachCostOfTheSimulator) {
   }
 }
 
+// Of many ranks the model plays a first and a last, and takes what others send to come in the time
+// of their own: also where these two are neighbours in a ring.
+TEST(Charges, FewPlayedRanksTellTheTimeOfAll) {
+  const auto ratio = [](Collective c, const char* name, const Shape& shape, std::size_t bytes) {
+    SimFabricOptions o = fabric_of(shape);
+    o.rail = {5, 400};
+    o.spine = {8, 400};
+    o.host = {1, 3600};
+    o.post_us = o.complete_us = .3;
+    o.carry_data = false;
+    const Algorithm& a = *find_algorithm(c, name);
+    const std::size_t count = bytes / 4 / static_cast<std::size_t>(shape.nranks);
+    return predict(a, shape, bytes, 4, model_of(o)).time_us /
+           simulate(a, shape, count, DType::kFloat32, o).time_us;
+  };
+  EXPECT_NEAR(ratio(Collective::kAllGather, "hierarchical", testing::uniform(32, 8), 64 << 20), 1,
+              .2);
+  EXPECT_NEAR(ratio(Collective::kAllToAll, "bruck", testing::uniform(128, 1), 64 << 10), 1, .2);
+}
+
 }  // namespace
 }  // namespace weft
