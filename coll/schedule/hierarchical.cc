@@ -57,11 +57,12 @@ class CommonRails {
   CommonRails(const Shape& shape, const Layout& layout) {
     std::size_t least = layout.hosts()[0].size();
     for (const auto& ranks : layout.hosts()) least = std::min(least, ranks.size());
+    const bool by_index = shape.rail.empty() || uniform_hosts(shape);
     for (std::size_t l = 0; l < layout.hosts()[0].size(); ++l) {
       std::vector<Rank> rail;
       const Rank first = layout.hosts()[0][l];
       for (const auto& ranks : layout.hosts()) {
-        if (uniform_hosts(shape) || shape.rail.empty()) {
+        if (by_index) {
           if (l < least) rail.push_back(ranks[l]);
           continue;
         }

@@ -18,15 +18,13 @@ namespace {
 // All ranks are played through up to this many steps in all; beyond that one host's, or a first and
 // a last host's ranks, or one rank of each. In a broadcast, ranks do different things, and few: it
 // is played by all (up to 100,000 ranks). More would be all pairs of many ranks, which do alike.
-constexpr std::size_t kAllRanksSteps = 4096;
+constexpr std::size_t kAllRanksSteps = 8192;
 constexpr std::size_t kBroadcastSteps = 200'000;
 constexpr int kSomeRanks = 16;
 constexpr std::size_t kFewHosts = 8;  // see predict_by_fewer()
 // Steps of as many rounds as are played.
 constexpr double kPlayedSteps = 16384;
-// Of more ranks than this, one of the first and of the last host are played, and fewer steps: a
-// choice is to take no more than a few milliseconds.
-constexpr int kManyRanks = 512;
+// Of kManyRanks, one of the first and of the last host are played, and fewer steps.
 constexpr double kPlayedStepsOfMany = 4096;
 
 // A round inside a host, where the model does not say.

@@ -112,6 +112,10 @@ struct Bound {
 Bound bound_of(Collective collective, const Shape& shape, std::size_t bytes,
                const CostModel& model);
 
+// A choice among more ranks than this takes no more than a few milliseconds: fewer ranks, steps and
+// algorithms are played.
+inline constexpr int kManyRanks = 512;
+
 struct Rated {
   const Algorithm* algorithm;
   Prediction prediction;

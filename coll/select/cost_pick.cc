@@ -107,8 +107,13 @@ std::vector<Rated> rate(Collective collective, const Shape& shape, std::size_t b
   std::ranges::stable_sort(by_floor, {}, [](const Rated* r) { return r->prediction.time_us; });
   double best = std::numeric_limits<double>::infinity();
   for (Rated* r : by_floor) {
-    if (r->prediction.time_us > kHopeless * best) continue;
     const double floor = r->prediction.time_us;
+    if (floor > kHopeless * best) continue;
+    // Playing long schedules takes long: of many ranks, only those that can still be the fastest.
+    if (shape.nranks > kManyRanks && floor >= best) {
+      r->prediction.time_us = std::max(floor, kAsGood * best + 1e-3);
+      continue;
+    }
     r->prediction = predict(*r->algorithm, shape, bytes, kElement, model);
     r->prediction.time_us = std::max(r->prediction.time_us, floor);
     best = std::min(best, r->prediction.time_us);

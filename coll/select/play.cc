@@ -204,20 +204,24 @@ void Play::take_as_own() {
       std::vector<int> sends, receives;
       const int end = m.first + static_cast<int>(m.schedule->steps.size());
       for (int t = m.first; t < end; ++t)
-        if (tasks_[as_index(t)].near == near && !played_[as_index(step(t).peer)])
+        if (tasks_[as_index(t)].near == near)
           (step(t).op == Op::kSend ? sends : receives).push_back(t);
-      for (std::size_t i = 0; i < receives.size(); ++i)
-        if (sends.empty())
-          unsent_.push_back(receives[i]);
-        else if (i < sends.size())
-          tasks_[as_index(sends[i])].arrives_at = receives[i];
-        else
-          echoes_.emplace_back(sends.back(), receives[i]);
       // The credits are those of its own messages from the rank that it sends to, or would be.
-      receives.resize(std::min(sends.size(), receives.size()));
       std::vector<std::tuple<Rank, int, std::size_t>> channels;
-      for (std::size_t i = 0; i < receives.size(); ++i)
+      for (std::size_t i = 0; i < receives.size(); ++i) {
+        if (played_[as_index(step(receives[i]).peer)]) continue;
+        if (sends.empty()) {
+          unsent_.push_back(receives[i]);
+          continue;
+        }
+        const int send = sends[std::min(i, sends.size() - 1)];
+        if (i >= sends.size() || played_[as_index(step(send).peer)]) {
+          echoes_.emplace_back(send, receives[i]);
+          continue;
+        }
+        tasks_[as_index(send)].arrives_at = receives[i];
         channels.emplace_back(step(receives[i]).peer, step(receives[i]).channel, i);
+      }
       std::ranges::sort(channels);
       for (std::size_t k = kArrivalsAhead; k < channels.size(); ++k) {
         const auto& [peer, channel, i] = channels[k];
@@ -226,6 +230,7 @@ void Play::take_as_own() {
           needs_credit(sends[i], receives[before]);
       }
     }
+  std::ranges::sort(echoes_);
 }
 
 void Play::needs_credit(int send, int receive) {

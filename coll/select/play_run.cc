@@ -167,8 +167,9 @@ void Play::under_way(int turn, const Moment& there) {
   const int task = turn % steps(), round = turn - task;
   const Task& t = tasks_[as_index(task)];
   if (t.arrives_at >= 0) push(round + t.arrives_at, What::kArrives, there);
-  for (const auto& [from, to] : echoes_)
-    if (from == task) push(round + to, What::kArrives, there);
+  for (auto echo = std::ranges::lower_bound(echoes_, std::pair{task, 0});
+       echo != echoes_.end() && echo->first == task; ++echo)
+    push(round + echo->second, What::kArrives, there);
 }
 
 // A message begins to leave: its port is busy from then on, and the spine where it changes rails,

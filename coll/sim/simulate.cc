@@ -17,30 +17,53 @@
 #include "coll/engine/engine.h"
 #include "coll/engine/plan.h"
 #include "coll/runtime/arguments.h"
+#include "coll/sim/one_host.h"
 #include "topo/base/status.h"
 
 namespace weft {
 namespace {
 
+std::vector<Rank> everyone(int nranks) {
+  std::vector<Rank> all(static_cast<std::size_t>(nranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<Schedule> schedules_of(const Algorithm& algorithm, Shape shape,
+                                   std::span<const Rank> ranks) {
+  std::vector<Schedule> all;
+  all.reserve(ranks.size());
+  for (const Rank r : ranks) {
+    shape.rank = r;
+    all.push_back(algorithm.build(shape));
+  }
+  return all;
+}
+
 class Simulation {
  public:
   Simulation(Collective collective, std::span<const Schedule> schedules, std::size_t count,
              DType type, const SimFabricOptions& options, const Tuning& tuning,
-             const SimBuffers& buffers)
+             const SimBuffers& buffers, const OneHost* one_host = nullptr)
       : collective_(collective), options_(options), fabric_(options), ranks_(schedules.size()) {
     const std::size_t n = schedules.size();
-    if (options.host_of_rank.size() != n)
+    if (options.host_of_rank.size() != n && one_host == nullptr)
       throw Error(fmt::format("simulate: {} schedules for a fabric of {} ranks", n,
                               options.host_of_rank.size()));
-    std::vector<Rank> world(n);
-    std::iota(world.begin(), world.end(), 0);
-    auto parts = prepare_parts(collective, schedules, world, count, type, options, tuning, buffers);
+    auto parts = prepare_parts(collective, schedules,
+                               everyone(static_cast<int>(options.host_of_rank.size())), count, type,
+                               options, tuning, buffers);
+    if (one_host)
+      endpoints_ = one_host->links(fabric_);
+    else
+      for (std::size_t r = 0; r < n; ++r)
+        endpoints_.push_back(fabric_.endpoint(static_cast<Rank>(r)));
     for (std::size_t r = 0; r < n; ++r) {
       Member& m = ranks_[r];
       m.part = std::move(parts[r]);
       m.part->call.id_high = 1;
-      m.endpoint = fabric_.endpoint(static_cast<Rank>(r));
-      m.links = {m.endpoint.get(), m.endpoint.get()};
+      m.endpoint = endpoints_[r].get();
+      m.links = {m.endpoint, m.endpoint};
     }
   }
 
@@ -78,7 +101,7 @@ class Simulation {
  private:
   struct Member {
     std::unique_ptr<SimPart> part;
-    std::unique_ptr<Transport> endpoint;
+    Transport* endpoint = nullptr;
     std::array<Transport*, 2> links;
     double starts_us = 0;
     bool started = false;
@@ -91,6 +114,7 @@ class Simulation {
   }
 
   void progress(Rank r) {
+    if (static_cast<std::size_t>(r) >= ranks_.size()) return;  // a rank of the first host stands in
     Member& m = ranks_[static_cast<std::size_t>(r)];
     if (!failure_.ok()) return;
     if (!m.started) {
@@ -145,7 +169,8 @@ class Simulation {
   const Collective collective_;
   const SimFabricOptions options_;
   SimFabric fabric_;
-  std::vector<Member> ranks_;  // their endpoints go before the fabric does
+  std::vector<std::unique_ptr<Transport>> endpoints_;  // go before the fabric does
+  std::vector<Member> ranks_;
   std::size_t unfinished_ = 0;
   double worked_us_ = 0;  // when the last reduction is done
   Status failure_;
@@ -215,7 +240,7 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
                     buffers.in.size(), buffers.out.size(), n));
   std::vector<std::unique_ptr<SimPart>> parts;
   std::size_t total = 0;
-  for (std::size_t r = 0; r < n; ++r) {
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
     parts.push_back(std::make_unique<SimPart>());
     Call& call = parts[r]->call;
     call.count = collective == Collective::kBarrier ? 0 : count;
@@ -244,7 +269,7 @@ std::vector<std::unique_ptr<SimPart>> prepare_parts(Collective collective,
   const CostModel model = model_of(options);
   const Outline outline =
       outline_of(schedules[0], collective, shape, by_blocks(collective) && !packed);
-  for (std::size_t r = 0; r < n; ++r) {
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
     SimPart& part = *parts[r];
     part.plan = plan_on_fabric(collective, schedules[r], world, options, part.call, buffers.root,
                                buffers.in_place, packed);
@@ -292,6 +317,47 @@ SimFabricOptions fabric_of(const Shape& shape, int rails) {
   return options;
 }
 
+std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
+                                   std::size_t count, DType type, const SimFabricOptions& o) {
+  if (shape.hosts.size() < 2 || OneHost::same_as(shape).empty() || rooted(algorithm.collective) ||
+      o.carry_data || !o.failures.empty() || !o.slowdowns.empty() || !o.host_scale.empty() ||
+      o.skew_us > 0 || o.delay_us_max > 0 || o.lose_message > 0 || !o.cpu_of_rank.empty())
+    return {};
+  const auto n = static_cast<std::size_t>(shape.nranks);
+  const auto first = schedules_of(algorithm, shape, shape.hosts[0]);
+  // Chunks of different lengths are others on each host.
+  std::size_t elements = count;
+  if (by_blocks(algorithm.collective)) elements *= n;
+  if (algorithm.collective == Collective::kAllToAll) elements *= n;
+  if (elements % static_cast<std::size_t>(first[0].nchunks) != 0) return {};
+  const std::vector<Rank> world = everyone(shape.nranks);
+  const auto parts = prepare_parts(algorithm.collective, first, world, count, type, o, {}, {});
+  std::vector<const Plan*> plans;
+  for (const auto& part : parts) plans.push_back(&part->plan);
+  OneHost one_host(plans);
+  std::vector<Rank> ranks = one_host.peers();
+  for (const auto& host : shape.hosts) ranks.push_back(host[0]);
+  ranks.insert(ranks.end(), shape.hosts.back().begin(), shape.hosts.back().end());
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  for (const Rank r : ranks)
+    if (r >= static_cast<Rank>(plans.size()) &&
+        !one_host.add(plan_on_fabric(
+            algorithm.collective, schedules_of(algorithm, shape, std::span(&r, 1))[0], world, o,
+            parts[0]->call, 0, false, plans[0]->layout == Plan::Layout::kPacked)))
+      return {};
+  if (!one_host.finish()) return {};
+  return one_host;
+}
+
+SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                            DType type, const SimFabricOptions& options, const OneHost& one_host) {
+  SimFabricOptions same = options;
+  same.same_as = OneHost::same_as(shape);
+  const auto schedules = schedules_of(algorithm, shape, shape.hosts.at(0));
+  return Simulation(algorithm.collective, schedules, count, type, same, {}, {}, &one_host).run();
+}
+
 SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,
                    const SimFabricOptions& options, const Tuning& tuning,
                    const SimBuffers& buffers) {
@@ -299,13 +365,10 @@ SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t c
     throw Error(fmt::format("simulate: {} {} does not apply to {} ranks on {} hosts",
                             name(algorithm.collective), algorithm.name, shape.nranks,
                             std::max<std::size_t>(1, shape.hosts.size())));
-  std::vector<Schedule> schedules;
-  schedules.reserve(static_cast<std::size_t>(shape.nranks));
-  Shape of = shape;
-  for (of.rank = 0; of.rank < of.nranks; ++of.rank) schedules.push_back(algorithm.build(of));
   SimBuffers with_root = buffers;
   with_root.root = shape.root;
-  return simulate(algorithm.collective, schedules, count, type, options, tuning, with_root);
+  return simulate(algorithm.collective, schedules_of(algorithm, shape, everyone(shape.nranks)),
+                  count, type, options, tuning, with_root);
 }
 
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "coll/schedule/algorithm.h"
 #include "coll/schedule/schedule.h"
 #include "coll/select/tuning.h"
+#include "coll/sim/one_host.h"
 #include "coll/types.h"
 #include "transport/sim/sim.h"
 
@@ -64,6 +66,17 @@ CostModel model_of(const SimFabricOptions& options);
 SimResult simulate(const Algorithm& algorithm, const Shape& shape, std::size_t count, DType type,
                    const SimFabricOptions& options, const Tuning& tuning = {},
                    const SimBuffers& buffers = {});
+
+// The same, by the ranks of the first host only (see one_host.h): as much work as one host is. The
+// time differs by the order of messages that come at once.
+SimResult simulate_one_host(const Algorithm& algorithm, const Shape& shape, std::size_t count,
+                            DType type, const SimFabricOptions& options, const OneHost& one_host);
+// What simulate_one_host() needs; nothing where one host does not stand for all: hosts or
+// chunks are unequal, ranks wait for other things or in another order, or something happens to
+// some. Looks at the plans of the first rank of every host, of the last host's, and of all that the
+// first host sends to.
+std::optional<OneHost> one_host_of(const Algorithm& algorithm, const Shape& shape,
+                                   std::size_t count, DType type, const SimFabricOptions& options);
 
 // The same for any schedules: schedules[r] belongs to rank r.
 SimResult simulate(Collective collective, std::span<const Schedule> schedules, std::size_t count,

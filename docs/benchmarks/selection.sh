@@ -1,9 +1,9 @@
 #!/bin/sh
 # Prints how far `auto` is off the best fixed algorithm, in virtual time, by hosts x ranks and
 # collective, and each point where it is more than 5 % off. $1: the weft to run (./weft).
-# HOSTS, RANKS (of a host), SIZES and COLLECTIVES choose a part of the grid. The whole of it takes
-# hours, most of them at 128 x 8; up to 8 hosts it takes minutes. Algorithms that would be simulated
-# for more than a minute are left out, as `weft sim --algo all` does.
+# HOSTS, RANKS (of a host), SIZES and COLLECTIVES choose a part of the grid. Algorithms that would be
+# simulated for more than LONGEST seconds (60) are left out, as `weft sim --algo all` does; with 4,
+# the whole takes some minutes.
 set -eu
 weft=${1:-./weft}
 
@@ -13,6 +13,7 @@ point() {
     8:all_gather | 8:reduce_scatter | 8:all_to_all) bytes=$((4 * $2 * $3)) ;;  # the least
   esac
   "$weft" sim "$1" --ranks $(($2 * $3)) --hosts "$2" --rails "$3" --bytes "$bytes" --algo all \
+    --longest-s "${LONGEST:-60}" \
     --rail-gbps 400 --rail-us 5 --host-gbps 3600 --host-us 1 --cpu-us 0.3 2>/dev/null |
     awk -v c="$1" -v h="$2" -v g="$3" -v b="$4" '
       table && NF == 0 { table = 0 }

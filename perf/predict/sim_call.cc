@@ -67,6 +67,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   SimulatedCall job;
   job.collective = collective_of(flags);
   job.type = type_of(flags);
+  job.whole = flags.whole;
   if (flags.reorder && flags.delay_us <= 0)
     throw Error("--reorder: messages overtake each other by their delays; give --delay-us too");
   job.shape = shape_of(flags, 0);
@@ -96,6 +97,7 @@ SimulatedCall call_of(const SimFlags& flags) {
   set_cores(fabric, flags);
   fabric.seed = flags.seed;
   fabric.skew_us = flags.skew_us;
+  if (!flags.timeline.empty()) fabric.watch = 0;
   fabric.delay_us_max = flags.delay_us;
   fabric.reorder = flags.reorder;
   fabric.rail_scale.assign(static_cast<std::size_t>(rails), 1.0);

@@ -12,8 +12,8 @@
 namespace weft {
 
 // What a core is taken to need where nothing is said: for a message at each end, and to reduce or
-// copy from memory. The rates are assumed, not measured (docs/performance.md).
-inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 10, kSimCopyGBps = 8;
+// copy from memory: measured by weft_bench_core (docs/performance.md).
+inline constexpr double kSimCoreUs = 0.2, kSimReduceGBps = 4.5, kSimCopyGBps = 5;
 
 struct SimFlags : ModelFlags {
   SimFlags() {
@@ -24,12 +24,12 @@ struct SimFlags : ModelFlags {
   double spine_gbps = 0, spine_us = 8;
   // Below 0: not given. Where only cpu_us is, reductions and copies cost nothing.
   double cpu_us = -1, reduce_GBps = -1, copy_GBps = -1;
-  std::string wire = "rdma";
+  std::string wire = "rdma", timeline;
   std::vector<std::string> slow_rails, slow_hosts, cuts;
   bool equal_shares = false;
   std::uint64_t seed = 1;
-  double delay_us = 0, skew_us = 0;
-  bool reorder = false, json = false;
+  double delay_us = 0, skew_us = 0, longest_s = 60;
+  bool reorder = false, json = false, whole = false;
 };
 
 // What is asked, in the terms of the library.
@@ -42,6 +42,7 @@ struct SimulatedCall {
   SimFabricOptions fabric;
   CostModel model;
   Bound bound;
+  bool whole;  // all hosts are simulated, also where one does what all do
 };
 
 // Throws Error naming the flag and its value.

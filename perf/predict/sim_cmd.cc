@@ -5,8 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,34 +36,53 @@ struct Simulated {
   SimResult result;
 };
 
-// About how long a simulation runs here: by the messages that ranks send and get, and by the chunks
-// that each rank's plan knows.
-double simulating_s(const SimulatedCall& job, const Algorithm& a) {
-  constexpr double kMessage = 2e-6, kChunk = 0.05e-6;
-  const double chunks = a.build(job.shape).nchunks;
-  return job.shape.nranks *
-         (messages_of(a, job.shape, job.bytes, job.model) * kMessage + chunks * kChunk);
+// An algorithm to simulate, and how.
+struct Wanted {
+  const Algorithm* algorithm;
+  std::optional<OneHost> one_host;  // by one host, where it does what all do
+  // About how long that runs here: by the messages that ranks send and get, and by the chunks that
+  // each rank's plan knows.
+  double seconds;
+};
+
+Wanted wanted(const SimulatedCall& job, const Algorithm& a, double longest_s) {
+  constexpr double kMessage = 2e-6, kChunk = 0.05e-6, kStep = 0.4e-6;
+  const Schedule first = a.build(job.shape);
+  const auto per_host = static_cast<Rank>(job.shape.hosts[0].size());
+  std::set<Rank> far;
+  for (const Step& s : first.steps)
+    if (s.peer >= per_host) far.insert(s.peer);
+  const double each =
+      messages_of(a, job.shape, job.bytes, job.model) * kMessage + first.nchunks * kChunk;
+  // By one host: its ranks' messages, and a look at the steps of those that they send to.
+  const double looks =
+      static_cast<double>(job.shape.hosts.size() + far.size() * job.shape.hosts[0].size());
+  Wanted w{&a, {}, per_host * each + looks * static_cast<double>(first.steps.size()) * kStep};
+  if (job.whole || w.seconds < longest_s) {
+    if (!job.whole) w.one_host = one_host_of(a, job.shape, job.count, job.type, job.fabric);
+    if (!w.one_host) w.seconds = job.shape.nranks * each;
+  }
+  return w;
 }
 
-// `left_out`: the names of those that would run for more than a minute, of `all`. The quickest runs
-// in any case.
-std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string& algorithm,
-                                     std::string& left_out) {
-  constexpr double kLongest = 60;
+// `left_out`: the names of those that would run for longer than `longest_s`, of `all`. The quickest
+// runs in any case.
+std::vector<Wanted> wanted(const SimulatedCall& job, const std::string& algorithm, double longest_s,
+                           std::string& left_out) {
   if (algorithm == "all") {
-    std::vector<std::pair<double, const Algorithm*>> timed;
+    std::vector<Wanted> timed, all;
     for (const Algorithm& a : algorithms())
       if (a.collective == job.collective && a.applies(job.shape))
-        timed.emplace_back(simulating_s(job, a), &a);
+        timed.push_back(wanted(job, a, longest_s));
     if (timed.empty())
       throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
-    const double most = std::max(kLongest, std::ranges::min_element(timed)->first);
-    std::vector<const Algorithm*> all;
-    for (const auto& [seconds, a] : timed)
-      if (seconds <= most)
-        all.push_back(a);
+    const double most =
+        std::max(longest_s, std::ranges::min_element(timed, {}, &Wanted::seconds)->seconds);
+    for (Wanted& w : timed)
+      if (w.seconds <= most)
+        all.push_back(std::move(w));
       else
-        left_out.append(left_out.empty() ? "" : ", ").append(a->name);
+        left_out.append(left_out.empty() ? "" : ", ").append(w.algorithm->name);
     return all;
   }
   check_algorithm(job.collective, algorithm);
@@ -69,7 +92,9 @@ std::vector<const Algorithm*> wanted(const SimulatedCall& job, const std::string
                                : find_algorithm(job.collective, algorithm);
   if (found == nullptr)
     throw Error(fmt::format("{}: it has no schedules to simulate", name(job.collective)));
-  return {found};
+  std::vector<Wanted> one;
+  one.push_back(wanted(job, *found, std::numeric_limits<double>::infinity()));
+  return one;
 }
 
 double busbw(const SimulatedCall& job, const SimResult& r) {
@@ -151,23 +176,39 @@ nlohmann::ordered_json to_json(const SimulatedCall& job, const std::vector<Simul
   return out;
 }
 
+// What rank 0's ports and core do, message by message.
+void write_timeline(const std::string& path, const std::vector<Simulated>& rows) {
+  std::ofstream out(path);
+  out << "algorithm,at,from_us,to_us,round,bytes\n";
+  for (const auto& [algorithm, r] : rows)
+    for (const SimService& s : r.traffic.watched)
+      out << fmt::format("{},{},{:.3f},{:.3f},{},{}\n", algorithm->name, s.at, s.from_us, s.to_us,
+                         s.tag >> kOrdinalBits & ((1u << kRoundBits) - 1), s.bytes);
+  if (!out.flush()) throw Error(fmt::format("--timeline {}: cannot be written", path));
+}
+
 int run(const SimFlags& flags) {
   const SimulatedCall job = call_of(flags);
   std::vector<Simulated> rows;
   Progress progress(!flags.json);
   std::string left_out;
-  for (const Algorithm* a : wanted(job, flags.algorithm, left_out)) {
-    progress.show(fmt::format("simulating {}", a->name));
-    rows.push_back({a, simulate(*a, job.shape, job.count, job.type, job.fabric)});
+  for (const Wanted& w : wanted(job, flags.algorithm, flags.longest_s, left_out)) {
+    const Algorithm& a = *w.algorithm;
+    progress.show(fmt::format("simulating {}", a.name));
+    rows.push_back({&a, w.one_host ? simulate_one_host(a, job.shape, job.count, job.type,
+                                                       job.fabric, *w.one_host)
+                                   : simulate(a, job.shape, job.count, job.type, job.fabric)});
   }
   progress.clear();
   if (!left_out.empty())
     fmt::print(stderr,
-               "weft sim: left out, since each would run for minutes: {}. Name one to run it\n",
-               left_out);
+               "weft sim: left out, since each would run for more than {:g} s: {}. Name one to run "
+               "it, or give --longest-s\n",
+               flags.longest_s, left_out);
   std::stable_sort(rows.begin(), rows.end(), [](const Simulated& a, const Simulated& b) {
     return a.result.time_us < b.result.time_us;
   });
+  if (!flags.timeline.empty()) write_timeline(flags.timeline, rows);
   const Algorithm* const picked =
       flags.algorithm == "all" ? pick(job.collective, job.shape, job.bytes, job.model).algorithm
                                : nullptr;
@@ -221,6 +262,14 @@ void add_sim(CLI::App& app, int& exit_code) {
   number("--delay-us", flags->delay_us, "each message takes up to this much longer")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--reorder", flags->reorder, "delayed messages may overtake each other");
+  number("--longest-s", flags->longest_s,
+         "--algo all leaves out what would be simulated for longer")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--whole", flags->whole, "simulate all hosts also where one does what all do");
+  command
+      ->add_option("--timeline", flags->timeline,
+                   "a CSV file of what rank 0's ports and core do, message by message")
+      ->type_name("FILE");
   command->add_flag("--json", flags->json, "for programs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

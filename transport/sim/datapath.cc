@@ -63,7 +63,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
     msg.tag = t.tag;
     msg.bytes = t.bytes;
     insert(m);
-  } else if (other_bytes != t.bytes || other.sign != mine.sign) {
+  } else if (opt.same_as.empty() && (other_bytes != t.bytes || other.sign != mine.sign)) {
     const Status why(Code::kMismatch,
                      fmt::format("tag {:#x} from rank {} to rank {}: one side has {} bytes, the "
                                  "other {}; both must post the same size",
@@ -80,6 +80,7 @@ void SimFabric::State::post(Rank rank, const Transfer& t) {
         core_ps(rank, post_ps + sim_ps(static_cast<double>(t.bytes) * send_ps_per_byte));
     if (cost > 0) {
       const std::int64_t start = cpu[cpu_of_rank[rank]].serve(now_ps, cost, t.bytes);
+      watch(rank, "core", start, cost, msg);
       ++msg.events;
       schedule(Kind::kIssue, start + cost, m);
       return;
@@ -123,6 +124,7 @@ void SimFabric::State::depart(std::uint32_t m) {
   SimPort& tx = local ? local_tx[msg.src] : nic_tx[nic(msg.src)];
   const std::int64_t ps = tx.duration_ps(msg.bytes);
   const std::int64_t start = tx.serve(now_ps, ps, msg.bytes);
+  watch(msg.src, local ? "host tx" : "rail tx", start, ps, msg);
   const std::int64_t latency =
       local ? host_latency_ps : (cross ? spine_latency_ps : rail_latency_ps);
   std::int64_t head = start + latency;
@@ -176,9 +178,11 @@ void SimFabric::State::at_spine(std::uint32_t m) {
 void SimFabric::State::at_rx(std::uint32_t m) {
   M& msg = messages[m];
   if (msg.has(M::kLost)) return;
-  SimPort& rx = same_host(msg.src, msg.dst) ? local_rx[msg.dst] : nic_rx[nic(msg.dst)];
+  const bool local = same_host(msg.src, msg.dst);
+  SimPort& rx = local ? local_rx[msg.dst] : nic_rx[nic(msg.dst)];
   const std::int64_t ps = rx.duration_ps(msg.bytes);
   const std::int64_t start = rx.serve(now_ps, ps, msg.bytes);
+  watch(msg.dst, local ? "host rx" : "rail rx", start, ps, msg);
   ++msg.events;
   schedule(Kind::kLanded, std::max(msg.tail_ps, start + ps), m);
 }
@@ -192,6 +196,7 @@ void SimFabric::State::arrived(std::uint32_t m) {
       core_ps(msg.dst, complete_ps + sim_ps(static_cast<double>(msg.bytes) * per_byte));
   if (cost == 0) return deliver(m);
   const std::int64_t start = cpu[cpu_of_rank[msg.dst]].serve(now_ps, cost, msg.bytes);
+  watch(msg.dst, "core", start, cost, msg);
   ++msg.events;
   schedule(Kind::kDeliver, start + cost, m);
 }
@@ -222,7 +227,7 @@ void SimFabric::State::close(std::uint32_t m, M::Flag side, Code code, bool repo
       c.token = std::uint64_t{msg.generation} << 32 | m;
       if (opt.carry_data) c.view = buffers[msg.buffer].data();
     }
-    report(rank, c);
+    report(same_as(rank), c);
   }
   drop_if_over(m);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "transport/sim/state.h"
@@ -93,7 +94,9 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
   nranks = static_cast<int>(n);
   nhosts = check_indices(opt.host_of_rank, n, "host_of_rank");
   nrails = check_indices(opt.rail_of_rank, n, "rail_of_rank");
-  if (opt.cpu_of_rank.empty()) {
+  if (opt.cpu_of_rank.empty() && !opt.same_as.empty()) {
+    cpu_of_rank = opt.same_as;
+  } else if (opt.cpu_of_rank.empty()) {
     for (Rank r = 0; r < nranks; ++r) cpu_of_rank.push_back(r);
   } else {
     cpu_of_rank = opt.cpu_of_rank;
@@ -164,8 +167,9 @@ SimFabric::State::State(SimFabricOptions o) : opt(std::move(o)) {
     }
   }
   for (Rank r = 0; r < nranks; ++r) {
+    const Rank as = same_as(r);
     nic_of_rank.push_back(
-        static_cast<std::uint32_t>(opt.host_of_rank[r] * nrails + opt.rail_of_rank[r]));
+        static_cast<std::uint32_t>(opt.host_of_rank[as] * nrails + opt.rail_of_rank[as]));
   }
   down.resize(nic_tx.size());
   down_known.resize(nic_tx.size());
@@ -287,7 +291,16 @@ SimStatistics SimFabric::statistics() const {
                     .rail_bytes = s.rail_bytes,
                     .cross_rail_bytes = s.cross_rail_bytes,
                     .host_tx_bytes = s.host_tx_bytes,
-                    .ports = {}};
+                    .ports = {},
+                    .watched = s.watched};
+  if (!s.opt.same_as.empty()) {  // of one host for each
+    const auto hosts = static_cast<std::uint64_t>(s.nhosts);
+    const auto left =
+        std::accumulate(out.host_tx_bytes.begin(), out.host_tx_bytes.end(), std::uint64_t{0});
+    out.host_tx_bytes.assign(hosts, left);
+    for (auto* count : {&out.messages, &out.host_bytes, &out.cross_rail_bytes}) *count *= hosts;
+    for (std::uint64_t& bytes : out.rail_bytes) bytes *= hosts;
+  }
   const auto add = [&](const SimPort& port, std::string name) {
     if (port.bytes == 0 && port.busy_ps == 0) return;
     out.ports.push_back(

@@ -77,6 +77,11 @@ struct SimFabricOptions {
   // loses the messages, and their transfers fail (as on verbs).
   bool cut_stalls = false;
   double detect_us = 100;  // from a failure until the peers' transfers complete with an error
+  // By rank: the rank whose ports, core and completions are its own too, where the ranks of the
+  // first host stand for those of all hosts (coll/sim/one_host.h); empty: itself. No byte moves,
+  // and messages that differ in length match.
+  std::vector<Rank> same_as;
+  Rank watch = kNoRank;  // whose ports and core are recorded, message by message
   bool views = true;
   bool carry_data = true;  // false: no bytes move, caps().phantom
 };
@@ -88,6 +93,14 @@ struct SimPortUse {
   double busy_us = 0;
 };
 
+// A port or the core of SimFabricOptions::watch serves a message.
+struct SimService {
+  const char* at;  // "host tx", "host rx", "rail tx", "rail rx", "core"
+  double from_us, to_us;
+  std::uint64_t tag;
+  std::size_t bytes;
+};
+
 struct SimStatistics {
   std::uint64_t messages = 0;  // that have left
   std::uint64_t events = 0;
@@ -96,6 +109,7 @@ struct SimStatistics {
   std::uint64_t cross_rail_bytes = 0;        // the part of rail_bytes that went over the spine
   std::vector<std::uint64_t> host_tx_bytes;  // payload that left each host
   std::vector<SimPortUse> ports;             // used ports, busiest first: ports[0] limits
+  std::vector<SimService> watched;           // in the order in which they were accepted
 };
 
 class SimFabric {

@@ -183,6 +183,7 @@ struct SimFabric::State {
   Code known(Rank a, Rank b) const;   // the error that the ranks know of so far
 
   bool same_host(Rank a, Rank b) const { return opt.host_of_rank[a] == opt.host_of_rank[b]; }
+  Rank same_as(Rank r) const { return opt.same_as.empty() ? r : opt.same_as[r]; }
   std::uint32_t nic(Rank r) const { return nic_of_rank[r]; }
   // How long the core of the rank takes for what takes a core of a host as fast as most `ps`.
   std::int64_t core_ps(Rank r, std::int64_t ps) const {
@@ -192,6 +193,13 @@ struct SimFabric::State {
   }
   SimPort& spine(Rank src, Rank dst);
   std::int64_t extra_delay();
+  // Notes what a port or the core of `rank` does, where that is watched.
+  void watch(Rank rank, const char* at, std::int64_t start_ps, std::int64_t ps,
+             const SimMessage& m) {
+    if (opt.watch == kNoRank || same_as(rank) != opt.watch) return;
+    const auto us = [](std::int64_t t) { return static_cast<double>(t) / kPsPerUs; };
+    watched.push_back({at, us(start_ps), us(start_ps + ps), m.tag, m.bytes});
+  }
   bool valid(Rank r) const { return r >= 0 && r < nranks; }
 
   SimFabricOptions opt;
@@ -236,6 +244,7 @@ struct SimFabric::State {
 
   std::uint64_t nmessages = 0, host_bytes = 0, cross_rail_bytes = 0;
   std::vector<std::uint64_t> rail_bytes, host_tx_bytes;
+  std::vector<SimService> watched;
 };
 
 }  // namespace weft

@@ -134,6 +134,18 @@ TEST(Cluster, TheBoundHoldsAndNamesWhatLimits) {
   EXPECT_EQ(limits(64 * kMiB), "host");
   model.memory_us_per_byte = 8 / 200e3;
   EXPECT_EQ(limits(64 * kMiB), "memory");
+
+  // Links inside the host that are no faster than its rails together are what a run is measured by.
+  const Shape shape = uniform(8, 8);
+  SimFabricOptions slow_host = cluster(shape);
+  slow_host.host.gbps = 200;
+  slow_host.rail.gbps = 100;
+  const Algorithm& picked =
+      *pick(Collective::kAllReduce, shape, 64 * kMiB, model_of(slow_host)).algorithm;
+  const double us = simulate(picked, shape, 16 * kMiB, DType::kFloat32, slow_host).time_us;
+  const Bound bound = bound_of(Collective::kAllReduce, shape, 64 * kMiB, model_of(slow_host));
+  EXPECT_EQ(bound.limiting, "host");
+  EXPECT_GT(bound.us / us, .6);
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+// Turns each message to another host into the one that a rank of this host gets from there.
+#include "coll/sim/one_host.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "coll/engine/engine.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t kOrdinals = (std::uint64_t{1} << kOrdinalBits) - 1;
+
+std::uint64_t key(Rank peer, std::uint64_t ordinal) {
+  return static_cast<std::uint64_t>(peer) << kOrdinalBits | ordinal;
+}
+
+bool sends(const Node& n) {
+  return n.kind == Node::Kind::kSend || n.kind == Node::Kind::kSendJoined;
+}
+
+// The members of each reduction, in no order: they are added in the order of ranks.
+std::vector<std::uint32_t> members_of(const Plan& plan) {
+  std::vector<std::uint32_t> all = plan.members;
+  for (const Node& n : plan.nodes)
+    if (n.kind == Node::Kind::kReduce)
+      std::ranges::sort(std::span(all).subspan(n.first_member, n.members));
+  return all;
+}
+
+// A rank of the first host. Its messages to other hosts leave as those of the rank whose message it
+// stands for; ports, core and completions of that rank are its own (SimFabricOptions::same_as).
+class OneHostLink final : public Transport {
+ public:
+  using Messages = std::unordered_map<std::uint64_t, OneHost::Message>;
+  using Others = std::map<Rank, Transport*>;
+  OneHostLink(std::unique_ptr<Transport> own, const Messages& as, const Others& others)
+      : own_(std::move(own)), as_(as), others_(others) {}
+
+  void post(std::span<const Transfer> transfers) noexcept override {
+    for (Transfer t : transfers) {
+      t.head = nullptr;  // messages of different ranks have different heads
+      const auto as =
+          t.kind == Transfer::Kind::kSend ? as_.find(key(t.peer, t.tag & kOrdinals)) : as_.end();
+      Transport* link = own_.get();
+      if (as != as_.end()) {
+        t.peer = as->second.to;
+        t.tag = (t.tag & ~kOrdinals) | as->second.ordinal;
+        link = others_.at(as->second.from);
+      }
+      link->post({&t, 1});
+    }
+  }
+  std::size_t poll(std::span<Completion> out) noexcept override { return own_->poll(out); }
+  bool release(std::uint64_t token) noexcept override { return own_->release(token); }
+  void cancel(std::uint32_t id_high) noexcept override { own_->cancel(id_high); }
+  Caps caps() const override { return own_->caps(); }
+  Status cause(Rank peer) const override { return own_->cause(peer); }
+
+ private:
+  const std::unique_ptr<Transport> own_;
+  const Messages& as_;
+  const Others others_;
+};
+
+}  // namespace
+
+std::vector<Rank> OneHost::same_as(const Shape& shape) {
+  std::vector<Rank> same;
+  const std::size_t per_host = shape.hosts.empty() ? 0 : shape.hosts[0].size();
+  for (const auto& ranks : shape.hosts)
+    for (std::size_t l = 0; l < ranks.size(); ++l) {
+      if (ranks.size() != per_host || ranks[l] != static_cast<Rank>(same.size())) return {};
+      same.push_back(static_cast<Rank>(l));
+    }
+  return same;
+}
+
+std::vector<Rank> OneHost::peers() const {
+  std::set<Rank> all;
+  for (const Plan* p : first_)
+    for (const Node& n : p->nodes)
+      if (n.kind != Node::Kind::kReduce && n.peer >= per_host()) all.insert(n.peer);
+  return {all.begin(), all.end()};
+}
+
+bool OneHost::add(const Plan& plan) {
+  const Rank me = plan.schedule.rank % per_host();
+  const Plan& first = *first_[static_cast<std::size_t>(me)];
+  const auto alike = [&](const Node& a, const Node& b) {
+    const auto is = [](const Node& n) {
+      return std::tuple{
+          n.kind,   n.from,      n.to,           n.link,    n.buffered,        n.at.count,
+          n.credit, n.result_of, n.first_member, n.members, n.first_successor, n.successors};
+    };
+    return is(a) == is(b) &&
+           (a.kind == Node::Kind::kReduce || a.peer % per_host() == b.peer % per_host());
+  };
+  if (!std::ranges::equal(first.nodes, plan.nodes, alike) || first.successors != plan.successors ||
+      members_of(first) != members_of(plan) || first.pending != plan.pending ||
+      first.first != plan.first)
+    return false;
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    const Node &node = plan.nodes[i], &own = first.nodes[i];
+    if (node.kind == Node::Kind::kReduce || sends(node) || node.peer >= per_host()) continue;
+    as_[static_cast<std::size_t>(node.peer)][key(plan.schedule.rank, node.ordinal)] = {own.peer, me,
+                                                                                       own.ordinal};
+  }
+  return true;
+}
+
+bool OneHost::finish() {
+  std::set<std::tuple<Rank, Rank, std::uint32_t>> come;
+  const auto first = std::exchange(first_, {});
+  for (std::size_t r = 0; r < first.size(); ++r)
+    for (const Node& n : first[r]->nodes) {
+      if (n.kind == Node::Kind::kReduce || n.peer < per_host() || !sends(n)) continue;
+      const auto as = as_[r].find(key(n.peer, n.ordinal));
+      if (as == as_[r].end() || as->second.from < per_host()) return false;
+      const Message& m = as->second;
+      if (!come.emplace(m.from, m.to, m.ordinal).second) return false;
+    }
+  return true;
+}
+
+std::vector<std::unique_ptr<Transport>> OneHost::links(SimFabric& fabric) const {
+  OneHostLink::Others others;
+  std::vector<std::unique_ptr<Transport>> all;
+  for (const auto& messages : as_)
+    for (const auto& [sent, m] : messages)
+      if (Transport*& other = others[m.from]; other == nullptr)
+        other = all.emplace_back(fabric.endpoint(m.from)).get();
+  std::vector<std::unique_ptr<Transport>> links;
+  for (Rank r = 0; r < per_host(); ++r)
+    links.push_back(std::make_unique<OneHostLink>(fabric.endpoint(r),
+                                                  as_[static_cast<std::size_t>(r)], others));
+  std::ranges::move(all, std::back_inserter(links));
+  return links;
+}
+
+}  // namespace weft

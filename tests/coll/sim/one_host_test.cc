@@ -1,0 +1,134 @@
+// The ranks of one host simulated for those of all: against the simulation of all.
+// labels: sim
+#include "coll/sim/one_host.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "coll/schedules.h"
+#include "coll/sim/simulate.h"
+
+namespace weft {
+namespace {
+
+using testing::full_name;
+using testing::is_vector;
+using testing::round_robin;
+using testing::uniform;
+
+SimFabricOptions with_cores(const Shape& shape) {
+  SimFabricOptions options = fabric_of(shape);
+  options.rail = {5, 400};
+  options.spine = {8, 400};
+  options.host = {1, 3600};
+  options.post_us = options.complete_us = 0.3;
+  options.reduce_us_per_byte = options.copy_us_per_byte = 1e-4;
+  options.carry_data = false;
+  return options;
+}
+
+std::size_t count_of(const Algorithm& a, const Shape& shape, std::size_t bytes) {
+  return bytes / 4 / (by_blocks(a.collective) ? static_cast<std::size_t>(shape.nranks) : 1);
+}
+
+bool stands_for_all(Collective c, const char* name, const Shape& shape,
+                    const SimFabricOptions& options) {
+  const Algorithm& a = *find_algorithm(c, name);
+  return one_host_of(a, shape, count_of(a, shape, 1 << 20), DType::kFloat32, options).has_value();
+}
+
+// Where one host stands for all, its time is that of all but for the order of messages that come at
+// the same time.
+TEST(OneHost, TakesTheTimeOfAll) {
+  std::set<std::string> compared;
+  for (const Shape& shape : {uniform(4, 1), uniform(4, 2), uniform(3, 4), uniform(8, 4)})
+    for (const Algorithm& a : algorithms())
+      for (const std::size_t bytes : {192, 96 << 10, 768 << 10, 12 << 20}) {
+        if (!a.applies(shape)) continue;
+        const std::size_t count = count_of(a, shape, bytes);
+        const SimFabricOptions options = with_cores(shape);
+        const auto one_host = one_host_of(a, shape, count, DType::kFloat32, options);
+        if (!one_host) continue;
+        compared.insert(full_name(a));
+        const SimResult all = simulate(a, shape, count, DType::kFloat32, options);
+        const SimResult one =
+            simulate_one_host(a, shape, count, DType::kFloat32, options, *one_host);
+        const std::string what = full_name(a) + " over " + std::to_string(shape.hosts.size()) +
+                                 " hosts, " + std::to_string(bytes) + " bytes";
+        const bool ties = a.name == "direct" || a.name == "flat";
+        EXPECT_NEAR(one.time_us, all.time_us, all.time_us * (ties ? .03 : 1e-6)) << what;
+        EXPECT_EQ(one.traffic.messages, all.traffic.messages) << what;
+        EXPECT_NEAR(one.busy_share, all.busy_share, .03) << what;
+        EXPECT_EQ(one.scratch_bytes, all.scratch_bytes) << what;
+        EXPECT_EQ(one.traffic.rail_bytes, all.traffic.rail_bytes) << what;
+        EXPECT_EQ(one.traffic.host_bytes, all.traffic.host_bytes) << what;
+        EXPECT_EQ(one.traffic.cross_rail_bytes, all.traffic.cross_rail_bytes) << what;
+        EXPECT_EQ(one.traffic.host_tx_bytes, all.traffic.host_tx_bytes) << what;
+      }
+  for (const char* name :
+       {"all_reduce hierarchical", "all_reduce hierarchical_hd", "all_reduce hierarchical_hd4",
+        "all_reduce hierarchical_hd4", "all_reduce ring", "all_gather hierarchical",
+        "reduce_scatter hierarchical", "all_to_all pairwise"})
+    EXPECT_TRUE(compared.contains(name)) << name;
+}
+
+// Nothing may happen to some of the hosts only, and none may do something else.
+TEST(OneHost, StandsForEqualHostsOnly) {
+  const auto hierarchical = [](const Shape& shape, const SimFabricOptions& options) {
+    return stands_for_all(Collective::kAllReduce, "hierarchical", shape, options);
+  };
+  const Shape shape = uniform(4, 2);
+  const SimFabricOptions options = with_cores(shape);
+  EXPECT_TRUE(hierarchical(shape, options));
+  for (const Shape& other : {is_vector({2, 2, 1, 2}), round_robin(4, 2), uniform(1, 8)})
+    EXPECT_FALSE(hierarchical(other, with_cores(other)));
+  SimFabricOptions skewed = options, cut = options, slow = options, carries = options;
+  skewed.skew_us = 1;
+  cut.failures.push_back({.at_us = 1, .host = 0, .rail = 0});
+  slow.host_scale = {1, 1, .5, 1};
+  carries.carry_data = true;
+  for (const SimFabricOptions& o : {skewed, cut, slow, carries})
+    EXPECT_FALSE(hierarchical(shape, o));
+  // Ranks of a tree do different things; blocks that are halved come in another order on each host.
+  EXPECT_FALSE(stands_for_all(Collective::kBroadcast, "tree", shape, options));
+  const Shape four = uniform(4, 8);
+  EXPECT_FALSE(
+      stands_for_all(Collective::kReduceScatter, "hierarchical_hd4", four, with_cores(four)));
+}
+
+// What is recorded of the first rank's ports is all that they carry.
+TEST(OneHost, AWatchedRankDoesTheSame) {
+  const Shape shape = uniform(4, 2);
+  SimFabricOptions options = with_cores(shape);
+  options.watch = 0;
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
+  const SimResult all = simulate(a, shape, 1 << 20, DType::kFloat32, options);
+  const SimResult one =
+      simulate_one_host(a, shape, 1 << 20, DType::kFloat32, options,
+                        *one_host_of(a, shape, 1 << 20, DType::kFloat32, options));
+  for (const SimResult* r : {&all, &one}) {
+    std::uint64_t left = 0;
+    for (const SimService& s : r->traffic.watched)
+      left += s.at == std::string("rail tx") ? s.bytes : 0;
+    EXPECT_EQ(left, all.traffic.rail_bytes[0] / shape.hosts.size());
+  }
+  ASSERT_EQ(one.traffic.watched.size(), all.traffic.watched.size());
+  EXPECT_EQ(one.traffic.watched.back().to_us, all.traffic.watched.back().to_us);
+}
+
+// A simulation of 8,192 ranks is one of 8.
+TEST(OneHost, IsAsMuchWorkAsOneHost) {
+  const Shape shape = uniform(1024, 8);
+  const Algorithm& a = *find_algorithm(Collective::kAllReduce, "hierarchical_hd");
+  const SimFabricOptions options = with_cores(shape);
+  const auto one_host = one_host_of(a, shape, 1 << 22, DType::kFloat32, options);
+  ASSERT_TRUE(one_host);
+  const SimResult r = simulate_one_host(a, shape, 1 << 22, DType::kFloat32, options, *one_host);
+  // Each message of the first host is some events, those of the others are none.
+  EXPECT_LT(r.traffic.events, 8 * r.traffic.messages / 1024);
+}
+
+}  // namespace
+}  // namespace weft
