@@ -6,6 +6,7 @@
 #include "perf/validate/checks/check.h"
 #include "perf/validate/checks/statistics.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/locate/suspects.h"
 
 namespace weft::fabric {
 namespace {
@@ -125,6 +126,26 @@ Judged fleet_rate(const Check& check, const Observed& observed) {
   return all;
 }
 
+// Rates that look sound, and are too noisy to tell a slow port from a fast one.
+Judged rate_noise(const Check& check, const Observed& observed) {
+  const Thresholds& limits = observed.policy.thresholds;
+  const Graded graded = heard_of(observed);
+  if (graded.sights.empty()) return {};  // see nothing_measured(), port_not_measured()
+  const double cut = smallest_rate_cut(observed.hosts, observed.samples, limits);
+  if (cut > 0 && cut <= rate_cut_to_see(limits)) return {{}, 1, 1};
+  Finding finding = make_unknown(check, {});
+  finding.unit = Unit::kShare;
+  finding.value = cut > 0 ? cut : 1;  // waits for a core may have hidden any cut
+  finding.expected = rate_cut_to_see(limits);
+  finding.evidence.push_back(
+      number_evidence("noise", {}, graded.sigma, kNoNumber, Unit::kShare));
+  finding.evidence.push_back(number_evidence("flows", {}, static_cast<double>(graded.sights.size()),
+                                             kNoNumber, Unit::kCount));
+  finding.evidence.push_back(number_evidence(
+      "held_up", {}, static_cast<double>(graded.silent.size()), 0, Unit::kCount));
+  return {{finding}, 0, 1};
+}
+
 Judged unstable_rate(const Check& check, const Observed& observed) {
   Judged all;
   for (const FlowSample& sample : observed.samples.flows) {
@@ -180,6 +201,14 @@ constexpr Check kRatesRows[] = {
      "Compare the declared rate with the hardware. Then look at what all hosts share: MTU, "
      "encryption, flow control, the number of streams, a setting that was rolled out.",
      fleet_rate},
+    {"rate-noise", CheckKind::kActive, Severity::kFail, "rates are steady enough to judge",
+     "how much flows of one path differ from time to time, and how many flows each port has",
+     "a cut of 3 % below a warning would be seen",
+     "No place was found slow, but the rates differ so much without a fault that a port of less "
+     "than the warned rate could look like the others.",
+     "Run again while the network and the hosts' cores are idle, or with a larger --budget: more "
+     "flows of each port tell more. Where the noise stays, look for what else uses the links.",
+     rate_noise},
     {"unstable-rate", CheckKind::kActive, Severity::kWarn, "rates do not dip",
      "the slowest window of each stream", "about the average",
      "The rate at this place breaks down for moments. Averages hide such dips, and synchronous "

@@ -245,6 +245,7 @@ void Locator::latencies(bool p99) {
     if (graded.flows[r] > 0) best = std::min(best, graded.usual[r]);
   const Scale scale{.directed = false,
                     .sigma = graded.sigma,
+                    .usual_error = graded.usual_error,
                     .threshold = threshold,
                     .confidence = thresholds_.confidence,
                     .transient = transient()};
@@ -283,6 +284,7 @@ void Locator::rates() {
   if (graded.sights.empty()) return;
   const double threshold = -std::log(thresholds_.warn_rate);
   const Scale scale{.sigma = graded.sigma,
+                    .usual_error = graded.usual_error,
                     .threshold = threshold,
                     .confidence = thresholds_.confidence,
                     .transient = transient()};

@@ -216,8 +216,12 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
                                 int most_flows) {
   // The probe of the least sure cause that can still be tested; all unclear causes of that probe.
   std::vector<const Cause*> unclear;
+  const auto may_be_none = [&](const Cause& cause) {  // a rate whose interval reaches the limit
+    return cause.kind == CauseKind::kRate && cause.high >= thresholds.warn_rate * cause.expected;
+  };
   for (const Cause& cause : causes)
-    if (cause.confidence < thresholds.confidence && cause.samples < kMostSamples)
+    if ((cause.confidence < thresholds.confidence || may_be_none(cause)) &&
+        cause.samples < kMostSamples)
       unclear.push_back(&cause);
   std::ranges::stable_sort(unclear, {}, [](const Cause* cause) { return cause->confidence; });
   const auto all = [](Port, Port) { return false; };
@@ -253,7 +257,7 @@ std::optional<Round> next_round(const std::vector<FleetHost>& hosts, const Sampl
   Chooser more(hosts, samples, causes, clean ? Probe::kRate : Probe::kLowLoad, most_flows);
   for (const Cause& suspect : suspects) more.test(suspect);
   if (std::optional<Round> round = more.round()) return round;
-  if (smallest_rate_cut(hosts, samples, thresholds) <= 1 - thresholds.fail_rate) return {};
+  if (smallest_rate_cut(hosts, samples, thresholds) <= rate_cut_to_see(thresholds)) return {};
   Chooser everywhere(hosts, samples, causes, Probe::kRate, most_flows);  // noise hides a fault
   for (int rail = 0; rail < shape_of(hosts).rails; ++rail) everywhere.test(whole_rail(rail));
   return everywhere.round();

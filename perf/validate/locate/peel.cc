@@ -168,7 +168,7 @@ Fit Peeler::fit_graded(const std::vector<int>& sights, bool crossing) const {
   const auto k = static_cast<double>(values.size());
   fit.flows = static_cast<int>(values.size());
   fit.level = quantile(values, 0.5);
-  const double error = median_error(scale_.sigma, values.size());
+  const double error = median_error(scale_.sigma, values.size(), scale_.usual_error);
   int agree = 0;
   for (const double value : values) agree += value > fit.level / 2;
   for (const int s : sights)
@@ -367,12 +367,13 @@ std::vector<Place> explain_counts(const Shape& shape, std::span<const Sight> sig
 }  // namespace
 
 // 1.2533 sigma / sqrt k for large k; of two values the median is one of them.
-double median_error(double sigma, std::size_t flows) {
-  return sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
+double median_error(double sigma, std::size_t flows, double usual_error) {
+  const double own = sigma * (flows < 3 ? 1 : 1.2533 / std::sqrt(static_cast<double>(flows)));
+  return std::hypot(own, usual_error);
 }
 
 double least_level(const Shape& shape, std::size_t sights, std::size_t flows, const Scale& scale) {
-  const double error = median_error(scale.sigma, flows);
+  const double error = median_error(scale.sigma, flows, scale.usual_error);
   const double places = 1 + 2.0 * shape.ports() + static_cast<double>(sights);
   const double beyond_noise = error * normal_quantile(1 - kFalseAlarm / places);
   return std::max(scale.threshold, beyond_noise) + error * normal_quantile(scale.confidence);

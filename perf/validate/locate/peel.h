@@ -36,6 +36,7 @@ struct Scale {
   bool directed = true;       // false: a flow speaks for both directions (round trips)
   bool intermittent = false;  // counted: flows without an event do not speak against a fault
   double sigma = 0;           // graded: standard deviation of a healthy flow's value
+  double usual_error = 0;     // graded: standard deviation of what values are compared with
   double threshold = 0;       // the least level of a fault; counted: share of the trials
   double background = 0;      // counted: share of events in a healthy fabric
   double confidence = 0.95;   // of the intervals
@@ -62,8 +63,9 @@ struct Place {
 // and the chance that each flow alone met something that has passed since.
 std::vector<Place> peel(const Shape& shape, std::span<const Sight> sights, const Scale& scale);
 
-// Standard deviation of the median of `flows` values that are normal with `sigma`.
-double median_error(double sigma, std::size_t flows);
+// Standard deviation of the median of `flows` values that are normal with `sigma`, against what is
+// usual, which is known with an error of its own.
+double median_error(double sigma, std::size_t flows, double usual_error);
 
 // The least level of an end with so many flows that peel() names with a chance of
 // scale.confidence, where all other flows of `sights` are healthy.

@@ -44,33 +44,6 @@ double better_half_sigma(const std::vector<double>& values, double median) {
   return better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
 }
 
-// What is usual among log values of which larger is worse, robust against fewer than half of the
-// ports being bad, however often these were measured: the median port's better quarter, then the
-// median of what lies as near to that as noise makes it.
-double usual_of(const std::vector<Sight>& sights) {
-  constexpr int kIterations = 6;
-  constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
-  std::map<std::pair<int, int>, std::vector<double>> by_path;
-  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
-  std::vector<double> paths;
-  std::map<int, std::vector<double>> by_sender;
-  for (auto& [path, values] : by_path) {
-    paths.push_back(quantile(values, 0.5));
-    by_sender[path.first].push_back(paths.back());
-  }
-  std::vector<double> better, near;
-  for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
-  double usual = quantile(better, 0.5);
-  for (int again = 0; again < kIterations; ++again) {
-    const double reach = kNear * better_half_sigma(paths, usual);
-    near.clear();
-    for (const double value : paths)
-      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
-    if (!near.empty()) usual = quantile(near, 0.5);
-  }
-  return usual;
-}
-
 // Standard deviation of normal values, from those that one path had one after the other. Unlike the
 // better half, these know of noise that only slows flows: of a tester that waits for cores.
 double repeated_sigma(const std::vector<Sight>& sights) {
@@ -83,6 +56,36 @@ double repeated_sigma(const std::vector<Sight>& sights) {
   }
   // 1.0483: a normal variable's deviation per median absolute difference of two of them.
   return differences.size() < kLeastDifferences ? 0 : 1.0483 * quantile(differences, 0.5);
+}
+
+// What is usual among log values of which larger is worse, robust against fewer than half of the
+// ports being bad, however often these were measured: the median port's better quarter, then the
+// median of what lies as near to that as noise makes it.
+double usual_of(const std::vector<Sight>& sights) {
+  constexpr int kIterations = 6;
+  constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
+  std::map<std::pair<int, int>, std::vector<double>> by_path;
+  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
+  std::vector<double> paths;
+  std::map<int, std::vector<double>> by_sender;
+  std::size_t fewest = sights.size();
+  for (auto& [path, values] : by_path) {
+    fewest = std::min(fewest, values.size());
+    paths.push_back(quantile(values, 0.5));
+    by_sender[path.first].push_back(paths.back());
+  }
+  std::vector<double> better, near;
+  for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
+  double usual = quantile(better, 0.5);
+  const double noise = median_error(repeated_sigma(sights), fewest, 0);  // of a path
+  for (int again = 0; again < kIterations; ++again) {
+    const double reach = kNear * std::max(noise, better_half_sigma(paths, usual));
+    near.clear();
+    for (const double value : paths)
+      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
+    if (!near.empty()) usual = quantile(near, 0.5);
+  }
+  return usual;
 }
 
 // Subtracts what is usual of each rail, and estimates the noise from the better half, which no
@@ -102,6 +105,10 @@ void settle(const Shape& shape, Graded& graded, double least_sigma, double few_s
   const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
   graded.sigma = std::max({better_half_sigma(values, 0), repeated_sigma(graded.sights),
                            better < kFewFlows ? few_sigma : least_sigma});
+  std::size_t fewest = graded.sights.size();
+  for (const std::vector<Sight>& rail : rails)
+    if (!rail.empty()) fewest = std::min(fewest, rail.size());
+  graded.usual_error = fewest > 0 ? median_error(graded.sigma, fewest, 0) : 0;
 }
 
 double still_s(const FlowSample& sample) {

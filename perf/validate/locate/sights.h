@@ -31,7 +31,7 @@ Shape shape_of(const std::vector<FleetHost>& hosts);
 // Graded sights: the log of how much worse than usual a flow is, and what is usual.
 struct Graded {
   std::vector<Sight> sights;
-  double sigma = 0;
+  double sigma = 0, usual_error = 0;  // of a flow; of what is usual, on the rail with fewest flows
   std::vector<double> usual;  // by rail: the log of a healthy flow's value below; 0 without flows
   std::vector<int> flows;     // by rail
   double unit = 1;            // of rates without a declared rate: Gb/s of a usual flow

@@ -16,6 +16,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr double kLossToSee = 5;        // times fail_loss: what a place may not lose unseen
+constexpr double kUnseenCut = 0.03;     // of the rate, beyond that of a warning
 constexpr double kEndLooksSlow = 2;     // standard errors of the median of its flows
 constexpr double kPathLooksSlow = 3;    // there are more paths than ends
 constexpr std::size_t kMostFlows = 12;  // of a place whose rate stays unclear
@@ -58,7 +59,8 @@ std::vector<Cause> suspects_of_rate(const std::vector<FleetHost>& hosts, const S
   }
   // The level of flows that are slower than chance makes them, and may be as slow as a fault.
   const auto level_of = [&](std::vector<double>& flows, double standard_errors) {
-    const double level = quantile(flows, 0.5), error = median_error(graded.sigma, flows.size());
+    const double level = quantile(flows, 0.5);
+    const double error = median_error(graded.sigma, flows.size(), graded.usual_error);
     const bool slow = level >= std::max(threshold / 2, standard_errors * error);
     const double most = level + error * normal_quantile(0.5 + thresholds.confidence / 2);
     return slow && most >= threshold && flows.size() < kMostFlows ? level : 0;
@@ -97,9 +99,14 @@ double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& sam
   std::size_t fewest = rates.sights.size();
   for (const auto& [end, count] : flows) fewest = std::min(fewest, count);
   const Scale scale{.sigma = rates.sigma,
+                    .usual_error = rates.usual_error,
                     .threshold = -std::log(thresholds.warn_rate),
                     .confidence = thresholds.confidence};
   return 1 - std::exp(-least_level(shape_of(hosts), rates.sights.size(), fewest, scale));
+}
+
+double rate_cut_to_see(const Thresholds& thresholds) {
+  return 1 - thresholds.warn_rate + kUnseenCut;
 }
 
 std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const Samples& samples,

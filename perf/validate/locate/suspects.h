@@ -26,5 +26,8 @@ std::vector<Cause> suspects_of_loss(const std::vector<FleetHost>& hosts, const S
 // where waits for a core hid most rates: a cut would have been hidden, too.
 double smallest_rate_cut(const std::vector<FleetHost>& hosts, const Samples& samples,
                          const Thresholds& thresholds);
+// The largest smallest_rate_cut() with which rates without a fault are known to be sound: somewhat
+// more than a warning, since no noise is without end.
+double rate_cut_to_see(const Thresholds& thresholds);
 
 }  // namespace weft::fabric

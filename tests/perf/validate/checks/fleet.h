@@ -201,7 +201,7 @@ class Sampler {
       for (int r = 0; r < rails; ++r) {
         std::vector<Flow> flows;
         for (int h = 0; h < hosts; ++h) flows.push_back({{h, r}, {(h + step) % hosts, r}});
-        add(Probe::kRate, flows, gbps_);
+        for (int again = 0; again < (hosts < 4 ? 4 : 2); ++again) add(Probe::kRate, flows, gbps_);
         add(Probe::kLowLoad, flows, gbps_ / 10);
         add(Probe::kReach, flows, 0);
         add(Probe::kPathMtu, flows, 0);
