@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -29,6 +30,14 @@ std::vector<const FlowSample*> flows_of(const Observed& observed, Probe probe) {
       flows.push_back(&sample);
   }
   return flows;
+}
+
+// A share of the usual rate above which one flow may be slow by the noise of this run alone.
+double beyond_noise(const Observed& observed) {
+  constexpr double kSigmas = 4;  // of many flows none is so slow by chance
+  const Graded graded = rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
+                                    [](Port, Port) { return false; });
+  return std::exp(-kSigmas * graded.sigma);
 }
 
 // What each port reaches in flows that have their ports to themselves.
@@ -220,13 +229,14 @@ Judged cross_rail(const Check& check, const Observed& observed) {
       std::ranges::none_of(flows, [](const FlowSample* one) { return one->reached; });
   Judged all;
   const Thresholds& limits = observed.policy.thresholds;
+  const double least = std::min(limits.warn_rate, beyond_noise(observed));
   for (const FlowSample* sample : flows) {
     ++all.total;
     if (starved(*sample) || apart) continue;
     ++all.judged;
     const Flow& flow = sample->flow;
     const double most = std::min(alone.gbps(flow.from, true), alone.gbps(flow.to, false));
-    if (sample->reached && (most <= 0 || sample->gbps() >= limits.warn_rate * most)) continue;
+    if (sample->reached && (most <= 0 || sample->gbps() >= least * most)) continue;
     Finding& finding =
         all.findings.emplace_back(make_finding(check, at_path(observed, flow.from, flow.to)));
     finding.unit = Unit::kGbps;
@@ -279,6 +289,7 @@ Judged entropy(const Check& check, const Observed& observed) {
     paths[{sample->flow.from, sample->flow.to}][sample->flow.label] = sample->reached ? rate : 0;
   }
   Judged all;
+  const double least = std::min(observed.policy.thresholds.fail_rate, beyond_noise(observed));
   for (const auto& [path, labels] : paths) {
     ++all.total;
     constexpr std::size_t kLeastLabels = 4;  // fewer have no median to speak of
@@ -292,7 +303,7 @@ Judged entropy(const Check& check, const Observed& observed) {
     finding.expected = usual;
     finding.value = usual;
     for (const auto& [label, rate] : labels) {
-      if (rate >= observed.policy.thresholds.fail_rate * usual) continue;
+      if (rate >= least * usual) continue;
       finding.value = std::min(finding.value, rate);
       finding.evidence.push_back(
           number_evidence(fmt::format("label_{}", label), finding.where, rate, usual, Unit::kGbps));

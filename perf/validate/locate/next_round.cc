@@ -15,7 +15,7 @@ namespace weft::fabric {
 namespace {
 
 constexpr int kMostRepeats = 4;     // of one path and probe: more would say the same
-constexpr int kMostSamples = 12;    // of a cause that stays unclear
+constexpr int kMostSamples = 12;    // of a cause that stays unclear, or of a port with few peers
 constexpr int kKnownEnd = 2;        // flows with others that tell an end from a path
 constexpr int kKnownEndByLoss = 8;  // likewise, where a flow shows a loss or none by chance
 
@@ -42,7 +42,11 @@ class Chooser {
  public:
   Chooser(const std::vector<FleetHost>& hosts, const Samples& samples,
           const std::vector<Cause>& causes, Probe probe, int most_flows)
-      : hosts_(hosts), causes_(causes), most_(most_flows) {
+      : hosts_(hosts),
+        causes_(causes),
+        most_(most_flows),
+        repeats_(std::max(kMostRepeats,
+                          kMostSamples / std::max(1, static_cast<int>(hosts.size()) - 1))) {
     round_.probe = probe;
     round_.seconds = probe == Probe::kRate ? 0.3 : probe == Probe::kLowLoad ? 0.3 : 0.05;
     for (const FlowSample& sample : samples.flows) {
@@ -81,7 +85,7 @@ class Chooser {
     // Of pings, two that share a core would wait for each other.
     const bool shared = hosts_[static_cast<std::size_t>(from.host)].emulated;
     if (round_.probe == Probe::kLatency && shared && !round_.flows.empty()) return false;
-    if (count(tried_, std::pair(from, to)) >= kMostRepeats) return false;
+    if (count(tried_, std::pair(from, to)) >= repeats_) return false;
     round_.flows.push_back({from, to, round_.probe == Probe::kLowLoad ? kLowPace : 1});
     busy_.insert({from, to});
     return true;
@@ -96,7 +100,7 @@ class Chooser {
   // The free port of the rail that no cause touches and that is least known as a partner.
   std::optional<Port> partner(Port port, bool sends) const {
     std::optional<Port> best;
-    int least = kMostRepeats;
+    int least = repeats_;
     const int n = static_cast<int>(hosts_.size());
     for (int step = 1; step < n && least > 0; ++step) {
       const Port other{(port.host + step) % n, port.rail};
@@ -126,7 +130,7 @@ class Chooser {
 
   const std::vector<FleetHost>& hosts_;
   const std::vector<Cause>& causes_;
-  int most_;
+  int most_, repeats_;  // flows at a time; of one path
   Round round_;
   std::map<std::pair<Port, Port>, int> tried_, spoken_;
   std::map<Port, int> sent_, received_;

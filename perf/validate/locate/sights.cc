@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "perf/validate/locate/noise.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
@@ -18,7 +19,6 @@ constexpr double kLeastShare = 1e-3;    // of the expected rate; below, a flow i
 constexpr double kReceiverSlow = 0.5;   // share of time without room in the receiver's buffer
 constexpr double kReceiverFull = 0.01;  // likewise; less does not change a rate that counts
 constexpr std::size_t kWindows = 4;     // fewer have no better quarter
-constexpr int kFewFlows = 8;            // fewer do not tell their own noise
 
 // Samples of a probe between ports of one rail that are to be heard.
 template <typename Visit>
@@ -33,82 +33,6 @@ void each(const Samples& samples, Probe probe, const Ignored& ignored, const Vis
 
 Sight sight_of(const Shape& shape, const FlowSample& sample, double value, double trials = 1) {
   return {shape.index(sample.flow.from), shape.index(sample.flow.to), value, trials};
-}
-
-// Standard deviation of normal values of which those up to the median are `better`; the other half
-// can have met a fault. 1.4826: a normal variable's deviation per median of its absolute values.
-double better_half_sigma(const std::vector<double>& values, double median) {
-  std::vector<double> better;
-  for (const double value : values)
-    if (value <= median) better.push_back(median - value);
-  return better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
-}
-
-// Standard deviation of normal values, from those that one path had one after the other. Unlike the
-// better half, these know of noise that only slows flows: of a tester that waits for cores.
-double repeated_sigma(const std::vector<Sight>& sights) {
-  constexpr std::size_t kLeastDifferences = 4;
-  std::map<std::pair<int, int>, double> last;
-  std::vector<double> differences;
-  for (const Sight& s : sights) {
-    const auto [before, first] = last.try_emplace({s.from, s.to}, s.value);
-    if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
-  }
-  // 1.0483: a normal variable's deviation per median absolute difference of two of them.
-  return differences.size() < kLeastDifferences ? 0 : 1.0483 * quantile(differences, 0.5);
-}
-
-// What is usual among log values of which larger is worse, robust against fewer than half of the
-// ports being bad, however often these were measured: the median port's better quarter, then the
-// median of what lies as near to that as noise makes it.
-double usual_of(const std::vector<Sight>& sights) {
-  constexpr int kIterations = 6;
-  constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
-  std::map<std::pair<int, int>, std::vector<double>> by_path;
-  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
-  std::vector<double> paths;
-  std::map<int, std::vector<double>> by_sender;
-  std::size_t fewest = sights.size();
-  for (auto& [path, values] : by_path) {
-    fewest = std::min(fewest, values.size());
-    paths.push_back(quantile(values, 0.5));
-    by_sender[path.first].push_back(paths.back());
-  }
-  std::vector<double> better, near;
-  for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
-  double usual = quantile(better, 0.5);
-  const double noise = median_error(repeated_sigma(sights), fewest, 0);  // of a path
-  for (int again = 0; again < kIterations; ++again) {
-    const double reach = kNear * std::max(noise, better_half_sigma(paths, usual));
-    near.clear();
-    for (const double value : paths)
-      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
-    if (!near.empty()) usual = quantile(near, 0.5);
-  }
-  return usual;
-}
-
-// Subtracts what is usual of each rail, and estimates the noise from the better half, which no
-// fault can have touched, and from flows that were repeated.
-void settle(const Shape& shape, Graded& graded, double least_sigma, double few_sigma) {
-  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
-  for (const Sight& s : graded.sights)
-    rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
-  for (const std::vector<Sight>& rail : rails) {
-    graded.usual.push_back(rail.empty() ? 0 : usual_of(rail));
-    graded.flows.push_back(static_cast<int>(rail.size()));
-  }
-  for (Sight& s : graded.sights)
-    s.value -= graded.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
-  std::vector<double> values;
-  for (const Sight& s : graded.sights) values.push_back(s.value);
-  const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
-  graded.sigma = std::max({better_half_sigma(values, 0), repeated_sigma(graded.sights),
-                           better < kFewFlows ? few_sigma : least_sigma});
-  std::size_t fewest = graded.sights.size();
-  for (const std::vector<Sight>& rail : rails)
-    if (!rail.empty()) fewest = std::min(fewest, rail.size());
-  graded.usual_error = fewest > 0 ? median_error(graded.sigma, fewest, 0) : 0;
 }
 
 double still_s(const FlowSample& sample) {
@@ -233,7 +157,7 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
     graded.sights.push_back(sight_of(shape, *sample, -std::log(std::max(share, kLeastShare))));
   }
   const double error = errors.empty() ? 0 : quantile(errors, 0.5);
-  settle(shape, graded, std::max(0.01, error), std::max(0.02, error));
+  settle(shape, graded, {.least = 0.01, .of_few = 0.02, .of_windows = error});
   return graded;
 }
 
@@ -246,7 +170,7 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
     const double us = p99 ? sample.latency->p99_us : sample.latency->p50_us;
     if (us > 0) graded.sights.push_back(sight_of(shape, sample, std::log(us)));
   });
-  settle(shape, graded, p99 ? 0.2 : 0.1, p99 ? 0.3 : 0.15);
+  settle(shape, graded, {.least = p99 ? 0.2 : 0.1, .of_few = p99 ? 0.3 : 0.15});
   return graded;
 }
 

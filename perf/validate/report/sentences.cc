@@ -169,6 +169,11 @@ std::string not_measured_sentence(const Finding& f) {
                      sends(f.where.direction));
 }
 
+std::string noise_sentence(const Finding& f) {
+  return fmt::format("rates are too noisy: a port could be {} too slow unseen, {} allowed",
+                     f.value < 1 ? in_unit(f.value, f.unit) : "far", in_unit(f.expected, f.unit));
+}
+
 // Instead of words: the function has a sentence for what could not be known, too.
 constexpr std::string_view kAlsoUnknown = "unknown";
 
@@ -249,6 +254,7 @@ constexpr Sentence kSentences[] = {
     {"rail-rate", rate_sentence, ""},
     {"switch-rate", rate_sentence, ""},
     {"fleet-rate", rate_sentence, ""},
+    {"rate-noise", noise_sentence, kAlsoUnknown},
     {"unstable-rate", nullptr, "{place}{direction}: the rate dips to {numbers}"},
     {"loss", loss_sentence, ""},
     {"congestion-loss", congestion_sentence, ""},

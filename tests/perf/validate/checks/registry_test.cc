@@ -212,8 +212,9 @@ const std::vector<Fault>& faults() {
          f.each(Probe::kRate, [](FlowSample& s) { s.window_gbps.assign(6, 120); });
        }, kFleet},
       {"rate-noise", kPlain, [](Fleet& f) {
-         int n = 0;
-         f.each(Probe::kRate, [&n](FlowSample& s) { s.window_gbps.assign(6, n++ % 2 ? 440 : 372); });
+         f.each(Probe::kRate, [](FlowSample& s) {
+           s.window_gbps.assign(6, 440 - 40 * ((s.round + s.flow.from.host) % 3));
+         });
        }, kFleet},
       {"unstable-rate", kPlain, [](Fleet& f) {
          f.causes = {cause_at(CauseKind::kUnstable, CausePlace::kPort, {1, 1}, 1, 390)};

@@ -1,0 +1,97 @@
+// Estimates what is usual among graded sights, and how far healthy ones lie from that.
+#include "perf/validate/locate/noise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "perf/validate/probes/statistics.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr int kFewFlows = 8;                   // fewer do not tell their own noise
+constexpr std::size_t kEnoughDifferences = 8;  // these tell more than the windows of a flow
+
+// Standard deviation of normal values of which those up to the median are `better`; the other half
+// can have met a fault. 1.4826: a normal variable's deviation per median of its absolute values.
+double better_half_sigma(const std::vector<double>& values, double median) {
+  std::vector<double> better;
+  for (const double value : values)
+    if (value <= median) better.push_back(median - value);
+  return better.empty() ? 0 : 1.4826 * quantile(better, 0.5);
+}
+
+// Standard deviation of normal values, from those that one path had one after the other. Unlike the
+// better half, these know of noise that only slows flows: of a tester that waits for cores.
+struct Repeated {
+  double sigma = 0;             // 0: too few differences
+  std::size_t differences = 0;  // between flows of one path
+};
+Repeated repeated_sigma(const std::vector<Sight>& sights) {
+  constexpr std::size_t kLeastDifferences = 4;
+  std::map<std::pair<int, int>, double> last;
+  std::vector<double> differences;
+  for (const Sight& s : sights) {
+    const auto [before, first] = last.try_emplace({s.from, s.to}, s.value);
+    if (!first) differences.push_back(std::abs(s.value - std::exchange(before->second, s.value)));
+  }
+  // 1.0483: a normal variable's deviation per median absolute difference of two of them.
+  const std::size_t count = differences.size();
+  return {count < kLeastDifferences ? 0 : 1.0483 * quantile(differences, 0.5), count};
+}
+
+}  // namespace
+
+double usual_of(const std::vector<Sight>& sights) {
+  constexpr int kIterations = 6;
+  constexpr double kNear = 2.5, kLeastNear = 0.07, kMostNear = 0.15;  // kNear: in sigmas
+  std::map<std::pair<int, int>, std::vector<double>> by_path;
+  for (const Sight& s : sights) by_path[{s.from, s.to}].push_back(s.value);
+  std::vector<double> paths;
+  std::map<int, std::vector<double>> by_sender;
+  std::size_t fewest = sights.size();
+  for (auto& [path, values] : by_path) {
+    fewest = std::min(fewest, values.size());
+    paths.push_back(quantile(values, 0.5));
+    by_sender[path.first].push_back(paths.back());
+  }
+  std::vector<double> better, near;
+  for (auto& [port, values] : by_sender) better.push_back(quantile(values, 0.25));
+  double usual = quantile(better, 0.5);
+  const double noise = median_error(repeated_sigma(sights).sigma, fewest, 0);  // of a path
+  for (int again = 0; again < kIterations; ++again) {
+    const double reach = kNear * std::max(noise, better_half_sigma(paths, usual));
+    near.clear();
+    for (const double value : paths)
+      if (value <= usual + std::clamp(reach, kLeastNear, kMostNear)) near.push_back(value);
+    if (!near.empty()) usual = quantile(near, 0.5);
+  }
+  return usual;
+}
+
+void settle(const Shape& shape, Graded& graded, const LeastNoise& floor) {
+  std::vector<std::vector<Sight>> rails(static_cast<std::size_t>(shape.rails));
+  for (const Sight& s : graded.sights)
+    rails[static_cast<std::size_t>(shape.port(s.from).rail)].push_back(s);
+  std::size_t fewest = graded.sights.size();
+  for (const std::vector<Sight>& rail : rails) {
+    graded.usual.push_back(rail.empty() ? 0 : usual_of(rail));
+    graded.flows.push_back(static_cast<int>(rail.size()));
+    if (!rail.empty()) fewest = std::min(fewest, rail.size());
+  }
+  std::vector<double> values;
+  for (Sight& s : graded.sights) {
+    s.value -= graded.usual[static_cast<std::size_t>(shape.port(s.from).rail)];
+    values.push_back(s.value);
+  }
+  const auto better = std::ranges::count_if(values, [](double value) { return value <= 0; });
+  const Repeated repeated = repeated_sigma(graded.sights);
+  const double windows = repeated.differences < kEnoughDifferences ? floor.of_windows : 0;
+  graded.sigma = std::max({better_half_sigma(values, 0), repeated.sigma, windows,
+                           better < kFewFlows ? floor.of_few : floor.least});
+  graded.usual_error = fewest > 0 ? median_error(graded.sigma, fewest, 0) : 0;
+}
+
+}  // namespace weft::fabric
