@@ -192,10 +192,11 @@ Judged path_mtu(const Check& check, const Observed& observed) {
 
 Judged latency(const Check& check, const Observed& observed) {
   Judged all;
+  const bool by_least = least_tells_latency(observed.samples);
   for (const FlowSample& sample : observed.samples.flows) {
     if (round_probe(observed, sample) != Probe::kLatency) continue;
     ++all.total;
-    all.judged += !sample.reached || (sample.latency && !starved(sample));
+    all.judged += !sample.reached || (sample.latency && (by_least || !starved(sample)));
   }
   const Thresholds& limits = observed.policy.thresholds;
   for (const Cause& cause : observed.causes) {
@@ -208,6 +209,10 @@ Judged latency(const Check& check, const Observed& observed) {
     const PortFacts* port = port_of(observed, cause.port);
     const bool of_port = finding.where.kind == PlaceKind::kPort;
     finding.unknown = of_port && host && port && has_remote_cores(*host, *port);
+    if (by_least) {
+      if (cause.samples < 2) finding.severity = Severity::kInfo;  // one flow may never have had luck
+      finding.evidence.push_back(text_evidence("of_each_flow", finding.where, "the fastest ping"));
+    }
     all.findings.push_back(std::move(finding));
   }
   return all;

@@ -161,16 +161,29 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
   return graded;
 }
 
+bool least_tells_latency(const Samples& samples) {
+  int waited = 0, all = 0;
+  each(samples, Probe::kLatency, [](Port, Port) { return false; }, [&](const FlowSample& sample) {
+    if (!sample.reached || !sample.latency) return;
+    ++all;
+    waited += starved(sample);
+  });
+  return 2 * waited > all;
+}
+
 Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
                       const Ignored& ignored) {
   const Shape shape = shape_of(hosts);
   Graded graded;
+  const bool least = !p99 && least_tells_latency(samples);
   each(samples, Probe::kLatency, ignored, [&](const FlowSample& sample) {
-    if (!sample.reached || !sample.latency || starved(sample)) return;
-    const double us = p99 ? sample.latency->p99_us : sample.latency->p50_us;
+    if (!sample.reached || !sample.latency || (starved(sample) && !least)) return;
+    const LatencySample& l = *sample.latency;
+    const double us = p99 ? l.p99_us : least ? l.min_us : l.p50_us;
     if (us > 0) graded.sights.push_back(sight_of(shape, sample, std::log(us)));
   });
-  settle(shape, graded, {.least = p99 ? 0.2 : 0.1, .of_few = p99 ? 0.3 : 0.15});
+  settle(shape, graded,
+         {.least = least ? 0.35 : p99 ? 0.2 : 0.1, .of_few = least ? 0.5 : p99 ? 0.3 : 0.15});
   return graded;
 }
 

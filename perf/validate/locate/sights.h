@@ -47,7 +47,11 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
 // Gb/s expected of a flow: the slower port's declared rate; of undeclared ports `unit`.
 double expected_gbps(const std::vector<FleetHost>& hosts, Port from, Port to, double unit);
 
-// log(latency / 1 us), medians or 99th percentiles.
+// Whether most ping-pongs had an end that waited for a core. Waits only lengthen pings, so that the
+// fastest ping of a flow still tells what the network adds.
+bool least_tells_latency(const Samples& samples);
+// log(latency / 1 us), medians or 99th percentiles, of flows whose ends did not wait; instead of
+// medians the least of each flow where least_tells_latency().
 Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& samples, bool p99,
                       const Ignored& ignored);
 

@@ -67,6 +67,26 @@ double Starvation::share() const {
                   : 0;
 }
 
+PingTimes::PingTimes(double seconds, bool may_go_on)
+    : seconds_(seconds), start_s_(now_s()), until_(start_s_ + seconds), may_go_on_(may_go_on) {}
+
+bool PingTimes::more() const {
+  constexpr std::size_t kEnough = 50, kMost = 2000;
+  const double now = now_s();
+  return us_.size() < kMost &&
+         (now < until_ || (may_go_on_ && us_.size() < kEnough && now < latest()));
+}
+
+void PingTimes::add(double round_trip_s) {
+  constexpr int kWarmUp = 10;
+  if (++turns_ > kWarmUp || now_s() - round_trip_s > start_s_ + seconds_ / 4)
+    us_.push_back(round_trip_s / 2 * 1e6);
+}
+
+double PingTimes::seconds() const { return now_s() - start_s_; }
+
+LatencySample PingTimes::summary() const { return summary_of(us_); }
+
 LatencySample summary_of(std::vector<double> microseconds) {
   LatencySample s;
   s.samples = static_cast<int>(microseconds.size());

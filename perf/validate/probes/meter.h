@@ -47,6 +47,25 @@ class Starvation {
   std::uint64_t start_ns_;
 };
 
+// Round trips one after the other: ten to warm up or as many as a quarter of the time takes, then
+// for the time of the round. Where pings are slow and may go on, until there are fifty, for at most
+// six times as long.
+class PingTimes {
+ public:
+  PingTimes(double seconds, bool may_go_on);
+  bool more() const;
+  void add(double round_trip_s);
+  double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // when more() ends
+  double seconds() const;                                                    // since the start
+  LatencySample summary() const;                                             // of half round trips
+
+ private:
+  double seconds_, start_s_, until_;
+  bool may_go_on_;
+  int turns_ = 0;
+  std::vector<double> us_;
+};
+
 LatencySample summary_of(std::vector<double> microseconds);  // empty: all 0
 
 }  // namespace weft::fabric

@@ -30,7 +30,6 @@ constexpr double kConnectSeconds = 2.5;  // a lost SYN is repeated after 1 s
 constexpr double kAcrossSeconds = 0.4;   // to another rail: most fabrics have no way there
 constexpr double kTailSeconds = 1.5;     // for what waits in a shaper when the sender stops
 constexpr std::size_t kBlock = 256 << 10, kPing = 64;
-constexpr int kWarmUp = 10, kMostPings = 2000;
 constexpr double kVictimPeriod = 500e-6;  // seconds between scheduled pings
 
 std::string errno_text(const char* what) {
@@ -268,25 +267,25 @@ class TcpEnd final : public FlowEnd {
   // the ones that would have been late behind it (coordinated omission).
   void ping() {
     char data[kPing] = {};
-    std::vector<double> times;
-    const double start = now_s(), until = start + order_.seconds;
-    for (int i = 0; now_s() < until && i < kWarmUp + kMostPings; ++i) {
+    PingTimes times(order_.seconds, !order_.victim);
+    const double start = now_s();
+    for (int i = 0; times.more(); ++i) {
       double began = now_s();
       if (order_.victim) {
         const double due = start + i * kVictimPeriod;
         if (due > began) std::this_thread::sleep_for(std::chrono::duration<double>(due - began));
         began = std::max(due, start);
       }
-      if (!move_ping(true, data, until + kTailSeconds) ||
-          !move_ping(false, data, until + kTailSeconds)) {
+      const double until = times.latest() + kTailSeconds;
+      if (!move_ping(true, data, until) || !move_ping(false, data, until)) {
         errno = ETIMEDOUT;
         fail(errno_text("ping"));
         break;
       }
-      if (i >= kWarmUp) times.push_back((now_s() - began) / 2 * 1e6);
+      times.add(now_s() - began);
     }
-    sample_.seconds = now_s() - start;
-    sample_.latency = summary_of(std::move(times));
+    sample_.seconds = times.seconds();
+    sample_.latency = times.summary();
     shutdown(fd_.get(), SHUT_WR);
     read_tcp_info();
   }

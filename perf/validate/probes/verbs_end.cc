@@ -15,11 +15,10 @@ namespace {
 
 constexpr std::size_t kRdmaMessage = 64 << 10, kRdmaPing = 64;
 constexpr double kRdmaTailSeconds = 2;
-constexpr int kRdmaWarmUp = 10, kMostRdmaPings = 2000;
 constexpr int kRdmaBatch = 16;
-// Software devices move bytes with the cores that the ends run on. A message that takes longer than
-// this is waited for asleep.
-constexpr double kSlowMessage_s = 400e-6, kLongestNap_s = 5e-3;
+// Software devices move bytes with the cores that the ends run on. For a message that takes longer
+// than a NIC needs, an end offers its core, and for one that takes far longer the end sleeps.
+constexpr double kNicMessage_s = 20e-6, kSlowMessage_s = 400e-6, kLongestNap_s = 5e-3;
 constexpr double kQueued_s = 0.05;  // time that what is posted takes to send
 
 class VerbsEnd final : public FlowEnd {
@@ -127,31 +126,33 @@ class VerbsEnd final : public FlowEnd {
     sample_.window_s = meter.window_s();
   }
 
-  // Polls, and sleeps now and then once an answer is slow: the other end may want the core.
+  // Polls, offers the core, and sleeps: the slower an answer is, the more do others want the core.
   bool await(std::uint64_t turn, double until) {
     const double start = now_s();
     while (!link_->arrived(turn)) {
       const double now = now_s();
       if (now > until) return false;
-      if (now - start > kSlowMessage_s) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (now - start > kSlowMessage_s)
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      else if (now - start > kNicMessage_s)
+        std::this_thread::yield();
     }
     return true;
   }
 
   void ping() {
-    std::vector<double> times;
-    const double start = now_s(), until = start + order_.seconds;
-    for (std::uint64_t turn = 1; turn <= kRdmaWarmUp + kMostRdmaPings && now_s() < until; ++turn) {
+    PingTimes times(order_.seconds, !order_.victim);
+    for (std::uint64_t turn = 1; times.more(); ++turn) {
       const double began = now_s();
       link_->ping(turn);
-      if (!await(turn, until + kRdmaTailSeconds)) {
+      if (!await(turn, times.latest() + kRdmaTailSeconds)) {
         sample_.error = "no answer to a ping";
         break;
       }
-      if (turn > kRdmaWarmUp) times.push_back((now_s() - began) / 2 * 1e6);
+      times.add(now_s() - began);
     }
-    sample_.seconds = now_s() - start;
-    sample_.latency = summary_of(std::move(times));
+    sample_.seconds = times.seconds();
+    sample_.latency = times.summary();
   }
 
   // Until the sender is silent: a sender that has what it needs just stops.

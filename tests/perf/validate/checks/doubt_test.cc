@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "perf/validate/checks/fleet.h"
+#include "perf/validate/locate/locate.h"
 
 namespace weft::fabric::checking {
 namespace {
@@ -119,15 +121,35 @@ TEST(Registry, PathsThatAllLeaveOnePortAreOneFinding) {
   for (const Where& where : found(false)) EXPECT_EQ(where.kind, PlaceKind::kPath);
 }
 
-// Pings whose ends waited for a core say nothing of the fabric's latency.
 TEST(Registry, PingsThatWaitedForACoreAreNotJudged) {
   Fleet fleet = healthy_fleet(kSoftRoce);
-  fleet.each(Probe::kLatency, [](FlowSample& s) { s.sender_starved = 0.6; });
+  int n = 0;
+  fleet.each(Probe::kLatency, [&n](FlowSample& s) { s.sender_starved = n++ % 4 == 0 ? 0.6 : 0; });
   const Judgement judgement = fleet.judged();
   const auto latency = std::ranges::find(judgement.coverage, "latency", &Coverage::id);
   ASSERT_NE(latency, judgement.coverage.end());
-  EXPECT_GT(latency->total, 0);
-  EXPECT_EQ(latency->judged, 0);
+  EXPECT_EQ(latency->total, n);
+  EXPECT_EQ(latency->judged, n - (n + 3) / 4);
+}
+
+// Where nearly all waited, medians are those of the scheduler. The fastest ping met no wait.
+TEST(Registry, WhereAllPingsWaitedTheFastestTell) {
+  Fleet fleet = healthy_fleet(kSoftRoce, 5);
+  std::mt19937 random(7);
+  fleet.each(Probe::kLatency, [&random](FlowSample& s) {
+    s.sender_starved = 0.6;
+    const double waits_us = std::uniform_real_distribution(100.0, 2000.0)(random);
+    s.latency = LatencySample{50, 50, waits_us, 2 * waits_us, 3 * waits_us, 4 * waits_us};
+  });
+  EXPECT_TRUE(locate(fleet.hosts, fleet.samples, {}).empty());
+  fleet.each(Probe::kLatency, [](FlowSample& s) {
+    if (s.flow.from == Port{2, 1} || s.flow.to == Port{2, 1}) s.latency->min_us += 1000;
+  });
+  const std::vector<Cause> causes = locate(fleet.hosts, fleet.samples, {});
+  ASSERT_EQ(causes.size(), 1U);
+  EXPECT_EQ(causes[0].kind, CauseKind::kLatency);
+  EXPECT_EQ(causes[0].place, CausePlace::kPort);
+  EXPECT_EQ(causes[0].port, (Port{2, 1}));
 }
 
 TEST(Registry, AHostThatChangesDataIsOneFinding) {
