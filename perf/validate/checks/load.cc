@@ -278,8 +278,8 @@ Judged loopback(const Check& check, const Observed& observed) {
   return all;
 }
 
-// Of a label the median window: a bad path is slow all the time, and a machine that stands still for
-// a moment is not.
+// Of a label the median window: a bad path is slow all the time, and a machine that stands still
+// for a moment is not.
 Judged entropy(const Check& check, const Observed& observed) {
   std::map<std::pair<Port, Port>, std::map<int, double>> paths;  // rate by label
   for (const FlowSample* sample : flows_of(observed, Probe::kEntropy)) {

@@ -137,12 +137,11 @@ Judged rate_noise(const Check& check, const Observed& observed) {
   finding.unit = Unit::kShare;
   finding.value = cut > 0 ? cut : 1;  // waits for a core may have hidden any cut
   finding.expected = rate_cut_to_see(limits);
-  finding.evidence.push_back(
-      number_evidence("noise", {}, graded.sigma, kNoNumber, Unit::kShare));
+  finding.evidence.push_back(number_evidence("noise", {}, graded.sigma, kNoNumber, Unit::kShare));
   finding.evidence.push_back(number_evidence("flows", {}, static_cast<double>(graded.sights.size()),
                                              kNoNumber, Unit::kCount));
-  finding.evidence.push_back(number_evidence(
-      "held_up", {}, static_cast<double>(graded.silent.size()), 0, Unit::kCount));
+  finding.evidence.push_back(
+      number_evidence("held_up", {}, static_cast<double>(graded.silent.size()), 0, Unit::kCount));
   return {{finding}, 0, 1};
 }
 

@@ -210,7 +210,8 @@ Judged latency(const Check& check, const Observed& observed) {
     const bool of_port = finding.where.kind == PlaceKind::kPort;
     finding.unknown = of_port && host && port && has_remote_cores(*host, *port);
     if (by_least) {
-      if (cause.samples < 2) finding.severity = Severity::kInfo;  // one flow may never have had luck
+      if (cause.samples < 2)
+        finding.severity = Severity::kInfo;  // one flow may never have had luck
       finding.evidence.push_back(text_evidence("of_each_flow", finding.where, "the fastest ping"));
     }
     all.findings.push_back(std::move(finding));
@@ -276,7 +277,8 @@ constexpr Check kReachRows[] = {
      "all hosts.",
      path_mtu},
     {"latency", CheckKind::kActive, Severity::kFail, "latency is that of the fleet",
-     "ping-pong of 64 bytes on an idle network, p50", "<= 2 x the fleet's median; > 5 x fails",
+     "ping-pong of 64 bytes on an idle network, p50; the fastest where most ends waited for a core",
+     "<= 2 x the fleet's median; > 5 x fails",
      "Messages at this place take far longer than elsewhere while the network is idle.",
      "Look for a detour (a wrong route, a slow or saturated link), for energy-saving states of "
      "cores and PCIe, and for interrupt moderation that differs.",

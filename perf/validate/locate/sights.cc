@@ -163,11 +163,13 @@ Graded rate_sights(const std::vector<FleetHost>& hosts, const Samples& samples,
 
 bool least_tells_latency(const Samples& samples) {
   int waited = 0, all = 0;
-  each(samples, Probe::kLatency, [](Port, Port) { return false; }, [&](const FlowSample& sample) {
-    if (!sample.reached || !sample.latency) return;
-    ++all;
-    waited += starved(sample);
-  });
+  each(
+      samples, Probe::kLatency, [](Port, Port) { return false; },
+      [&](const FlowSample& sample) {
+        if (!sample.reached || !sample.latency) return;
+        ++all;
+        waited += starved(sample);
+      });
   return 2 * waited > all;
 }
 
@@ -183,7 +185,12 @@ Graded latency_sights(const std::vector<FleetHost>& hosts, const Samples& sample
     if (us > 0) graded.sights.push_back(sight_of(shape, sample, std::log(us)));
   });
   settle(shape, graded,
-         {.least = least ? 0.35 : p99 ? 0.2 : 0.1, .of_few = least ? 0.5 : p99 ? 0.3 : 0.15});
+         {.least = least ? 0.35
+                   : p99 ? 0.2
+                         : 0.1,
+          .of_few = least ? 0.5
+                    : p99 ? 0.3
+                          : 0.15});
   return graded;
 }
 

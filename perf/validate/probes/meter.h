@@ -56,8 +56,8 @@ class PingTimes {
   bool more() const;
   void add(double round_trip_s);
   double latest() const { return until_ + (may_go_on_ ? 5 * seconds_ : 0); }  // when more() ends
-  double seconds() const;                                                    // since the start
-  LatencySample summary() const;                                             // of half round trips
+  double seconds() const;                                                     // since the start
+  LatencySample summary() const;                                              // of half round trips
 
  private:
   double seconds_, start_s_, until_;

@@ -61,10 +61,10 @@ struct FlowSample {
   std::string
       error;  // of the operating system or the provider, verbatim: "connect: No route to host"
   double seconds = 0;
-  std::uint64_t bytes = 0;          // that arrived at the receiver
+  std::uint64_t bytes = 0;                  // that arrived at the receiver
   std::optional<std::uint64_t> sent_bytes;  // as the sender counts, where both ends count
-  std::vector<double> window_gbps;  // of consecutive windows, the first (start-up) left out
-  double window_s = 0;              // length of one window
+  std::vector<double> window_gbps;          // of consecutive windows, the first (start-up) left out
+  double window_s = 0;                      // length of one window
   std::optional<LatencySample> latency;
   // Packets and their fate, of this flow only, where the transport says so. Packets that were sent
   // again needlessly, as the receiver says, are no retransmits.
