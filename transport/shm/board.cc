@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/shm/order.h"
+
 namespace weft::shm {
 namespace {
 
@@ -68,11 +70,14 @@ class ShmBoard final : public Board {
     for (int i = 0; i < 4; ++i)
       std::atomic_ref(kept.about[i]).store(head.about[i], std::memory_order_relaxed);
     if (bytes) std::memcpy(mine->data(), data, bytes);
+    hand_on(me_, -1);
     mine->round.store(round, std::memory_order_release);
   }
   const void* read(int member, std::uint32_t round) const noexcept override {
     BoardHalf* theirs = half(member, round);
-    return theirs->round.load(std::memory_order_acquire) == round ? theirs->data() : nullptr;
+    if (theirs->round.load(std::memory_order_acquire) != round) return nullptr;
+    take_over(member, -1);
+    return theirs->data();
   }
   int collect(std::uint32_t round, std::uint64_t sign, const void** from) const noexcept override {
     // All have read the round before, whose half is the next to be written: have its line back by

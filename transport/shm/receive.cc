@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "transport/memory/copy.h"
+#include "transport/shm/order.h"
 #include "transport/shm/transport.h"
 
 namespace weft::shm {
@@ -90,6 +91,7 @@ bool ShmTransport::take_spilled(Peer& p, Posted& posted, ShmUnexpected& unexpect
 
 void ShmTransport::drain(Peer& p, bool patient) noexcept {
   while (p.in[p.seen % kRing].seq.load(std::memory_order_acquire) == p.seen + 1) {
+    take_over(member_of_[p.rank], me_);
     if (!arrive(p, p.seen, patient && !completions_.empty())) return;
     ++p.seen;
     if (p.seen % kRoomEvery == 0 && !p.unexpected.empty()) [[unlikely]]
@@ -275,6 +277,7 @@ void ShmTransport::release_cell(Peer& p, std::uint32_t cell) noexcept {
     --p.kept.slots[kept - 1];
     kept = 0;
   }
+  hand_on(me_, member_of_[p.rank]);
   p.acks_out->done[cell % kRing].store(round_of(cell), std::memory_order_release);
   p.acks_out->total.store(++p.released, std::memory_order_release);
 }

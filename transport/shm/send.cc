@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/shm/order.h"
 #include "transport/shm/transport.h"
 
 namespace weft::shm {
@@ -40,6 +41,7 @@ void ShmTransport::publish(Peer& p, Cell* cell, const Transfer& t, const Sent& s
   // Nobody but this rank touches that line as long as both agree, so it stays in its cache.
   if (t.head) p.heads_out[p.sent % kRing] = *t.head;
   cell->revoked.store(0, std::memory_order_relaxed);
+  hand_on(me_, member_of_[p.rank]);
   cell->seq.store(++p.sent, std::memory_order_release);
 }
 
@@ -106,6 +108,7 @@ bool ShmTransport::try_send(Peer& p, Waiting& w) noexcept {
 void ShmTransport::collect_acks(Peer& p) noexcept {
   const std::uint32_t total = p.acks_in->total.load(std::memory_order_acquire);
   if (total == p.acks_seen) return;
+  take_over(member_of_[p.rank], me_);
   p.acks_seen = total;
   for (std::uint32_t c = p.done; c != p.sent; ++c) {
     Sent& s = p.log[c % kRing];

@@ -14,6 +14,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/jobs/processes.h"
@@ -95,6 +96,67 @@ TEST(ShmViews, BytesTakenBackWhileLentAreNotTakenAsRead) {
     if (given_up) net[0].cancel(1);
     EXPECT_EQ(net[1].transport().release(net[1].result(got).token), !given_up);
   }
+}
+
+// Plain memory that two ranks write in turns, ordered by messages alone. ThreadSanitizer watches.
+TEST(ShmOrder, WhatWasWrittenBeforeAMessageIsThereAfterIt) {
+  setenv("WEFT_SHM_COPY", "slots", 1);
+  Net net(maker("", "slots").make(2));
+  constexpr std::uint64_t kTurns = 500;
+  std::vector<std::uint64_t> shared(16, 0);
+  std::uint64_t wrong = 0;
+  const auto play = [&](std::size_t me) {
+    Buffer out(8), in(8);
+    out.fill(1);
+    const auto peer = static_cast<Rank>(1 - me);
+    const auto wait = [&](std::uint64_t id) {
+      const auto until = std::chrono::steady_clock::now() + kDeadline;
+      while (!net[me].done(id) && std::chrono::steady_clock::now() < until) net[me].poll();
+    };
+    for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+      if (turn % 2 == me) {
+        for (std::uint64_t& word : shared) word += 1;
+        wait(net[me].send(peer, turn, out));
+      } else {
+        wait(net[me].recv(peer, turn, in));
+        for (const std::uint64_t word : shared) wrong += word != turn + 1;
+      }
+    }
+  };
+  std::thread other(play, 1);
+  play(0);
+  other.join();
+  EXPECT_EQ(wrong, 0U);
+}
+
+TEST(ShmOrder, WhatWasWrittenBeforeARoundOfABoardIsThereAfterIt) {
+  Net net(maker("", "slots").make(2));
+  const std::vector<Rank> members{0, 1};
+  constexpr std::uint32_t kTurns = 500;
+  std::vector<std::uint32_t> shared(16, 0);
+  std::uint64_t wrong = 0;
+  const auto play = [&](std::size_t me) {
+    const std::unique_ptr<Board> board = net[me].transport().fixed_board(members, 0);
+    const auto until = std::chrono::steady_clock::now() + kDeadline;
+    const auto meet = [&](std::uint32_t round) {
+      board->publish(round, nullptr, 0, Head{});
+      while (!board->read(static_cast<int>(1 - me), round) &&
+             std::chrono::steady_clock::now() < until)
+        std::this_thread::yield();
+    };
+    for (std::uint32_t turn = 0; turn < kTurns; ++turn) {
+      if (turn % 2 == me)
+        for (std::uint32_t& word : shared) word += 1;
+      meet(2 * turn + 1);
+      if (turn % 2 != me)
+        for (const std::uint32_t word : shared) wrong += word != turn + 1;
+      meet(2 * turn + 2);
+    }
+  };
+  std::thread other(play, 1);
+  play(0);
+  other.join();
+  EXPECT_EQ(wrong, 0U);
 }
 
 // Messages that came before anybody asked for them, and were lent as views then.
