@@ -215,15 +215,15 @@ void Core::close() noexcept {
     // failure first.
     if (first_rail_link >= 0) close_at = disagreed_at + kHeard;
     hear();
-    const auto failed = std::ranges::find_if(
-        groups, [](const auto& one) { return one.second && one.second->broken.load(); });
     // Others may wait for this rank in communicators that have not failed.
-    if (!broken && failed != groups.end())
+    if (!broken && !first_end.ok())
       give_up = {Code::kAborted,
                  fmt::format("rank {} ended its World after a failure: {}", job->rank(),
-                             failed->second->failure.message()),
+                             first_end.message()),
                  job->rank()};
     together = !broken && give_up.ok() && !job->failed();
+    // What this rank sent last may still be on its way.
+    if (!broken && !together) close_at = std::chrono::steady_clock::now() + kHeard;
     ending = true;
     end_groups({Code::kAborted, "the World of this Communicator was destroyed"}, {});
     lock.without([&] {  // who asks may want the mutex

@@ -139,6 +139,9 @@ struct Core : std::enable_shared_from_this<Core> {
   void hear_all() WEFT_REQUIRES(mutex);
   // Ends the communicators of the scope, and their tasks.
   void end_groups(const Status& why, const Scope& scope) WEFT_REQUIRES(mutex);
+  // Ends the task's communicator when the task has stood still since a member of it has left.
+  void end_left_behind(const Task* task, std::chrono::steady_clock::time_point now)
+      WEFT_REQUIRES(mutex);
   // Drops what peers still send in communicators that are over, for as long as they may not know.
   void sweep(std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
   // As hear(), for threads that wait for a GPU: nobody else may be at work in the process. Does
@@ -289,6 +292,9 @@ struct Core : std::enable_shared_from_this<Core> {
   std::size_t enlisted WEFT_GUARDED_BY(mutex) = 0;  // tasks in by_id
   std::atomic<bool> broken{false};                  // every communicator is over
   std::size_t heard WEFT_GUARDED_BY(mutex) = 0;     // of Job::failures()
+  Status first_end WEFT_GUARDED_BY(mutex);  // the failure of the first communicator that was ended
+  // Of Job::failures(): ranks that have ended their Worlds after a failure.
+  std::vector<JobFailure> left WEFT_GUARDED_BY(mutex);
   std::vector<Suspicion> suspicions WEFT_GUARDED_BY(mutex);
   // The ids of communicators that are over, and until when to sweep() for them.
   std::vector<std::pair<std::uint32_t, std::chrono::steady_clock::time_point>> swept

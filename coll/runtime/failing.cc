@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds kVerdictTime{1000};
 // How long a message of the wrong size waits for the one that says why.
 constexpr std::chrono::milliseconds kHeadTime{1000};
 
+// How long a task stands still before a rank that has ended its World is taken to be missed in it.
+constexpr std::chrono::milliseconds kLeftBehind{500};
+
 // How long peers may send in a communicator after this rank has ended it, and how often what they
 // send is dropped meanwhile.
 constexpr std::chrono::milliseconds kStragglers{2000}, kSweepEvery{10};
@@ -79,6 +82,16 @@ bool Core::over(const Scope& scope) const {
   const GroupState* const g = group_of(scope);
   return !g || g->broken;
 }
+
+namespace {
+
+// A rank that ends its World has done its part in what it shares with others: what it has sent may
+// still be on its way.
+bool leaves_behind(const JobFailure& f) {
+  return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
+}
+
+}  // namespace
 
 // ---- suspicions ----------------------------------------------------------------------------
 
@@ -140,8 +153,17 @@ void Core::notice_failure() {
 void Core::hear_all() {
   for (const JobFailure& f : job->failures(heard)) {
     ++heard;
-    end_groups(f.status, f.scope);
+    if (leaves_behind(f))
+      left.push_back(f);
+    else
+      end_groups(f.status, f.scope);
   }
+}
+
+void Core::end_left_behind(const Task* task, Clock::time_point now) {
+  if (now - task->stall.moved_at() < kLeftBehind) return;
+  for (const JobFailure& f : left)
+    if (concerns(f.scope, *task->group)) return end_groups(f.status, f.scope);
 }
 
 void Core::end_groups(const Status& why, const Scope& scope) {
@@ -161,6 +183,7 @@ void Core::end_groups(const Status& why, const Scope& scope) {
     swept.emplace_back(id, now + kStragglers);
   }
   if (!any) return;
+  if (first_end.ok()) first_end = told;
   if (why.code() == Code::kMismatch) disagreed_at = now;
   std::vector<Task*> failed;
   for (Task* task : tasks)

@@ -96,6 +96,10 @@ bool Core::check_deadline(Task* task, Clock::time_point now) {
   const bool moved = std::exchange(task->moved, false);
   if (moved) telemetry->moving();
   const bool late = task->stall.look(now, moved, moves, options.timeout);
+  if (!left.empty()) [[unlikely]] {
+    end_left_behind(task, now);
+    if (task->over) return true;
+  }
   const auto idle = task->stall.idle(now);
   telemetry->waiting(idle);
   if (moved) task->look_after = kLookAfter;

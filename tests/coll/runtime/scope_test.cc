@@ -126,9 +126,10 @@ TEST_P(Scope4, AMismatchEndsItsCommunicatorAndNoOther) {
     EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
     for (Rank r = 0; r < 4; ++r) {
       expect_exact(r);
-      EXPECT_THAT(notes_[r].world, HasSubstr("ranks disagree")) << "every rank can know";
+      EXPECT_THAT(std::string(notes_[r].world), HasSubstr("ranks disagree"))
+          << "every rank can know";
       if (r < 2) continue;
-      EXPECT_THAT(notes_[r].first, HasSubstr("ranks disagree"));
+      EXPECT_THAT(std::string(notes_[r].first), HasSubstr("ranks disagree"));
       EXPECT_STREQ(notes_[r].first, notes_[2].first) << "the same on every rank of it";
       EXPECT_STREQ(notes_[r].again, notes_[r].first) << "it sticks";
     }
@@ -170,10 +171,10 @@ TEST_P(Scope4, ADeadRankEndsItsCommunicatorsAndTheOthersShrinkLater) {
   EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
   for (Rank r = 0; r < 3; ++r) {
     expect_exact(r);
-    EXPECT_THAT(notes_[r].world, HasSubstr("rank 3"));
+    EXPECT_THAT(std::string(notes_[r].world), HasSubstr("rank 3"));
     EXPECT_STREQ(notes_[r].world, notes_[0].world);
     if (r == 0) continue;
-    EXPECT_THAT(notes_[r].first, HasSubstr("rank 3"));
+    EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 3"));
     EXPECT_STREQ(notes_[r].again, notes_[r].first);
   }
 }
@@ -193,7 +194,7 @@ TEST_P(Scope4, WithRank0AllEnd) {
   ASSERT_TRUE(Processes::wait_until(kScopeLimit, [&] { return notes_[0].stuck.load(); }));
   processes_->signal(0, SIGKILL);
   EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
-  for (Rank r = 1; r < 4; ++r) EXPECT_THAT(notes_[r].first, HasSubstr("rank 0"));
+  for (Rank r = 1; r < 4; ++r) EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 0"));
 }
 
 // A rank that ends its World since a communicator failed lets others that wait for it know why.
@@ -217,8 +218,9 @@ TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
   EXPECT_TRUE(processes_->wait(kScopeLimit)) << "a rank hangs";
   for (Rank r = 0; r < 2; ++r) {
     expect_exact(r);
-    EXPECT_THAT(notes_[r].first, HasSubstr(fmt::format("rank {} ended its World", r + 2)));
-    EXPECT_THAT(notes_[r].first, HasSubstr("rank 3 called all_reduce")) << "why";
+    EXPECT_THAT(std::string(notes_[r].first),
+                HasSubstr(fmt::format("rank {} ended its World", r + 2)));
+    EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 3 called all_reduce")) << "why";
   }
 }
 
