@@ -48,7 +48,7 @@ void Core::finish(Task* task, Status status) {
     task->asked = false;
   }
   if (!suspicions.empty()) [[unlikely]]  // the first one is left to judge()
-    std::erase_if(suspicions, [&](const Suspicion& s) {
+    std::erase_if(suspicions, [&](const Suspicion& s) WEFT_REQUIRES(mutex) {
       return s.task == task && !(judging && &s == suspicions.data());
     });
   if (!task->on_done && !task->keep) return;

@@ -204,7 +204,7 @@ void Core::end_groups(const Status& why, const Scope& scope) {
 void Core::sweep(Clock::time_point now) {
   if (now - swept_at < kSweepEvery) return;
   swept_at = now;
-  std::erase_if(swept, [&](const auto& one) {
+  std::erase_if(swept, [&](const auto& one) WEFT_REQUIRES(mutex) {
     const auto& [id, until] = one;
     const auto it = groups.find(id);
     if (it == groups.end() || (it->second && it->second->broken)) forget_messages(id);
