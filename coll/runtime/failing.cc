@@ -234,6 +234,8 @@ Status Core::cause_of(const Suspicion& suspicion, CoreLock& lock) {
     lock.without([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
     hear();
     if (over(suspicion.scope)) return {};
+    for (const JobFailure& f : left)  // its connection closed since it has ended its World
+      if (f.scope.rank == why.rank()) return f.status;
   } while (Clock::now() < until);
   // Where rank 0 cannot tell, its silence does.
   const Status silent = disagree ? Status() : silence_status(why.message(), ranks);
