@@ -23,9 +23,9 @@ class SlowToHear final : public testing::JobAround {
     asked = moves();
     return JobAround::inquire(limit);
   }
-  void report(const Status& failure) noexcept override {
+  void report(const Status& failure, const Scope& scope) noexcept override {
     told = moves();
-    JobAround::report(failure);
+    JobAround::report(failure, scope);
   }
   std::atomic<bool> asked{false}, told{false};
 
