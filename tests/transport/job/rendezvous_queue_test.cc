@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
