@@ -148,9 +148,9 @@ class LocalJob : public Job {
   std::vector<JobFailure> failures(std::size_t first) const override {
     const MutexLock lock(meeting_->mutex);
     meeting_->take_abort();
-    const std::vector<JobFailure>& all = meeting_->failures;
-    first = std::min(first, all.size());
-    return {all.begin() + static_cast<std::ptrdiff_t>(first), all.end()};
+    std::vector<JobFailure> all = meeting_->failures;
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(first, all.size())));
+    return all;
   }
   void abort(const char* reason) noexcept override {
     int none = 0;
