@@ -110,6 +110,12 @@ struct Core : std::enable_shared_from_this<Core> {
     Task* task = nullptr;  // kTransfer: a transfer of it failed. kLate: its deadline has passed
     Status why = {};       // kKnown
   };
+  // Why it has failed. `all`: ranks wait for each other in calls of several communicators, none of
+  // which can go on.
+  struct Blame {
+    Status why = {};
+    bool all = false;
+  };
   void suspect(Suspicion suspicion) WEFT_REQUIRES(mutex);
   // Finds out who is to blame for the first suspicion, tells all ranks, and ends what has failed.
   // Does not sleep, or ask other ranks, with the mutex held.
@@ -117,11 +123,11 @@ struct Core : std::enable_shared_from_this<Core> {
   // Both return ok when the communicator is over meanwhile.
   Status cause_of(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
   // Returns ok when the task has moved meanwhile.
-  Status blame(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
+  Blame blame(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
   // Explains by the snapshots of all ranks what did not come in time from these ranks; ok when the
   // snapshots explain nothing.
-  Status inquire(const std::string& what, const Scope& scope, const std::vector<Rank>& among,
-                 CoreLock& lock) WEFT_REQUIRES(mutex);
+  Blame inquire(const std::string& what, const Scope& scope, const std::vector<Rank>& among,
+                CoreLock& lock) WEFT_REQUIRES(mutex);
   // Tells all ranks that the communicator has failed (null: all of them), and ends it with the
   // first failure that the ranks have heard of, which sticks.
   void fail(const Status& why, const GroupState* g, CoreLock& lock) WEFT_REQUIRES(mutex);

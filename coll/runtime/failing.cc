@@ -110,13 +110,14 @@ void Core::judge(CoreLock& lock) {
   judging = true;
   ++asking;  // close() waits
   const Suspicion first = suspicions.front();
-  Status why = first.why;
-  if (first.what == Suspicion::What::kTransfer) why = cause_of(first, lock);
-  if (first.what == Suspicion::What::kLate) why = blame(first, lock);
+  Blame found{first.why};
+  if (first.what == Suspicion::What::kTransfer) found = {cause_of(first, lock)};
+  if (first.what == Suspicion::What::kLate) found = blame(first, lock);
+  Status& why = found.why;
   if (!why.ok() && !over(first.scope)) {
     const GroupState* const g =
         first.scope.ends == Scope::Ends::kAll ? nullptr : group_of(first.scope);
-    const Scope scope = g ? scope_of(why, *g) : Scope{};
+    const Scope scope = g && !found.all ? scope_of(why, *g) : Scope{};
     // The others hear of it before they see our connections go, and all of us name the same rank.
     lock.without([&] {
       why = telemetry->with_counters(why);
@@ -254,7 +255,7 @@ Status Core::mismatch(const Scope& scope) const {
 // A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
 // recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
 // for.
-Status Core::blame(const Suspicion& suspicion, CoreLock& lock) {
+Core::Blame Core::blame(const Suspicion& suspicion, CoreLock& lock) {
   const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
   const CallDescriptor& call = whole.record ? whole.what : task->what;
@@ -263,19 +264,19 @@ Status Core::blame(const Suspicion& suspicion, CoreLock& lock) {
   const std::uint64_t record = task->record;
   const auto moved_at = task->stall.moved_at();
   const Rank peer = task->waiting_for();
-  const Status why = inquire(what, suspicion.scope, std::vector(task->group->ranks), lock);
+  const Blame found = inquire(what, suspicion.scope, std::vector(task->group->ranks), lock);
   if (over(suspicion.scope)) return {};
   // It may have come while the ranks were asked.
   const auto here = std::ranges::find(tasks, task);
   if (here == tasks.end() || task->record != record || task->moved ||
       task->stall.moved_at() != moved_at)
     return {};
-  if (!why.ok()) return why;
-  return {Code::kTimeout,
-          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
-                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
-                      what, peer),
-          peer};
+  if (!found.why.ok()) return found;
+  return {{Code::kTimeout,
+           fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
+                       "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
+                       what, peer),
+           peer}};
 }
 
 // A rank that waits on the control plane has the deadline of the ranks that exchange messages
@@ -284,13 +285,13 @@ Status Core::gather_status(const Error& thrown) {
   if (const Status known = job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
   CoreLock lock(mutex);
-  const Status why = inquire(thrown.what(), {}, {}, lock);
+  const Status why = inquire(thrown.what(), {}, {}, lock).why;
   return why.ok() ? Status(Code::kPeerFailed, thrown.what()) : why;
 }
 
-Status Core::inquire(const std::string& what, const Scope& scope, const std::vector<Rank>& among,
-                     CoreLock& lock) {
-  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
+Core::Blame Core::inquire(const std::string& what, const Scope& scope,
+                          const std::vector<Rank>& among, CoreLock& lock) {
+  if (const Status cut = cut_off_status(what); !cut.ok()) return {cut};
   Diagnosis d;
   for (bool again = true; again;) {
     telemetry->survey();
@@ -303,10 +304,10 @@ Status Core::inquire(const std::string& what, const Scope& scope, const std::vec
     });
     again = job->heard() != before;  // an end of others ends the inquiry, too
     hear();
-    if (scope.ends == Scope::Ends::kAll && job->failed()) return job->failure();
+    if (scope.ends == Scope::Ends::kAll && job->failed()) return {job->failure()};
     if (over(scope)) return {};
   }
-  if (d.cause == Cause::kNone) return silence_status(what, among);
+  if (d.cause == Cause::kNone) return {silence_status(what, among)};
   std::string text = fmt::format("{}: {}", what, d.text);
   if (d.cause == Cause::kUnknown) {
     // Its heartbeats come, and they are short: what it has to say is not.
@@ -317,7 +318,7 @@ Status Core::inquire(const std::string& what, const Scope& scope, const std::vec
         "-s 1472`)",
         host(job->rank()), host(d.rank));
   }
-  return {code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank};
+  return {{code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank}, d.other_order};
 }
 
 // Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
