@@ -39,10 +39,7 @@ constexpr FaultRow kRows[] = {
      "congestion-loss incast discards tcp-retransmits " WEFT_RATE_IDS, "critical warn", false,
      false},
     {"latency", "delay", "delay", "t", "2ms 5ms", "latency", "critical warn", false, true},
-    // Delays that vary let packets overtake each other, which stops RDMA's go-back-N.
-    {"jitter", "delay", "delay", "t", "1ms~1ms",
-     "latency latency-tail unstable-rate out-of-sequence " WEFT_LOSS_IDS " " WEFT_REACH_IDS
-     " " WEFT_RATE_IDS,
+    {"jitter", "delay", "delay", "t", "1ms~1ms", "latency latency-tail unstable-rate",
      "critical warn", false, false},
     {"reorder", "", "reorder", "t", "1e-2", "out-of-sequence retransmits loss", "critical warn",
      false, false},
