@@ -11,6 +11,8 @@ namespace weft {
 void Core::submit(Task* task) {
   task->at = tasks.size();
   tasks.push_back(task);
+  if (task->group->broken) [[unlikely]]
+    return finish(task, task->group->failure);
   task->start();
 }
 

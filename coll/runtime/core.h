@@ -68,7 +68,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
   bool progress() WEFT_REQUIRES(mutex);
-  // Takes a task in, and starts it.
+  // Takes a task in, and starts it; where its communicator is over, the task is over at once.
   void submit(Task* task) WEFT_REQUIRES(mutex);
   // Gives the task the id of its transfers.
   void enlist(Task* task) WEFT_REQUIRES(mutex);
