@@ -12,9 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "coll/api/communicator.h"
+#include "support/jobs/job_around.h"
 #include "support/jobs/processes.h"
 #include "support/jobs/ranks.h"
 #include "support/jobs/setting.h"
@@ -36,10 +40,6 @@ struct ScopeNote {
   std::atomic<bool> wrong, stuck, finished;
   char first[500], again[500], world[500], shrunk[500];
 };
-struct ScopeOrders {
-  std::atomic<bool> finish;
-};
-
 void note(char (&to)[500], const Status& s) {
   std::snprintf(to, sizeof to, "%s", s.to_string().c_str());
 }
@@ -224,6 +224,49 @@ TEST_P(Scope4, WhoEndsItsWorldAfterAFailureIsNotWaitedFor) {
                 HasSubstr(fmt::format("rank {} ended its World", r + 2)));
     EXPECT_THAT(std::string(notes_[r].first), HasSubstr("rank 3 passed 9 x float32")) << "why";
   }
+}
+
+// Says that rank 2 is dead once rank 0 has gathered so many times.
+class LosesRank2 final : public testing::JobAround {
+ public:
+  LosesRank2(std::unique_ptr<Job> job, int gathers)
+      : JobAround(std::move(job)), gathers_(gathers) {}
+  std::vector<std::string> all_gather(std::string_view mine) override {
+    std::vector<std::string> all = JobAround::all_gather(mine);
+    if (--gathers_ == 0) report({Code::kPeerFailed, "rank 2 died", 2}, {Scope::Ends::kRank, 2});
+    return all;
+  }
+
+ private:
+  int gathers_;
+};
+
+// Also between two gathers, where ranks wait for messages of the calibration.
+TEST(ScopeOfADeath, EndsTheSetUpAtAnyStep) {
+  const auto where = testing::places({3});
+  WorldOptions options;
+  options.timeout = kScopeTimeout;
+  int steps = 0;
+  for (std::atomic<int> ended = 3; ended != 0; ++steps) {
+    SCOPED_TRACE(steps);
+    ended = 0;
+    auto jobs = local_jobs(3);
+    jobs[0] = std::make_unique<LosesRank2>(std::move(jobs[0]), steps + 1);
+    std::vector<std::thread> ranks;
+    for (std::size_t r = 0; r < 3; ++r)
+      ranks.emplace_back([&, r] {
+        try {
+          World world(std::move(jobs[r]), where[r], options);
+          world.world().barrier().check();
+        } catch (const Error& e) {
+          EXPECT_THAT(e.what(), HasSubstr("rank 2 died")) << "rank " << r;
+          ++ended;
+        }
+      });
+    for (std::thread& t : ranks) t.join();
+    ASSERT_THAT(ended.load(), ::testing::AnyOf(0, 3));
+  }
+  EXPECT_GT(steps, 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, Scope4,
