@@ -33,6 +33,16 @@ constexpr std::chrono::milliseconds kLeftBehind{500};
 // send is dropped meanwhile.
 constexpr std::chrono::milliseconds kStragglers{2000}, kSweepEvery{10};
 
+bool has(const std::vector<Rank>& ranks, Rank rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+// A rank that ends its World has done its part in what it shares with others: what it has sent may
+// still be on its way.
+bool leaves_behind(const JobFailure& f) {
+  return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
+}
+
 }  // namespace
 
 Rank culprit(const Status& cause, Rank peer) {
@@ -40,14 +50,6 @@ Rank culprit(const Status& cause, Rank peer) {
 }
 
 // ---- scopes --------------------------------------------------------------------------------
-
-namespace {
-
-bool has(const std::vector<Rank>& ranks, Rank rank) {
-  return std::ranges::find(ranks, rank) != ranks.end();
-}
-
-}  // namespace
 
 bool concerns(const Scope& scope, const GroupState& g) {
   switch (scope.ends) {
@@ -82,16 +84,6 @@ bool Core::over(const Scope& scope) const {
   const GroupState* const g = group_of(scope);
   return !g || g->broken;
 }
-
-namespace {
-
-// A rank that ends its World has done its part in what it shares with others: what it has sent may
-// still be on its way.
-bool leaves_behind(const JobFailure& f) {
-  return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
-}
-
-}  // namespace
 
 // ---- suspicions ----------------------------------------------------------------------------
 
