@@ -138,9 +138,9 @@ Batch Communicator::start_exchange(std::span<const Message> messages, bool block
     return batch;
   }
   {
-    Core& core = *state().core;
-    const CoreLock lock(core.mutex);
-    if (core.broken) batch.status_ = core.failure;
+    const GroupState& g = state();
+    const CoreLock lock(g.core->mutex);
+    if (g.broken) batch.status_ = g.failure;
   }
   if (!batch.status_.ok()) return batch;
   batch.handles_.reserve(messages.size());

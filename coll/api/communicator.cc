@@ -120,13 +120,12 @@ Task* begin(Core& core, Beginning& b, CoreLock& lock) WEFT_REQUIRES(core.mutex) 
   GroupState& g = b.group;
   Call& call = b.call;
   const Collective c = b.collective;
-  if (b.blocking && g.sequence % kLookEvery == 0 && !core.broken && core.job->failed())
-      [[unlikely]] {
-    core.end_all(core.job->failure());
+  if (b.blocking && g.sequence % kLookEvery == 0 && !g.broken) [[unlikely]] {
+    core.hear();
     core.run_callbacks(lock);
   }
-  if (core.broken.load(std::memory_order_relaxed)) {
-    b.status = core.failure;
+  if (g.broken.load(std::memory_order_relaxed)) {
+    b.status = g.failure;
     return nullptr;
   }
   std::vector<std::size_t> blocks;
@@ -305,8 +304,8 @@ Request Communicator::message(bool send, void* data, std::size_t count, DType ty
   }
   Core& core = *g.core;
   const CoreLock lock(core.mutex);
-  if (core.broken.load(std::memory_order_relaxed)) {
-    handle.status_ = core.failure;
+  if (g.broken.load(std::memory_order_relaxed)) {
+    handle.status_ = g.failure;
     return handle;
   }
   handle.op_ = MessageTask::begin(g, send, peer, data, count, type);

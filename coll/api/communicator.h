@@ -150,7 +150,7 @@ class Batch {
 // Copies of a Communicator are the same communicator. Several threads may use a communicator; its
 // calls have the order in which the threads make them.
 //
-// The first failure sticks: every later call returns it at once.
+// The first failure sticks: every later call returns it at once. Other communicators go on.
 //
 // Buffers may be device memory; then all buffers of a rank's call are on one GPU, the input must be
 // ready at the call, and the result is ready when the call returns. on() uses a stream's order.
@@ -288,7 +288,7 @@ class World {
   Rank rank() const;
   int size() const;
   const Topology& topology() const;
-  // How the job failed, as far as this rank has heard, before any call returns it; ok: it has not.
+  // The first failure of any communicator of the job, as far as this rank has heard; ok: none.
   Status failure() const;
   Metrics metrics() const;  // the counters since the World was made
   // The port counters of this rank's rails so far, one snapshot per rail (topo/counters.h): compare

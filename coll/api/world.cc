@@ -40,6 +40,12 @@ bool all_ports_are_up(const Topology& topology) {
   return true;
 }
 
+// The first failure that this rank has heard of, also one of a communicator that others have.
+Status first_failure(const Job& job) {
+  const auto failures = job.failures(0);
+  return failures.empty() ? job.failure() : failures.front().status;
+}
+
 // How long a failure of ranks that are all alive takes to reach them.
 constexpr std::chrono::milliseconds kHeard{30};
 
@@ -189,6 +195,7 @@ void Core::close() noexcept {
   stop_devices(*this);
   std::unique_ptr<Job> leaving;
   bool together = false;
+  Status give_up;
   std::chrono::steady_clock::time_point close_at;
   {
     CoreLock lock(mutex);
@@ -198,19 +205,27 @@ void Core::close() noexcept {
             fmt::format("rank {} destroyed its World with {} tasks under way", job->rank(),
                         tasks.size()),
             job->rank()},
-           lock);
+           nullptr, lock);
     if (const Status left = broken ? Status() : leftover_of_all(*this); !left.ok()) {
       log().error("weft: rank {}: {}", job->rank(), left.to_string());
-      fail(left, lock);
+      fail(left, nullptr, lock);
     }
     // Ranks that disagree are alive, and may be connecting at this moment. UCX 1.13 ends the
     // process where a connection closes while it is made from both sides: let them hear of the
     // failure first.
-    if (failure.code() == Code::kMismatch && first_rail_link >= 0) close_at = failed_at + kHeard;
-    together = !broken && !job->failed();
-    if (!broken) failure = {Code::kAborted, "the World of this Communicator was destroyed"};
-    broken = true;
+    if (first_rail_link >= 0) close_at = disagreed_at + kHeard;
+    hear();
+    // Others may wait for this rank in communicators that have not failed.
+    if (!broken && !first_end.ok())
+      give_up = {Code::kAborted,
+                 fmt::format("rank {} ended its World after a failure: {}", job->rank(),
+                             first_end.message()),
+                 job->rank()};
+    together = !broken && give_up.ok() && !job->failed();
+    // What this rank sent last may still be on its way.
+    if (!broken && !together) close_at = std::chrono::steady_clock::now() + kHeard;
     ending = true;
+    end_groups({Code::kAborted, "the World of this Communicator was destroyed"}, {});
     lock.without([&] {  // who asks may want the mutex
       while (asking != 0) yield_core();
     });
@@ -219,6 +234,7 @@ void Core::close() noexcept {
     leaving = std::move(job);
     run_callbacks(lock);
   }
+  leaving->report(give_up, {Scope::Ends::kRank, leaving->rank()});
   std::this_thread::sleep_until(close_at);
   // Only now: a callback that one of them is in may have waited for what has ended here.
   stop_serving();
@@ -329,7 +345,10 @@ Status World::gather_status(const Error& thrown) {
 
 Rank World::rank() const { return Asking(*this).core().job->rank(); }
 int World::size() const { return Asking(*this).core().job->size(); }
-Status World::failure() const { return Asking(*this).core().job->failure(); }
+Status World::failure() const {
+  const Asking asking(*this);
+  return first_failure(*asking.core().job);
+}
 const Topology& World::topology() const { return *Asking(*this).core().topology; }
 Metrics World::metrics() const { return Asking(*this).core().telemetry->metrics(); }
 bool World::failover() const { return Asking(*this).core().rails != nullptr; }
@@ -351,7 +370,8 @@ std::unique_ptr<World> World::shrink() {
   const Place place = old.topology->place(old.job->rank());
   {
     CoreLock lock(old.mutex);
-    if (old.job->failed()) old.end_all(old.job->failure());
+    old.hear();
+    if (const Status why = first_failure(*old.job); !why.ok()) old.end_groups(why, {});
     old.run_callbacks(lock);
   }
   std::unique_ptr<Job> job = old.job->shrink();

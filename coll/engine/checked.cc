@@ -67,7 +67,8 @@ bool Run::reduce_checked(std::uint32_t lane, std::uint32_t node, std::byte* to, 
     const std::size_t arrival = index(lane, members[i]);
     if (!sum.known || links_[plan_->nodes[members[i]].link]->verify(token_[arrival], sum.crc))
       continue;
-    missing_[arrival] = posted_[arrival] = 1;
+    missing_[arrival] = 1;
+    posted_[arrival] = kPosted;
     ++missing;
   }
   missing_[index(lane, node)] = missing;

@@ -68,7 +68,7 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   failure_ = Code::kOk;
   failed_peer_ = kNoRank;
   failed_link_ = -1;
-  std::fill(posted_.begin(), posted_.end(), 0);
+  std::fill(posted_.begin(), posted_.end(), kNot);
   to_post_.clear();
   to_reduce_.clear();
   next_reduce_ = 0;
@@ -232,7 +232,7 @@ void Run::launch(std::uint32_t lane, std::uint32_t node) {
       }
       break;
   }
-  posted_[index(lane, node)] = 1;
+  posted_[index(lane, node)] = kPosted;
 }
 
 // What a reduction reads, in the order of ranks.
@@ -296,6 +296,7 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
   }
   for (std::uint32_t i = 0; i < n.members; ++i) {
     const Node& member = plan_->nodes[members[i]];
+    posted_[index(lane, members[i])] = kNot;
     if (member.credit < 0 && (e.bytes != 0 || barrier_) &&
         !links_[member.link]->release(token_[index(lane, members[i])])) {
       // Its sender has given up: what was read from it must not go further.
@@ -358,8 +359,9 @@ void Run::complete(const Completion& c) {
     }
     return;
   }
-  posted_[index(lane, node)] = 0;
+  posted_[index(lane, node)] = kNot;
   if (n.kind == Node::Kind::kArrive && n.credit < 0) {
+    posted_[index(lane, node)] = kHeld;
     data_[index(lane, node)] = c.view;
     token_[index(lane, node)] = c.token;
     if (checked_links_ && came_again(lane, node)) return;
@@ -367,6 +369,13 @@ void Run::complete(const Completion& c) {
     copy_joined(lane, n, extent(lane, node), true);
   }
   finish(lane, node);
+}
+
+void Run::abandon() {
+  for (std::uint32_t lane = 0; lane < nlanes_; ++lane)
+    for (std::uint32_t node = 0; node < nodes_; ++node)
+      if (std::exchange(posted_[index(lane, node)], kNot) == kHeld)
+        (void)links_[plan_->nodes[node].link]->release(token_[index(lane, node)]);
 }
 
 std::string Run::failed_step() const {
@@ -380,7 +389,7 @@ Rank Run::waiting_for() const {
   for (std::uint32_t lane = 0; lane < nlanes_; ++lane) {
     if (lanes_[lane].remaining == 0) continue;
     for (std::uint32_t node = 0; node < nodes_; ++node) {
-      if (!posted_[index(lane, node)]) continue;
+      if (posted_[index(lane, node)] != kPosted) continue;
       const Node::Kind kind = plan_->nodes[node].kind;
       if (kind != Node::Kind::kSend && kind != Node::Kind::kSendJoined)
         return plan_->nodes[node].peer;

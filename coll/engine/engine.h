@@ -98,6 +98,8 @@ class Run {
   void progress();
 
   bool done() const { return lanes_busy_ == 0; }
+  // Gives back the views that this run holds. The caller cancels its transfers.
+  void abandon();
   // How the first failed transfer failed; kOk while none has.
   Code failure() const { return failure_; }
   Rank failed_peer() const { return failed_peer_; }  // of that transfer
@@ -210,6 +212,8 @@ class Run {
   void copy_out_packed();
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
   std::size_t index(std::uint32_t lane, std::uint32_t node) const { return lane * nodes_ + node; }
+  // Of a transfer: not posted, or over; a transport has it; it has ended, and its view is held.
+  enum Posted : std::uint8_t { kNot, kPosted, kHeld };
 
   // The signatures of an all_to_all_v, by the peer's rank in the communicator.
   struct Pair {
@@ -246,7 +250,7 @@ class Run {
   std::vector<std::uint16_t> pending_;  // [lane][node]
   std::vector<const void*> data_;       // [lane][node]: arrivals; staged results
   std::vector<std::uint64_t> token_;    // [lane][node]: releases a view
-  std::vector<std::uint8_t> posted_;    // [lane][node]: a transport has it, not ended
+  std::vector<std::uint8_t> posted_;    // [lane][node]: see Posted
   std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
   struct Sum {
     bool known = false;

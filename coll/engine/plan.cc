@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "coll/schedule/block_ownership.h"
+#include "coll/schedule/footprint.h"
 
 namespace weft {
 namespace {
@@ -194,16 +195,12 @@ class Compiler {
     if (plan_.layout == Plan::Layout::kPacked) return Where::kOut;
     if (moved_ || request_.premultiplied) return destination(chunk);
     if (!request_.in_place) return Where::kIn;
-    switch (request_.collective) {
-      case Collective::kReduceScatter:
-      case Collective::kScatter:
-        return Where::kIn;  // of which a part is the output
-      case Collective::kAllToAll:
-        // What comes from a rank goes where that which it gets lies.
-        return ends(chunk) ? Where::kOut : Where::kScratch;
-      default:  // `in place` says nothing where there is no output
-        return ends(chunk) ? Where::kOut : Where::kIn;
-    }
+    const Footprint use = footprint(request_.collective);
+    if (use.in == Part::kAll && use.out == Part::kOne) return Where::kIn;  // the output is a part
+    if (ends(chunk)) return Where::kOut;
+    // What comes from a rank goes where that which it gets lies. `in place` says nothing where
+    // there is no output.
+    return use.in == Part::kAll ? Where::kScratch : Where::kIn;
   }
   Where destination(int chunk) const {
     return plan_.layout == Plan::Layout::kPacked || ends(chunk) ? Where::kOut : Where::kScratch;

@@ -90,7 +90,7 @@ Status check_call(Device& device, GroupState& g, const char* title, bool ordered
                   Device::Stream stream, bool blocking, bool& captured) {
   {
     const CoreLock lock(g.core->mutex);
-    if (g.core->broken) return g.core->failure;
+    if (g.broken) return g.failure;
   }
   captured = ordered && device.capturing(stream);
   if (!captured || blocking) return {};
@@ -278,7 +278,7 @@ void stop_devices(Core& core) noexcept {
                              "way",
                              core.job->rank()),
                  core.job->rank()},
-                lock);
+                nullptr, lock);
   }
   for (const auto& lanes : all) {
     const MutexLock order(lanes->mutex);

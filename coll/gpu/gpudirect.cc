@@ -143,7 +143,7 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
   if (!lane_.device().takes_remote_writes(gpu))
     return "the driver cannot say when a NIC's writes are there to be read";
   const CoreLock lock(core.mutex);
-  if (core.broken) return core.failure.to_string();
+  if (g.broken) return g.failure.to_string();
   const Rank me = g.ranks[static_cast<std::size_t>(g.me)];
   std::set<int> links;
   for (const auto& host : layout_.hosts) {

@@ -240,7 +240,7 @@ class GpuHierarchical : private NicSlices {
   Status post() {
     Core& core = *lane_.group().core;
     const CoreLock lock(core.mutex);
-    if (core.broken) return core.failure;
+    if (lane_.group().broken) return lane_.group().failure;
     for (const Posting& p : to_post_) {
       under_way_[p.slot][p.phase].push_back(MessageTask::begin(lane_.companion(), p.sends,
                                                                rank_at(p.host, layout_.place), p.at,
@@ -298,7 +298,7 @@ Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const N
     CoreLock lock(g.core->mutex);
     g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
                   g.ranks[static_cast<std::size_t>(g.me)]},
-                 lock);
+                 &g, lock);
     throw;
   }
 }

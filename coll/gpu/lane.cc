@@ -23,8 +23,8 @@ DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
-    companion_ =
-        core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits, group.ranks);
+    companion_ = core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits,
+                                  group.number, group.ranks);
     core_.groups[companion_->id] = companion_.get();
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
@@ -71,7 +71,7 @@ bool DeviceLane::idle() const {
 // thread is at work in the process.
 bool DeviceLane::given_up() {
   if (++looks_ % 64 == 0) core_.notice_failure();
-  return stop_.load(std::memory_order_relaxed) || core_.broken.load(std::memory_order_relaxed);
+  return stop_.load(std::memory_order_relaxed) || group_.broken.load(std::memory_order_relaxed);
 }
 
 // ---- calls ---------------------------------------------------------------------------------
@@ -153,8 +153,8 @@ void DeviceLane::run(DeviceOperation& op) {
   changed_.notify_all();
   {
     CoreLock lock(core_.mutex);
-    if (!status.ok()) core_.fail(status, lock);
-    if (!status.ok()) status = core_.failure;
+    if (!status.ok()) core_.fail(status, &group_, lock);
+    if (!status.ok()) status = group_.failure;
     companion_->part_of = {};
     if (!op.handle) core_.telemetry->end(record, status.ok());
     if (op.handle) {
@@ -195,7 +195,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   const std::size_t n = group_.ranks.size();
   {
     const CoreLock lock(core_.mutex);
-    if (core_.broken) return core_.failure;
+    if (group_.broken) return group_.failure;
     companion_->forced[static_cast<std::size_t>(op.collective)] = op.forced;
     companion_->shape.deterministic = op.deterministic;
   }
@@ -293,7 +293,7 @@ void DeviceLane::wait(Device::Event event) {
 void DeviceLane::move_transfers() {
   if (!core_.mutex.try_lock()) return;
   CoreLock lock(core_.mutex, std::adopt_lock);
-  if (core_.broken || core_.tasks.empty()) return;
+  if (group_.broken || core_.tasks.empty()) return;
   core_.progress();
   core_.run_callbacks(lock);
 }

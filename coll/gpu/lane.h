@@ -67,7 +67,7 @@ class DeviceLane {
   void add(std::unique_ptr<DeviceOperation> op, Device::Stream stream)
       WEFT_EXCLUDES(core_.mutex, mutex_);
 
-  // Ends all tasks with the core's failure.
+  // Ends all tasks with the communicator's failure.
   void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
 

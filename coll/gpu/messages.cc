@@ -27,7 +27,7 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
-    replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.ranks);
+    replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.number, group.ranks);
     core_.groups[replays_->id] = replays_.get();
   }
   try {
@@ -179,7 +179,7 @@ bool DeviceMessages::turn() {
   look_for_failure();
   {
     CoreLock lock(core_.mutex);
-    if (!core_.broken) moved = core_.progress() || moved;
+    if (!group_.broken) moved = core_.progress() || moved;
     for (MessageGroup& f : flights_) moved = look_at_transports(f, looks_ % 64 == 0) || moved;
     core_.run_callbacks(lock);
   }
@@ -310,12 +310,12 @@ void DeviceMessages::fail(MessageGroup& f, const std::string& why) {
                                                      : "recv";
   core_.fail({Code::kTransport, fmt::format("{}: {}", verb, why),
               group_.ranks[static_cast<std::size_t>(group_.me)]},
-             lock);
-  f.status = core_.failure;
+             &group_, lock);
+  f.status = group_.failure;
 }
 
 Status DeviceMessages::why_given_up() const {
-  if (core_.broken) return core_.failure;
+  if (group_.broken) return group_.failure;
   return {Code::kAborted, "the World of this Communicator has ended"};
 }
 

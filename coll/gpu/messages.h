@@ -53,7 +53,7 @@ class DeviceMessages {
   // Waits until all messages are over, unless a stream has yet to go on.
   void deliver() WEFT_EXCLUDES(core_.mutex, mutex_);
   bool idle() const WEFT_EXCLUDES(mutex_);
-  // Ends all messages with the core's failure.
+  // Ends all messages with the communicator's failure.
   void stop() noexcept WEFT_EXCLUDES(core_.mutex, mutex_);
 
  private:
@@ -112,7 +112,7 @@ class DeviceMessages {
   void fail(MessageGroup& f, const std::string& why);
   Status why_given_up() const WEFT_REQUIRES(core_.mutex);
   bool all_over() const WEFT_REQUIRES(mutex_) { return closed_ == 0 && under_way_ == 0; }
-  bool given_up() const { return stop_ || core_.broken.load(std::memory_order_relaxed); }
+  bool given_up() const { return stop_ || group_.broken.load(std::memory_order_relaxed); }
   void open_gates();
   void let_go();
 

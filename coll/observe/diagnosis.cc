@@ -342,7 +342,8 @@ class Judge {
     const bool other_messages =
         circle[0].second->message &&
         (circle.size() != 2 || circle[0].second->sends == circle[1].second->sends);
-    text += one_call(circle) && !other_messages
+    diagnosis_.other_order = !one_call(circle) || other_messages;
+    text += !diagnosis_.other_order
                 ? "; all have made the same call: this is a bug of weft, or bytes were lost"
                 : "; call the communicators, and messages, in the same order on all ranks";
     find({Cause::kCircle, circle.front().first->rank, circle.back().first->rank, text, {}});

@@ -140,7 +140,7 @@ Status leftover_of_last(const GroupState& g) {
 Status leftover_of_all(const Core& core) {
   core.mutex.assert_held();
   for (const auto& [id, g] : core.groups) {
-    if (!g) continue;
+    if (!g || g->broken) continue;
     for (const Past& past : g->past)
       for (Transport* link : core.links)
         if (past.head.sign)

@@ -11,6 +11,8 @@ namespace weft {
 void Core::submit(Task* task) {
   task->at = tasks.size();
   tasks.push_back(task);
+  if (task->group->broken) [[unlikely]]
+    return finish(task, task->group->failure);
   task->start();
 }
 
@@ -47,6 +49,10 @@ void Core::finish(Task* task, Status status) {
     std::erase(asked, task);
     task->asked = false;
   }
+  if (!suspicions.empty()) [[unlikely]]  // the first one is left to judge()
+    std::erase_if(suspicions, [&](const Suspicion& s) WEFT_REQUIRES(mutex) {
+      return s.task == task && !(judging && &s == suspicions.data());
+    });
   if (!task->on_done && !task->keep) return;
   const bool detached = task->keep != nullptr;
   ended.push_back({std::exchange(task->on_done, nullptr), status, std::move(task->keep)});
@@ -90,7 +96,7 @@ bool Core::progress() {
 void Core::advance(Task* task) {
   const Task::Step step = task->progress();
   if (step == Task::Step::kFailed) [[unlikely]]
-    return suspect(task);
+    return suspect({Suspicion::What::kTransfer, scope_of(*task->group), task});
   if (step == Task::Step::kGoOn) return;
   // Who has its result may not come here again for long: its peers must not need it for theirs.
   if (rails && task->id) {

@@ -68,7 +68,7 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // Polls the transports and moves tasks along. Returns true when any transfer or task ended.
   bool progress() WEFT_REQUIRES(mutex);
-  // Takes a task in, and starts it.
+  // Takes a task in, and starts it; where its communicator is over, the task is over at once.
   void submit(Task* task) WEFT_REQUIRES(mutex);
   // Gives the task the id of its transfers.
   void enlist(Task* task) WEFT_REQUIRES(mutex);
@@ -87,9 +87,10 @@ struct Core : std::enable_shared_from_this<Core> {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
   int link_of(Rank a, Rank b) const;  // the index into `links` of a pair of world ranks
-  // Makes a communicator of these world ranks, without a board.
-  std::unique_ptr<GroupState> make_group(std::uint32_t id, std::vector<Rank> ranks)
-      WEFT_REQUIRES(mutex);
+  // Makes a communicator of these world ranks, without a board. number: see GroupState. Where ranks
+  // of it are gone, the communicator is over from the start.
+  std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
+                                         std::vector<Rank> ranks) WEFT_REQUIRES(mutex);
   // Drops the board, the messages and the id.
   void forget_group(GroupState& g) WEFT_REQUIRES(mutex);
   // Drops messages that no task has received.
@@ -101,42 +102,69 @@ struct Core : std::enable_shared_from_this<Core> {
   std::unique_ptr<Plan> make_plan(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                                   Rank root, const PlanKey& key) WEFT_REQUIRES(mutex);
   // ---- failures (failing.cc)
-  // Why a task may have failed. settle() finds out who is to blame, which can take a second or two,
-  // and ends all tasks. The first suspicion counts.
+  // Why a communicator may have failed. settle() finds out who is to blame, which can take a second
+  // or two, and ends the communicator. The first suspicion of a communicator counts.
   struct Suspicion {
     enum class What : std::uint8_t { kKnown, kTransfer, kLate } what = What::kKnown;
+    Scope scope = {};      // the communicator
     Task* task = nullptr;  // kTransfer: a transfer of it failed. kLate: its deadline has passed
     Status why = {};       // kKnown
   };
-  void suspect(Status why) WEFT_REQUIRES(mutex);
-  void suspect(Task* task) WEFT_REQUIRES(mutex);  // after Task::Step::kFailed
-  // Finds out who is to blame for the suspicion, tells all ranks, and ends all tasks. Does not
-  // sleep, or ask other ranks, with the mutex held.
+  // Why it has failed. `all`: ranks wait for each other in calls of several communicators, none of
+  // which can go on.
+  struct Blame {
+    Status why = {};
+    bool all = false;
+  };
+  void suspect(Suspicion suspicion) WEFT_REQUIRES(mutex);
+  // Finds out who is to blame for the first suspicion, tells all ranks, and ends what has failed.
+  // Does not sleep, or ask other ranks, with the mutex held.
   void judge(CoreLock& lock) WEFT_REQUIRES(mutex);
-  Status cause_of(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Both return ok when the communicator is over meanwhile.
+  Status cause_of(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
   // Returns ok when the task has moved meanwhile.
-  Status blame(const Task* task, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Explains what did not come in time by the snapshots of all ranks; ok when they explain nothing.
-  Status inquire(const std::string& what, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Tells all ranks of the failure, and ends all tasks with the job's first failure, which sticks.
-  void fail(const Status& why, CoreLock& lock) WEFT_REQUIRES(mutex);
-  // Ends all tasks with a failure that all ranks know.
-  void end_all(const Status& why) WEFT_REQUIRES(mutex);
-  // Fails where the job has failed, for threads that wait for a GPU: nobody else may be at work in
-  // the process. Does nothing while another thread has the mutex.
+  Blame blame(const Suspicion& suspicion, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Explains by the snapshots of all ranks what did not come in time from these ranks; ok when the
+  // snapshots explain nothing.
+  Blame inquire(const std::string& what, const Scope& scope, const std::vector<Rank>& among,
+                CoreLock& lock) WEFT_REQUIRES(mutex);
+  // Tells all ranks that the communicator has failed (null: all of them), and ends it with the
+  // first failure that the ranks have heard of, which sticks.
+  void fail(const Status& why, const GroupState* g, CoreLock& lock) WEFT_REQUIRES(mutex);
+  // The scope of a failure of the communicator. A dead rank ends all communicators that it is in.
+  Scope scope_of(const GroupState& g) const;
+  Scope scope_of(const Status& why, const GroupState& g) const;
+  // The communicator of the scope; null: there is none any more.
+  const GroupState* group_of(const Scope& scope) const WEFT_REQUIRES(mutex);
+  bool over(const Scope& scope) const WEFT_REQUIRES(mutex);
+  // Ends what the job's failures end that this rank has not looked at yet.
+  void hear() WEFT_REQUIRES(mutex) {
+    if (job->heard() != heard) [[unlikely]]
+      hear_all();
+  }
+  void hear_all() WEFT_REQUIRES(mutex);
+  // Ends the communicators of the scope, and their tasks.
+  void end_groups(const Status& why, const Scope& scope) WEFT_REQUIRES(mutex);
+  // Ends the task's communicator when the task has stood still since a member of it has left.
+  void end_left_behind(const Task* task, std::chrono::steady_clock::time_point now)
+      WEFT_REQUIRES(mutex);
+  // Drops what peers still send in communicators that are over, for as long as they may not know.
+  void sweep(std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
+  // As hear(), for threads that wait for a GPU: nobody else may be at work in the process. Does
+  // nothing while another thread has the mutex.
   void notice_failure() WEFT_EXCLUDES(mutex);
-  // Searches for a message that shows that a peer runs another call than this rank does or did; ok
-  // when there is none. The search takes long: it is for when nothing moves.
-  Status mismatch() const WEFT_REQUIRES(mutex);
+  // Searches for a message that shows that a peer runs another call of the communicator than this
+  // rank does or did; ok when there is none. The search takes long: it is for when nothing moves.
+  Status mismatch(const Scope& scope) const WEFT_REQUIRES(mutex);
   // Runs the callbacks of tasks that are over, and judges a suspicion. Lets the mutex go meanwhile.
   void run_callbacks(CoreLock& lock) WEFT_REQUIRES(mutex) {
-    if (suspicion || !ended.empty()) [[unlikely]]
+    if (!suspicions.empty() || !ended.empty()) [[unlikely]]
       settle(lock);
   }
   void settle(CoreLock& lock) WEFT_REQUIRES(mutex);
 
-  // Suspects a task that has stood still for too long, or ranks that disagree, and ends all tasks
-  // when the job has failed. Returns true when the task is over.
+  // Suspects a task that has stood still for too long, or ranks that disagree, and ends what has
+  // failed elsewhere. Returns true when the task is over.
   bool check_deadline(Task* op, std::chrono::steady_clock::time_point now) WEFT_REQUIRES(mutex);
   void call_ended(CoreLock& lock) WEFT_REQUIRES(mutex);  // a GPU lane leaves callbacks to `caller`
 
@@ -185,8 +213,9 @@ struct Core : std::enable_shared_from_this<Core> {
 
   // The failure behind an error of the control plane; ok where the other ranks are not its cause.
   Status gather_status(const Error& thrown) WEFT_EXCLUDES(mutex);
-  // Ok when no rank has gone silent.
-  Status silence_status(const std::string& what) const WEFT_REQUIRES(mutex);
+  // Ok when none of these ranks has gone silent.
+  Status silence_status(const std::string& what, const std::vector<Rank>& among) const
+      WEFT_REQUIRES(mutex);
   // A rank counts as silent when nothing has been heard of it for this long.
   std::chrono::milliseconds silence_age() const {
     return std::max<std::chrono::milliseconds>(options.timeout / 2, std::chrono::milliseconds(100));
@@ -267,18 +296,30 @@ struct Core : std::enable_shared_from_this<Core> {
   Task*& place_of(std::uint32_t id) WEFT_REQUIRES(mutex) { return by_id[id & (by_id.size() - 1)]; }
   std::uint32_t next_id WEFT_GUARDED_BY(mutex) = 1;
   std::size_t enlisted WEFT_GUARDED_BY(mutex) = 0;  // tasks in by_id
-  std::atomic<bool> broken{false};
-  std::optional<Suspicion> suspicion WEFT_GUARDED_BY(mutex);
+  std::atomic<bool> broken{false};                  // every communicator is over
+  std::size_t heard WEFT_GUARDED_BY(mutex) = 0;     // of Job::failures()
+  Status first_end WEFT_GUARDED_BY(mutex);  // the failure of the first communicator that was ended
+  // Of Job::failures(): ranks that have ended their Worlds after a failure.
+  std::vector<JobFailure> left WEFT_GUARDED_BY(mutex);
+  std::vector<Suspicion> suspicions WEFT_GUARDED_BY(mutex);
+  // The ids of communicators that are over, and until when to sweep() for them.
+  std::vector<std::pair<std::uint32_t, std::chrono::steady_clock::time_point>> swept
+      WEFT_GUARDED_BY(mutex);
+  std::chrono::steady_clock::time_point swept_at WEFT_GUARDED_BY(mutex){};
   bool judging WEFT_GUARDED_BY(mutex) = false;  // a thread is in judge()
   std::condition_variable_any judged;           // signals that no thread is
-  std::chrono::steady_clock::time_point failed_at WEFT_GUARDED_BY(mutex);
-  Status failure WEFT_GUARDED_BY(mutex);  // the status that every call returns once `broken` is set
+  // When ranks that are all alive last ended a communicator, since they disagree.
+  std::chrono::steady_clock::time_point disagreed_at WEFT_GUARDED_BY(mutex){};
+  Status failure WEFT_GUARDED_BY(mutex);  // of communicators that are made once `broken` is set
   double oversubscription = 1;  // ranks of this kernel per core that these ranks may use together
   bool oversubscribed = false;  // there are more ranks than cores
   std::atomic<int> asking{0};   // threads in calls of the World or judge(); close() waits for them
   std::atomic<bool> ending{false};
   bool usable WEFT_GUARDED_BY(mutex) = false;  // set_out() was called
 };
+
+// Whether a failure of that scope ends the communicator.
+bool concerns(const Scope& scope, const GroupState& g);
 
 // Whom a transport blames for what failed with a peer: this rank itself may have no socket.
 Rank culprit(const Status& cause, Rank peer);

@@ -1,5 +1,5 @@
-// Finds out which rank is to blame for what failed, or did not come in time, and ends all tasks.
-// What takes long is done without the mutex: other tasks move meanwhile.
+// Finds out which rank is to blame for what failed, or did not come in time, and ends
+// communicators. What takes long is done without the mutex: other tasks move meanwhile.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,11 +17,31 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How long a diagnosis waits for the ranks to tell.
+constexpr std::chrono::milliseconds kInquiry{1500};
+
 // How long an error of a transport waits for the control plane to name the rank to blame.
 constexpr std::chrono::milliseconds kVerdictTime{1000};
 
 // How long a message of the wrong size waits for the one that says why.
 constexpr std::chrono::milliseconds kHeadTime{1000};
+
+// How long a task stands still before a rank that has ended its World is taken to be missed in it.
+constexpr std::chrono::milliseconds kLeftBehind{500};
+
+// How long peers may send in a communicator after this rank has ended it, and how often what they
+// send is dropped meanwhile.
+constexpr std::chrono::milliseconds kStragglers{2000}, kSweepEvery{10};
+
+bool has(const std::vector<Rank>& ranks, Rank rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+// A rank that ends its World has done its part in what it shares with others: what it has sent may
+// still be on its way.
+bool leaves_behind(const JobFailure& f) {
+  return f.scope.ends == Scope::Ends::kRank && f.status.code() == Code::kAborted;
+}
 
 }  // namespace
 
@@ -29,43 +49,85 @@ Rank culprit(const Status& cause, Rank peer) {
   return cause.rank() == kNoRank ? peer : cause.rank();
 }
 
+// ---- scopes --------------------------------------------------------------------------------
+
+bool concerns(const Scope& scope, const GroupState& g) {
+  switch (scope.ends) {
+    case Scope::Ends::kRank:
+      return has(g.ranks, scope.rank);
+    case Scope::Ends::kGroup:
+      return g.number == scope.group && g.ranks.front() == scope.rank;
+    default:
+      return true;
+  }
+}
+
+Scope Core::scope_of(const GroupState& g) const {
+  return {Scope::Ends::kGroup, g.ranks.front(), g.number,
+          g.ranks.size() == static_cast<std::size_t>(topology->nranks())};
+}
+
+Scope Core::scope_of(const Status& why, const GroupState& g) const {
+  if (why.code() != Code::kPeerFailed) return scope_of(g);
+  if (why.rank() == kNoRank) return {};  // this host is cut off
+  return has(g.ranks, why.rank()) ? Scope{Scope::Ends::kRank, why.rank()} : scope_of(g);
+}
+
+const GroupState* Core::group_of(const Scope& scope) const {
+  for (const auto& [id, g] : groups)
+    if (g && concerns(scope, *g)) return g;
+  return nullptr;
+}
+
+bool Core::over(const Scope& scope) const {
+  if (scope.ends == Scope::Ends::kAll) return broken;
+  const GroupState* const g = group_of(scope);
+  return !g || g->broken;
+}
+
 // ---- suspicions ----------------------------------------------------------------------------
 
-void Core::suspect(Status why) {
-  if (!suspicion) suspicion = {Suspicion::What::kKnown, nullptr, std::move(why)};
-}
-void Core::suspect(Task* task) {
-  if (!suspicion) suspicion = {Suspicion::What::kTransfer, task};
+void Core::suspect(Suspicion suspicion) {
+  if (std::ranges::find(suspicions, suspicion.scope, &Suspicion::scope) == suspicions.end() &&
+      !over(suspicion.scope))
+    suspicions.push_back(std::move(suspicion));
 }
 
 void Core::settle(CoreLock& lock) {
-  if (suspicion && !judging) judge(lock);
+  if (!suspicions.empty() && !judging) judge(lock);
   if (!ended.empty()) call_ended(lock);
 }
 
 void Core::judge(CoreLock& lock) {
   judging = true;
   ++asking;  // close() waits
-  Status why = suspicion->why;
-  if (suspicion->what == Suspicion::What::kTransfer) why = cause_of(suspicion->task, lock);
-  if (suspicion->what == Suspicion::What::kLate) why = blame(suspicion->task, lock);
-  if (!why.ok() && !broken) {
+  const Suspicion first = suspicions.front();
+  Blame found{first.why};
+  if (first.what == Suspicion::What::kTransfer) found = {cause_of(first, lock)};
+  if (first.what == Suspicion::What::kLate) found = blame(first, lock);
+  Status& why = found.why;
+  if (!why.ok() && !over(first.scope)) {
+    const GroupState* const g =
+        first.scope.ends == Scope::Ends::kAll ? nullptr : group_of(first.scope);
+    const Scope scope = g && !found.all ? scope_of(why, *g) : Scope{};
     // The others hear of it before they see our connections go, and all of us name the same rank.
     lock.without([&] {
       why = telemetry->with_counters(why);
-      job->report(why);
+      job->report(why, scope);
     });
-    end_all(job->failed() ? job->failure() : why);
+    hear();
+    if (!over(first.scope)) end_groups(why, first.scope);  // rank 0 does not answer
   }
-  suspicion.reset();
+  std::erase_if(suspicions, [&](const Suspicion& s) { return s.scope == first.scope; });
   judging = false;
   --asking;
   judged.notify_all();
 }
 
-void Core::fail(const Status& why, CoreLock& lock) {
-  while (!broken) {
-    suspect(why);
+void Core::fail(const Status& why, const GroupState* g, CoreLock& lock) {
+  const Scope scope = g ? scope_of(*g) : Scope{};
+  while (!over(scope)) {
+    suspect({.scope = scope, .why = why});
     if (judging)
       judged.wait(lock);
     else
@@ -76,23 +138,71 @@ void Core::fail(const Status& why, CoreLock& lock) {
 void Core::notice_failure() {
   if (!mutex.try_lock()) return;
   const CoreLock lock(mutex, std::adopt_lock);
-  if (job && job->failed()) end_all(job->failure());
+  if (job) hear();
 }
 
-void Core::end_all(const Status& why) {
-  if (broken.load()) return;
-  failure = telemetry->with_counters(why);
-  failed_at = Clock::now();
-  broken.store(true);
-  stirred.clear();
-  for (Task* task : tasks) {
+// ---- the end of communicators --------------------------------------------------------------
+
+void Core::hear_all() {
+  for (const JobFailure& f : job->failures(heard)) {
+    ++heard;
+    if (leaves_behind(f))
+      left.push_back(f);
+    else
+      end_groups(f.status, f.scope);
+  }
+}
+
+void Core::end_left_behind(const Task* task, Clock::time_point now) {
+  if (now - task->stall.moved_at() < kLeftBehind) return;
+  for (const JobFailure& f : left)
+    if (concerns(f.scope, *task->group)) return end_groups(f.status, f.scope);
+}
+
+void Core::end_groups(const Status& why, const Scope& scope) {
+  if (broken) return;
+  const auto now = Clock::now();
+  const Status told = telemetry->with_counters(why);
+  if (scope.ends == Scope::Ends::kAll) {
+    failure = told;
+    broken = true;
+  }
+  bool any = false;
+  for (const auto& [id, g] : groups) {
+    if (!g || g->broken || !concerns(scope, *g)) continue;
+    any = true;
+    g->failure = told;
+    g->broken = true;
+    swept.emplace_back(id, now + kStragglers);
+  }
+  if (!any) return;
+  if (first_end.ok()) first_end = told;
+  if (why.code() == Code::kMismatch) disagreed_at = now;
+  std::vector<Task*> failed;
+  for (Task* task : tasks)
+    if (task->group->broken) failed.push_back(task);
+  std::erase_if(stirred, [](Task* task) {
+    return task->group->broken && std::exchange(task->stirred, false);
+  });
+  for (Task* task : failed) {
+    task->cancel();
     for (Transport* link : links)
       if (task->id) link->cancel(task->id);
-    task->cancel();
   }
-  while (!tasks.empty()) finish(tasks.back(), failure);
+  for (Task* task : failed) finish(task, task->group->failure);
   judged.notify_all();
-  log().info("weft: rank {}: {}", job->rank(), failure.to_string());
+  if (!ending) log().info("weft: rank {}: {}", job->rank(), told.to_string());
+}
+
+void Core::sweep(Clock::time_point now) {
+  if (now - swept_at < kSweepEvery) return;
+  swept_at = now;
+  std::erase_if(swept, [&](const auto& one) WEFT_REQUIRES(mutex) {
+    const auto& [id, until] = one;
+    const auto it = groups.find(id);
+    if (it == groups.end() || (it->second && it->second->broken)) forget_messages(id);
+    return now > until;
+  });
 }
 
 // ---- what failed ---------------------------------------------------------------------------
@@ -101,29 +211,34 @@ void Core::end_all(const Status& why) {
 // before this one did. The control plane knows, and tells within milliseconds. Where ranks
 // disagree, rounds and messages may overtake each other: one of another size can be here before the
 // one that brings the peer's head.
-Status Core::cause_of(const Task* task, CoreLock& lock) {
+Status Core::cause_of(const Suspicion& suspicion, CoreLock& lock) {
+  const Task* const task = suspicion.task;
   const Status why = task->failure();
+  const std::vector<Rank> ranks = task->group->ranks;
   const bool disagree = why.code() == Code::kMismatch;
   if (why.code() == Code::kInvalidArgument || why.code() == Code::kCorrupt) return why;
   const auto until = Clock::now() + (disagree ? kHeadTime : kVerdictTime);
   do {
     if (disagree) {
       if (Status s = task->mismatch(); !s.ok()) return s;
-      if (Status s = mismatch(); !s.ok()) return s;
+      if (Status s = mismatch(suspicion.scope); !s.ok()) return s;
       progress();
     }
     lock.without([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
-    if (broken) return failure;
-    if (job->failed()) return job->failure();
+    hear();
+    if (over(suspicion.scope)) return {};
+    for (const JobFailure& f : left)  // its connection closed since it has ended its World
+      if (f.scope.rank == why.rank()) return f.status;
   } while (Clock::now() < until);
   // Where rank 0 cannot tell, its silence does.
-  const Status silent = disagree ? Status() : silence_status(why.message());
+  const Status silent = disagree ? Status() : silence_status(why.message(), ranks);
   return silent.ok() ? why : silent;
 }
 
-Status Core::mismatch() const {
+Status Core::mismatch(const Scope& scope) const {
   for (const Task* task : tasks)
-    if (Status s = task->mismatch(); !s.ok()) return s;
+    if (concerns(scope, *task->group))
+      if (Status s = task->mismatch(); !s.ok()) return s;
   return {};
 }
 
@@ -132,7 +247,8 @@ Status Core::mismatch() const {
 // A peer was waited for in vain. Who is to blame: a rank known to be dead, the root that the
 // recorders of all ranks show, a rank that has gone silent, or (nobody knows better) the one waited
 // for.
-Status Core::blame(const Task* task, CoreLock& lock) {
+Core::Blame Core::blame(const Suspicion& suspicion, CoreLock& lock) {
+  const Task* const task = suspicion.task;
   const auto& whole = task->group->part_of;
   const CallDescriptor& call = whole.record ? whole.what : task->what;
   const std::string what =
@@ -140,18 +256,19 @@ Status Core::blame(const Task* task, CoreLock& lock) {
   const std::uint64_t record = task->record;
   const auto moved_at = task->stall.moved_at();
   const Rank peer = task->waiting_for();
-  const Status why = inquire(what, lock);
+  const Blame found = inquire(what, suspicion.scope, std::vector(task->group->ranks), lock);
+  if (over(suspicion.scope)) return {};
   // It may have come while the ranks were asked.
   const auto here = std::ranges::find(tasks, task);
   if (here == tasks.end() || task->record != record || task->moved ||
       task->stall.moved_at() != moved_at)
     return {};
-  if (!why.ok()) return why;
-  return {Code::kTimeout,
-          fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
-                      "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
-                      what, peer),
-          peer};
+  if (!found.why.ok()) return found;
+  return {{Code::kTimeout,
+           fmt::format("{}: waiting for rank {}, which is alive; did it call the same collective "
+                       "with the same arguments? (deadline: WEFT_TIMEOUT_MS)",
+                       what, peer),
+           peer}};
 }
 
 // A rank that waits on the control plane has the deadline of the ranks that exchange messages
@@ -160,17 +277,29 @@ Status Core::gather_status(const Error& thrown) {
   if (const Status known = job->failure(); !known.ok()) return known;
   if (dynamic_cast<const GatherFailed*>(&thrown) == nullptr) return {};
   CoreLock lock(mutex);
-  const Status why = inquire(thrown.what(), lock);
+  const Status why = inquire(thrown.what(), {}, {}, lock).why;
   return why.ok() ? Status(Code::kPeerFailed, thrown.what()) : why;
 }
 
-Status Core::inquire(const std::string& what, CoreLock& lock) {
-  if (const Status cut = cut_off_status(what); !cut.ok()) return cut;
-  telemetry->survey();
+Core::Blame Core::inquire(const std::string& what, const Scope& scope,
+                          const std::vector<Rank>& among, CoreLock& lock) {
+  if (const Status cut = cut_off_status(what); !cut.ok()) return {cut};
   Diagnosis d;
-  lock.without([&] { d = telemetry->inquire(); });
-  if (job->failed()) return job->failure();
-  if (d.cause == Cause::kNone) return silence_status(what);
+  for (bool again = true; again;) {
+    telemetry->survey();
+    std::vector<std::string> told;
+    const std::size_t before = job->heard();
+    lock.without([&] {
+      told = job->inquire(kInquiry);
+      if (job->heard() == before)
+        d = telemetry->diagnose(std::move(told), job->silent(silence_age()));
+    });
+    again = job->heard() != before;  // an end of others ends the inquiry, too
+    hear();
+    if (scope.ends == Scope::Ends::kAll && job->failed()) return {job->failure()};
+    if (over(scope)) return {};
+  }
+  if (d.cause == Cause::kNone) return {silence_status(what, among)};
   std::string text = fmt::format("{}: {}", what, d.text);
   if (d.cause == Cause::kUnknown) {
     // Its heartbeats come, and they are short: what it has to say is not.
@@ -181,7 +310,7 @@ Status Core::inquire(const std::string& what, CoreLock& lock) {
         "-s 1472`)",
         host(job->rank()), host(d.rank));
   }
-  return {code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank};
+  return {{code_of(d.cause), text.substr(0, Telemetry::kMostText), d.rank}, d.other_order};
 }
 
 // Where nobody on two or more other hosts is heard any more, it is this one that is cut off: none
@@ -202,13 +331,18 @@ Status Core::cut_off_status(const std::string& what) const {
 }
 
 // Names the rank that has been silent for the longest time: on a busy machine others may be late.
-Status Core::silence_status(const std::string& what) const {
+Status Core::silence_status(const std::string& what, const std::vector<Rank>& among) const {
+  const auto silent_for = [&](std::chrono::milliseconds age) {
+    std::vector<Rank> ranks = job->silent(age);
+    if (!among.empty()) std::erase_if(ranks, [&](Rank r) { return !has(among, r); });
+    return ranks;
+  };
   auto age = silence_age();
-  std::vector<Rank> silent = job->silent(age);
+  std::vector<Rank> silent = silent_for(age);
   if (silent.empty()) return {};
   while (silent.size() > 1) {
     const auto longer = age * 9 / 8;
-    std::vector<Rank> fewer = job->silent(longer);
+    std::vector<Rank> fewer = silent_for(longer);
     if (fewer.empty()) break;
     age = longer;
     silent = std::move(fewer);

@@ -10,10 +10,12 @@
 
 namespace weft {
 
-std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank> ranks) {
+std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t number,
+                                             std::vector<Rank> ranks) {
   auto g = std::make_unique<GroupState>();
   g->core = this;
   g->id = id;
+  g->number = number;
   g->ranks = std::move(ranks);
   const int n = static_cast<int>(g->ranks.size());
   g->sends.assign(g->ranks.size(), 0);
@@ -54,6 +56,10 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::vector<Rank>
       const Algorithm* a = find_algorithm(static_cast<Collective>(c), options.algorithm);
       if (a && a->applies(g->shape) && check_rails(*g, *a, 0, true).ok()) g->forced[c] = a;
     }
+  if (broken) g->failure = failure;
+  for (const JobFailure& f : job->failures(0))
+    if (g->failure.ok() && concerns(f.scope, *g)) g->failure = f.status;
+  g->broken = !g->failure.ok();
   return g;
 }
 
@@ -84,7 +90,7 @@ std::shared_ptr<GroupState> fixed_group(const std::shared_ptr<Core>& core, std::
   core->fixed_groups.resize(kFixedGroups);
   std::unique_ptr<GroupState>& g = core->fixed_groups[id];
   if (!g) {
-    g = core->make_group(id, std::move(ranks));
+    g = core->make_group(id, id, std::move(ranks));
     core->groups[id] = g.get();
     if (wants_board(*core, *g))
       g->board = core->links[static_cast<std::size_t>(core->shm_link)]->fixed_board(g->ranks, id);
@@ -179,8 +185,8 @@ class Making {
       parts.push_back(static_cast<std::uint64_t>(wishes_[r].board));
     }
     const CoreLock lock(core_->mutex);
-    if (core_->broken) throw Error(core_->failure.to_string());
-    auto group = core_->make_group(id_, std::move(ranks));
+    auto group = core_->make_group(id_, number_, std::move(ranks));
+    if (group->broken) throw Error(group->failure.to_string());
     if (wants_board(*core_, *group)) {
       group->board = shm()->board(group->ranks, parts);
       mine_.board = 0;  // taken over
@@ -220,6 +226,7 @@ class Making {
     if (attempt > 0) epoch += (parent_id_ * 7 + static_cast<unsigned>(attempt)) % 64;
     const CoreLock lock(core_->mutex);
     core_->next_id_epoch = std::max(core_->next_id_epoch, static_cast<std::uint64_t>(epoch) + 1);
+    number_ = static_cast<std::uint64_t>(epoch);
     id_ = static_cast<std::uint32_t>(epoch) & ((1u << core_->id_bits) - 1);
     if (id_ < kFixedGroups) return false;
     reserved_ = core_->groups.emplace(id_, nullptr).second;
@@ -237,6 +244,7 @@ class Making {
   std::vector<Wish> wishes_;
   std::vector<std::size_t> members_;
   std::uint32_t id_ = 0;
+  std::uint64_t number_ = 0;
   bool reserved_ = false;
 };
 

@@ -61,7 +61,13 @@ class AnsweringJob final : public Job {
   }
   bool failed() const noexcept override { return job().failed(); }
   Status failure() const override { return job().failure(); }
-  void report(const Status& failure) noexcept override { job().report(failure); }
+  std::size_t heard() const noexcept override { return job().heard(); }
+  std::vector<JobFailure> failures(std::size_t first) const override {
+    return job().failures(first);
+  }
+  void report(const Status& failure, const Scope& scope) noexcept override {
+    job().report(failure, scope);
+  }
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     return job().silent(age);
   }

@@ -125,10 +125,11 @@ void ScheduleTask::done() {
     next->launch();
   }
   if (const Status left = leftover_of_last(*group); !left.ok()) [[unlikely]]
-    core.suspect(left);
+    core.suspect({.scope = core.scope_of(*group), .why = left});
 }
 
 void ScheduleTask::cancel() {
+  run_.abandon();
   group->running.clear();
   group->next.clear();
 }

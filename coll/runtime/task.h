@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +63,8 @@ struct Task {
   virtual Step progress() { return Step::kGoOn; }
   // The task has succeeded; the next tasks of its group may go.
   virtual void done() {}
-  // The task and the others of its group have failed: drops their order.
+  // The task and the others of its group have failed: drops their order, and gives up what the task
+  // holds. The runtime cancels its transfers.
   virtual void cancel() {}
   // Nobody needs the task any more.
   virtual void release() { delete this; }
@@ -146,6 +148,12 @@ struct GroupState {
   std::vector<Rank> ranks;  // world ranks
   Rank me = 0;              // this rank's index in `ranks`
   std::uint32_t id = 0;     // the same on every rank of the group
+  // As `id`, but never used again for a group of the same first rank. A lane's companions have the
+  // number of their communicator, with which they fail.
+  std::uint64_t number = 0;
+  // The communicator is over: every call returns `failure`, which sticks.
+  std::atomic<bool> broken{false};
+  Status failure = {};
   Shape shape;
   bool one_machine = false;      // shm connects every pair of the group
   std::unique_ptr<Board> board;  // null: the group has no board

@@ -23,9 +23,6 @@
 namespace weft {
 namespace {
 
-// How long a diagnosis waits for the ranks to tell.
-constexpr std::chrono::milliseconds kInquiry{1500};
-
 // Who waits for less is not worth a look: a slow slice, a descheduled peer.
 constexpr std::chrono::milliseconds kStall{5};
 // From then on what has arrived has been told of, and what is under way stands still.
@@ -348,16 +345,12 @@ Metrics Telemetry::metrics() const {
   return m;
 }
 
-Diagnosis Telemetry::inquire() {
-  const std::vector<std::string> told = job_->inquire(kInquiry);
-  if (job_->failed()) return {};
-  std::vector<std::string> texts = told;
+Diagnosis Telemetry::diagnose(std::vector<std::string> told, std::vector<Rank> silent) const {
   // Where rank 0 does not answer: what can be seen from here.
   if (std::ranges::any_of(told, &std::string::empty) || told.empty())
-    texts.push_back(encode(recorder_.of_this_machine()));
-  Evidence evidence{job_->size(), collect(texts), {}};
-  evidence.silent = job_->silent(core_.silence_age());
-  Diagnosis d = diagnose(evidence);
+    told.push_back(encode(recorder_.of_this_machine()));
+  const Evidence evidence{counters_.size, collect(told), std::move(silent)};
+  Diagnosis d = weft::diagnose(evidence);
   if (const char* file = std::getenv("WEFT_DOCTOR_JSON"))
     write_whole(file, to_json(d, evidence) + '\n');
   return d;

@@ -92,9 +92,8 @@ class Telemetry final : public Witness {
 
   // Tells the flight recorder how far each task is. The caller holds the core's mutex.
   void survey();
-  // Asks all ranks for their snapshots, and diagnoses why they wait. They have a second or two to
-  // answer. Returns no cause where the job fails meanwhile.
-  Diagnosis inquire();
+  // Diagnoses by the snapshots that ranks gave, and by who is silent, why the ranks wait.
+  Diagnosis diagnose(std::vector<std::string> told, std::vector<Rank> silent) const;
   // The most characters of a failure's text.
   static constexpr std::size_t kMostText = 690;
 

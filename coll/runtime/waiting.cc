@@ -89,21 +89,27 @@ void Polling::give_way(Core& core, CoreLock& lock) {
 
 bool Core::check_deadline(Task* task, Clock::time_point now) {
   if (task->over || !task->polled()) return task->over;
-  if (job->failed()) {
-    end_all(job->failure());
-    return true;
-  }
+  hear();
+  if (!swept.empty()) [[unlikely]]
+    sweep(now);
+  if (task->over) return true;
   const bool moved = std::exchange(task->moved, false);
   if (moved) telemetry->moving();
   const bool late = task->stall.look(now, moved, moves, options.timeout);
+  if (!left.empty()) [[unlikely]] {
+    end_left_behind(task, now);
+    if (task->over) return true;
+  }
   const auto idle = task->stall.idle(now);
   telemetry->waiting(idle);
   if (moved) task->look_after = kLookAfter;
   if (idle > task->look_after) {
     task->look_after *= 2;
-    if (const Status status = mismatch(); !status.ok()) suspect(status);
+    for (const Task* other : tasks)
+      if (Status why = other->mismatch(); !why.ok())
+        suspect({.scope = scope_of(*other->group), .why = std::move(why)});
   }
-  if (late && !suspicion) suspicion = {Suspicion::What::kLate, task};
+  if (late) suspect({Suspicion::What::kLate, scope_of(*task->group), task});
   return false;
 }
 
@@ -222,7 +228,8 @@ void Core::start_serving() {
   } catch (const Error& e) {
     served = false;
     CoreLock lock(mutex);
-    fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()}, lock);
+    fail({Code::kTransport, fmt::format("rank {}: {}", job->rank(), e.what()), job->rank()},
+         nullptr, lock);
     throw;
   }
 }

@@ -31,7 +31,8 @@ void decode_payloads(const weft::wire::Frame& frame) {
   }
   if (const auto p = decode_start(payload)) require(encode_start(*p) == payload);
   if (const auto s = decode_heartbeat(payload)) require(8 * s->size() == payload.size());
-  if (const auto f = decode_failure(payload)) require(!f->ok());
+  if (const auto f = decode_failure(payload))
+    require(!f->status.ok() && encode_failure(f->status, f->scope).size() <= payload.size());
   if (const auto n = decode_numbered(payload)) require(encode(*n) == payload);
   for (const int count : {0, 1, 3}) {
     if (const auto parts = decode_parts(payload, count)) {

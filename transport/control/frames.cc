@@ -252,23 +252,32 @@ std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload) {
   return silent;
 }
 
-std::string encode_failure(const Status& failure) {
+std::string encode_failure(const Status& failure, const Scope& scope) {
   return Writer()
       .number(static_cast<std::uint8_t>(failure.code()))
       .number(static_cast<std::uint32_t>(failure.rank()))
       .text(failure.message())
+      .number(static_cast<std::uint8_t>(scope.ends))
+      .number(static_cast<std::uint32_t>(scope.rank))
+      .number(scope.group)
+      .number(static_cast<std::uint8_t>(scope.every_rank))
       .take();
 }
 
-std::optional<Status> decode_failure(std::string_view payload) {
+std::optional<JobFailure> decode_failure(std::string_view payload) {
   Reader reader(payload);
   const auto code = reader.number<std::uint8_t>();
   const Rank rank = to_rank(reader.number<std::uint32_t>());
-  const std::string_view text = reader.text();
-  if (!reader.done() || code == 0 || code > static_cast<std::uint8_t>(Code::kInternal)) {
+  const std::string text(reader.text());
+  const auto ends = reader.number<std::uint8_t>();
+  Scope scope{static_cast<Scope::Ends>(ends), to_rank(reader.number<std::uint32_t>())};
+  scope.group = reader.number<std::uint64_t>();
+  scope.every_rank = reader.number<std::uint8_t>() != 0;
+  if (!reader.done() || code == 0 || code > static_cast<std::uint8_t>(Code::kInternal) ||
+      ends > static_cast<std::uint8_t>(Scope::Ends::kGroup)) {
     return std::nullopt;
   }
-  return Status(static_cast<Code>(code), std::string(text), rank);
+  return JobFailure{Status(static_cast<Code>(code), text, rank), scope};
 }
 
 const char* words_of(Gathering what) {

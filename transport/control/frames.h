@@ -21,10 +21,11 @@
 #include <vector>
 
 #include "topo/base/status.h"
+#include "transport/control/scope.h"
 
 namespace weft::wire {
 
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kHeaderBytes = 8;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kInstanceBytes = 16;
@@ -125,8 +126,8 @@ struct Silence {
 std::string encode_heartbeat(const std::vector<Silence>& silent);
 std::optional<std::vector<Silence>> decode_heartbeat(std::string_view payload);
 
-std::string encode_failure(const Status& failure);
-std::optional<Status> decode_failure(std::string_view payload);
+std::string encode_failure(const Status& failure, const Scope& scope = {});
+std::optional<JobFailure> decode_failure(std::string_view payload);
 
 // What the ranks bring together, as a flag in the number of a kGather to rank 0.
 enum class Gathering : std::uint64_t {

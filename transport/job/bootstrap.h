@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "topo/base/status.h"
+#include "transport/control/scope.h"
 #include "transport/control/witness.h"
 
 namespace weft {
@@ -69,14 +70,23 @@ class Job {
 
   // Returns !failure().ok() by one relaxed load, cheap enough for a polling loop.
   virtual bool failed() const noexcept = 0;
-  // Returns the first failure known to the job, ok while there is none. When a process ends without
-  // leave(), all other ranks learn so within milliseconds
-  // ("rank 3 (host b, pid 1234) died: connection closed").
+  // Returns the first failure that ends gathers, ok while there is none. When a process ends
+  // without leave(), all other ranks learn so within milliseconds
+  // ("rank 3 (host b, pid 1234) died: connection closed"). The end of rank 0 is a failure of scope
+  // kAll, that of another rank one of scope kRank.
   virtual Status failure() const = 0;
+  // How many failures this rank has heard of, by one relaxed load; the failures from `first` on, in
+  // the order of rank 0, the same on all ranks.
+  virtual std::size_t heard() const noexcept { return failed(); }
+  virtual std::vector<JobFailure> failures(std::size_t first) const {
+    return first < heard() ? std::vector{JobFailure{failure()}} : std::vector<JobFailure>();
+  }
 
-  // Reports a failure to every rank; the first report becomes the failure() of all ranks. Returns
-  // when this rank knows that failure, or after a second at most: rank 0 may be dead.
-  virtual void report(const Status& failure) noexcept = 0;
+  // Reports a failure to every rank; of several with the same scope the first one counts, and
+  // nothing counts after one of scope kAll. Returns when this rank has heard of the one that
+  // counts, or after a second at most: rank 0 may be dead.
+  virtual void report(const Status& failure, const Scope& scope) noexcept = 0;
+  void report(const Status& failure) noexcept { report(failure, {}); }
 
   // Returns the other ranks that have been silent for at least `age`: a stopped process, a dead
   // host. When rank 0 is silent, the other ranks see no rank but it, and the result is rank 0.
@@ -84,7 +94,7 @@ class Job {
 
   // Returns the witnesses' snapshots by rank, empty for a rank that did not answer; the programs of
   // the ranks may be stuck. The call ends when all ranks have answered, when no more answers come,
-  // at the limit, or when the job fails.
+  // at the limit, or when this rank hears of a failure.
   virtual std::vector<std::string> inquire(std::chrono::milliseconds limit) {
     (void)limit;
     return {};

@@ -300,7 +300,7 @@ class BootstrapClient {
             }
           } else if (frame.type == wire::Type::kFailure) {
             if (const auto failure = wire::decode_failure(frame.payload)) {
-              throw Error(failure->message());
+              throw Error(failure->status.message());
             }
           }
           throw Error(

@@ -63,12 +63,12 @@ class BootstrapServer {
     return std::move(members_);
   }
 
-  std::vector<Member> assemble_survivors(Rank dead, const std::vector<std::string>& doors,
-                                         std::string& mask) {
+  std::vector<Member> assemble_survivors(std::span<const Rank> dead,
+                                         const std::vector<std::string>& doors, std::string& mask) {
     tolerant_ = true;
     awaited_.assign(members_.size(), false);
     for (std::size_t r = static_cast<std::size_t>(spec_.rank) + 1; r < members_.size(); ++r)
-      awaited_[r] = static_cast<Rank>(r) != dead;
+      awaited_[r] = std::ranges::find(dead, static_cast<Rank>(r)) == dead.end();
     std::vector<std::vector<Endpoint>> at;
     for (const std::string& door : doors) at.push_back(door_endpoints(door));
     auto look = Clock::now();
@@ -350,7 +350,7 @@ class BootstrapServer {
 
 }  // namespace
 
-std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
+std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, std::span<const Rank> dead,
                                        const std::vector<std::string>& doors, std::string& mask) {
   return BootstrapServer(spec, std::move(door)).assemble_survivors(dead, doors, mask);
 }

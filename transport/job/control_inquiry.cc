@@ -48,13 +48,12 @@ void Plane::end_inquiry() {
 
 std::vector<std::string> Plane::inquire(std::chrono::milliseconds limit) {
   Lock lock(mutex_);
-  const bool failed_before = failed();
   const auto until = Clock::now() + limit;
   inquiry_until_ = std::max(inquiry_until_, until);
   if (!inquiring_) begin_inquiry();
   const std::uint32_t mine = inquiry_;
   changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
-    return !inquiring_ || inquiry_ != mine || stopping_ || (failed() && !failed_before);
+    return !inquiring_ || inquiry_ != mine || stopping_;
   });
   return snapshots_;
 }

@@ -97,16 +97,16 @@ class Leaf : public Plane {
                       std::make_shared<const std::string>(mine));
   }
 
-  // Rank 0 decides which failure is the job's; until it has, this one counts here.
-  void tell(const Status& failure) override WEFT_REQUIRES(mutex_) {
-    set_failure(failure);
-    root_.send(wire::Type::kFailure, wire::encode_failure(failure));
+  // Rank 0 decides which failure ends gathers; until it has, this one does here.
+  void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
+    if (scope.ends_gathers() && !failed()) set_failure(failure);
+    root_.send(wire::Type::kFailure, wire::encode_failure(failure, scope));
   }
 
-  void await_verdict(Lock& lock) override WEFT_REQUIRES(mutex_) {
+  void await_verdict(const Scope& scope, Lock& lock) override WEFT_REQUIRES(mutex_) {
     const auto until = std::chrono::steady_clock::now() + kVerdictTime;
     changed_.wait_until(lock, until, [&]() WEFT_REQUIRES(mutex_) {
-      return verdict_ || !root_.open() || stopping_;
+      return decided(scope) || !root_.open() || stopping_;
     });
   }
 
@@ -175,10 +175,14 @@ class Leaf : public Plane {
       if (gathering_) fail_gather("rank 0 has left the job");
       return;
     }
-    if (!left_ && (!failed() || !verdict_)) {
-      verdict_ = true;
-      set_failure(Status(Code::kPeerFailed, fmt::format("{} died: {}", root_who_, why), 0));
-    }
+    // With rank 0 goes the control plane.
+    if (!left_ && !decided({}))
+      take_verdict(Status(Code::kPeerFailed, fmt::format("{} died: {}", root_who_, why), 0), {});
+  }
+
+  void take_verdict(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) {
+    if (scope.ends_gathers() && !std::exchange(verdict_, true)) set_failure(failure);
+    hear(failure, scope);
   }
 
   bool handle(const wire::Frame& frame, Clock::time_point now) WEFT_REQUIRES(mutex_) {
@@ -221,8 +225,7 @@ class Leaf : public Plane {
       case wire::Type::kFailure: {
         const auto failure = wire::decode_failure(frame.payload);
         if (!failure) return false;
-        verdict_ = true;
-        set_failure(*failure);
+        take_verdict(failure->status, failure->scope);
         return true;
       }
       case wire::Type::kInquire: {
@@ -289,12 +292,14 @@ class Leaf : public Plane {
     }
     retire(lock);
     root_.close();
-    const Rank dead = failure_.code() == Code::kPeerFailed ? failure_.rank() : kNoRank;
+    std::vector<Rank> dead;
+    for (Rank r = 0; r < size_; ++r)
+      if (taken_for_dead(r)) dead.push_back(r);
     std::string problems;
     std::vector<bool> mute(1);  // by rank, as far as all were tried at once
     for (Rank r = 1; r < rank_; ++r) {
       const auto next = static_cast<std::size_t>(r) + 1;
-      if (r == dead || (next <= mute.size() && mute[next - 1])) continue;
+      if (taken_for_dead(r) || (next <= mute.size() && mute[next - 1])) continue;
       std::string mask;
       RootLink link;
       try {
@@ -351,7 +356,7 @@ class Leaf : public Plane {
   Clock::time_point silence_at_ WEFT_GUARDED_BY(mutex_){};
   // Rank 0 has understood our leave(), or leaves itself.
   bool goodbye_ WEFT_GUARDED_BY(mutex_) = false;
-  bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // the failure is the job's, by rank 0
+  bool verdict_ WEFT_GUARDED_BY(mutex_) = false;  // rank 0 has decided on failure_
   bool gathering_ WEFT_GUARDED_BY(mutex_) = false;
   wire::Gathering what_ WEFT_GUARDED_BY(mutex_) = wire::Gathering::kForAll;
   // When the all_gather began or last went on.

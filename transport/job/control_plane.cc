@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "topo/base/thread.h"
@@ -48,8 +49,12 @@ class PlaneJob : public Job {
     const std::string mine = rank() == 0 ? wire::encode_parts(parts) : std::string();
     return plane_->all_gather(mine, wire::Gathering::kFromRoot).at(0);
   }
-  void report(const Status& failure) noexcept override {
-    if (here()) plane_->report(failure);
+  std::size_t heard() const noexcept override { return plane_->heard(); }
+  std::vector<JobFailure> failures(std::size_t first) const override {
+    return here() ? plane_->failures(first) : std::vector<JobFailure>{};
+  }
+  void report(const Status& failure, const Scope& scope) noexcept override {
+    if (here()) plane_->report(failure, scope);
   }
   std::vector<std::string> inquire(std::chrono::milliseconds limit) override {
     return here() ? plane_->inquire(limit) : std::vector<std::string>{};
@@ -105,6 +110,32 @@ void Plane::set_failure(const Status& failure) {
   changed_.notify_all();
 }
 
+std::vector<JobFailure> Plane::failures(std::size_t first) const {
+  const Lock lock(mutex_);
+  first = std::min(first, failures_.size());
+  return {failures_.begin() + static_cast<std::ptrdiff_t>(first), failures_.end()};
+}
+
+void Plane::hear(const Status& failure, const Scope& scope) {
+  failures_.push_back({failure, scope});
+  heard_ = failures_.size();
+  if (inquiring_ && !for_outsiders_) end_inquiry();  // who still needs an answer asks again
+  changed_.notify_all();
+}
+
+bool Plane::decided(const Scope& scope) const {
+  return std::ranges::any_of(failures_, [&](const JobFailure& f) {
+    return f.scope.ends == Scope::Ends::kAll || f.scope == scope;
+  });
+}
+
+bool Plane::blamed(Rank rank, std::optional<Code> code) const {
+  const auto is = [&](const Status& s) {
+    return !s.ok() && s.rank() == rank && (!code || s.code() == *code);
+  };
+  return is(failure_) || std::ranges::any_of(failures_, is, &JobFailure::status);
+}
+
 void Plane::fail_gather(const std::string& why) {
   // After a failure the ranks go their ways, and a gather ends because of that: not the news.
   if (gather_error_.empty() && !failed()) gather_error_ = why;
@@ -137,15 +168,15 @@ std::vector<std::string> Plane::all_gather(std::string_view mine, wire::Gatherin
   throw Error(fmt::format("rank {}: its job was destroyed during all_gather", rank_));
 }
 
-void Plane::report(const Status& failure) noexcept {
+void Plane::report(const Status& failure, const Scope& scope) noexcept {
   if (failure.ok()) return;
   Lock lock(mutex_);
   if (left_) return;
-  if (!failed()) {
-    tell(failure);
+  if (!decided(scope)) {
+    tell(failure, scope);
     ring(wake_);
   }
-  await_verdict(lock);  // what this rank told, by abort() too, may not have been the first
+  await_verdict(scope, lock);  // what this rank told, by abort() too, may not have been the first
 }
 
 void Plane::abort(const char* reason) noexcept {
@@ -165,7 +196,8 @@ void Plane::await_abort() noexcept {
 
 void Plane::check_shrink() const {
   if (left_) throw Error(fmt::format("rank {} called shrink after leave()", rank_));
-  if (!failed()) throw Error("shrink: nothing has failed, so there is nobody to go on without");
+  if (!failed() && failures_.empty())
+    throw Error("shrink: nothing has failed, so there is nobody to go on without");
   if (taken_for_dead(rank_))
     throw Error(fmt::format("the others go on without rank {}: {}", rank_, failure_.message()));
 }
@@ -227,8 +259,8 @@ void Plane::run() {
     if (aborted_.load(std::memory_order_acquire) == 2) {
       aborted_ = 3;
       changed_.notify_all();
-      if (!failed() && !left_)
-        tell({Code::kAborted, fmt::format("rank {} aborted: {}", rank_, abort_reason_), rank_});
+      if (!decided({}) && !left_)
+        tell({Code::kAborted, fmt::format("rank {} aborted: {}", rank_, abort_reason_), rank_}, {});
     }
     now = Clock::now();
     if (!serve(polled, now) || handed_over_) return;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <optional>
 #include <thread>
 
 #include "topo/base/mutex.h"
@@ -30,10 +31,12 @@ class Plane {
   int size() const { return size_; }
   bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
   Status failure() const;
+  std::size_t heard() const noexcept { return heard_.load(std::memory_order_relaxed); }
+  std::vector<JobFailure> failures(std::size_t first) const;
   // See Job::all_gather(), all_to_all(), gather() and scatter(), which returns one part.
   std::vector<std::string> all_gather(std::string_view mine,
                                       wire::Gathering what = wire::Gathering::kForAll);
-  void report(const Status& failure) noexcept;
+  void report(const Status& failure, const Scope& scope) noexcept;
   std::vector<std::string> inquire(std::chrono::milliseconds limit);
   void set_witness(Witness* witness);
   virtual std::vector<Rank> silent(std::chrono::milliseconds age) const = 0;
@@ -59,9 +62,9 @@ class Plane {
 
   // Hands this rank's part to the job.
   virtual void contribute(std::string_view mine, wire::Gathering what) WEFT_REQUIRES(mutex_) = 0;
-  virtual void tell(const Status& failure) WEFT_REQUIRES(mutex_) = 0;
-  // Waits, for a moment at most, until the job's failure is decided.
-  virtual void await_verdict(Lock&) WEFT_REQUIRES(mutex_) {}
+  virtual void tell(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) = 0;
+  // Waits, for a moment at most, until rank 0 has decided on a failure of that scope.
+  virtual void await_verdict(const Scope&, Lock&) WEFT_REQUIRES(mutex_) {}
   // Asks all other ranks; their answers go to take_snapshot().
   virtual void ask(std::uint32_t number) WEFT_REQUIRES(mutex_) = 0;
   // One round of the thread: what to poll, and then what to do; false ends the thread.
@@ -71,11 +74,13 @@ class Plane {
       WEFT_REQUIRES(mutex_) = 0;
 
   void set_failure(const Status& failure) WEFT_REQUIRES(mutex_);
-  bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) {
-    return !failure_.ok() && failure_.rank() == rank;
-  }
+  // Takes down a failure that rank 0 has decided on, or that rank 0 is gone.
+  void hear(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_);
+  // Whether nothing more is to be said about the scope.
+  bool decided(const Scope& scope) const WEFT_REQUIRES(mutex_);
+  bool blamed(Rank rank) const WEFT_REQUIRES(mutex_) { return blamed(rank, {}); }
   bool taken_for_dead(Rank rank) const WEFT_REQUIRES(mutex_) {
-    return blamed(rank) && failure_.code() == Code::kPeerFailed;
+    return blamed(rank, Code::kPeerFailed);
   }
   // Throws Error unless this rank may go on after a failure.
   void check_shrink() const WEFT_REQUIRES(mutex_);
@@ -106,7 +111,8 @@ class Plane {
   const std::chrono::milliseconds period_;  // between heartbeats
 
   mutable Mutex mutex_;
-  Status failure_ WEFT_GUARDED_BY(mutex_);
+  Status failure_ WEFT_GUARDED_BY(mutex_);  // see Job::failure()
+  std::vector<JobFailure> failures_ WEFT_GUARDED_BY(mutex_);
   std::condition_variable_any changed_;
   bool left_ WEFT_GUARDED_BY(mutex_) = false;      // leave() was called here
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;  // stop() was called
@@ -121,6 +127,7 @@ class Plane {
 
  private:
   void run();
+  bool blamed(Rank rank, std::optional<Code> code) const WEFT_REQUIRES(mutex_);
   void begin_inquiry() WEFT_REQUIRES(mutex_);
   void end_inquiry() WEFT_REQUIRES(mutex_);
 
@@ -134,6 +141,7 @@ class Plane {
   Clock::time_point inquiry_until_ WEFT_GUARDED_BY(mutex_){};
 
   std::atomic<bool> failed_{false};
+  std::atomic<std::size_t> heard_{0};  // failures_.size()
   bool gathered_ WEFT_GUARDED_BY(mutex_) = false;
   std::vector<std::string> parts_ WEFT_GUARDED_BY(mutex_);
   Mutex one_gather_;  // all_gather calls of several threads of this rank queue here

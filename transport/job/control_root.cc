@@ -103,7 +103,9 @@ class Root : public Plane {
     receive_part(0, mine, false, what);
   }
 
-  void tell(const Status& failure) override WEFT_REQUIRES(mutex_) { declare(failure); }
+  void tell(const Status& failure, const Scope& scope) override WEFT_REQUIRES(mutex_) {
+    declare(failure, scope);
+  }
 
   void ask(std::uint32_t number) override WEFT_REQUIRES(mutex_) {
     inquiries_.push_back(inquiry_id(0, number));
@@ -188,7 +190,8 @@ class Root : public Plane {
     c.close();
     changed_.notify_all();
     if (p.left) return;
-    declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r));
+    declare(Status(Code::kPeerFailed, fmt::format("{} died: {}", p.member.who, why), r),
+            {Scope::Ends::kRank, r});
   }
 
   bool handle(Rank r, const wire::Frame& frame) WEFT_REQUIRES(mutex_) {
@@ -210,10 +213,13 @@ class Root : public Plane {
       case wire::Type::kFailure: {
         const auto failure = wire::decode_failure(frame.payload);
         if (!failure) return false;
-        declare(*failure);
+        const auto& [status, scope] = *failure;
         // Who waited for this rank to shrink waits no more, and is not alone in that.
-        if (p.shrinks && failure->code() == Code::kPeerFailed && failure->rank() == 0)
-          set_failure(*failure);
+        if (p.shrinks && status.code() == Code::kPeerFailed && status.rank() == 0) {
+          set_failure(status);
+          hear(status, scope);
+        }
+        declare(status, scope);
         return true;
       }
       case wire::Type::kInquire: {
@@ -282,12 +288,13 @@ class Root : public Plane {
     for (Peer& p : peers_) p.member.channel.send(wire::Type::kDoors, doors);
   }
 
-  // The first failure is the job's. Everybody hears of it, also who reported it.
-  void declare(const Status& failure) WEFT_REQUIRES(mutex_) {
-    if (failed()) return;
-    set_failure(failure);
+  // The first failure of a scope counts. Everybody hears of it, also who reported it.
+  void declare(const Status& failure, const Scope& scope) WEFT_REQUIRES(mutex_) {
+    if (decided(scope)) return;
+    if (scope.ends_gathers() && !failed()) set_failure(failure);
+    hear(failure, scope);
     inquiries_.clear();
-    const std::string payload = wire::encode_failure(failure);
+    const std::string payload = wire::encode_failure(failure, scope);
     for (Peer& p : peers_) p.member.channel.send(wire::Type::kFailure, payload);
   }
 

@@ -38,8 +38,8 @@ RootLink assemble_leaf(const JobSpec& spec);
 // A door is the port on which a rank listens, so that survivors find it after rank 0's end.
 // Waits at `door` for the ranks above this one and returns them by rank; `mask` gets '1' or '0' for
 // each rank of the job: whether it goes on. The wait lasts at most for spec.timeout and leaves out
-// `dead` and the ranks at whose door no process listens.
-std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, Rank dead,
+// the ranks that are `dead` and those at whose door no process listens.
+std::vector<Member> assemble_survivors(const JobSpec& spec, Fd door, std::span<const Rank> dead,
                                        const std::vector<std::string>& doors, std::string& mask);
 // Joins the rank that waits at `door` ("address port"). Throws Error at once when none listens.
 RootLink join_survivors(const JobSpec& spec, const std::string& door, std::string& mask);

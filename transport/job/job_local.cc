@@ -30,6 +30,8 @@ struct Meeting {
   std::condition_variable_any changed;
   std::atomic<bool> failed{false};
   Status failure WEFT_GUARDED_BY(mutex);
+  std::vector<JobFailure> failures WEFT_GUARDED_BY(mutex);
+  std::atomic<std::size_t> heard{0};  // failures.size()
   // The all_gather under way, and the result of the one done last.
   std::vector<std::string> part WEFT_GUARDED_BY(mutex);
   std::vector<bool> present WEFT_GUARDED_BY(mutex);
@@ -38,7 +40,7 @@ struct Meeting {
   std::shared_ptr<const std::vector<std::string>> result WEFT_GUARDED_BY(mutex);
   std::string gather_error WEFT_GUARDED_BY(mutex);
   std::vector<bool> left WEFT_GUARDED_BY(mutex);
-  // abort(): 0, 1 while the reason is written, 2; becomes the failure when somebody looks.
+  // abort(): 0, 1 while the reason is written, 2; becomes a failure when somebody looks, then 3.
   std::atomic<int> aborted{0};
   Rank aborter = kNoRank;
   char reason[Job::kMostReason + 1] = {};
@@ -48,18 +50,25 @@ struct Meeting {
   std::vector<Rank> survivors WEFT_GUARDED_BY(mutex);
 
   void take_abort() WEFT_REQUIRES(mutex) {
-    if (aborted.load(std::memory_order_acquire) == 2)
-      fail(Status(Code::kAborted, fmt::format("rank {} aborted: {}", aborter, reason), aborter));
+    if (aborted.load(std::memory_order_acquire) != 2) return;
+    fail(Status(Code::kAborted, fmt::format("rank {} aborted: {}", aborter, reason), aborter), {});
+    aborted = 3;
   }
   bool gone(std::size_t r) const WEFT_REQUIRES(mutex) {
-    return left[r] ||
-           (failure.code() == Code::kPeerFailed && failure.rank() == static_cast<Rank>(r));
+    return left[r] || std::ranges::any_of(failures, [&](const JobFailure& f) {
+             return f.status.code() == Code::kPeerFailed && f.status.rank() == static_cast<Rank>(r);
+           });
   }
 
-  void fail(const Status& status) WEFT_REQUIRES(mutex) {
-    if (failed.load(std::memory_order_relaxed)) return;
-    failure = status;
-    failed.store(true, std::memory_order_relaxed);
+  void fail(const Status& status, const Scope& scope) WEFT_REQUIRES(mutex) {
+    for (const JobFailure& f : failures)
+      if (f.scope.ends == Scope::Ends::kAll || f.scope == scope) return;
+    if (scope.ends_gathers() && !failed) {
+      failure = status;
+      failed = true;
+    }
+    failures.push_back({status, scope});
+    heard = failures.size();
     changed.notify_all();
   }
   void fail_gather(const std::string& why) WEFT_REQUIRES(mutex) {
@@ -78,7 +87,8 @@ class LocalJob : public Job {
     const std::string who =
         describe_rank(rank_, host_label(), static_cast<std::uint64_t>(getpid()));
     meeting_->fail(
-        Status(Code::kPeerFailed, who + " died: its Job was destroyed without leave()", rank_));
+        Status(Code::kPeerFailed, who + " died: its Job was destroyed without leave()", rank_),
+        {Scope::Ends::kRank, rank_});
   }
   Rank rank() const override { return rank_; }
   int size() const override { return meeting_->size; }
@@ -131,6 +141,17 @@ class LocalJob : public Job {
     meeting_->take_abort();
     return meeting_->failure;
   }
+  std::size_t heard() const noexcept override {
+    return meeting_->heard.load(std::memory_order_relaxed) +
+           (meeting_->aborted.load(std::memory_order_relaxed) == 2);
+  }
+  std::vector<JobFailure> failures(std::size_t first) const override {
+    const MutexLock lock(meeting_->mutex);
+    meeting_->take_abort();
+    std::vector<JobFailure> all = meeting_->failures;
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(first, all.size())));
+    return all;
+  }
   void abort(const char* reason) noexcept override {
     int none = 0;
     if (!meeting_->aborted.compare_exchange_strong(none, 1)) return;
@@ -143,7 +164,7 @@ class LocalJob : public Job {
     Meeting& m = *meeting_;
     MutexLock lock(m.mutex);
     m.take_abort();
-    if (!m.failed) throw Error("shrink: nothing has failed");
+    if (m.failures.empty()) throw Error("shrink: nothing has failed");
     if (m.gone(me())) throw Error(fmt::format("shrink: rank {} is not among those left", rank_));
     m.shrinks[me()] = true;
     m.changed.notify_all();
@@ -168,9 +189,9 @@ class LocalJob : public Job {
     job->former_ = m.survivors;
     return job;
   }
-  void report(const Status& failure) noexcept override {
+  void report(const Status& failure, const Scope& scope) noexcept override {
     const MutexLock lock(meeting_->mutex);
-    if (!failure.ok() && !meeting_->left[me()]) meeting_->fail(failure);
+    if (!failure.ok() && !meeting_->left[me()]) meeting_->fail(failure, scope);
   }
   // Threads of one process do not stop alone.
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }

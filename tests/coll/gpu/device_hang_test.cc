@@ -207,6 +207,29 @@ TEST_P(DeviceHang, NothingOnOneRank) {
                   title() + ".*1024 x float.* 0 x float|" + title() + ".* 0 x float.*1024 x float");
 }
 
+// Each communicator has a lane, and companions that fail with it.
+TEST_P(DeviceHang, OneCommunicatorThatEndsLeavesTheOthers) {
+  WorldOptions options;
+  options.timeout = kDeviceLong;
+  run_ranks(places({n_}), options, [&](World& world) {
+    TestStream work(*device(), world.rank() % FakeDevice::kGpus);
+    DeviceBuffer data(work, kElements * 8);
+    Communicator wrong = world.world().duplicate(), right = world.world().duplicate();
+    Passes usual, odd;
+    odd.count = 2048;
+    EXPECT_TRUE(perform(right, work, data, usual).ok());
+    const Status first = perform(wrong, work, data, world.rank() == victim_ ? odd : usual);
+    EXPECT_EQ(first.code(), Code::kMismatch) << first.to_string();
+    for (int i = 0; i < 10; ++i) {
+      usual.stream = i % 2 == 1;
+      const Status s = perform(right, work, data, usual);
+      EXPECT_TRUE(s.ok()) << s.to_string();
+    }
+    EXPECT_EQ(perform(wrong, work, data, usual).to_string(), first.to_string());
+    EXPECT_TRUE(world.world().barrier().ok());
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceHang, ::testing::Values(2, 4));
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "support/jobs/job_around.h"
 #include "support/jobs/ranks.h"
@@ -14,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Asks and tells only once another call of this rank has ended.
+// Asks, and tells for the first time, only once another call of this rank has ended.
 class SlowToHear final : public testing::JobAround {
  public:
   SlowToHear(std::unique_ptr<Job> job, std::atomic<int>& calls)
@@ -23,9 +24,9 @@ class SlowToHear final : public testing::JobAround {
     asked = moves();
     return JobAround::inquire(limit);
   }
-  void report(const Status& failure) noexcept override {
-    told = moves();
-    JobAround::report(failure);
+  void report(const Status& failure, const Scope& scope) noexcept override {
+    if (!std::exchange(tells_, true)) told = moves();
+    JobAround::report(failure, scope);
   }
   std::atomic<bool> asked{false}, told{false};
 
@@ -37,6 +38,7 @@ class SlowToHear final : public testing::JobAround {
     return calls_ != before;
   }
   std::atomic<int>& calls_;
+  bool tells_ = false;
 };
 
 TEST(Waiting, OtherCallsMoveWhileRanksAreAskedAndTold) {
@@ -54,12 +56,19 @@ TEST(Waiting, OtherCallsMoveWhileRanksAreAskedAndTold) {
     ranks.emplace_back([&, r] {
       World world(std::move(jobs[r]), where[r], options);
       Communicator all = world.world(), other = all.duplicate();
-      std::thread late;
+      if (r == 1) {
+        while (other.barrier().ok()) continue;  // until rank 0 ends its World
+        return;
+      }
       Status status;
-      if (r == 0) late = std::thread([&] { status = all.barrier(); });  // rank 1 never calls it
-      while (other.barrier().ok()) calls += r == 0;
-      if (r == 1) return;
+      std::atomic<bool> over = false;
+      std::thread late([&] {
+        status = all.barrier();  // rank 1 never calls it
+        over = true;
+      });
+      while (!over && other.barrier().ok()) ++calls;
       late.join();
+      EXPECT_TRUE(other.barrier().ok()) << "the failure is that of the other communicator";
       EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
       asked = job.asked.load();
       told = job.told.load();

@@ -44,7 +44,7 @@ class ForgedJob final : public Job {
   }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
-  void report(const Status&) noexcept override {}
+  void report(const Status&, const Scope&) noexcept override {}
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {}
   void abort(const char*) noexcept override {}

@@ -21,7 +21,13 @@ class JobAround : public Job {
   }
   bool failed() const noexcept override { return job_->failed(); }
   Status failure() const override { return job_->failure(); }
-  void report(const Status& failure) noexcept override { job_->report(failure); }
+  std::size_t heard() const noexcept override { return job_->heard(); }
+  std::vector<JobFailure> failures(std::size_t first) const override {
+    return job_->failures(first);
+  }
+  void report(const Status& failure, const Scope& scope) noexcept override {
+    job_->report(failure, scope);
+  }
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     return job_->silent(age);
   }

@@ -127,6 +127,35 @@ TEST_P(Control, AReportReachesAllAndTheFirstOneSticks) {
   leave_all(jobs);
 }
 
+TEST_P(Control, AFailureOfACommunicatorEndsNoGather) {
+  auto jobs = make(4);
+  const Scope one{Scope::Ends::kGroup, 1, 9}, other{Scope::Ends::kGroup, 0, 9};
+  jobs[1].job->report(Status(Code::kMismatch, "first", 2), one);
+  jobs[2].job->report(Status(Code::kMismatch, "too late", 1), one);
+  jobs[3].job->report(Status(Code::kTransport, "another", 0), other);
+  for (const Outcome& o : jobs) {
+    ASSERT_TRUE(eventually([&] { return o.job->heard() == 2; }));
+    EXPECT_FALSE(o.job->failed());
+    const auto failures = o.job->failures(0);
+    EXPECT_EQ(failures[0].status.message(), "first");
+    EXPECT_EQ(failures[0].scope, one);
+    EXPECT_EQ(failures[1].status.message(), "another");
+    EXPECT_EQ(o.job->failures(1).size(), 1u);
+  }
+  on_each(jobs, [](Job& job) { EXPECT_EQ(job.all_gather("x").size(), 4u); });
+  // Of all ranks: nobody can gather any more. And after a failure of everything there is no other.
+  jobs[0].job->report(Status(Code::kTransport, "of all", 3), {Scope::Ends::kGroup, 0, 0, true});
+  for (const Outcome& o : jobs) ASSERT_TRUE(eventually([&] { return o.job->failed(); }));
+  jobs[1].job->report(Status(Code::kTransport, "everything", 3));
+  jobs[2].job->report(Status(Code::kTransport, "no more", 3), {Scope::Ends::kGroup, 0, 7});
+  for (const Outcome& o : jobs) {
+    ASSERT_TRUE(eventually([&] { return o.job->heard() == 4; }));
+    EXPECT_EQ(o.job->failure().message(), "of all");
+    EXPECT_EQ(o.job->failures(3)[0].status.message(), "everything");
+  }
+  leave_all(jobs);
+}
+
 TEST_P(Control, OfSeveralAbortsOneSticksOnAllRanks) {
   for (int turn = 0; turn < 10; ++turn) {
     auto jobs = make(4);

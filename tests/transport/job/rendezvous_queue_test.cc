@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -97,7 +98,7 @@ TEST(Queue, ADoorWithAFullOneIsNoHostThatIsGone) {
     });
     std::this_thread::sleep_for(5500ms);
     std::string mask;
-    (void)assemble_survivors(setup[1], std::move(heirs), 0, {at, at, at}, mask);
+    (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, {at, at, at}, mask);
     joins.join();
   });
   inside.join();
@@ -133,7 +134,7 @@ TEST(Queue, KnockingFillsTheOneOfTheHeir) {
         }
       });
     std::this_thread::sleep_for(5500ms);
-    (void)assemble_survivors(setup[kHeir], std::move(heirs), 0, doors, heard);
+    (void)assemble_survivors(setup[kHeir], std::move(heirs), std::array{Rank{0}}, doors, heard);
     for (std::thread& t : join) t.join();
     EXPECT_THAT(problems, ::testing::Each(""));
   });
@@ -193,7 +194,7 @@ TEST(Queue, AConnectionThatTheHeirKnowsNothingOfIsMadeAnew) {
       return static_cast<bool>(lost);
     }));
     std::string mask;
-    (void)assemble_survivors(setup[1], std::move(heirs), 0, {at, at, at}, mask);
+    (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, {at, at, at}, mask);
     joins.join();
   });
   inside.join();

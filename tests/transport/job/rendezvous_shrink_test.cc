@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <optional>
 
@@ -339,7 +340,7 @@ TEST(ShrinkOverSockets, ManyRanksThatDoNotAnswerKeepNobodyFromJoining) {
     }
   });
   std::string mask;
-  (void)assemble_survivors(setup[1], std::move(heirs), 0, doors, mask);
+  (void)assemble_survivors(setup[1], std::move(heirs), std::array{Rank{0}}, doors, mask);
   second.join();
   EXPECT_EQ(mask, "011" + std::string(kRanks - 3, '0'));
   EXPECT_EQ(heard, mask);

@@ -131,15 +131,19 @@ TEST(Payloads, ComeBackAsTheyWere) {
   EXPECT_EQ((*silent)[1].age_ms, 9000U);
   EXPECT_FALSE(decode_heartbeat("1234567"));
 
-  const auto failure = decode_failure(encode_failure(Status(Code::kPeerFailed, "why", 5)));
+  const Scope scope{Scope::Ends::kGroup, 3, std::uint64_t{7} << 40, true};
+  const auto failure = decode_failure(encode_failure(Status(Code::kPeerFailed, "why", 5), scope));
   ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->code(), Code::kPeerFailed);
-  EXPECT_EQ(failure->rank(), 5);
-  EXPECT_EQ(failure->message(), "why");
-  EXPECT_EQ(decode_failure(encode_failure(Status(Code::kTimeout, "", kNoRank)))->rank(), kNoRank);
+  EXPECT_EQ(failure->status.code(), Code::kPeerFailed);
+  EXPECT_EQ(failure->status.rank(), 5);
+  EXPECT_EQ(failure->status.message(), "why");
+  EXPECT_EQ(failure->scope, scope);
+  const auto of_all = decode_failure(encode_failure(Status(Code::kTimeout, "", kNoRank)));
+  EXPECT_EQ(of_all->status.rank(), kNoRank);
+  EXPECT_EQ(of_all->scope, Scope{});
   EXPECT_FALSE(decode_failure(encode_failure(Status()))) << "ok is no failure";
   const Status long_story(Code::kInternal, std::string(5000, 'x'));
-  EXPECT_EQ(decode_failure(encode_failure(long_story))->message().size(), kMaxTextBytes);
+  EXPECT_EQ(decode_failure(encode_failure(long_story))->status.message().size(), kMaxTextBytes);
 
   const std::vector<std::string> parts{"", "a", std::string(100000, 'b')};
   EXPECT_EQ(decode_parts(encode_parts(parts), 3), parts);

@@ -34,7 +34,9 @@ class LyingJob final : public Job {
   }
   bool failed() const noexcept override { return job_->failed(); }
   Status failure() const override { return job_->failure(); }
-  void report(const Status& failure) noexcept override { job_->report(failure); }
+  void report(const Status& failure, const Scope& scope) noexcept override {
+    job_->report(failure, scope);
+  }
   std::vector<Rank> silent(std::chrono::milliseconds age) const override {
     return job_->silent(age);
   }
@@ -133,7 +135,7 @@ class LoneJob final : public Job {
   }
   bool failed() const noexcept override { return false; }
   Status failure() const override { return {}; }
-  void report(const Status&) noexcept override {}
+  void report(const Status&, const Scope&) noexcept override {}
   std::vector<Rank> silent(std::chrono::milliseconds) const override { return {}; }
   void leave() noexcept override {}
   void abort(const char*) noexcept override {}

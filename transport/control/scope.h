@@ -1,0 +1,31 @@
+// Which communicators a failure ends. The control plane knows no communicators: a number and a rank
+// name one.
+#pragma once
+
+#include <cstdint>
+
+#include "topo/base/status.h"
+
+namespace weft {
+
+struct Scope {
+  enum class Ends : std::uint8_t {
+    kAll,    // every communicator of the job
+    kRank,   // those that `rank` is a member of: the rank is gone
+    kGroup,  // the communicator `group`, whose first member is `rank`
+  };
+  Ends ends = Ends::kAll;
+  Rank rank = kNoRank;
+  std::uint64_t group = 0;
+  bool every_rank = false;  // the communicator has every rank of the job
+  // Whether the ranks can no longer gather on the control plane.
+  bool ends_gathers() const { return ends != Ends::kGroup || every_rank; }
+  bool operator==(const Scope&) const = default;
+};
+
+struct JobFailure {
+  Status status;
+  Scope scope = {};
+};
+
+}  // namespace weft
