@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "coll/runtime/internals.h"
-#include "topo/base/log.h"
 #include "transport/job/bootstrap.h"
 
 namespace weft::mpi {
@@ -115,11 +114,13 @@ void start() {
   } catch (const std::exception& e) {
     why = e.what();
   }
-  int mine = l.world != nullptr, all = 0;
-  PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  if (!all) {
+  int mine = l.world ? size : rank, first = 0;
+  PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (first < size) {
     l.world.reset();
-    if (!why.empty()) log().warn("weft: rank {}: MPI runs without weft: {}", rank, why);
+    if (rank == first)
+      std::fputs(fmt::format("weft: rank {}: MPI runs without weft: {}\n", rank, why).c_str(),
+                 stderr);
     return;
   }
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &l.key, nullptr);
