@@ -53,7 +53,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
   if (op.forced || op.call.is_vector || op.collective == Collective::kBarrier) return 0;
   if (!least_) least_ = gpudirect_least_bytes();
-  const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
+  const std::uint64_t bytes = op.call.count * most_blocks(op.collective, n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
   const Footprint here = footprint(op.collective, lane_.group().me, op.root);
   if ((here.in != Part::kNothing && op.mine.in.gpu < 0) ||

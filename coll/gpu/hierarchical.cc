@@ -281,11 +281,6 @@ class GpuHierarchical : private NicSlices {
 
 const std::size_t kHierarchicalBytes = NicSlices::kBytes;
 
-std::size_t most_blocks(const DeviceOperation& op, std::size_t ranks) {
-  const Footprint f = footprint(op.collective);
-  return std::max(blocks_in(f.in, ranks), blocks_in(f.out, ranks));
-}
-
 Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const NicLayout& layout,
                             std::span<const DeviceRecord> records, const MappedBuffers& buffers,
                             std::byte* memory, bool on_device) {
@@ -294,11 +289,7 @@ Status run_gpu_hierarchical(DeviceLane& lane, const DeviceOperation& op, const N
     return exchange.run();
   } catch (const Error& e) {
     // Peers will not answer what is under way, and must not be waited for.
-    const GroupState& g = lane.group();
-    CoreLock lock(g.core->mutex);
-    g.core->fail({Code::kTransport, fmt::format("{}: {}", name(op.collective), e.what()),
-                  g.ranks[static_cast<std::size_t>(g.me)]},
-                 lock);
+    lane.fail(fmt::format("{}: {}", name(op.collective), e.what()));
     throw;
   }
 }

@@ -298,6 +298,27 @@ void DeviceLane::move_transfers() {
   core_.run_callbacks(lock);
 }
 
+Request DeviceLane::start_by(Compute& compute, Collective c, Call call, Rank root) {
+  const auto set = [&](Compute* to) {
+    const CoreLock lock(core_.mutex);
+    companion_->compute = to;
+  };
+  set(&compute);
+  try {
+    Request task = wire_.start(c, std::move(call), root);
+    set(nullptr);
+    return task;
+  } catch (...) {
+    set(nullptr);
+    throw;
+  }
+}
+
+void DeviceLane::fail(const std::string& why) {
+  CoreLock lock(core_.mutex);
+  core_.fail({Code::kTransport, why, group_.ranks[static_cast<std::size_t>(group_.me)]}, lock);
+}
+
 std::byte* DeviceLane::staging(std::size_t bytes) {
   if (bytes > staging_.size()) staging_ = PooledMemory(device_, PooledMemory::kPinned, bytes);
   return staging_.get();

@@ -78,6 +78,10 @@ class DeviceLane {
   Request start_on_host(Collective c, Call call, Rank root) {
     return wire_.start(c, std::move(call), root);
   }
+  // Starts it by a Compute that outlives the task.
+  Request start_by(Compute& compute, Collective c, Call call, Rank root);
+  // Ends the job's tasks with this failure of this rank.
+  void fail(const std::string& why);
   const GroupState& group() const { return group_; }
   // The core's mutex guards what the companion counts.
   GroupState& companion() { return *companion_; }
@@ -151,9 +155,11 @@ extern const Algorithm kDirectPath, kStagedPath;
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Runs a task through pinned host memory: each slice goes down, through the collective on
-// host memory, and up; three slices are under way. The path serves all kinds of memory and all
-// hosts. longest: elements of the longest block of any rank.
+// Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
+std::size_t most_blocks(Collective collective, std::size_t ranks);
+
+// Runs a task through pinned host memory (gpu/rounds.cc). longest: elements of the longest block of
+// any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);
 
 }  // namespace weft
