@@ -20,6 +20,7 @@ struct Work {
     kBring,   // `slices` of the user's input to the round's copy, then `sums`
     kTake,    // `sums`, then `slices` of the round's copy to the user's output
     kReduce,  // `sums`
+    kLand,    // nothing: a message is there, and may be sent on or read when this has ended
   };
   // Elements of a block (or of a message, which is block 0), and their place in the copy.
   struct Slice {

@@ -105,6 +105,7 @@ void Run::take_ended() {
         leave_round(work.lane);
         break;
       case Work::Kind::kReduce:
+      case Work::Kind::kLand:
         finish(work.lane, work.node);
         break;
     }

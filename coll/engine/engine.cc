@@ -395,6 +395,8 @@ void Run::complete(const Completion& c) {
     if (checked_links_ && came_again(lane, node)) return;
   } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
     copy_joined(lane, n, extent(lane, node), true);
+  } else if (!plain_ && on_device() && n.kind == Node::Kind::kRecv) [[unlikely]] {
+    return compute_->give({Work::Kind::kLand, lane, node});
   }
   finish(lane, node);
 }

@@ -78,8 +78,10 @@ class DeviceLane {
   Request start_on_host(Collective c, Call call, Rank root) {
     return wire_.start(c, std::move(call), root);
   }
-  // Starts it by a Compute that outlives the task.
-  Request start_by(Compute& compute, Collective c, Call call, Rank root);
+  // Starts it by a Compute that outlives the task, among `across`: ranks of the group, the same in
+  // every call, or none: all.
+  Request start_by(Compute& compute, Collective c, const Call& call, Rank root,
+                   std::span<const Rank> across);
   // Ends the job's tasks with this failure of this rank.
   void fail(const std::string& why);
   const GroupState& group() const { return group_; }
@@ -110,7 +112,7 @@ class DeviceLane {
   GroupState& group_;  // the user's
   Core& core_;
   const Kind kind_;
-  std::unique_ptr<GroupState> companion_;
+  std::unique_ptr<GroupState> companion_, across_;  // across_: null until a task needs it
   Communicator wire_;
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
@@ -157,6 +159,9 @@ void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const Dev
 
 // Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
 std::size_t most_blocks(Collective collective, std::size_t ranks);
+// Returns the bytes of a block, or of a message, in one round among so many ranks. longest:
+// elements of the longest block.
+std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::size_t ranks);
 
 // Runs a task through pinned host memory (gpu/rounds.cc). longest: elements of the longest block of
 // any rank.

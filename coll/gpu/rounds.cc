@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "coll/gpu/kernels.h"
+#include "coll/gpu/blocks.h"
 #include "coll/schedule/footprint.h"
 
 namespace weft {
@@ -20,8 +21,9 @@ DeviceRounds::DeviceRounds(DeviceLane& lane, const DeviceOperation& op, bool on_
       op_(op),
       gpu_(std::max({op.mine.out.gpu, op.mine.in.gpu, 0})) {}
 
-Status DeviceRounds::run(Collective collective, Call call, Rank root) {
-  Request task = lane_.start_by(*this, collective, std::move(call), root);
+Status DeviceRounds::run(const Call& call, Rank root, std::span<const Rank> across) {
+  sum_op_ = call.op;
+  Request task = lane_.start_by(*this, op_.collective, call, root, across);
   try {
     Backoff patience;
     while (!task.test()) {
@@ -30,7 +32,7 @@ Status DeviceRounds::run(Collective collective, Call call, Rank root) {
       else
         patience.pause();
     }
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     // Peers will not answer what is under way, and must not be waited for.
     lane_.fail(fmt::format("{}: {}", name(op_.collective), e.what()));
     throw;
@@ -40,7 +42,7 @@ Status DeviceRounds::run(Collective collective, Call call, Rank root) {
 
 // Starts what the engine has given out, and hands back what has ended. False: nothing moved.
 bool DeviceRounds::turn() {
-  std::vector<Work> ended, given;
+  std::vector<Work> ended = std::exchange(landed_, {}), given;
   for (std::size_t i = 0; i < started_.size();) {
     if (!lane_.device().reached(lane_.event(gpu_, started_[i].event))) {
       ++i;
@@ -61,13 +63,38 @@ bool DeviceRounds::turn() {
 
 void DeviceRounds::start(Work&& work) {
   const Device::Stream stream = lane_.stream(gpu_, work.kind == Work::Kind::kBring ? 0 : 1);
-  for (const Work::Slice& slice : work.slices)
-    work.kind == Work::Kind::kBring ? bring(slice, stream) : take(slice, stream);
+  const bool brings = work.kind == Work::Kind::kBring;
+  const auto sum = [&] {
+    for (const Work::Sum& s : work.sums) {
+      DeviceReduce r{.type = op_.call.type,
+                     .op = sum_op_,
+                     .nsrcs = static_cast<int>(s.from.size()),
+                     .ndsts = 1,
+                     .count = s.count};
+      std::ranges::copy(s.from, r.srcs);
+      r.dsts[0] = s.to;
+      this->work(r, stream);
+    }
+  };
+  // Work that starts from now on sees what NICs have written.
+  if (on_device() && !brings) lane_.device().flush_remote_writes(gpu_);
+  if (!brings) sum();
+  for (const Work::Slice& slice : work.slices) brings ? bring(slice, stream) : take(slice, stream);
+  if (brings) sum();
+  if (work.kind == Work::Kind::kLand) return landed_.push_back(std::move(work));
   if (free_events_.empty()) free_events_.push_back(events_++);
   const std::size_t event = free_events_.back();
   free_events_.pop_back();
   lane_.device().record(lane_.event(gpu_, event), stream);
   started_.push_back({std::move(work), event});
+}
+
+void DeviceRounds::work(const DeviceReduce& r, Device::Stream stream) {
+  const bool changes = r.op == RedOp::kAvg || r.op == RedOp::kPreMulSum;
+  if (r.nsrcs > 1 || r.ndsts > 1 || changes)
+    lane_.device().launch(device_work(r), gpu_, stream);
+  else
+    lane_.device().copy(r.dsts[0], r.srcs[0], r.count * size_of(r.type), gpu_, stream);
 }
 
 // ---- the staged path -----------------------------------------------------------------------
@@ -82,34 +109,6 @@ class Staged final : public DeviceRounds {
         out_(device_blocks(op, lane.group().me, lane.group().ranks.size(), true)) {}
 
   std::byte* memory(std::size_t bytes) override { return lane_.staging(bytes); }
-
-  // Runs the task of a communicator of one rank, which has no plan.
-  Status run_alone() {
-    const std::size_t element = size_of(op_.call.type), most = round_bytes() / element;
-    std::byte* const at = lane_.staging(2 * most * element);
-    const Device::Event event = lane_.event(gpu_, 0);
-    const auto wait = [&] {
-      lane_.device().record(event, lane_.stream(gpu_, 0));
-      lane_.wait(event);
-    };
-    for (std::size_t first = 0; first < in_[0].count; first += most) {
-      const Work::Slice slice{at, 0, first, std::min(most, in_[0].count - first)};
-      bring(slice, lane_.stream(gpu_, 0));
-      wait();
-      Call call = op_.call;
-      call.in = at;
-      call.out = at + most * element;
-      call.count = slice.count;
-      call.counts = call.recv_counts = {&slice.count, std::size_t{call.is_vector}};
-      call.offsets = call.recv_offsets = {};
-      if (op_.collective != Collective::kAllToAll) call.recv_counts = {};
-      if (Status s = lane_.start_on_host(op_.collective, std::move(call), 0).wait(); !s.ok())
-        return s;
-      take({at + most * element, 0, first, slice.count}, lane_.stream(gpu_, 0));
-      wait();
-    }
-    return {};
-  }
 
  private:
   void bring(const Work::Slice& slice, Device::Stream stream) override {
@@ -136,15 +135,17 @@ std::size_t most_blocks(Collective collective, std::size_t ranks) {
   return std::max(blocks_in(f.in, ranks), blocks_in(f.out, ranks));
 }
 
+std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::size_t ranks) {
+  const std::size_t element = size_of(op.call.type);
+  return std::max(element,
+                  std::min(longest * element, kStagedSlice / most_blocks(op.collective, ranks)));
+}
+
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest) {
   if (op.collective == Collective::kBarrier) return lane.wire().barrier();
   if (longest == 0) return {};
-  // What a root has more of counts everywhere.
-  const std::size_t ranks = lane.group().ranks.size(), element = size_of(op.call.type);
-  const std::size_t round =
-      std::min(longest * element, kStagedSlice / most_blocks(op.collective, ranks));
-  Staged rounds(lane, op, std::max(round, element));
-  return ranks == 1 ? rounds.run_alone() : rounds.run(op.collective, op.call, op.root);
+  const std::size_t ranks = lane.group().ranks.size();
+  return Staged(lane, op, round_bytes_of(op, longest, ranks)).run(op.call, op.root);
 }
 
 }  // namespace weft

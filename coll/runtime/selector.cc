@@ -87,8 +87,6 @@ const Algorithm* choose(GroupState& g, Collective c, const Algorithm* forced,
 
 const Plan* Core::plan_for(GroupState& g, Collective c, const Algorithm& a, const Call& call,
                            Rank root, bool in_place, bool by_name, Status& status) {
-  // A Compute copies the input before anything is written.
-  if (g.compute) in_place = false;
   const bool on_device = g.compute && g.compute->on_device();
   const bool small = by_blocks(c) && call.total_bytes <= kPackedMax && !on_device;
   const bool premultiplied = reduces(c) && call.op == RedOp::kPreMulSum;

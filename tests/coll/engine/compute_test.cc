@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -133,6 +134,32 @@ TEST(ComputeRounds, WaitForEveryWork) {
   EXPECT_FALSE(run.done());
   end(std::move(take));
   EXPECT_TRUE(run.done());
+}
+
+// A message that a NIC has written goes on when it has landed, not when it has come.
+TEST(ComputeRounds, SendOnWhatHasLanded) {
+  const Plan plan = plan_of(*find_algorithm(Collective::kAllGather, "ring"), uniform(3, 1));
+  Memory compute(true, 64);
+  Wires wires;
+  Transport* const links[] = {&wires};
+  weft::Run run;
+  run.start(plan, Call{.count = 16}, slicing_for(compute, plan), links, &compute);
+  for (Work& work : compute.take_given()) compute.end(std::move(work));
+  run.progress();
+  const auto sends = [&] {
+    return std::ranges::count(wires.posted, Transfer::Kind::kSend, &Transfer::kind);
+  };
+  EXPECT_EQ(sends(), 1);  // its own block
+  const std::vector<Transfer> first = wires.posted;
+  for (const Transfer& t : first) run.complete({.id = t.id});
+  run.progress();
+  EXPECT_EQ(sends(), 1);
+  for (Work& work : compute.take_given()) {
+    EXPECT_EQ(work.kind, Work::Kind::kLand);
+    compute.end(std::move(work));
+  }
+  run.progress();
+  EXPECT_EQ(sends(), 2);
 }
 
 }  // namespace
