@@ -18,6 +18,11 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << kLaneShift | node;
 }
 
+// Not inline, as its stack frame would cost complete() of every run some instructions.
+[[gnu::noinline]] void give_landed(Compute& compute, std::uint32_t lane, std::uint32_t node) {
+  compute.give({Work::Kind::kLand, lane, node});
+}
+
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
 }
@@ -396,7 +401,7 @@ void Run::complete(const Completion& c) {
   } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
     copy_joined(lane, n, extent(lane, node), true);
   } else if (!plain_ && on_device() && n.kind == Node::Kind::kRecv) [[unlikely]] {
-    return compute_->give({Work::Kind::kLand, lane, node});
+    return give_landed(*compute_, lane, node);
   }
   finish(lane, node);
 }

@@ -65,7 +65,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   OfGpu& of = gpus_.at(static_cast<std::size_t>(gpu));
   if (!of.looked && bytes >= *least_) look(gpu, of);
   if (layout_.hosts.empty()) return 0;
-  const std::uint64_t nics = of.memory && bytes >= *least_ ? kNics : 0;
+  const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
   if (neighbours().size() == 1) return nics;
   // A sum by hosts is not in the order of ranks.
   if (op.deterministic && reduces(op.collective)) return 0;
@@ -74,7 +74,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
     return 0;
   const bool staged = bytes >= kLeastBytes && !lane_.group().core->options.integrity &&
                       lane_.device().kernels_use_pinned(gpu);
-  return nics | (staged ? kPinned : 0);
+  return nics | (staged ? std::uint64_t{kPinned} : 0);
 }
 
 void GpuDirect::look(int gpu, OfGpu& of) {

@@ -102,7 +102,10 @@ class BetweenHosts final : public DeviceRounds {
   void bring(const Work::Slice& slice, Device::Stream stream) override {
     each_part(slice, use_.in, [&](auto place, auto element, std::byte* at, auto count) {
       if (use_.in == Part::kAll) element += block_at(slice.block, place);
-      DeviceReduce r{.type = op_.call.type, .nsrcs = 1, .ndsts = 1, .count = count};
+      DeviceReduce r;
+      r.type = op_.call.type;
+      r.nsrcs = r.ndsts = 1;
+      r.count = count;
       r.dsts[0] = at;
       if (reduces(op_.collective)) {
         if (op_.call.op != RedOp::kAvg) r.op = op_.call.op;
@@ -125,7 +128,10 @@ class BetweenHosts final : public DeviceRounds {
       const bool to_root = rooted(op_.collective) && !from_root(op_.collective);
       const bool own = by_blocks(op_.collective) && use_.in == Part::kAll;
       const std::size_t whose = to_root ? root_place_ : own ? place : kHost;
-      DeviceReduce r{.type = op_.call.type, .nsrcs = 1, .count = count};
+      DeviceReduce r;
+      r.type = op_.call.type;
+      r.nsrcs = 1;
+      r.count = count;
       if (reduces(op_.collective) && op_.call.op == RedOp::kAvg) {
         r.op = RedOp::kAvg;
         r.divisor = static_cast<int>(records_.size());

@@ -225,7 +225,7 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   }
   if (!on_device || (alone && std::max(op.mine.in.gpu, op.mine.out.gpu) < 0)) {
     wait_for_stream(op);
-    Status s = start_on_host(op.collective, op.call, op.root).wait();
+    Status s = wire_.start(op.collective, Call(op.call), op.root).wait();
     note_path(op, nullptr);
     return s;
   }
@@ -288,18 +288,8 @@ void DeviceLane::wait(Device::Event event) {
   Backoff patience;
   while (!device_.reached(event)) {
     if (given_up()) throw Error("given up while the GPU was at work");
-    move_transfers();
     patience.pause();
   }
-}
-
-// What the lane has started and does not wait for yet: nobody else may be at work on it.
-void DeviceLane::move_transfers() {
-  if (!core_.mutex.try_lock()) return;
-  CoreLock lock(core_.mutex, std::adopt_lock);
-  if (core_.broken || core_.tasks.empty()) return;
-  core_.progress();
-  core_.run_callbacks(lock);
 }
 
 // The ranks of `across` are a part of the companion: their tasks take its numbers, so that no two

@@ -74,10 +74,6 @@ class DeviceLane {
   // ---- for the steps of a task; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
-  // Starts the collective on host memory, on the lane's companion.
-  Request start_on_host(Collective c, Call call, Rank root) {
-    return wire_.start(c, std::move(call), root);
-  }
   // Starts it by a Compute that outlives the task, among `across`: ranks of the group, the same in
   // every call, or none: all.
   Request start_by(Compute& compute, Collective c, const Call& call, Rank root,
@@ -85,11 +81,8 @@ class DeviceLane {
   // Ends the job's tasks with this failure of this rank.
   void fail(const std::string& why);
   const GroupState& group() const { return group_; }
-  // The core's mutex guards what the companion counts.
-  GroupState& companion() { return *companion_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
-  // Waits until a stream reaches the event, and moves transfers meanwhile; throws when the job
-  // fails.
+  // Waits until a stream reaches the event; throws when the job fails.
   void wait(Device::Event event);
   // Returns an event to record; the lane takes it back at its end.
   Device::Event event(int gpu, std::size_t which);
@@ -106,7 +99,6 @@ class DeviceLane {
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
-  void move_transfers();
 
   Device& device_;
   GroupState& group_;  // the user's

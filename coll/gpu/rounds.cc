@@ -66,11 +66,12 @@ void DeviceRounds::start(Work&& work) {
   const bool brings = work.kind == Work::Kind::kBring;
   const auto sum = [&] {
     for (const Work::Sum& s : work.sums) {
-      DeviceReduce r{.type = op_.call.type,
-                     .op = sum_op_,
-                     .nsrcs = static_cast<int>(s.from.size()),
-                     .ndsts = 1,
-                     .count = s.count};
+      DeviceReduce r;
+      r.type = op_.call.type;
+      r.op = sum_op_;
+      r.nsrcs = static_cast<int>(s.from.size());
+      r.ndsts = 1;
+      r.count = s.count;
       std::ranges::copy(s.from, r.srcs);
       r.dsts[0] = s.to;
       this->work(r, stream);
@@ -142,8 +143,6 @@ std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::
 }
 
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest) {
-  if (op.collective == Collective::kBarrier) return lane.wire().barrier();
-  if (longest == 0) return {};
   const std::size_t ranks = lane.group().ranks.size();
   return Staged(lane, op, round_bytes_of(op, longest, ranks)).run(op.call, op.root);
 }
