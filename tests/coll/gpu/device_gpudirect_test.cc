@@ -57,7 +57,7 @@ TEST_F(GpuDirectCollectives, ManySlicesAndShortOnesOverTwoRails) {
   });
 }
 
-// In deterministic mode the same bits as ranks of one host give, which add up in the order of ranks.
+// In deterministic mode the same bits as on one host, where ranks add up in their order.
 TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
   run_ranks(places(hosts(3)), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
