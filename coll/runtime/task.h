@@ -216,6 +216,8 @@ struct GroupState {
     CallDescriptor what;
     Head head = {};
   } part_of;
+  // Of a lane: what runs the collectives that start now (engine/compute.h); null: the processor.
+  Compute* compute = nullptr;
 };
 
 }  // namespace weft
