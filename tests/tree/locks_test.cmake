@@ -32,8 +32,8 @@ foreach(source IN ITEMS coll/gpu/lane.cc coll/gpu/messages.cc coll/runtime/waiti
   string(APPEND text "${of_source}")
 endforeach()
 weft_check(unlocked "${text}")
-foreach(guarded IN ITEMS queue_ busy_ closed_ under_way_ captured_ waiting_ failure usable
-                         enter)
+foreach(guarded IN ITEMS queue_ busy_ closed_ under_way_ captured_ waiting_ usable
+                         enter why_given_up)
   if(NOT found MATCHES "'${guarded}' requires holding mutex")
     message(SEND_ERROR "clang does not say that '${guarded}' is used without its mutex:\n${found}")
   endif()

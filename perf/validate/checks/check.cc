@@ -175,6 +175,13 @@ bool has_remote_cores(const HostFacts& host, const PortFacts& port) {
          *host.numa_node != *port.numa_node;
 }
 
+double stopped_share(const HostFacts& host) {
+  const Stops& stops = host.stops;
+  return stops.watched_s > 0
+             ? std::min(1.0, std::max(stops.stopped_s, stops.throttled_s) / stops.watched_s)
+             : 0;
+}
+
 bool over_tcp(const FlowSample& sample) {
   return sample.min_rtt_us || sample.receiver_limited || sample.sender_limited;
 }

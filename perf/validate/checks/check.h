@@ -68,6 +68,9 @@ bool must_be_lossless(const Observed& observed, const PortFacts& port);
 // The host may use cores, but none near the port: its rates are those of the path between sockets.
 bool has_remote_cores(const HostFacts& host, const PortFacts& port);
 
+// Of the time, how much the host's tester stood still though it had a core; 0: not known.
+double stopped_share(const HostFacts& host);
+
 bool over_tcp(const FlowSample& sample);
 bool is_flooding(Probe probe);  // several flows meet at a port by intention
 

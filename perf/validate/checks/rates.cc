@@ -29,6 +29,21 @@ void doubt_remote_cores(const Observed& observed, const Cause& cause, Finding& f
       text_evidence("allowed_cpus", finding.where, host->allowed_cpus.value_or("")));
 }
 
+// A rate that a tester who stood still explains blames no link: the time of the stops is lost, and
+// as much again until the stream is back at its speed.
+void excuse_by_stops(const Observed& observed, const Cause& cause, double share, Finding& finding) {
+  const bool path = cause.place == CausePlace::kPath || cause.place == CausePlace::kPair;
+  for (const int index : {cause.port.host, path ? cause.peer.host : cause.port.host}) {
+    const HostFacts* host = host_of(observed, index);
+    const double stopped = host ? stopped_share(*host) : 0;
+    if (finding.where.host.empty() || stopped <= 0 || share < 1 - 2 * stopped) continue;
+    finding.severity = Severity::kInfo;
+    finding.evidence.push_back(
+        number_evidence("stopped", at_host(host->host), stopped, 0, Unit::kShare));
+    return;
+  }
+}
+
 // What the localisation hears: a flow that was held up, and is fast all the same, acquits.
 Graded heard_of(const Observed& observed) {
   return rate_sights(observed.hosts, observed.samples, observed.policy.thresholds,
@@ -51,6 +66,7 @@ Judged rates_at(const Check& check, const Observed& observed,
     Finding finding = finding_from(check, observed, cause, Unit::kGbps);
     if (share >= limits.fail_rate) finding.severity = Severity::kWarn;
     doubt_remote_cores(observed, cause, finding);
+    excuse_by_stops(observed, cause, share, finding);
     all.findings.push_back(std::move(finding));
   }
   return all;

@@ -142,8 +142,7 @@ Judged tester_stopped(const Check& check, const Observed& observed) {
     const Stops& stops = host.stops;
     if (stops.watched_s <= 0) continue;
     ++all.judged;
-    const double share =
-        std::min(1.0, std::max(stops.stopped_s, stops.throttled_s) / stops.watched_s);
+    const double share = stopped_share(host);
     const bool often = stops.count >= kLeastStops || stops.throttled_s > 0;
     // The kernel that emulated hosts share stops for the work of all of them.
     const bool of_the_kernel = host.emulated && stops.throttled_s <= 0;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -103,12 +104,13 @@ TEST_P(Scope4, AMismatchEndsItsCommunicatorAndNoOther) {
       Communicator all = world.world();
       Status s;
       for (int i = 0; s.ok() && i < 10; ++i) s = exact_round(i % 2 ? half : across, i, n);
-      std::vector<float> in(2 * count, 1), out(2 * count);
+      constexpr std::size_t kLost = 1000;
+      std::vector<float> in(std::max(2 * count, kLost), 1), out(2 * count);
       std::vector<Request> lost;
       if (me >= 2 && s.ok()) {
         if (me == 2)
           for (int i = 0; i < 20; ++i)
-            lost.push_back(half.send_async(in.data(), 1000, DType::kFloat32, 1));
+            lost.push_back(half.send_async(in.data(), kLost, DType::kFloat32, 1));
         note(n.first, half.all_reduce(in.data(), out.data(), me == 2 ? count : count + 1,
                                       DType::kFloat32, RedOp::kSum));
         note(n.again, half.barrier());

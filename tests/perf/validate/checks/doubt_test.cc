@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "perf/validate/checks/fleet.h"
@@ -58,6 +59,27 @@ TEST(Registry, APortThatLosesManyPacketsOfAnIncastIsNotLikeTheOthers) {
   EXPECT_EQ(findings[0].where.host, "h3");
   EXPECT_EQ(findings[0].where.direction, Direction::kReceive);
   EXPECT_NEAR(findings[0].value, 0.035, 1e-9);
+}
+
+// The time of the stops is lost to all flows of the host, and as much again.
+TEST(Registry, ATesterThatStoodStillExplainsAsMuchOfARateAndNoMore) {
+  const auto found = [](double gbps) {
+    Fleet fleet = healthy_fleet(kPlain);
+    fleet.host(1).stops = {20, 2, 0.05, 40};  // a tenth of the time
+    Cause path;
+    path.kind = CauseKind::kRate;
+    path.place = CausePlace::kPath;
+    path.port = {2, 0};
+    path.peer = {1, 0};
+    path.value = gbps;
+    path.expected = 400;
+    path.confidence = 0.9;
+    fleet.causes = {path};
+    const Judgement judgement = fleet.judged();
+    return std::pair(in_short(that_weigh(judgement)), verdict_of(judgement.findings));
+  };
+  EXPECT_EQ(found(340), std::pair(std::string("tester-stopped h1/r-1>\n"), Verdict::kTester));
+  EXPECT_EQ(found(200).second, Verdict::kCritical);
 }
 
 TEST(Registry, AHostThatAloneWaitsForCoresIsASlowTester) {
