@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "perf/validate/checks/registry.h"
-#include "perf/validate/locate/simulate.h"
+#include "perf/validate/sim/simulate.h"
 
 namespace weft::fabric {
 namespace {

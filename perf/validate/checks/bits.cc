@@ -3,7 +3,7 @@
 #include <array>
 
 #include "perf/validate/checks/counters.h"
-#include "perf/validate/checks/statistics.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {

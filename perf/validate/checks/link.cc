@@ -5,7 +5,7 @@
 #include <map>
 
 #include "perf/validate/checks/counters.h"
-#include "perf/validate/checks/statistics.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {

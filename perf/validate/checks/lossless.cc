@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "perf/validate/checks/counters.h"
-#include "perf/validate/checks/statistics.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "perf/validate/checks/check.h"
-#include "perf/validate/checks/statistics.h"
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/sights.h"
+#include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {
 namespace {

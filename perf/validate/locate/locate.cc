@@ -8,7 +8,7 @@
 
 #include "perf/validate/locate/causes.h"
 #include "perf/validate/locate/sights.h"
-#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
 
 namespace weft::fabric {

@@ -1,4 +1,4 @@
-// The few statistics that plans and localisation share. Pure.
+// The few statistics that plans, localisation and checks share. Pure.
 #pragma once
 
 #include <vector>
@@ -20,5 +20,11 @@ Interval wilson(double events, double trials, double confidence);
 // The value at share `at` (0 to 1) of the sorted values, without interpolation; reorders them.
 // values must not be empty.
 double quantile(std::vector<double>& values, double at);
+
+// 0 without values; the lower of the two middle ones for an even count.
+double median_of(std::vector<double> values);
+
+// Jain's index: 1 where all are equal, 1/n where one has everything. Source: DEC TR-301, 1984.
+double jain_index(const std::vector<double>& values);
 
 }  // namespace weft::fabric

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "perf/validate/checks/registry.h"
-#include "perf/validate/locate/simulate.h"
+#include "perf/validate/sim/simulate.h"
 
 namespace weft::fabric {
 namespace {

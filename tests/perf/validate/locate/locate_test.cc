@@ -7,8 +7,8 @@
 #include <functional>
 #include <random>
 
-#include "perf/validate/locate/simulate.h"
-#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/sim/sim_fabric.h"
+#include "perf/validate/sim/simulate.h"
 
 namespace weft::fabric {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "perf/validate/locate/conduct.h"
 #include "perf/validate/locate/locate.h"
-#include "perf/validate/locate/simulate.h"
+#include "perf/validate/sim/simulate.h"
 
 namespace weft::fabric {
 namespace {

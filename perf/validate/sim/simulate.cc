@@ -1,5 +1,5 @@
 // Draws faults, runs the conductor over them, and keeps the score.
-#include "perf/validate/locate/simulate.h"
+#include "perf/validate/sim/simulate.h"
 
 #include <fmt/format.h>
 

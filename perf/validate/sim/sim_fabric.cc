@@ -1,5 +1,5 @@
 // Faults become properties of links; rates are max-min fair; samples are drawn around them.
-#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/sim/sim_fabric.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "perf/validate/probes/fair_share.h"
+#include "perf/validate/probes/goodput.h"
+#include "perf/validate/sim/fair_share.h"
 #include "topo/base/random.h"
 
 namespace weft::fabric {
@@ -20,15 +21,6 @@ bool transmits(const SimFault& fault) { return fault.way != FaultWay::kReceive; 
 bool receives(const SimFault& fault) { return fault.way != FaultWay::kTransmit; }
 
 }  // namespace
-
-double go_back_n_goodput(double loss, double window) {
-  return (1 - loss) / (1 + loss * (std::max(1.0, window) - 1));
-}
-
-double mathis_gbps(double loss, double segment_bytes, double rtt_us) {
-  if (loss <= 0) return std::numeric_limits<double>::infinity();
-  return 8e-3 * segment_bytes / rtt_us * std::sqrt(1.5 / loss);
-}
 
 SimFabric::SimFabric(const SimOptions& options)
     : options_(options),

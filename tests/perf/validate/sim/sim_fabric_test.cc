@@ -1,13 +1,14 @@
 // The simulated fabric does to flows what its faults say, and nothing to others.
-#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/sim/sim_fabric.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "perf/validate/probes/fair_share.h"
+#include "perf/validate/probes/goodput.h"
 #include "perf/validate/probes/statistics.h"
+#include "perf/validate/sim/fair_share.h"
 
 namespace weft::fabric {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "perf/validate/facts/facts.h"
 #include "perf/validate/locate/conduct.h"
-#include "perf/validate/probes/sim_fabric.h"
+#include "perf/validate/sim/sim_fabric.h"
 
 namespace weft::fabric {
 

@@ -1,6 +1,6 @@
 // Progressive filling: the link with the smallest fair share fixes the rates of its flows, and so
 // on.
-#include "perf/validate/probes/fair_share.h"
+#include "perf/validate/sim/fair_share.h"
 
 #include <algorithm>
 #include <limits>
