@@ -17,15 +17,19 @@
 #include "topo/base/thread.h"
 
 namespace weft {
+namespace {
+
+// Which of a communicator's companions is that of some of its ranks; beside DeviceLane::Kind.
+constexpr std::uint32_t kAcross = 4;
+
+}  // namespace
 
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
-    companion_ = core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits,
-                                  group.number, group.ranks);
-    core_.groups[companion_->id] = companion_.get();
+    companion_ = core_.make_companion(group, static_cast<std::uint32_t>(kind), group.ranks);
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
   events_.resize(static_cast<std::size_t>(device_.count()));
@@ -292,8 +296,7 @@ void DeviceLane::wait(Device::Event event) {
   }
 }
 
-// The ranks of `across` are a part of the companion: their tasks take its numbers, so that no two
-// tasks of a pair of ranks have the same tag.
+// Ranks of several hosts have a companion of their own.
 Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, Rank root,
                              std::span<const Rank> across) {
   GroupState* group = companion_.get();
@@ -303,10 +306,10 @@ Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, R
       if (!across_) {
         std::vector<Rank> world;
         for (const Rank r : across) world.push_back(group_.ranks[static_cast<std::size_t>(r)]);
-        across_ = core_.make_group(companion_->id, std::move(world));
+        across_ = core_.make_companion(group_, kAcross | static_cast<std::uint32_t>(kind_),
+                                       std::move(world));
       }
       group = across_.get();
-      if (to) group->sequence = companion_->sequence++;
       group->part_of = companion_->part_of;
       group->shape.deterministic = companion_->shape.deterministic;
     }

@@ -78,7 +78,7 @@ class DeviceLane {
   // every call, or none: all.
   Request start_by(Compute& compute, Collective c, const Call& call, Rank root,
                    std::span<const Rank> across);
-  // Ends the job's tasks with this failure of this rank.
+  // Ends the communicator with this failure of this rank.
   void fail(const std::string& why);
   const GroupState& group() const { return group_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
