@@ -260,7 +260,8 @@ Request Communicator::start(Collective c, Call&& call, Rank root) {
   call.ordered = ordered_;
   Core& core = *state_->core;
   Beginning b{*state_, c, call, root, false, any_algorithm_};
-  if (begins_on_host(b)) {
+  // A lane has checked the call, and its Compute finds the buffers.
+  if (state_->compute || begins_on_host(b)) {
     CoreLock lock(core.mutex);
     b.task = begin(core, b, lock);
   }

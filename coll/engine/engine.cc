@@ -18,6 +18,11 @@ std::uint64_t transfer_id(std::uint32_t high, std::uint32_t lane, std::uint32_t 
   return static_cast<std::uint64_t>(high) << 32 | lane << kLaneShift | node;
 }
 
+// Not inline, as its stack frame would cost complete() of every run some instructions.
+[[gnu::noinline]] void give_landed(Compute& compute, std::uint32_t lane, std::uint32_t node) {
+  compute.give({Work::Kind::kLand, lane, node});
+}
+
 Scratch fresh_scratch(std::size_t bytes) {
   return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
 }
@@ -42,16 +47,23 @@ Scratch SpareScratch::take(std::size_t bytes) {
 // ---- rounds --------------------------------------------------------------------------------
 
 void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
-                std::span<Transport* const> links) {
-  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector &&
-                    call_.count == call.count && call_.type == call.type && slicing_ == slicing;
+                std::span<Transport* const> links, Compute* compute) {
+  const bool same = bound_to(plan) && !call.is_vector && !call_.is_vector && !compute &&
+                    !compute_ && call_.count == call.count && call_.type == call.type &&
+                    slicing_ == slicing;
   call_ = call;
   slicing_ = slicing;
+  compute_ = compute;
   if (!same) bind(plan, slicing);
-  if (scratch_need_ > scratch_.bytes) {
+  if (compute) [[unlikely]] {
+    base_ = compute->memory(scratch_need_);
+    call_.in = base_ + copy_in_;
+    call_.out = base_ + copy_out_;
+  } else if (scratch_need_ > scratch_.bytes) {
     scratch_ = {};
     scratch_ = spare_ ? spare_->take(scratch_need_) : fresh_scratch(scratch_need_);
   }
+  if (!compute) base_ = scratch_.at.get();
   if (call_.head.sign) {
     add_cut(call_.head, plan.algorithm, plan.common, segment_);
     seal(call_.head);
@@ -62,9 +74,10 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
     sums_.assign(nlanes_ * nodes_, {});
     missing_.assign(nlanes_ * nodes_, 0);
   }
+  plain_ = !checked_links_ && !on_device();
   kernel_ = reduce_kernel(call.type, call.op);
-  in_ = static_cast<std::byte*>(const_cast<void*>(call.in));
-  out_ = static_cast<std::byte*>(call.out);
+  in_ = static_cast<std::byte*>(const_cast<void*>(call_.in));
+  out_ = static_cast<std::byte*>(call_.out);
   failure_ = Code::kOk;
   failed_peer_ = kNoRank;
   failed_link_ = -1;
@@ -72,13 +85,14 @@ void Run::start(const Plan& plan, const Call& call, const Slicing& slicing,
   to_post_.clear();
   to_reduce_.clear();
   next_reduce_ = 0;
-  if (packed() && !phantom_) copy_in_packed();
+  if (packed() && !phantom_ && !compute) copy_in_packed();
   next_round_ = nlanes_;
   lanes_busy_ = nlanes_;
   // On a network the lanes start one after the other: otherwise their first stages would share the
   // host's links and the core, and the rails would wait for all of them.
   stagger_ = plan.network ? nodes_ - nodes_ / kStagger : nodes_;
-  const std::uint32_t at_once = plan.network && nodes_ ? std::min(1u, nlanes_) : nlanes_;
+  const bool one_by_one = plan.network && nodes_ && !compute;
+  const std::uint32_t at_once = one_by_one ? std::min(1u, nlanes_) : nlanes_;
   for (lanes_started_ = 0; lanes_started_ < at_once;) start_lane();
   progress();
 }
@@ -98,7 +112,7 @@ void Run::look_at(std::span<Transport* const> links) {
 void Run::activate(std::uint32_t lane, std::uint64_t round) {
   Lane& l = lanes_[lane];
   l.round = round;
-  l.at = round * segment_ * element_;
+  l.at = compute_ ? lane * lane_bytes_ : round * segment_ * element_;
   l.cut = round + 1 == rounds_ ? 1 : 0;
   if (call_.is_vector && blocks()) {
     l.cut = 2 + lane;
@@ -109,6 +123,13 @@ void Run::activate(std::uint32_t lane, std::uint64_t round) {
   l.remaining = static_cast<std::uint32_t>(nodes_);
   std::copy(plan_->pending.begin(), plan_->pending.end(),
             pending_.begin() + static_cast<std::ptrdiff_t>(index(lane, 0)));
+  if (compute_) [[unlikely]]
+    return give_bring(lane);
+  begin_round(lane);
+}
+
+// The round's input is there.
+void Run::begin_round(std::uint32_t lane) {
   if (!plan_->stage_in.empty() && !phantom_) stage_in(lane);
   for (const std::uint32_t node : plan_->first) to_post_.push_back({lane, node});
   if (nodes_ == 0) finish_round(lane);
@@ -120,6 +141,8 @@ void Run::start_lane() {
 }
 
 void Run::finish_round(std::uint32_t lane) {
+  if (on_device()) [[unlikely]]
+    return give_take(lane);
   if (!phantom_ && !packed()) {
     const Cut& cut = cuts_[lanes_[lane].cut];
     const auto bytes = [&](int c) { return cut.length[static_cast<std::size_t>(c)] * element_; };
@@ -134,8 +157,14 @@ void Run::finish_round(std::uint32_t lane) {
         scale(at, at, call_.type, plan_->schedule.nranks, cut.length[static_cast<std::size_t>(c)]);
       }
   }
+  if (compute_) [[unlikely]]
+    return give_take(lane);
+  leave_round(lane);
+}
+
+void Run::leave_round(std::uint32_t lane) {
   if (next_round_ < rounds_) return activate(lane, next_round_++);
-  if (--lanes_busy_ == 0 && packed() && !phantom_) copy_out_packed();
+  if (--lanes_busy_ == 0 && packed() && !phantom_ && !compute_) copy_out_packed();
 }
 
 // ---- steps ---------------------------------------------------------------------------------
@@ -279,11 +308,13 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
     if (call_.streaming && !n.last && n.to == Where::kOut && !link->mapped(to, e.bytes))
       staged = link->stage(e.bytes);
     auto* const result = staged ? static_cast<std::byte*>(staged) : to;
-    if (!checked_links_) [[likely]] {
+    if (plain_) [[likely]] {
       if (copies_result(n, to, e.bytes))
         reduce_for_readers(result, e.bytes);
       else
         kernel_(result, sources_.data(), static_cast<int>(sources_.size()), e.bytes / element_);
+    } else if (on_device()) {
+      return give_reduce(lane, node, result);
     } else if (!reduce_checked(lane, node, result, !staged && !n.last)) {
       if (staged) link->unstage(staged);
       return;
@@ -319,6 +350,8 @@ void Run::reduce(std::uint32_t lane, std::uint32_t node) {
 void Run::flush() {
   for (std::size_t l = 0; l < batch_.size(); ++l) {
     if (batch_[l].empty()) continue;
+    if (on_device()) [[unlikely]]
+      for (Transfer& t : batch_[l]) t.on_device = true;
     links_[l]->post(batch_[l]);
     batch_[l].clear();
   }
@@ -335,6 +368,8 @@ void Run::post_ready() {
 }
 
 void Run::progress() {
+  if (compute_) [[unlikely]]
+    take_ended();
   for (;;) {
     post_ready();
     if (next_reduce_ == to_reduce_.size()) break;
@@ -367,6 +402,8 @@ void Run::complete(const Completion& c) {
     if (checked_links_ && came_again(lane, node)) return;
   } else if (n.kind == Node::Kind::kRecvJoined && !phantom_) {
     copy_joined(lane, n, extent(lane, node), true);
+  } else if (!plain_ && on_device() && n.kind == Node::Kind::kRecv) [[unlikely]] {
+    return give_landed(*compute_, lane, node);
   }
   finish(lane, node);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/engine/compute.h"
 #include "coll/engine/kernels.h"
 #include "coll/engine/plan.h"
 #include "transport/transport.h"
@@ -80,9 +81,11 @@ class SpareScratch {
 class Run {
  public:
   // Starts the call: posts the transfers that wait for nothing. `plan` and the buffers must live
-  // until done(). links[i] is the transport behind Node::link == i.
+  // until done(). links[i] is the transport behind Node::link == i. compute: null, or what brings
+  // and takes the call's data (engine/compute.h), whose owner calls progress() when work has ended;
+  // start() then throws Error where there is no memory.
   void start(const Plan& plan, const Call& call, const Slicing& slicing,
-             std::span<Transport* const> links);
+             std::span<Transport* const> links, Compute* compute = nullptr);
 
   // Takes the completion of a transfer of this run (id_high matches).
   void complete(const Completion& completion);
@@ -144,7 +147,9 @@ class Run {
  private:
   struct Lane {
     std::uint64_t round = 0;
-    std::size_t at = 0;  // bytes of the message, or block, before the round
+    // Bytes of the message, or block, before the round. With a Compute: where the lane's scratch,
+    // with the round's copy, begins.
+    std::size_t at = 0;
     std::uint32_t remaining = 0;
     std::uint32_t cut = 0;  // index into cuts_ and extents_
   };
@@ -169,6 +174,7 @@ class Run {
   void lay_out(std::uint64_t round, Cut& cut) const;
   void measure(const Cut& cut, std::vector<Extent>& extents) const;
   std::size_t block_count(int block) const;
+  std::size_t number_of(bool out, int block) const;
   std::size_t block_at(bool out, int block) const;
   std::size_t bytes_of(Chunks at, const Cut& cut) const;
   std::size_t bytes_of(const Node& node, const Cut& cut) const;
@@ -179,15 +185,17 @@ class Run {
     return std::min(segment_, total_ - round * segment_);
   }
   std::byte* address(Where where, std::size_t offset, std::uint32_t lane) const {
-    if (where == Where::kScratch) return scratch_.at.get() + lane * lane_bytes_ + offset;
+    if (where == Where::kScratch) return base_ + lane * lane_bytes_ + offset;
     return (where == Where::kIn ? in_ : out_) + offset + lanes_[lane].at;
   }
   const Extent& extent(std::uint32_t lane, std::uint32_t node) const {
     return extents_[lanes_[lane].cut][node];
   }
   void activate(std::uint32_t lane, std::uint64_t round);
+  void begin_round(std::uint32_t lane);
   void start_lane();
   void finish_round(std::uint32_t lane);
+  void leave_round(std::uint32_t lane);
   void finish(std::uint32_t lane, std::uint32_t node);
   void launch(std::uint32_t lane, std::uint32_t node);
   void gather_sources(std::uint32_t lane, std::uint32_t node);
@@ -208,6 +216,15 @@ class Run {
   void flush();
   void bring(std::byte* to, const std::byte* from, std::size_t elements) const;
   void stage_in(std::uint32_t lane);
+  // ---- with a Compute (computed.cc)
+  void place_copies();
+  std::vector<Work::Slice> slices_of(std::uint32_t lane, bool out) const;
+  void give_copy(Work& work, std::uint32_t lane, int chunk, Where to) const;
+  void give_bring(std::uint32_t lane);
+  void give_take(std::uint32_t lane);
+  void give_reduce(std::uint32_t lane, std::uint32_t node, std::byte* to);
+  void take_ended();
+  bool on_device() const { return compute_ && compute_->on_device(); }
   void copy_in_packed();
   void copy_out_packed();
   void copy_joined(std::uint32_t lane, const Node& node, const Extent& extent, bool out);
@@ -241,7 +258,11 @@ class Run {
   std::vector<std::size_t> credit_at_;  // where each credit begins in a lane, and the last ends
   std::size_t scratch_need_ = 0;
   Scratch scratch_;
+  std::byte* base_ = nullptr;  // of all lanes' scratch
   SpareScratch* spare_ = nullptr;
+  Compute* compute_ = nullptr;
+  // Where the copies of a round's input and output begin in a lane; elements between blocks there.
+  std::size_t copy_in_ = 0, copy_out_ = 0, copy_stride_ = 0;
   std::byte *in_ = nullptr, *out_ = nullptr;
 
   std::vector<Lane> lanes_;
@@ -252,6 +273,7 @@ class Run {
   std::vector<std::uint64_t> token_;    // [lane][node]: releases a view
   std::vector<std::uint8_t> posted_;    // [lane][node]: see Posted
   std::uint64_t checked_links_ = 0;     // a bit per link: caps().checks
+  bool plain_ = true;                   // reductions are done here and now, and check nothing
   struct Sum {
     bool known = false;
     std::uint32_t crc = 0;
@@ -274,6 +296,9 @@ class Run {
   std::uint32_t failed_node_ = 0;
   std::uint64_t failed_round_ = 0;
 };
+
+// How to cut a message for a run with a Compute; the same on all ranks whose round_bytes() are.
+Slicing slicing_for(const Compute& compute, const Plan& plan);
 
 // Messages up to this size may be run packed.
 inline constexpr std::size_t kPackedMax = std::size_t{256} << 10;

@@ -33,17 +33,24 @@ std::size_t Run::block_count(int block) const {
                                         : call_.recv_counts[static_cast<std::size_t>(source)];
 }
 
-// Where a block begins in the user's input or output, in elements.
-std::size_t Run::block_at(bool out, int block) const {
-  const auto nth = [&](std::span<const std::size_t> offsets, int i) {
-    const auto at = static_cast<std::size_t>(i);
-    return call_.is_vector ? offsets[at] : at * call_.count;
-  };
+// The number of a block among those in the user's input or output.
+std::size_t Run::number_of(bool out, int block) const {
+  const int n = plan_->schedule.nranks;
   if (plan_->collective == Collective::kAllToAll)
-    return out ? nth(call_.recv_offsets, block / plan_->schedule.nranks)
-               : nth(call_.offsets, block % plan_->schedule.nranks);
+    return static_cast<std::size_t>(out ? block / n : block % n);
   const Footprint f = footprint(plan_->collective);
-  return (out ? f.out : f.in) == Part::kAll ? nth(call_.offsets, block) : 0;
+  return (out ? f.out : f.in) == Part::kAll ? static_cast<std::size_t>(block) : 0;
+}
+
+// Where a block begins in the user's input or output, or in a round's copy of it, in elements.
+std::size_t Run::block_at(bool out, int block) const {
+  const std::size_t number = number_of(out, block);
+  if (compute_) return number * copy_stride_;
+  if (!call_.is_vector) return number * call_.count;
+  const Footprint f = footprint(plan_->collective);
+  if ((out ? f.out : f.in) != Part::kAll) return 0;
+  const bool received = out && plan_->collective == Collective::kAllToAll;
+  return (received ? call_.recv_offsets : call_.offsets)[number];
 }
 
 // Element offsets and lengths of the chunks of a round: from the round's start in the message or
@@ -182,6 +189,7 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
     credit_at_[0] = plan.scratch_chunks ? round_up(segment_ * element_, kScratchAlign) : 0;
   std::partial_sum(credit_at_.begin(), credit_at_.end(), credit_at_.begin());
   lane_bytes_ = credit_at_.back();
+  if (compute_) place_copies();
   measure(cuts_[0], extents_[0]);
   measure(cuts_[1], extents_[1]);
   if (packed())  // joined messages are put together behind the credits; there is one lane
@@ -195,7 +203,8 @@ void Run::bind(const Plan& plan, const Slicing& slicing) {
   // oldest round that any rank has not finished is under way on all of them, so it always gets on.
   if (lane_bytes_ != 0)
     nlanes_ = static_cast<std::uint32_t>(
-        std::clamp<std::size_t>(kScratchMax / lane_bytes_, std::min(nlanes_, 1u), nlanes_));
+        std::clamp<std::size_t>((compute_ ? kComputeScratchMax : kScratchMax) / lane_bytes_,
+                                std::min(nlanes_, 1u), nlanes_));
   scratch_need_ = lane_bytes_ * nlanes_;
   if (packed()) scratch_need_ += bytes_of(plan.schedule.all(), cuts_[0]);
   mark_first(extents_[rounds_ == 1]);
@@ -268,7 +277,7 @@ void Run::stage_in(std::uint32_t lane) {
 
 // The packed copy lies behind the lanes' scratch; the run works on it as if it were the output.
 void Run::copy_in_packed() {
-  out_ = scratch_.at.get() + lane_bytes_ * nlanes_;
+  out_ = base_ + lane_bytes_ * nlanes_;
   const Cut& cut = cuts_[1];
   for (const int c : plan_->inputs) {
     const auto i = static_cast<std::size_t>(c);

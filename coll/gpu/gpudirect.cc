@@ -53,7 +53,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   const std::size_t n = lane_.group().ranks.size();
   if (op.forced || op.call.is_vector || op.collective == Collective::kBarrier) return 0;
   if (!least_) least_ = gpudirect_least_bytes();
-  const std::uint64_t bytes = op.call.count * most_blocks(op, n) * size_of(op.call.type);
+  const std::uint64_t bytes = op.call.count * most_blocks(op.collective, n) * size_of(op.call.type);
   if (bytes < std::min(*least_, kLeastBytes)) return 0;
   const Footprint here = footprint(op.collective, lane_.group().me, op.root);
   if ((here.in != Part::kNothing && op.mine.in.gpu < 0) ||
@@ -65,8 +65,8 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
   OfGpu& of = gpus_.at(static_cast<std::size_t>(gpu));
   if (!of.looked && bytes >= *least_) look(gpu, of);
   if (layout_.hosts.empty()) return 0;
-  const bool alone = neighbours().size() == 1, gpu_hierarchical = of.memory && bytes >= *least_;
-  if (alone) return gpu_hierarchical * kAlone;
+  const std::uint64_t nics = of.memory && bytes >= *least_ ? std::uint64_t{kNics} : 0;
+  if (neighbours().size() == 1) return nics;
   // A sum by hosts is not in the order of ranks.
   if (op.deterministic && reduces(op.collective)) return 0;
   if (op.collective == Collective::kAllToAll &&
@@ -74,7 +74,7 @@ std::uint64_t GpuDirect::ways(const DeviceOperation& op) {
     return 0;
   const bool staged = bytes >= kLeastBytes && !lane_.group().core->options.integrity &&
                       lane_.device().kernels_use_pinned(gpu);
-  return gpu_hierarchical * kWithHost | staged * kWithHostStaged;
+  return nics | (staged ? std::uint64_t{kPinned} : 0);
 }
 
 void GpuDirect::look(int gpu, OfGpu& of) {
@@ -82,7 +82,7 @@ void GpuDirect::look(int gpu, OfGpu& of) {
   std::string why = why_not(gpu, {});
   try {
     if (why.empty()) {
-      PooledMemory memory(lane_.device(), gpu, kHierarchicalBytes);
+      PooledMemory memory(lane_.device(), gpu, kComputeScratchMax);
       why = why_not(gpu, memory);
       if (why.empty()) of.memory = std::move(memory);
     }
@@ -156,14 +156,6 @@ std::string GpuDirect::why_not(int gpu, const PooledMemory& memory) {
       return fmt::format("{}{} does not reach it", rail.caps().name, core.rail_name(link));
   }
   return {};
-}
-
-Status GpuDirect::run(Way way, const DeviceOperation& op, std::span<const DeviceRecord> records,
-                      const MappedBuffers& buffers) {
-  const auto gpu = static_cast<std::size_t>(std::max(op.mine.in.gpu, op.mine.out.gpu));
-  const bool staged = way == kWithHostStaged;
-  std::byte* const memory = staged ? lane_.staging(kHierarchicalBytes) : gpus_.at(gpu).memory.get();
-  return run_gpu_hierarchical(lane_, op, layout_, records, buffers, memory, !staged);
 }
 
 }  // namespace weft

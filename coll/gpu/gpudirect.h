@@ -1,11 +1,11 @@
-// The paths between hosts on which GPUs read and write the memory that messages go from and to.
-// NICs that reach GPUs (GPUDirect) send and receive device memory. Where they do not, the ranks of
-// a host share out the bytes between hosts, and their kernels read and write pinned host memory. On
-// both paths the kernel of the direct path reduces.
+// The paths between hosts on which GPUs read and write the memory that messages go from and to: the
+// ranks of a host share out the bytes between hosts, and the engine runs a plan among the ranks
+// with the same place on their hosts (hierarchical.cc). One rank on each host is the simplest case.
 //
-// Messages leave from, and arrive in, the lane's own memory: the lane registers it once, whatever
-// allocation the user passes. Work that reads what a NIC has written starts only after the host has
-// seen the completion and has flushed.
+// NICs that reach GPUs (GPUDirect) send and receive device memory; else messages are in pinned host
+// memory. In either case it is the lane's own: the lane registers it once, whatever allocation the
+// user passes. Work that reads what a NIC has written starts only after the host has seen the
+// completion and has flushed.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "coll/gpu/hierarchical.h"
 #include "coll/gpu/lane.h"
 #include "transport/gpu/pinned.h"
 
@@ -24,15 +23,21 @@ namespace weft {
 // The names of the paths for last_algorithm(); they have no schedules.
 extern const Algorithm kGpuDirectPath, kStagedHostsPath;
 
+// Who exchanges with whom: ranks of a host read and write each other's buffers, and ranks with the
+// same place on their hosts send each other messages, by NICs. Ranks are ranks of the group.
+struct NicLayout {
+  std::vector<std::vector<Rank>> hosts;  // all with as many ranks
+  std::size_t host = 0, place = 0;       // this rank's
+};
+
 // The paths of one lane. Only the lane's thread uses them.
 class GpuDirect {
  public:
   // How a rank exchanges data with other hosts.
+  // Ranks of a host use each other's buffers and share out the bytes between hosts.
   enum Way : std::uint64_t {
-    kAlone = 1,  // by NICs; every rank sends its own data
-    // By NICs; ranks of a host use each other's buffers and share out the bytes between hosts.
-    kWithHost = 2,
-    kWithHostStaged = 4,  // the same through pinned host memory
+    kNics = 1,    // by NICs that reach the GPUs
+    kPinned = 2,  // through pinned host memory
   };
 
   explicit GpuDirect(DeviceLane& lane);

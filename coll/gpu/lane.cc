@@ -17,15 +17,19 @@
 #include "topo/base/thread.h"
 
 namespace weft {
+namespace {
+
+// Which of a communicator's companions is that of some of its ranks; beside DeviceLane::Kind.
+constexpr std::uint32_t kAcross = 4;
+
+}  // namespace
 
 DeviceLane::DeviceLane(Device& device, GroupState& group, Kind kind)
     : device_(device), group_(group), core_(*group.core), kind_(kind), gates_(device) {
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
-    companion_ = core_.make_group(group.id | static_cast<std::uint32_t>(kind) << core_.id_bits,
-                                  group.number, group.ranks);
-    core_.groups[companion_->id] = companion_.get();
+    companion_ = core_.make_companion(group, static_cast<std::uint32_t>(kind), group.ranks);
   }
   wire_ = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), companion_.get()));
   events_.resize(static_cast<std::size_t>(device_.count()));
@@ -50,6 +54,7 @@ DeviceLane::~DeviceLane() {
   for (const auto& of_gpu : events_)
     for (const Device::Event e : of_gpu) device_.free_event(e);
   const CoreLock lock(core_.mutex);
+  if (across_) core_.forget_group(*across_);
   core_.forget_group(*companion_);
 }
 
@@ -208,20 +213,23 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
     return s;
   if (Status s = agreement_of(records, group_.ranks, kind_ == Kind::kGraphs); !s.ok()) return s;
 
-  // Ranks that read each other's memory send nothing that could be checked.
-  bool on_device = false, direct = !op.forced && !core_.options.integrity && group_.one_machine &&
-                                   n <= static_cast<std::size_t>(kDeviceOperands) &&
-                                   op.collective != Collective::kBarrier;
+  // Ranks that read each other's memory send nothing that could be checked. A rank that is alone
+  // reads its own, of any kind.
+  const bool alone = n == 1;
+  bool on_device = false,
+       direct = alone || (!op.forced && !core_.options.integrity && group_.one_machine &&
+                          n <= static_cast<std::size_t>(kDeviceOperands) &&
+                          op.collective != Collective::kBarrier);
   std::uint64_t longest = 0, ways = op.mine.ways;
   for (const DeviceRecord& of_rank : records) {
     on_device = on_device || of_rank.on_device;
-    direct = direct && !of_rank.staged_only;
+    direct = direct && (alone || !of_rank.staged_only);
     ways &= of_rank.ways;
     longest = std::max(longest, of_rank.longest);
   }
-  if (!on_device) {
+  if (!on_device || (alone && std::max(op.mine.in.gpu, op.mine.out.gpu) < 0)) {
     wait_for_stream(op);
-    Status s = start_on_host(op.collective, op.call, op.root).wait();
+    Status s = wire_.start(op.collective, Call(op.call), op.root).wait();
     note_path(op, nullptr);
     return s;
   }
@@ -239,23 +247,23 @@ Status DeviceLane::run_steps(DeviceOperation& op) {
   if (direct && op.call.is_vector)
     if (Status s = ask_for_blocks(*this, op, blocks, as_expected); !s.ok()) return s;
   wait_for_stream(op);
-  if (way == GpuDirect::kAlone) {
-    note_path(op, &kGpuDirectPath);
-    return gpudirect_->run(way, op, records, *buffers);
-  }
   if (buffers) {
     // The others' inputs are ready, and everybody reaches everything.
-    std::int32_t mine = buffers->why_not().empty() && as_expected, all = 0;
-    if (Status s = wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin); !s.ok()) return s;
+    std::int32_t mine = buffers->why_not().empty() && as_expected, all = mine;
+    const auto meet = [&] {
+      if (buffers->members().size() == 1) return Status();
+      return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
+    };
+    if (Status s = meet(); !s.ok()) return s;
     if (all) {
       if (direct)
         run_direct(*this, op, records, *buffers, blocks);
       else if (Status s = gpudirect_->run(way, op, records, *buffers); !s.ok())
         return s;
-      note_path(op, direct                        ? &kDirectPath
-                    : way == GpuDirect::kWithHost ? &kGpuDirectPath
-                                                  : &kStagedHostsPath);
-      return wire_.all_reduce(&mine, &all, 1, DType::kInt32, RedOp::kMin);
+      note_path(op, direct                    ? &kDirectPath
+                    : way == GpuDirect::kNics ? &kGpuDirectPath
+                                              : &kStagedHostsPath);
+      return meet();
     }
     if (!buffers->why_not().empty() && !std::exchange(told_, true))
       log().info("weft: rank {}: device memory goes through host memory: {}",
@@ -284,18 +292,40 @@ void DeviceLane::wait(Device::Event event) {
   Backoff patience;
   while (!device_.reached(event)) {
     if (given_up()) throw Error("given up while the GPU was at work");
-    move_transfers();
     patience.pause();
   }
 }
 
-// What the lane has started and does not wait for yet: nobody else may be at work on it.
-void DeviceLane::move_transfers() {
-  if (!core_.mutex.try_lock()) return;
-  CoreLock lock(core_.mutex, std::adopt_lock);
-  if (group_.broken || core_.tasks.empty()) return;
-  core_.progress();
-  core_.run_callbacks(lock);
+// Ranks of several hosts have a companion of their own.
+Request DeviceLane::start_by(Compute& compute, Collective c, const Call& call, Rank root,
+                             std::span<const Rank> across) {
+  GroupState* group = companion_.get();
+  const auto set = [&](Compute* to) {
+    const CoreLock lock(core_.mutex);
+    if (!across.empty()) {
+      if (!across_) {
+        std::vector<Rank> world;
+        for (const Rank r : across) world.push_back(group_.ranks[static_cast<std::size_t>(r)]);
+        across_ = core_.make_companion(group_, kAcross | static_cast<std::uint32_t>(kind_),
+                                       std::move(world));
+      }
+      group = across_.get();
+      group->part_of = companion_->part_of;
+      group->shape.deterministic = companion_->shape.deterministic;
+    }
+    group->compute = to;
+  };
+  set(&compute);
+  Request task = Communicator(std::shared_ptr<GroupState>(std::shared_ptr<void>(), group))
+                     .start(c, Call(call), root);
+  set(nullptr);
+  return task;
+}
+
+void DeviceLane::fail(const std::string& why) {
+  CoreLock lock(core_.mutex);
+  core_.fail({Code::kTransport, why, group_.ranks[static_cast<std::size_t>(group_.me)]}, &group_,
+             lock);
 }
 
 std::byte* DeviceLane::staging(std::size_t bytes) {

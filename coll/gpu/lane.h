@@ -74,16 +74,15 @@ class DeviceLane {
   // ---- for the steps of a task; lane thread only ----
   Device& device() const { return device_; }
   Communicator& wire() { return wire_; }
-  // Starts the collective on host memory, on the lane's companion.
-  Request start_on_host(Collective c, Call call, Rank root) {
-    return wire_.start(c, std::move(call), root);
-  }
+  // Starts it by a Compute that outlives the task, among `across`: ranks of the group, the same in
+  // every call, or none: all.
+  Request start_by(Compute& compute, Collective c, const Call& call, Rank root,
+                   std::span<const Rank> across);
+  // Ends the communicator with this failure of this rank.
+  void fail(const std::string& why);
   const GroupState& group() const { return group_; }
-  // The core's mutex guards what the companion counts.
-  GroupState& companion() { return *companion_; }
   Device::Stream stream(int gpu, int which) { return own_stream(device_, gpu, which); }
-  // Waits until a stream reaches the event, and moves transfers meanwhile; throws when the job
-  // fails.
+  // Waits until a stream reaches the event; throws when the job fails.
   void wait(Device::Event event);
   // Returns an event to record; the lane takes it back at its end.
   Device::Event event(int gpu, std::size_t which);
@@ -100,13 +99,12 @@ class DeviceLane {
   void note_path(const DeviceOperation& op, const Algorithm* path);
   void wait_for_stream(const DeviceOperation& op);
   bool given_up();
-  void move_transfers();
 
   Device& device_;
   GroupState& group_;  // the user's
   Core& core_;
   const Kind kind_;
-  std::unique_ptr<GroupState> companion_;
+  std::unique_ptr<GroupState> companion_, across_;  // across_: null until a task needs it
   Communicator wire_;
   std::uint64_t replays_ = 0;
   unsigned looks_ = 0;
@@ -151,9 +149,14 @@ extern const Algorithm kDirectPath, kStagedPath;
 void run_direct(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 const MappedBuffers& buffers, std::span<const DeviceBlock> blocks);
 
-// Runs a task through pinned host memory: each slice goes down, through the collective on
-// host memory, and up; three slices are under way. The path serves all kinds of memory and all
-// hosts. longest: elements of the longest block of any rank.
+// Returns the blocks of the largest buffer of any rank: that of the root, if there is a root.
+std::size_t most_blocks(Collective collective, std::size_t ranks);
+// Returns the bytes of a block, or of a message, in one round among so many ranks. longest:
+// elements of the longest block.
+std::size_t round_bytes_of(const DeviceOperation& op, std::size_t longest, std::size_t ranks);
+
+// Runs a task through pinned host memory (gpu/rounds.cc). longest: elements of the longest block of
+// any rank.
 Status run_staged(DeviceLane& lane, const DeviceOperation& op, std::size_t longest);
 
 }  // namespace weft

@@ -20,6 +20,7 @@ MappedBuffers::MappedBuffers(DeviceLane& lane, const DeviceOperation& op,
   const bool is_vector = op.call.is_vector;
   if (is_vector && gpu < 0) return;  // a rank without elements writes nothing
   const auto map = [&](const DeviceAddress& address, Rank rank, const char* which) {
+    if (rank == lane.group().me) return const_cast<void*>(*which == 'i' ? op.call.in : op.call.out);
     if (address.gpu < 0 && is_vector) return static_cast<void*>(nullptr);
     if (address.gpu < 0)
       throw Error(fmt::format("{} of rank {} is not device memory", which, rank));

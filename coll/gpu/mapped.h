@@ -14,8 +14,8 @@ namespace weft {
 // The mapped buffers of one task, for as long as the task runs.
 class MappedBuffers {
  public:
-  // Maps the buffers of `members`, ranks of the group. Never throws: why_not() says why
-  // the GPU does not reach a buffer.
+  // Maps the buffers of `members`, ranks of the group; this rank's own need none. Never throws:
+  // why_not() says why the GPU does not reach a buffer.
   MappedBuffers(DeviceLane& lane, const DeviceOperation& op, std::span<const DeviceRecord> records,
                 std::vector<Rank> members);
   ~MappedBuffers();

@@ -27,8 +27,7 @@ DeviceMessages::DeviceMessages(Device& device, GroupState& group)
   {
     const CoreLock lock(core_.mutex);
     core_.start_calling();
-    replays_ = core_.make_group(group.id | kReplays << core_.id_bits, group.number, group.ranks);
-    core_.groups[replays_->id] = replays_.get();
+    replays_ = core_.make_companion(group, kReplays, group.ranks);
   }
   try {
     thread_ = start_thread("the thread of a GPU's messages", [this] { serve(); });

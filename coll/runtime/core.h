@@ -87,10 +87,15 @@ struct Core : std::enable_shared_from_this<Core> {
     return link == shm_link ? std::string() : ", rail " + std::to_string(link - first_rail_link);
   }
   int link_of(Rank a, Rank b) const;  // the index into `links` of a pair of world ranks
-  // Makes a communicator of these world ranks, without a board. number: see GroupState. Where ranks
-  // of it are gone, the communicator is over from the start.
+  // Makes a communicator of these world ranks, without a board. number, whole: see GroupState.
+  // Where ranks of it are gone, the communicator is over from the start.
   std::unique_ptr<GroupState> make_group(std::uint32_t id, std::uint64_t number,
-                                         std::vector<Rank> ranks) WEFT_REQUIRES(mutex);
+                                         std::vector<Rank> ranks,
+                                         const GroupState* whole = nullptr) WEFT_REQUIRES(mutex);
+  // Makes a companion of these world ranks, which fails with `whole`. which: its number among the
+  // companions of `whole`, below 1 << kLaneBits, not 0.
+  std::unique_ptr<GroupState> make_companion(const GroupState& whole, std::uint32_t which,
+                                             std::vector<Rank> ranks) WEFT_REQUIRES(mutex);
   // Drops the board, the messages and the id.
   void forget_group(GroupState& g) WEFT_REQUIRES(mutex);
   // Drops messages that no task has received.

@@ -37,6 +37,8 @@ bool has(const std::vector<Rank>& ranks, Rank rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
+const GroupState& whole_of(const GroupState& g) { return g.whole ? *g.whole : g; }
+
 // A rank that ends its World has done its part in what it shares with others: what it has sent may
 // still be on its way.
 bool leaves_behind(const JobFailure& f) {
@@ -52,25 +54,27 @@ Rank culprit(const Status& cause, Rank peer) {
 // ---- scopes --------------------------------------------------------------------------------
 
 bool concerns(const Scope& scope, const GroupState& g) {
+  const GroupState& whole = whole_of(g);
   switch (scope.ends) {
     case Scope::Ends::kRank:
-      return has(g.ranks, scope.rank);
+      return has(whole.ranks, scope.rank);
     case Scope::Ends::kGroup:
-      return g.number == scope.group && g.ranks.front() == scope.rank;
+      return whole.number == scope.group && whole.ranks.front() == scope.rank;
     default:
       return true;
   }
 }
 
 Scope Core::scope_of(const GroupState& g) const {
-  return {Scope::Ends::kGroup, g.ranks.front(), g.number,
-          g.ranks.size() == static_cast<std::size_t>(topology->nranks())};
+  const GroupState& whole = whole_of(g);
+  return {Scope::Ends::kGroup, whole.ranks.front(), whole.number,
+          whole.ranks.size() == static_cast<std::size_t>(topology->nranks())};
 }
 
 Scope Core::scope_of(const Status& why, const GroupState& g) const {
   if (why.code() != Code::kPeerFailed) return scope_of(g);
   if (why.rank() == kNoRank) return {};  // this host is cut off
-  return has(g.ranks, why.rank()) ? Scope{Scope::Ends::kRank, why.rank()} : scope_of(g);
+  return has(whole_of(g).ranks, why.rank()) ? Scope{Scope::Ends::kRank, why.rank()} : scope_of(g);
 }
 
 const GroupState* Core::group_of(const Scope& scope) const {

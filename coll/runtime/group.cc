@@ -11,11 +11,12 @@
 namespace weft {
 
 std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t number,
-                                             std::vector<Rank> ranks) {
+                                             std::vector<Rank> ranks, const GroupState* whole) {
   auto g = std::make_unique<GroupState>();
   g->core = this;
   g->id = id;
   g->number = number;
+  g->whole = whole;
   g->ranks = std::move(ranks);
   const int n = static_cast<int>(g->ranks.size());
   g->sends.assign(g->ranks.size(), 0);
@@ -60,6 +61,13 @@ std::unique_ptr<GroupState> Core::make_group(std::uint32_t id, std::uint64_t num
   for (const JobFailure& f : job->failures(0))
     if (g->failure.ok() && concerns(f.scope, *g)) g->failure = f.status;
   g->broken = !g->failure.ok();
+  return g;
+}
+
+std::unique_ptr<GroupState> Core::make_companion(const GroupState& whole, std::uint32_t which,
+                                                 std::vector<Rank> ranks) {
+  auto g = make_group(whole.id | which << id_bits, whole.number, std::move(ranks), &whole);
+  groups[g->id] = g.get();
   return g;
 }
 

@@ -43,16 +43,15 @@ MessageTask::MessageTask(GroupState& g, bool sends, Rank peer, std::size_t count
 }
 
 MessageTask* MessageTask::begin(GroupState& group, bool sends, Rank peer, void* data,
-                                std::size_t count, DType type, bool on_device) {
+                                std::size_t count, DType type) {
   auto* const task = new MessageTask(group, sends, peer, count, type);
-  task->let_go(data, task->slices_, on_device);
+  task->let_go(data, task->slices_);
   return task;
 }
 
-void MessageTask::let_go(void* data, std::uint32_t end, bool on_device) {
+void MessageTask::let_go(void* data, std::uint32_t end) {
   core_.mutex.assert_held();
   data_ = static_cast<std::byte*>(data);
-  on_device_ = on_device;
   if (std::exchange(ready_, end) == 0) return core_.submit(this);
   post();
 }
@@ -73,7 +72,6 @@ void MessageTask::post() {
   Transfer t;
   t.kind = sends_ ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
   t.peer = peer_;
-  t.on_device = on_device_;
   t.head = &call.head;
   const auto link = static_cast<std::size_t>(core_.link_of(core_.job->rank(), peer_));
   core_.use_link(link);

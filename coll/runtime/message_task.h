@@ -20,10 +20,10 @@ class MessageTask final : public Task {
   MessageTask(GroupState& group, bool sends, Rank peer, std::size_t count, DType type);
   // Starts such a message with all its slices.
   static MessageTask* begin(GroupState& group, bool sends, Rank peer, void* data, std::size_t count,
-                            DType type, bool on_device = false);
+                            DType type);
 
   // Lets the slices below `end` of the message at `data` go; may be called repeatedly.
-  void let_go(void* data, std::uint32_t end, bool on_device = false);
+  void let_go(void* data, std::uint32_t end);
   bool under_way() const { return ready_ > 0; }
   std::uint32_t slices_ready() const { return ready_; }
   std::size_t slice_bytes() const { return slice_bytes_; }
@@ -49,7 +49,6 @@ class MessageTask final : public Task {
   std::size_t slice_bytes_;
   std::uint32_t slices_, ready_ = 0, posted_ = 0, left_;  // slices below ready_ may be posted
   std::byte* data_ = nullptr;
-  bool on_device_ = false;
   std::vector<std::uint32_t>* slices_over_ = nullptr;
   Code failed_ = Code::kOk;
   Run::Traffic traffic_;

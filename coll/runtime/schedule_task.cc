@@ -92,16 +92,21 @@ void ScheduleTask::launch() {
   core.enlist(this);
   call.id_high = id;
   for (const std::uint8_t link : plan_->links) core.use_link(link);
-  call.streaming = call.total_bytes >= core.tuning.streaming_bytes;
+  compute_ = group->compute;
+  const bool on_device = compute_ && compute_->on_device();
+  call.streaming = call.total_bytes >= core.tuning.streaming_bytes && !on_device;
   call.copies_results = !call.streaming && !core.oversubscribed;
   core.telemetry->starting(*this);
-  run_.start(*plan_, call, slicing_for(core.tuning, *plan_, call.total_bytes, core.costs),
-             core.links);
+  const Slicing slicing = compute_ ? slicing_for(*compute_, *plan_)
+                                   : slicing_for(core.tuning, *plan_, call.total_bytes, core.costs);
+  run_.start(*plan_, call, slicing, core.links, compute_);
+  if (compute_) core.ask(this);
   if (run_.done()) core.stir(this);
 }
 
 Task::Step ScheduleTask::progress() {
   if (!run_.done()) run_.progress();
+  if (compute_ && compute_->busy()) moved = true;  // it waits for no rank
   if (run_.failure() != Code::kOk) [[unlikely]]
     return Step::kFailed;
   return run_.done() ? Step::kDone : Step::kGoOn;

@@ -36,6 +36,7 @@ class ScheduleTask final : public Task {
 
   Run run_;
   const Plan* plan_ = nullptr;
+  Compute* compute_ = nullptr;       // of the group, when the run started
   std::uint64_t start_ = 0;          // the number among the group's tasks with schedules
   std::vector<std::size_t> blocks_;  // the memory that the spans in `call` point to
 };

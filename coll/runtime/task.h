@@ -36,7 +36,7 @@ inline constexpr int kMessageBit = kSequenceBits + kRoundBits + kOrdinalBits;
 inline constexpr int kIdShift = kMessageBit + 1;
 
 // Bits above a communicator's id that name one of its companions (gpu/lane.h); 0: the communicator.
-inline constexpr int kLaneBits = 2;
+inline constexpr int kLaneBits = 3;
 
 // The ids of the communicators that every job has; groups without a common rank share an id.
 enum FixedGroup : std::uint32_t { kWorldGroup, kHostGroup, kRailGroup, kFixedGroups };
@@ -148,9 +148,10 @@ struct GroupState {
   std::vector<Rank> ranks;  // world ranks
   Rank me = 0;              // this rank's index in `ranks`
   std::uint32_t id = 0;     // the same on every rank of the group
-  // As `id`, but never used again for a group of the same first rank. A lane's companions have the
-  // number of their communicator, with which they fail.
+  // As `id`, but never used again for a group of the same first rank.
   std::uint64_t number = 0;
+  // Of a lane's companion: the communicator, with which the companion fails; null: none.
+  const GroupState* whole = nullptr;
   // The communicator is over: every call returns `failure`, which sticks.
   std::atomic<bool> broken{false};
   Status failure = {};
@@ -216,6 +217,8 @@ struct GroupState {
     CallDescriptor what;
     Head head = {};
   } part_of;
+  // Of a lane: what runs the collectives that start now (engine/compute.h); null: the processor.
+  Compute* compute = nullptr;
 };
 
 }  // namespace weft

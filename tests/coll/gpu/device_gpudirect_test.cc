@@ -57,7 +57,7 @@ TEST_F(GpuDirectCollectives, ManySlicesAndShortOnesOverTwoRails) {
   });
 }
 
-// The same bits as ranks of one host give, which add up in the order of ranks.
+// In deterministic mode the same bits as on one host, where ranks add up in their order.
 TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
   run_ranks(places(hosts(3)), patient(), [](World& world) {
     TestStream work(*device(), gpu_of(world));
@@ -72,8 +72,10 @@ TEST_F(GpuDirectCollectives, AddsInTheOrderOfRanks) {
     std::memcpy(bytes.data(), mine.data(), bytes.size());
     data.put(bytes);
     Communicator comm = world.world();
+    comm.set_deterministic(true);
     ASSERT_TRUE(
         comm.all_reduce(data.data(), data.data(), kCount, DType::kFloat32, RedOp::kSum).ok());
+    ASSERT_EQ(comm.last_algorithm(), "gpudirect");
     std::memcpy(got.data(), data.get().data(), bytes.size());
     for (std::size_t i = 0; i < kCount; ++i)
       ASSERT_EQ(got[i], value(0, i) + value(1, i) + value(2, i)) << i;
