@@ -13,6 +13,7 @@
 #include "transport/job/job_assembly.h"
 #include "transport/job/job_environment.h"
 #include "transport/job/unique_id.h"
+#include "transport/loaded/loaded.h"
 
 namespace weft {
 namespace {
@@ -153,6 +154,10 @@ JobSpec discover(std::chrono::milliseconds timeout) {
 }  // namespace
 
 void read_pmix(JobSpec& spec) {
+  if (!pmix_library())
+    throw Error(fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
+                            "(Debian: libpmix2), or use weft launch",
+                            std::getenv("PMIX_RANK"), pmix_library().why_not()));
   // PMIx is asked once: every rank fences the same number of times, however often it asks us.
   static const JobSpec found = discover(spec.timeout);
   const auto timeout = spec.timeout;
