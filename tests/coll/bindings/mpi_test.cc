@@ -35,7 +35,8 @@ class MpiPrograms : public ::testing::TestWithParam<Mpi> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(GetParam().library()))
-      GTEST_SKIP() << "missing capability: " << GetParam().name << " (its libraries to build with)";
+      GTEST_SKIP() << "missing capability: " << GetParam().name
+                   << ", with which this build has made no library";
     const std::string version =
         fmt::format("{} --version", GetParam().name == "openmpi" ? "mpirun" : "mpiexec.mpich");
     if (run(version).exit_code != 0)
