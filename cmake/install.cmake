@@ -17,6 +17,10 @@ set_target_properties(weft_shared PROPERTIES
   # weft_coll brings the others; all of them come whole.
   LINK_LIBRARY_OVERRIDE WHOLE_ARCHIVE,weft_topo,weft_transport,weft_coll)
 target_link_libraries(weft_shared PRIVATE weft_coll)
+# What is not in the list is hidden.
+set(weft_exports ${PROJECT_SOURCE_DIR}/coll/bindings/c/libweft.map)
+target_link_options(weft_shared PRIVATE LINKER:--version-script=${weft_exports})
+set_target_properties(weft_shared PROPERTIES LINK_DEPENDS ${weft_exports})
 # Both "coll/api/communicator.h" and <weft/coll/api/communicator.h> work.
 target_include_directories(weft_shared INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
@@ -37,6 +41,7 @@ install(TARGETS weft_shared EXPORT weft LIBRARY DESTINATION ${CMAKE_INSTALL_LIBD
 # The headers of coll/api and those that these include, nothing else: tests/install compiles each alone.
 install(DIRECTORY coll/api/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/coll/api
         FILES_MATCHING PATTERN "*.h")
+install(FILES coll/bindings/c/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
 foreach(header IN ITEMS coll/types.h topo/base/status.h topo/counters.h topo/topology.h
                         transport/memory/memory.h)
   cmake_path(GET header PARENT_PATH folder)

@@ -281,6 +281,12 @@ class World {
  public:
   // Assembles the job that the environment describes. Throws Error.
   static std::unique_ptr<World> from_environment(const WorldOptions& options = {});
+  // unique_id() makes an id, opaque printable text, on the process that becomes rank 0; the program
+  // hands the id to the other ranks, and all ranks call from_id(). An id is for one World. The
+  // WEFT_* variables of options count here, too; the launcher's do not. Both throw Error.
+  static std::string unique_id();
+  static std::unique_ptr<World> from_id(std::string_view id, Rank rank, int size,
+                                        const WorldOptions& options = {});
   // Makes a World over a job that has assembled, with this rank at `place` (tests, emulated hosts).
   World(std::unique_ptr<Job> job, Place place, const WorldOptions& options);
   ~World();

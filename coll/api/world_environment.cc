@@ -1,4 +1,5 @@
-// World::from_environment(): joins the launcher's job and reads the options in WEFT_* variables.
+// World::from_environment() and from_id(): join the launcher's job, or that of a unique id, and
+// read the options in WEFT_* variables.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "topo/discover.h"
 #include "transport/fault.h"
 #include "transport/job/bootstrap.h"
+#include "transport/job/unique_id.h"
 
 namespace weft {
 namespace {
@@ -49,9 +51,9 @@ void check_folder_of(const char* name) {
         fmt::format("{}={}: there is no folder {}; make it first", name, text, folder.string()));
 }
 
-// Joins the job that the environment describes, and hands what a World is made of to `make`.
-template <typename Make>
-std::unique_ptr<World> join_job(WorldOptions o, const Make& make) {
+// Joins the job that `describe` knows, and hands what a World is made of to `make`.
+template <typename Describe, typename Make>
+std::unique_ptr<World> join_job(WorldOptions o, const Describe& describe, const Make& make) {
   o.timeout = std::chrono::milliseconds(
       environment_number("WEFT_TIMEOUT_MS", static_cast<long>(o.timeout.count())));
   o.progress_thread = environment_flag("WEFT_PROGRESS_THREAD", o.progress_thread);
@@ -67,7 +69,7 @@ std::unique_ptr<World> join_job(WorldOptions o, const Make& make) {
   for (const char* name : {"WEFT_TRACE", "WEFT_METRICS", "WEFT_DOCTOR_JSON"}) check_folder_of(name);
   check_named_profile();
   (void)declared_rail_gbps(o.rail_gbps);  // throws before there is a job to wait for
-  const JobSpec spec = job_from_environment();
+  const JobSpec spec = describe(o);
   Place place = discover_place();
   // Emulated rails (weft launch --rails): the same device several times.
   if (std::getenv("WEFT_EMULATE_RAILS") && !std::getenv("WEFT_RAILS")) {
@@ -81,21 +83,38 @@ std::unique_ptr<World> join_job(WorldOptions o, const Make& make) {
   return make(connect(spec), std::move(place), o);
 }
 
+JobSpec launched_job(const WorldOptions&) { return job_from_environment(); }
+
+std::unique_ptr<World> measured(std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
+  return std::make_unique<World>(std::move(job), std::move(place), o);
+}
+
 }  // namespace
 
 std::unique_ptr<World> World::from_environment(const WorldOptions& options) {
-  return join_job(options, [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
-    return std::make_unique<World>(std::move(job), std::move(place), o);
-  });
+  return join_job(options, launched_job, measured);
+}
+
+std::string World::unique_id() { return make_unique_id(); }
+
+std::unique_ptr<World> World::from_id(std::string_view id, Rank rank, int size,
+                                      const WorldOptions& options) {
+  const auto describe = [&](const WorldOptions& o) {
+    JobSpec spec = job_from_unique_id(id, rank, size);
+    spec.timeout = std::min<std::chrono::milliseconds>(o.timeout, std::chrono::hours(24));
+    return spec;
+  };
+  return join_job(options, describe, measured);
 }
 
 std::unique_ptr<World> World::unmeasured(const WorldOptions& options) {
-  return join_job(options, [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
+  const auto make = [](std::unique_ptr<Job> job, Place place, const WorldOptions& o) {
     auto core = Core::make(std::move(job), std::move(place), o, 0, true);
     auto world = std::unique_ptr<World>(new World(std::move(core)));
     world->core_->set_out();
     return world;
-  });
+  };
+  return join_job(options, launched_job, make);
 }
 
 }  // namespace weft

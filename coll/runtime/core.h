@@ -285,6 +285,8 @@ struct Core : std::enable_shared_from_this<Core> {
   };
   std::vector<Ended> ended WEFT_GUARDED_BY(mutex);  // the callbacks that run_callbacks() will run
   std::atomic<bool> served{false};                  // whether there is a progress thread
+  // Called without the mutex by a thread of the program that waits while nothing moves; null: none.
+  void (*while_waiting)() = nullptr;
   std::condition_variable_any to_serve, to_call;
   std::thread server, caller;                   // the progress thread, the thread of callbacks
   bool calls WEFT_GUARDED_BY(mutex) = false;    // whether there is a thread of callbacks

@@ -30,6 +30,13 @@ struct Internals {
   // What links cost, as measure_costs() or the making of the World measured it; the same on every
   // rank.
   static CostModel costs(World& world);
+  // Makes threads that wait in weft call `between`, without any lock, while nothing moves: for
+  // programs that have something else to move along. It must not use weft.
+  static void while_waiting(World& world, void (*between)());
+  // Replaces WorldOptions::timeout for the calls that follow.
+  static void set_timeout(World& world, std::chrono::milliseconds timeout);
+  // Starts the progress thread, as WorldOptions::progress_thread does. Throws Error.
+  static void start_progress_thread(World& world);
   // Tells the selector how many microseconds an algorithm took for messages of `total_bytes` (all
   // blocks together), as `weft tune` measured: `auto` uses the time from now on, and the profile
   // keeps it (coll/select/profile.h). Every rank passes the same arguments, with no task under way.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "coll/runtime/core.h"
+#include "coll/runtime/internals.h"
 #include "topo/base/thread.h"
 #include "topo/base/yield.h"
 
@@ -28,7 +29,8 @@ namespace {
 // The polling of one thread, from the first turn of a wait to the wait's end.
 class Polling {
  public:
-  explicit Polling(const Core& core);
+  // between: called, without the lock, when nothing has moved for some turns; null: nothing.
+  Polling(const Core& core, void (*between)());
   // Makes progress once. While nothing moves, turns first spin, then yield the core, then sleep for
   // a moment or until a transport wakes them; yielding and sleeping let the lock go. kLookAtClock:
   // the caller must look at the job and at the clock before the next turn.
@@ -39,13 +41,15 @@ class Polling {
   void give_way(Core& core, CoreLock& lock) WEFT_REQUIRES(core.mutex);
 
   const int spins_;
+  void (*const between_)();
   int idle_ = 0;
   std::uint64_t turns_ = 0;
   std::vector<int> fds_;
 };
 
-Polling::Polling(const Core& core)
-    : spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins) {}
+Polling::Polling(const Core& core, void (*between)())
+    : spins_(core.oversubscribed ? core.tuning.spins_oversubscribed : core.tuning.spins),
+      between_(between) {}
 
 Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
   const bool now_and_then = ++turns_ % 64 == 0;
@@ -69,6 +73,7 @@ Polling::Turn Polling::turn(Core& core, CoreLock& lock) {
 }
 
 void Polling::give_way(Core& core, CoreLock& lock) {
+  if (between_) lock.without(between_);
   if (idle_ < spins_ + core.tuning.yields) return lock.without(yield_core);
   fds_.clear();
   bool armed = true;
@@ -124,7 +129,7 @@ bool others_move_here(const Core& core) WEFT_REQUIRES(core.mutex) {
 }  // namespace
 
 bool Core::wait_until(Task* task, Clock::time_point end, CoreLock& lock) {
-  Polling polling(*this);
+  Polling polling(*this, while_waiting);
   if (!task->polled()) {
     for (auto now = Clock::now(); !task->over && now < end; now = Clock::now()) {
       if (!served && others_move_here(*this))
@@ -202,7 +207,7 @@ void Core::call_ended(CoreLock& lock) {
 
 void Core::serve() {
   CoreLock lock(mutex);
-  Polling polling(*this);
+  Polling polling(*this, nullptr);
   while (served) {
     // Whoever waits makes progress for all.
     if (waiters > 0 || tasks.empty()) {
@@ -232,6 +237,19 @@ void Core::start_serving() {
          nullptr, lock);
     throw;
   }
+}
+
+void Internals::while_waiting(World& world, void (*between)()) {
+  world.core_->while_waiting = between;
+}
+
+void Internals::set_timeout(World& world, std::chrono::milliseconds timeout) {
+  const CoreLock lock(world.core_->mutex);
+  world.core_->options.timeout = timeout;
+}
+
+void Internals::start_progress_thread(World& world) {
+  if (!world.core_->served) world.core_->start_serving();
 }
 
 void Core::stop_serving() noexcept {

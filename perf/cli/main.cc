@@ -13,6 +13,7 @@
 #include "topo/base/status.h"
 #include "train/cli/commands.h"
 #include "train/plan/traffic.h"
+#include "transport/loaded/loaded.h"
 
 namespace {
 
@@ -33,13 +34,21 @@ int after_output(int exit_code) {
   return weft::kExitError;
 }
 
+// The version, and what is loaded where a machine has it.
+std::string version() {
+  std::string text = "weft " WEFT_VERSION;
+  for (const weft::LibraryState& l : weft::libraries())
+    text += "\n" + l.title + ": " + (l.why_not.empty() ? l.file : "none: " + l.why_not);
+  return text;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_missing_streams();
   CLI::App app{"weft: can this fabric be trusted, and how fast do gradients move over it?", "weft"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "weft " WEFT_VERSION, "Print the version and exit");
+  app.set_version_flag("--version", version, "Print the version and the libraries, and exit");
   int exit_code = weft::kExitOk;
   weft::add_perf(app, exit_code);
   weft::add_validate(app, exit_code, weft::train::plan_traffic);

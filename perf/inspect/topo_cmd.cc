@@ -14,6 +14,7 @@
 
 #include "perf/cli/commands.h"
 #include "topo/discover.h"
+#include "transport/loaded/loaded.h"
 
 namespace weft {
 
@@ -33,6 +34,7 @@ struct View {
   std::optional<Place> place;  // none for a recorded tree
   std::string tree;            // the recorded tree, or empty
   std::vector<Nic> rails;
+  std::vector<LibraryState> libraries;  // of this host
   int ppn = 1;
   std::vector<int> rail_of, node_of;  // per local rank: its rail, the NUMA node of its GPU or -1
 };
@@ -47,6 +49,7 @@ View look(const Options& options) {
   view.rails = choose_rails(view.host);
   if (options.sysfs == "/sys") {
     view.place = discover_place();
+    view.libraries = libraries();
   } else {
     view.tree = options.sysfs;
   }
@@ -121,6 +124,9 @@ Json to_json(const View& view) {
   for (const auto& members : gpu_domains(host.gpus)) {
     domains.push_back({{"link", gpu_link(host.gpus[members[0]])}, {"gpus", members}});
   }
+  Json found = Json::object();
+  for (const LibraryState& l : view.libraries)
+    found[l.title] = l.why_not.empty() ? Json(l.file) : Json();
   return {{"schema", "weft.topo/1"},
           {"hostname", or_null(host.hostname)},
           {"host", view.place ? Json(view.place->host) : Json()},
@@ -132,6 +138,7 @@ Json to_json(const View& view) {
           {"gpus", std::move(gpus)},
           {"rails", std::move(rails)},
           {"domains", std::move(domains)},
+          {"libraries", std::move(found)},
           {"ranks_per_host", view.ppn},
           {"ranks", std::move(ranks)}};
 }
@@ -236,6 +243,7 @@ class TreeView {
     root.below.push_back({"high-speed domains", domains()});
     root.below.push_back({view_.rails.empty() ? "rails: none" : "rails", rails()});
     root.below.push_back({"ranks", ranks()});
+    if (!view_.libraries.empty()) root.below.push_back({"libraries", found()});
     return root;
   }
 
@@ -301,6 +309,13 @@ class TreeView {
     for (std::size_t i = 0; i < view_.rails.size(); ++i) {
       result.push_back({fmt::format("rail {}  {}", i, line(view_.rails[i]))});
     }
+    return result;
+  }
+
+  std::vector<Branch> found() const {
+    std::vector<Branch> result;
+    for (const LibraryState& l : view_.libraries)
+      result.push_back({l.title + ": " + (l.why_not.empty() ? l.file : "none: " + l.why_not)});
     return result;
   }
 

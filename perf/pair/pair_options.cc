@@ -9,6 +9,7 @@
 #include "topo/base/status.h"
 #include "transport/gpu/device.h"
 #include "transport/ucx/ucx.h"
+#include "transport/verbs/verbs.h"
 
 namespace weft {
 namespace {
@@ -143,6 +144,10 @@ void check(const PairOptions& o) {
                     "configured without; install libibverbs-dev and build again",
                     o.op));
 #endif
+  if (o.verbs() && !verbs_available())
+    throw Error(fmt::format("--op {}: missing capability: RDMA verbs: libibverbs cannot be loaded "
+                            "(Debian: libibverbs1)",
+                            o.op));
   if (!o.verbs()) {
     const auto refuse = [&o](bool given, const char* flag, const char* why) {
       if (given) throw Error(fmt::format("{} with --op {}: {}", flag, o.op, why));

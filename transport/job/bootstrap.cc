@@ -72,7 +72,7 @@ std::unique_ptr<Job> connect(const JobSpec& spec) {
   if (spec.size == 1) return std::move(local_jobs(1).front());
   try {
     if (spec.rank != 0) return make_leaf_job(spec, assemble_leaf(spec));
-    if (spec.listen_fd >= 0) taken_listen_fd = spec.listen_fd;
+    if (spec.listen_fd >= 0 && spec.launcher != "id") taken_listen_fd = spec.listen_fd;
     return make_root_job(spec, assemble_root(spec));
   } catch (const Error& e) {
     throw AssemblyFailed(e.what());

@@ -22,7 +22,7 @@ namespace weft {
 struct JobSpec {
   Rank rank = 0;
   int size = 1;
-  std::string launcher = "none";     // "weft", "pmix", "torchrun", "none"
+  std::string launcher = "none";     // "weft", "pmix", "torchrun", "id", "none"
   std::string address;               // rank 0's address
   std::vector<std::uint16_t> ports;  // rank 0 listens on the first free port, others try all
   int listen_fd = -1;                // rank 0: a listening socket of weft launch

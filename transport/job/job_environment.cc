@@ -12,6 +12,7 @@
 
 #include "transport/control/hmac.h"
 #include "transport/job/job_assembly.h"
+#include "transport/loaded/loaded.h"
 
 namespace weft {
 namespace {
@@ -129,8 +130,10 @@ JobSpec job_from_environment() {
   }
   if (pmix_present()) {
 #if WEFT_HAVE_PMIX
-    read_pmix(spec);
-    return spec;
+    if (pmix_library() || !torchrun_present()) {
+      read_pmix(spec);
+      return spec;
+    }
 #else
     if (!torchrun_present()) {
       throw Error(

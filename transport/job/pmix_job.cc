@@ -1,26 +1,19 @@
 // Reads rank and size from PMIx (mpirun, srun --mpi=pmix) and tells the other ranks through PMIx
 // where rank 0 listens. PMIx carries no other bytes.
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <pmix.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "topo/base/mutex.h"
 #include "topo/base/thread.h"
-#include "transport/control/hmac.h"
-#include "transport/control/socket.h"
 #include "transport/job/job_assembly.h"
 #include "transport/job/job_environment.h"
+#include "transport/job/unique_id.h"
+#include "transport/loaded/loaded.h"
 
 namespace weft {
 namespace {
@@ -79,37 +72,6 @@ std::uint32_t job_number(const Client& client, const char* key) {
   return value->data.uint32;
 }
 
-// Where others may reach this host: every interface that is up, the host's name, and for ranks
-// that share this host the loopback device.
-std::string my_addresses() {
-  std::vector<std::string> four, six;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) == 0) {
-    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
-    for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
-        continue;
-      char text[INET6_ADDRSTRLEN] = "";
-      if (i->ifa_addr->sa_family == AF_INET) {
-        const auto* a = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
-        if (inet_ntop(AF_INET, &a->sin_addr, text, sizeof text)) four.push_back(text);
-      } else if (i->ifa_addr->sa_family == AF_INET6) {
-        const auto* a = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
-        // A link-local address means nothing without its interface.
-        if (IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr)) continue;
-        if (inet_ntop(AF_INET6, &a->sin6_addr, text, sizeof text)) six.push_back(text);
-      }
-    }
-  }
-  std::string all;
-  for (const auto& addresses : {four, six}) {
-    for (const std::string& a : addresses) all += a + ",";
-  }
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) == 0 && *name != '\0') all += std::string(name) + ",";
-  return all + "127.0.0.1";
-}
-
 // PMIx_Fence with our own deadline: servers differ in whether they keep PMIX_TIMEOUT.
 void fence(const Client& client, std::chrono::milliseconds timeout) {
   struct Wait {
@@ -149,24 +111,15 @@ void fence(const Client& client, std::chrono::milliseconds timeout) {
   check(wait->status, "PMIx_Fence");
 }
 
-// "secret port address,address,..."
 std::string publish(bool one_host, JobSpec& spec) {
-  spec.address = one_host ? "127.0.0.1" : my_addresses();
-  const std::vector<std::uint16_t> any{0};
-  const Fd listener = listen_on(spec.address, any);
-  const std::uint16_t port = port_of(listener.get());
-  // A JobSpec is plain data: it carries a number, which connect() takes over.
-  spec.listen_fd = fcntl(listener.get(), F_DUPFD_CLOEXEC, 0);
-  if (spec.listen_fd < 0)
-    throw Error(fmt::format("cannot keep a socket: {}", std::strerror(errno)));
-  const std::string text =
-      fmt::format("{} {} {}", hex(random_bytes(kMacBytes)), port, spec.address);
+  const Rendezvous rendezvous = open_rendezvous(one_host ? "127.0.0.1" : own_addresses());
+  spec.listen_fd = rendezvous.listen_fd;
   pmix_value_t value;
-  PMIX_VALUE_LOAD(&value, text.c_str(), PMIX_STRING);
+  PMIX_VALUE_LOAD(&value, rendezvous.text.c_str(), PMIX_STRING);
   const pmix_status_t put = PMIx_Put(PMIX_GLOBAL, kKey, &value);
   PMIX_VALUE_DESTRUCT(&value);
   check(put, "PMIx_Put");
-  return text;
+  return rendezvous.text;
 }
 
 std::string look_up(const Client& client) {
@@ -194,20 +147,17 @@ JobSpec discover(std::chrono::milliseconds timeout) {
   check(PMIx_Commit(), "PMIx_Commit");
   fence(client, timeout);
   if (spec.rank != 0) text = look_up(client);
-  const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
-  if (first == std::string::npos || second == std::string::npos) {
-    throw Error("PMIx: rank 0 published \"" + text + "\", not an address");
-  }
-  spec.secret = text.substr(0, first);
-  spec.ports = {static_cast<std::uint16_t>(
-      parse_number("rank 0's port", text.substr(first + 1, second - first - 1), 1, 65535))};
-  spec.address = text.substr(second + 1);
+  read_rendezvous(text, spec);
   return spec;
 }
 
 }  // namespace
 
 void read_pmix(JobSpec& spec) {
+  if (!pmix_library())
+    throw Error(fmt::format("PMIX_RANK={} is set, and PMIx cannot be loaded: {}; install libpmix "
+                            "(Debian: libpmix2), or use weft launch",
+                            std::getenv("PMIX_RANK"), pmix_library().why_not()));
   // PMIx is asked once: every rank fences the same number of times, however often it asks us.
   static const JobSpec found = discover(spec.timeout);
   const auto timeout = spec.timeout;

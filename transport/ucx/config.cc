@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "topo/base/log.h"
+#include "transport/loaded/loaded.h"
 
 namespace weft {
 namespace {
@@ -97,6 +98,9 @@ std::string ucx_device(const Nic& rail) {
 }
 
 UcpConfig ucx_config(const Nic& rail) {
+  if (!ucx_library())
+    throw Error(fmt::format("ucx: rail {}: {}; install UCX (Debian: libucx0)", rail.name,
+                            ucx_library().why_not()));
   ucp_config_t* raw = nullptr;
   const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
   if (status != UCS_OK) {

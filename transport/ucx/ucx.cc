@@ -13,6 +13,7 @@
 #include "topo/base/log.h"
 #include "topo/base/thread.h"
 #include "topo/base/yield.h"
+#include "transport/loaded/loaded.h"
 #include "transport/memory/crc32c.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/transport.h"
@@ -37,7 +38,7 @@ void check(ucs_status_t status, const std::string& device, const char* what) {
 
 }  // namespace
 
-bool ucx_available() { return true; }
+bool ucx_available() { return static_cast<bool>(ucx_library()); }
 
 std::unique_ptr<Transport> make_ucx_transport(Job& job, const Topology& topology, const Nic& rail) {
   return std::make_unique<UcxTransport>(job, topology, rail);

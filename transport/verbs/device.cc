@@ -15,6 +15,7 @@
 
 #include "topo/base/status.h"
 #include "transport/gpu/device.h"
+#include "transport/loaded/loaded.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/gpu.h"
 
@@ -28,6 +29,9 @@ struct DeviceList {
   int count = 0;
   ibv_device** list = nullptr;
   DeviceList() {
+    if (!verbs_library())
+      throw Error(fmt::format("verbs: {}; install libibverbs (Debian: libibverbs1)",
+                              verbs_library().why_not()));
     [[maybe_unused]] static const int refused = ibv_fork_init();
     list = ibv_get_device_list(&count);
   }

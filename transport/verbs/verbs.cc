@@ -12,6 +12,7 @@
 
 #include "topo/base/log.h"
 #include "topo/base/yield.h"
+#include "transport/loaded/loaded.h"
 #include "transport/verbs/flow_label.h"
 #include "transport/verbs/transport.h"
 
@@ -37,7 +38,7 @@ struct Greeting {
 
 }  // namespace
 
-bool verbs_available() { return true; }
+bool verbs_available() { return static_cast<bool>(verbs_library()); }
 
 bool verbs_everywhere(const Topology& topology) {
   for (Rank r = 0; r < topology.nranks(); ++r) {

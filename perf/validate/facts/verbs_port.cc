@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/loaded/loaded.h"
+
 namespace weft::fabric {
 
 std::optional<int> active_mtu_of(const std::string& device, int port) {
+  if (!verbs_library()) return std::nullopt;
   int count = 0;
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> devices(
       ibv_get_device_list(&count), ibv_free_device_list);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "topo/base/status.h"
+#include "transport/loaded/loaded.h"
 #include "transport/verbs/device.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs/gid.h"
@@ -215,6 +216,7 @@ TEST(VerbsForks, AreKnownToTheLibrary) {
 }
 
 TEST(VerbsCause, NamesTheStatusAndWhatToLookFor) {
+  ASSERT_TRUE(verbs_library()) << verbs_library().why_not();
   const std::string retry = verbs_cause(IBV_WC_RETRY_EXC_ERR);
   EXPECT_THAT(retry, HasSubstr("status 12"));
   EXPECT_THAT(retry, HasSubstr("the peer stopped acknowledging"));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/process/shell.h"
+#include "transport/loaded/loaded.h"
 #include "transport/verbs/errors.h"
 #include "transport/verbs_net.h"
 
@@ -24,6 +25,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(VerbsReports, SayWhomTheyConcern) {
+  ASSERT_TRUE(verbs_library()) << verbs_library().why_not();
   EXPECT_EQ(scope_of(IBV_EVENT_PORT_ERR), VerbsScope::kPort);
   EXPECT_EQ(scope_of(IBV_EVENT_DEVICE_FATAL), VerbsScope::kDevice);
   EXPECT_EQ(scope_of(IBV_EVENT_CQ_ERR), VerbsScope::kDevice);

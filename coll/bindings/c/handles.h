@@ -1,0 +1,75 @@
+// What the handles of weft.h hold, and how a failure of any kind becomes a result and a text.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "coll/api/communicator.h"
+#include "coll/bindings/c/weft.h"
+
+struct weft_world {
+  std::unique_ptr<weft::World> world;
+};
+
+struct weft_comm {
+  weft::Communicator comm;
+};
+
+// One call, or those of a group: then there may be any number of both.
+struct weft_request {
+  std::vector<weft::Request> calls;
+  std::vector<weft::Batch> messages;
+};
+
+namespace weft::c {
+
+// Sets the calling thread's last error, and returns the result.
+weft_result_t failed(weft_result_t result, std::string text, Rank rank = kNoRank) noexcept;
+weft_result_t failed(const Status& status) noexcept;
+// A failure of the exception that is being handled.
+weft_result_t caught() noexcept;
+
+inline weft_result_t result_of(const Status& status) noexcept {
+  return status.ok() ? WEFT_OK : failed(status);
+}
+
+// Runs `call`, which returns a weft_result_t or nothing, and turns its exceptions into results.
+template <typename Call>
+weft_result_t guarded(Call&& call) noexcept {
+  try {
+    if constexpr (std::is_void_v<decltype(call())>) {
+      call();
+      return WEFT_OK;
+    } else {
+      return call();
+    }
+  } catch (...) {
+    return caught();
+  }
+}
+
+// WEFT_INVALID_ARGUMENT with the name of the argument that is null.
+weft_result_t null_argument(const char* function, const char* argument) noexcept;
+
+// The operator of a number; throws StatusError where there is none.
+Reduction reduction_of(weft_op_t op);
+
+// Whether all calls of the request are over; makes progress once.
+bool over(weft_request& request);
+// Takes the handle from the caller, waits, and returns how its calls ended.
+weft_result_t end(weft_request_t** request);
+// Gives the handle to the caller, or, where its calls have failed already, returns the failure.
+weft_result_t hand_over(std::unique_ptr<weft_request> made, weft_request_t** request);
+
+}  // namespace weft::c
+
+// Returns from a function of weft.h when one of its pointers is null.
+#define WEFT_C_NOT_NULL(pointer) \
+  if (!(pointer)) return weft::c::null_argument(__func__, #pointer)

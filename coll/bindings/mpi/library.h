@@ -1,0 +1,73 @@
+// What the parts of libweft_mpi.so share: the World of this process, the communicators of MPI that
+// weft serves, and the counts of what weft took over and what MPI did.
+//
+// The names of MPI are defined here; each goes to weft or to the same name with a P in front, the
+// profiling interface of the MPI standard (MPI 4.0, chapter 15).
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "coll/api/communicator.h"
+
+namespace weft::mpi {
+
+// Where a call went, and if to MPI, why.
+enum class Way : std::uint8_t {
+  kWeft,
+  kOff,           // weft is off, or has not started
+  kCommunicator,  // weft does not serve it: an intercommunicator, or made by a call of a part
+  kAlone,         // a communicator of one rank
+  kType,          // an element type that weft does not reduce
+  kOperator,      // a user's operator, or one that weft does not have
+  kNotOffered,    // weft has no such collective
+};
+inline constexpr std::size_t kWays = 7;
+
+// The calls of one function of MPI so far. One static object per function; thread-safe.
+class Count {
+ public:
+  explicit Count(const char* function);
+  void add(Way way) { of_[static_cast<std::size_t>(way)].fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  friend void print_counts();
+  const char* const function_;
+  std::array<std::atomic<std::uint64_t>, kWays> of_{};
+};
+
+// ---- the life of weft in this process (library.cc)
+// Ends the program, with a message, where it runs another MPI than this library was made for.
+void check_mpi();
+// Makes the World of MPI_COMM_WORLD after PMPI_Init. Where weft cannot start on every rank, all
+// ranks stay with MPI, and one line says why. Never fails the program.
+void start();
+// Ends weft before PMPI_Finalize: finishes open requests, prints the counts if asked for.
+void finish();
+// The communicator that serves `comm`; null: none, and `way` says why.
+Communicator* serving(MPI_Comm comm, Way& way);
+// Makes weft serve `made`, which a call over all ranks of `parent` has made (MPI_COMM_NULL: not on
+// this rank). Every rank of `parent` calls it. Returns what the MPI call returned.
+int adopt(int returned, MPI_Comm parent, const MPI_Comm* made);
+// What a call over `comm` returns: MPI_SUCCESS, or for a failure what the error handler of `comm`
+// returns for an error whose text is the failure's.
+int answer(MPI_Comm comm, const Status& status);
+void print_counts();
+// Makes a thread move what is under way in weft, while the program is elsewhere.
+void keep_moving();
+
+// ---- open requests (requests.cc)
+class Running;
+// Hands out a request of MPI that ends when `running` has ended. Takes `running` over.
+int hand_out(Running* running, MPI_Request* request);
+// Moves the open requests along. Returns at once where there are none.
+void advance();
+// Waits for all open requests.
+void finish_all();
+
+}  // namespace weft::mpi

@@ -1,0 +1,120 @@
+// One collective of MPI that weft runs: from its start to the user's buffers.
+#pragma once
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "coll/bindings/mpi/types.h"
+
+namespace weft::mpi {
+
+// A collective under way. It keeps what the collective needs until the end: the communicator, and
+// copies of buffers.
+class Running {
+ public:
+  Running(MPI_Comm comm, const Communicator& by, bool waits)
+      : comm_(comm), by_(by), waits_(waits) {}
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  MPI_Comm comm() const { return comm_; }
+  std::size_t me() const { return static_cast<std::size_t>(by_.rank()); }
+  int ranks() const { return by_.size(); }
+
+  // Each starts one collective of weft; where the call waits, the collective also ends.
+  void all_reduce(const void* in, void* out, std::size_t count, DType type, RedOp op) {
+    begin(&Communicator::all_reduce, &Communicator::all_reduce_async, in, out, count, type, op);
+  }
+  void reduce(const void* in, void* out, std::size_t count, DType type, RedOp op, Rank root) {
+    begin(&Communicator::reduce, &Communicator::reduce_async, in, out, count, type, op, root);
+  }
+  void reduce_scatter(const void* in, void* out, std::size_t count, DType type, RedOp op) {
+    begin(&Communicator::reduce_scatter, &Communicator::reduce_scatter_async, in, out, count, type,
+          op);
+  }
+  void reduce_scatter_v(const void* in, void* out, Blocks blocks, DType type, RedOp op) {
+    begin(&Communicator::reduce_scatter_v, &Communicator::reduce_scatter_v_async, in, out, blocks,
+          type, op);
+  }
+  // These move bytes.
+  void broadcast(void* data, std::size_t bytes, Rank root) {
+    begin(&Communicator::broadcast, &Communicator::broadcast_async, data, data, bytes,
+          DType::kUInt8, root);
+  }
+  void all_gather(const void* in, void* out, std::size_t bytes) {
+    begin(&Communicator::all_gather, &Communicator::all_gather_async, in, out, bytes,
+          DType::kUInt8);
+  }
+  void all_gather_v(const void* in, void* out, Blocks blocks) {
+    begin(&Communicator::all_gather_v, &Communicator::all_gather_v_async, in, out, blocks,
+          DType::kUInt8);
+  }
+  void gather(const void* in, void* out, std::size_t bytes, Rank root) {
+    begin(&Communicator::gather, &Communicator::gather_async, in, out, bytes, DType::kUInt8, root);
+  }
+  void scatter(const void* in, void* out, std::size_t bytes, Rank root) {
+    begin(&Communicator::scatter, &Communicator::scatter_async, in, out, bytes, DType::kUInt8,
+          root);
+  }
+  void all_to_all(const void* in, void* out, std::size_t bytes) {
+    begin(&Communicator::all_to_all, &Communicator::all_to_all_async, in, out, bytes,
+          DType::kUInt8);
+  }
+  void all_to_all_v(const void* in, Blocks sent, void* out, Blocks received) {
+    begin(&Communicator::all_to_all_v, &Communicator::all_to_all_v_async, in, sent, out, received,
+          DType::kUInt8);
+  }
+  void barrier() { begin(&Communicator::barrier, &Communicator::barrier_async); }
+  void exchange(const std::vector<Message>& messages) {
+    if (waits_)
+      status_ = by_.exchange(messages);
+    else
+      batch_ = by_.exchange_async(messages);
+    is_batch_ = true;
+  }
+
+  // Buffers that live as long as the collective. keep_output() is unpacked at the end.
+  Bytes& keep(Bytes&& bytes, bool output = false) {
+    Bytes& kept = bytes_[nbytes_++] = std::move(bytes);
+    if (output) outputs_[noutputs_++] = &kept;
+    return kept;
+  }
+  // Memory for a result that goes to `to` at the end.
+  std::byte* keep_result(void* to, std::size_t bytes) {
+    result_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    result_to_ = to;
+    result_bytes_ = bytes;
+    return result_.get();
+  }
+
+  // Makes progress; true when the collective is over.
+  bool test() { return waits_ || (is_batch_ ? batch_.test() : request_.test()); }
+  // Of one that is over: brings the results to the user, and returns what MPI's call returns.
+  int end();
+
+ private:
+  template <class Blocking, class Async, class... Args>
+  void begin(Blocking blocking, Async async, const Args&... args) {
+    if (waits_)
+      status_ = (by_.*blocking)(args...);
+    else
+      request_ = (by_.*async)(args...);
+  }
+
+  const MPI_Comm comm_;
+  Communicator by_;
+  const bool waits_;
+  bool is_batch_ = false;
+  Status status_;
+  Request request_;
+  Batch batch_;
+  std::array<Bytes, 2> bytes_;
+  std::array<Bytes*, 2> outputs_{};
+  std::size_t nbytes_ = 0, noutputs_ = 0;
+  std::unique_ptr<std::byte[]> result_;
+  void* result_to_ = nullptr;
+  std::size_t result_bytes_ = 0;
+};
+
+}  // namespace weft::mpi

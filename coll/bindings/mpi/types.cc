@@ -1,0 +1,174 @@
+// Element types, operators and layouts of MPI.
+#include "coll/bindings/mpi/types.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::mpi {
+namespace {
+
+struct Known {
+  MPI_Datatype type;
+  DType as;
+};
+
+template <class T>
+constexpr DType integer() {
+  constexpr bool sign = T(-1) < T(0);
+  if constexpr (sizeof(T) == 1) return sign ? DType::kInt8 : DType::kUInt8;
+  if constexpr (sizeof(T) == 2) return sign ? DType::kInt16 : DType::kUInt16;
+  if constexpr (sizeof(T) == 4) return sign ? DType::kInt32 : DType::kUInt32;
+  return sign ? DType::kInt64 : DType::kUInt64;
+}
+
+// MPI_CHAR and MPI_WCHAR are letters: MPI does not reduce them.
+const std::vector<Known>& known_types() {
+  static const std::vector<Known> types{{MPI_DOUBLE, DType::kFloat64},
+                                        {MPI_FLOAT, DType::kFloat32},
+                                        {MPI_INT, integer<int>()},
+                                        {MPI_LONG, integer<long>()},
+                                        {MPI_UNSIGNED, integer<unsigned>()},
+                                        {MPI_UNSIGNED_LONG, integer<unsigned long>()},
+                                        {MPI_LONG_LONG, integer<long long>()},
+                                        {MPI_UNSIGNED_LONG_LONG, integer<unsigned long long>()},
+                                        {MPI_SIGNED_CHAR, DType::kInt8},
+                                        {MPI_UNSIGNED_CHAR, DType::kUInt8},
+                                        {MPI_SHORT, DType::kInt16},
+                                        {MPI_UNSIGNED_SHORT, DType::kUInt16},
+                                        {MPI_INT8_T, DType::kInt8},
+                                        {MPI_UINT8_T, DType::kUInt8},
+                                        {MPI_INT16_T, DType::kInt16},
+                                        {MPI_UINT16_T, DType::kUInt16},
+                                        {MPI_INT32_T, DType::kInt32},
+                                        {MPI_UINT32_T, DType::kUInt32},
+                                        {MPI_INT64_T, DType::kInt64},
+                                        {MPI_UINT64_T, DType::kUInt64},
+                                        {MPI_AINT, integer<MPI_Aint>()},
+                                        {MPI_OFFSET, integer<MPI_Offset>()},
+                                        {MPI_COUNT, integer<MPI_Count>()},
+                                        {MPI_BYTE, DType::kUInt8},
+                                        {MPI_C_BOOL, DType::kBool}};
+  return types;
+}
+
+// PMPI_Pack counts bytes in an int.
+constexpr std::size_t kMostPacked = std::size_t{1} << 30;
+
+}  // namespace
+
+std::optional<DType> dtype_of(MPI_Datatype type) {
+  for (const Known& k : known_types())
+    if (k.type == type) return k.as;
+  return {};
+}
+
+std::optional<RedOp> op_of(MPI_Op op, MPI_Datatype type) {
+  const std::optional<DType> as = dtype_of(type);
+  if (!as) return {};
+  if (type == MPI_C_BOOL) {
+    if (op == MPI_LAND) return RedOp::kMin;
+    if (op == MPI_LOR) return RedOp::kMax;
+    return {};
+  }
+  const bool bits = !is_floating(*as);
+  if (op == MPI_BAND && bits) return RedOp::kBitAnd;
+  if (op == MPI_BOR && bits) return RedOp::kBitOr;
+  if (op == MPI_BXOR && bits) return RedOp::kBitXor;
+  if (type == MPI_BYTE) return {};
+  if (op == MPI_SUM) return RedOp::kSum;
+  if (op == MPI_MAX) return RedOp::kMax;
+  if (op == MPI_MIN) return RedOp::kMin;
+  if (op == MPI_PROD) return RedOp::kProd;
+  return {};
+}
+
+bool plain(MPI_Datatype type) {
+  if (type == MPI_CHAR || dtype_of(type)) return true;
+  int integers = 0, addresses = 0, types = 0, combiner = 0;
+  if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
+      combiner != MPI_COMBINER_NAMED)
+    return false;
+  MPI_Aint first = 0, extent = 0;  // MPI_DOUBLE_INT has a gap
+  PMPI_Type_get_extent(type, &first, &extent);
+  return first == 0 && extent == static_cast<MPI_Aint>(bytes_of(type));
+}
+
+std::size_t bytes_of(MPI_Datatype type) {
+  int bytes = 0;
+  PMPI_Type_size(type, &bytes);
+  return static_cast<std::size_t>(std::max(bytes, 0));
+}
+
+Bytes Bytes::to_send(const void* data, const Layout& layout, MPI_Datatype type, bool copy) {
+  return {const_cast<void*>(data), layout, type, copy || !plain(type), true};
+}
+
+Bytes Bytes::to_receive(void* data, const Layout& layout, MPI_Datatype type, bool reads) {
+  return {data, layout, type, !plain(type), reads};
+}
+
+Bytes::Bytes(void* data, const Layout& layout, MPI_Datatype type, bool copies, bool reads)
+    : at_(static_cast<std::byte*>(data)), data_(static_cast<std::byte*>(data)) {
+  const std::size_t element = bytes_of(type);
+  bytes_ = static_cast<std::size_t>(layout.count) * element;
+  if (layout.uniform() && !copies) return;
+  MPI_Aint first = 0, extent = 0;
+  PMPI_Type_get_extent(type, &first, &extent);
+  MPI_Aint next = 0;
+  for (int b = 0; b < layout.blocks; ++b) {
+    const int count = layout.counts ? layout.counts[b] : layout.count;
+    begins_.push_back(layout.at ? layout.at[b] * extent : next);
+    next = begins_.back() + count * extent;
+    counts_.push_back(static_cast<std::size_t>(count) * element);
+  }
+  if (!copies) {
+    // Blocks may begin before the buffer's address. Empty ones lie anywhere.
+    MPI_Aint low = 0;
+    for (std::size_t b = 0; b < begins_.size(); ++b)
+      if (counts_[b]) low = std::min(low, begins_[b]);
+    at_ += low;
+    for (std::size_t b = 0; b < begins_.size(); ++b)
+      offsets_.push_back(counts_[b] ? static_cast<std::size_t>(begins_[b] - low) : 0);
+    return;
+  }
+  std::size_t all = 0;
+  for (const std::size_t count : counts_) {
+    offsets_.push_back(all);
+    all += count;
+  }
+  type_ = type;
+  copy_ = std::make_unique_for_overwrite<std::byte[]>(all);
+  at_ = copy_.get();
+  if (reads) move(false);
+}
+
+void Bytes::unpack() {
+  if (copy_) move(true);
+}
+
+// Moves the blocks between the user's buffer and the copy.
+void Bytes::move(bool out) {
+  const std::size_t element = bytes_of(type_);
+  if (element == 0) return;
+  MPI_Aint first = 0, extent = 0;
+  PMPI_Type_get_extent(type_, &first, &extent);
+  const std::size_t most = std::max<std::size_t>(1, kMostPacked / element);
+  for (std::size_t b = 0; b < counts_.size(); ++b) {
+    std::byte* user = data_ + begins_[b];
+    std::byte* packed = at_ + offsets_[b];
+    for (std::size_t left = counts_[b] / element; left != 0;) {
+      const std::size_t now = std::min(left, most);
+      const int bytes = static_cast<int>(now * element);
+      int position = 0;
+      if (out)
+        PMPI_Unpack(packed, bytes, &position, user, static_cast<int>(now), type_, MPI_COMM_SELF);
+      else
+        PMPI_Pack(user, static_cast<int>(now), type_, packed, bytes, &position, MPI_COMM_SELF);
+      user += static_cast<MPI_Aint>(now) * extent;
+      packed += bytes;
+      left -= now;
+    }
+  }
+}
+
+}  // namespace weft::mpi
