@@ -30,7 +30,8 @@ CLI::Validator finite_number() {
 int evaluates_every(const TrainFlags& flags) {
   constexpr int kLeast = 20;
   if (flags.eval_every >= 0) return flags.eval_every;
-  return flags.steps < kLeast ? 0 : std::max(kLeast, flags.steps / 10);
+  if (flags.steps < kLeast) return flags.eval_data.empty() ? 0 : flags.steps;
+  return std::max(kLeast, flags.steps / 10);
 }
 
 std::string what_ranks_share(const TrainFlags& flags) {

@@ -38,7 +38,8 @@ struct TrainFlags {
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 
 // Returns the steps between evaluations; 0: none. Where the user does not say, these are 20 steps
-// or a tenth of the run: an evaluation costs a third of a step.
+// or a tenth of the run: an evaluation costs a third of a step. A shorter run is evaluated at its
+// end, if there is --eval-data.
 int evaluates_every(const TrainFlags& flags);
 
 // Returns the flags besides TrainOptions that must be equal on all ranks, as text for
