@@ -105,9 +105,10 @@ Trainer<T>::Trainer(World& world, const TrainOptions& options, const Text& text)
 template <class T>
 Trainer<T>::~Trainer() = default;
 
-// Micro-batch m of replica d is number m x replicas + d of the step (see reduce_in_order).
+// Takes samples of the text from number `first` on. Micro-batch m of replica d is number m x
+// replicas + d of the step (see reduce_in_order).
 template <class T>
-void Trainer<T>::load_batches() {
+void Trainer<T>::load_batches(const Text& text, std::uint64_t first) {
   const Index n = options_.model.positions;
   for (auto& stage : stages_) {
     if (!stage->first() && !stage->last()) continue;
@@ -122,10 +123,8 @@ void Trainer<T>::load_batches() {
       }
       const auto number = static_cast<Index>(m * options_.mesh.data + mesh_->at.data);
       for (Index s = 0; s < options_.micro_batch; ++s)
-        text_.sample(
-            options_.seed,
-            static_cast<std::uint64_t>(step_) * options_.batch + number * options_.micro_batch + s,
-            n, batch.tokens.data() + s * n, batch.targets.data() + s * n);
+        text.sample(options_.seed, first + number * options_.micro_batch + s, n,
+                    batch.tokens.data() + s * n, batch.targets.data() + s * n);
     }
   }
 }
@@ -171,20 +170,27 @@ void Trainer<T>::run_passes() {
   pipeline_seconds_ += static_cast<double>(run.end_ns - run.begin_ns - run.compute_ns) * 1e-9;
 }
 
+// The loss of each micro-batch of the step, by its number: each from one rank, others are left.
+template <class T>
+void Trainer<T>::take_losses(std::span<double> by_number) {
+  for (auto& stage : stages_) {
+    if (!stage->last()) continue;
+    const std::vector<double> losses = stage->take_losses();
+    for (int m = 0; m < micro_batches_ && mesh_->tensor.rank() == 0; ++m)
+      by_number[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
+          losses[static_cast<std::size_t>(m)];
+  }
+}
+
 // Sums, over the ranks, the losses of all micro-batches by their number, the squares of the
 // gradients, and the busy seconds of each rank: each number from one rank.
 template <class T>
 void Trainer<T>::agree_on_numbers(StepReport& report) {
   const auto total = static_cast<std::size_t>(micro_batches_ * options_.mesh.data);
   std::vector<double> numbers(total + 1 + static_cast<std::size_t>(world_.size()), 0.0);
-  for (std::size_t c = 0; c < stages_.size(); ++c) {
-    if (!options_.deterministic) numbers[total] += stores_[c]->squares();
-    if (!stages_[c]->last()) continue;
-    const std::vector<double> losses = stages_[c]->take_losses();
-    for (int m = 0; m < micro_batches_ && mesh_->tensor.rank() == 0; ++m)
-      numbers[static_cast<std::size_t>(m * options_.mesh.data + mesh_->at.data)] =
-          losses[static_cast<std::size_t>(m)];
-  }
+  for (const auto& store : stores_)
+    if (!options_.deterministic) numbers[total] += store->squares();
+  take_losses({numbers.data(), total});
   const auto busy = numbers.begin() + static_cast<std::ptrdiff_t>(total) + 1;
   busy[world_.rank()] = meter_->busy_seconds();
   mesh_->all.all_reduce(numbers.data(), numbers.size());
@@ -225,7 +231,7 @@ StepReport Trainer<T>::step() {
   meter_->begin();
   if (world_.rank() + 1 == world_.size() && options_.straggler_us > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(options_.straggler_us));
-  load_batches();
+  load_batches(text_, static_cast<std::uint64_t>(step_) * options_.batch);
   run_passes();
   for (std::size_t c = stores_.size(); c-- > 0;) stores_[c]->finish();
 
@@ -239,6 +245,26 @@ StepReport Trainer<T>::step() {
   update(report);
   meter_->end(report);
   return report;
+}
+
+template <class T>
+double Trainer<T>::evaluate(const Text& text) {
+  text.require_sample(options_.model.positions);
+  if (!evaluation_) {
+    std::vector<Stage<T>*> stages;
+    for (auto& stage : stages_) stages.push_back(stage.get());
+    evaluation_ =
+        std::make_unique<PipelineRuntime<T>>(make_forward_schedule(runtime_->schedule().shape),
+                                             mesh_->pipeline.comm(), std::move(stages));
+  }
+  load_batches(text, 0);
+  for (auto& stage : stages_) stage->evaluate(true);
+  evaluation_->run();
+  for (auto& stage : stages_) stage->evaluate(false);
+  std::vector<double> losses(static_cast<std::size_t>(micro_batches_ * options_.mesh.data));
+  take_losses(losses);
+  mesh_->all.all_reduce(losses.data(), losses.size());
+  return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ class Trainer {
   ~Trainer();
 
   StepReport step();
+  // Returns the mean loss of a batch of `text`, in nats per byte: always of the same samples, and
+  // the same on every rank. Changes no weight. A collective call; `text` is the same on every rank.
+  double evaluate(const Text& text);
   int steps_done() const { return step_; }
   void set_steps_done(int step) { step_ = step; }
   Mesh& mesh() { return *mesh_; }
@@ -39,7 +43,8 @@ class Trainer {
 
  private:
   StepCounts counts() const;
-  void load_batches();
+  void load_batches(const Text& text, std::uint64_t first);
+  void take_losses(std::span<double> by_number);
   void run_passes();
   double exact_squares();
   void agree_on_numbers(StepReport& report);
@@ -51,10 +56,10 @@ class Trainer {
   const TrainOptions options_;
   const Text& text_;
   std::unique_ptr<Mesh> mesh_;
-  int micro_batches_;                                     // per replica and step
-  std::vector<std::unique_ptr<GptStage<T>>> stages_;      // `chunks` stages
-  std::vector<std::unique_ptr<DataParallel<T>>> stores_;  // of each stage
-  std::unique_ptr<PipelineRuntime<T>> runtime_;
+  int micro_batches_;                                         // per replica and step
+  std::vector<std::unique_ptr<GptStage<T>>> stages_;          // `chunks` stages
+  std::vector<std::unique_ptr<DataParallel<T>>> stores_;      // of each stage
+  std::unique_ptr<PipelineRuntime<T>> runtime_, evaluation_;  // evaluation_: made when first used
   std::optional<StepMeter> meter_;
   double pipeline_seconds_ = 0;
   int step_ = 0;

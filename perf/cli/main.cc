@@ -1,6 +1,7 @@
 // The `weft` command: parses the command line, sets exit codes. Each command has its own file.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -80,14 +81,9 @@ int main(int argc, char** argv) {
     return weft::kExitError;
   }
   if (argv[1][0] != '-') {  // CLI11 would only say that a command is missing
-    std::string names;
-    bool known = false;
-    for (const CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-      names += " " + command->get_name();
-      known = known || command->check_name(argv[1]);
-    }
-    if (!known) {
-      std::fprintf(stderr, "weft: no command '%s'; there are:%s\n", argv[1], names.c_str());
+    const auto commands = app.get_subcommands([](CLI::App*) { return true; });
+    if (std::ranges::none_of(commands, [&](const auto* c) { return c->check_name(argv[1]); })) {
+      std::fprintf(stderr, "weft: %s\n", weft::no_command(app, argv[1]).c_str());
       return weft::kExitError;
     }
   }

@@ -2,6 +2,7 @@
 // list the words that exist.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "topo/topology.h"
 
 namespace weft {
+
+// Returns the word that is most like what was typed; empty where none is like it.
+std::string word_like(std::string_view typed, std::span<const std::string> known);
 
 std::string collective_names();  // "all_reduce, all_gather, ..."
 std::string dtype_names();

@@ -7,44 +7,31 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <regex>
 #include <string_view>
 #include <vector>
 
+#include "perf/cli/names.h"
+
 namespace weft {
 namespace {
-
-// How many letters must be put in, left out, changed or swapped with their neighbour.
-std::size_t typing_distance(std::string_view a, std::string_view b) {
-  // to[i][j]: from the first i letters of a to the first j of b.
-  std::vector<std::vector<std::size_t>> to(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i)
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        to[i][j] = i + j;
-        continue;
-      }
-      const std::size_t change = to[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      to[i][j] = std::min({change, to[i - 1][j] + 1, to[i][j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        to[i][j] = std::min(to[i][j], to[i - 2][j - 2] + 1);
-    }
-  return to[a.size()][b.size()];
-}
 
 // "--algo" for "--algoo"; empty where nothing is like it.
 std::string option_like(const CLI::App& command, const std::string& typed) {
   if (!typed.starts_with("--")) return "";
-  const std::string name = typed.substr(2, typed.find('=') - 2);
-  std::string best;
-  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+  std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
-    for (const std::string& known : option->get_lnames()) {
-      const std::size_t distance =
-          known.starts_with(name) && name.size() > 2 ? 1 : typing_distance(name, known);
-      if (distance < least) best = "--" + known, least = distance;
-    }
-  return best;
+    std::ranges::copy(option->get_lnames(), std::back_inserter(names));
+  const std::string like = word_like(typed.substr(2, typed.find('=') - 2), names);
+  return like.empty() ? like : "--" + like;
+}
+
+std::vector<std::string> commands_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(one->get_name());
+  return names;
 }
 
 // "0.5" for "0.500000".
@@ -85,6 +72,14 @@ std::string reworded(const std::string& text) {
 
 }  // namespace
 
+std::string no_command(const CLI::App& command, const std::string& typed) {
+  const std::vector<std::string> names = commands_of(command);
+  const std::string like = word_like(typed, names);
+  return fmt::format("no command '{}'{}; there are: {}", typed,
+                     like.empty() ? like : fmt::format("; did you mean {}?", like),
+                     fmt::join(names, " "));
+}
+
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string name = "weft";
   const CLI::App* command = &app;
@@ -101,10 +96,10 @@ std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& erro
         what += fmt::format("; did you mean {}?", like);
   }
   if (what == "A subcommand is required") {
-    std::vector<std::string> names;
-    for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(one->get_name());
-    what = fmt::format("say which: {}", fmt::join(names, ", "));
+    const std::vector<std::string> names = commands_of(*command);
+    what = extras.empty() || extras[0].starts_with('-')
+               ? fmt::format("say which: {}", fmt::join(names, ", "))
+               : no_command(*command, extras[0]);
   }
   return fmt::format("{}: {} ({} --help tells all)", name, what, name);
 }

@@ -10,6 +10,9 @@ namespace weft {
 // the whole command line.
 std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
 
+// Returns "no command 'valdate'; did you mean validate?; there are: ...".
+std::string no_command(const CLI::App& command, const std::string& typed);
+
 // Makes every option that takes a fraction, of every command, refuse nan and inf: CLI11's range
 // checks let nan pass.
 void refuse_what_is_not_finite(CLI::App& app);

@@ -147,6 +147,8 @@ void check_gpt(const CLI::App& command, const TrainFlags& flags) {
        {"--peak-gbs", true, no_bench},
        {"--bubble-us", true,
         "without --bubbles: no bubbles are measured; leave it out, or say both"},
+       {"--eval-data", flags.eval_every == 0,
+        "with --eval-every 0: nothing is evaluated; leave one of them out"},
        {"--prompt", flags.sample == 0, no_sample},
        {"--temperature", flags.sample == 0, no_sample}});
 }

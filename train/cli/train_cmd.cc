@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -21,6 +22,7 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/lock.h"
 #include "train/cli/commands.h"
+#include "train/cli/printable.h"
 #include "train/cli/train_checks.h"
 #include "train/cli/train_flags.h"
 #include "train/cli/train_log.h"
@@ -85,35 +87,6 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
-// The bytes of a sample for a terminal: what is not text of UTF-8, or could move the cursor, as
-// \xNN.
-std::string printable(std::string_view bytes) {
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto at = [&](std::size_t k) {
-      return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u;
-    };
-    const unsigned first = at(0);
-    const std::size_t more = first >= 0xc2 && first < 0xe0   ? 1
-                             : first >= 0xe0 && first < 0xf0 ? 2
-                             : first >= 0xf0 && first < 0xf5 ? 3
-                                                             : 0;
-    bool text = more > 0 || first == '\n' || first == '\t' || (first >= ' ' && first < 0x7f);
-    for (std::size_t k = 1; k <= more; ++k) text = text && (at(k) & 0xc0u) == 0x80u;
-    // Overlong forms, surrogates, numbers beyond Unicode, and the control characters above 0x7f.
-    text = text && !(first == 0xc2 && at(1) < 0xa0) && !(first == 0xe0 && at(1) < 0xa0) &&
-           !(first == 0xed && at(1) >= 0xa0) && !(first == 0xf0 && at(1) < 0x90) &&
-           !(first == 0xf4 && at(1) >= 0x90);
-    if (!text) {
-      out += fmt::format("\\x{:02x}", first);
-      continue;
-    }
-    out += bytes.substr(i, more + 1);
-    i += more;
-  }
-  return out;
-}
-
 // Weights that are numbers no more go on like that for ever: a job that gets no further ends,
 // before its checkpoints take the place of those that were good.
 void require_steps(const train::StepReport& r, int steps) {
@@ -124,6 +97,23 @@ void require_steps(const train::StepReport& r, int steps) {
       "and nothing has been saved since; take a smaller --lr or --clip, with --resume from a "
       "checkpoint of before",
       r.step, r.loss, r.norm, r.step - r.lost + 1));
+}
+
+// The text that a run evaluates, which it is not trained on; empty: none. All ranks agree on it.
+std::optional<train::Text> text_to_evaluate(World& world, const TrainFlags& flags,
+                                            train::Text& text) {
+  if (evaluates_every(flags) == 0) return {};
+  std::optional<train::Text> test;
+  if (!flags.eval_data.empty()) {
+    test = train::Text::load(flags.eval_data, "--eval-data");
+  } else if (flags.eval_every > 0 || text.size() / 20 > flags.options.model.positions) {
+    test = text.hold_out();
+  } else {
+    return {};
+  }
+  test->require_sample(flags.options.model.positions);
+  train::agree(world, fmt::format("evaluated-text {}", test->fingerprint()));
+  return test;
 }
 
 template <class T>
@@ -139,7 +129,8 @@ int run_gpt(World& world, const TrainFlags& flags) {
   }
   train::set_operator_threads(operator_threads(world));
   if constexpr (!train::kOnDevice<T>) keep_freed_memory();
-  const train::Text text = train::Text::load(flags.data);
+  train::Text text = train::Text::load(flags.data);
+  const std::optional<train::Text> test = text_to_evaluate(world, flags, text);
   TrainOptions options = flags.options;
   const bool speaks = world.rank() == 0;
   options.count_bytes = speaks && !flags.log.empty();
@@ -176,27 +167,36 @@ int run_gpt(World& world, const TrainFlags& flags) {
     train::require_no_checkpoint(checkpoint, flags.save);
   }
   double shown = 0, best = 0;
-  const auto show = [&](const train::StepReport& r) {
+  const auto show = [&](const train::StepReport& r, std::optional<double> test_loss) {
     const double rate = tokens / r.seconds, now = now_s();
     if (log.on()) {
       auto line = to_json(r, rate);
+      if (test_loss) line["test_loss"] = *test_loss;
+      if (test_loss) line["test_perplexity"] = std::exp(*test_loss);
       if (peak > 0) line["mfu"] = rate * train::flops_per_token(options.model) / peak;
       log.write(line);
     }
     best = std::max(best, rate);
-    if (r.step > 3 && r.step < flags.steps && now - shown < 1) return;
+    if (!test_loss && r.step > 3 && r.step < flags.steps && now - shown < 1) return;
     shown = now;
     fmt::print("{:7}  {:8.4f}  {:8.4f}  {:10.0f}  {:4.0f} %  {:5.0f} %  {:4.0f} %  {:4.0f} MB\n",
                r.step, r.loss, r.norm, rate, 100 * r.communication_share(),
                r.gradient_seconds > 0 ? 100 * r.exposed_seconds / r.gradient_seconds : 0,
                100 * r.bubble, resident_bytes() / 1e6);
+    if (test_loss)
+      fmt::print("# {} steps: test loss {:.4f}, perplexity {:.4g} a byte\n", r.step, *test_loss,
+                 std::exp(*test_loss));
     std::fflush(stdout);
   };
   bool due = false;
   while (trainer.steps_done() < flags.steps) {
     die_on_purpose(flags.restart, world.rank(), trainer.steps_done() + 1);
     const train::StepReport r = trainer.step();
-    if (speaks) show(r);  // before it is saved: a job that goes on would not say it again
+    std::optional<double> test_loss;
+    if (test && r.step % evaluates_every(flags) == 0 && r.lost == 0)
+      test_loss = trainer.evaluate(*test);
+    // Before it is saved: a job that goes on would not say it again.
+    if (speaks) show(r, test_loss);
     require_steps(r, flags.steps);
     due = due || r.step % flags.save_every == 0 || r.step == flags.steps;
     if (flags.save.empty() || !due || r.lost > 0) continue;

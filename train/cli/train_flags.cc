@@ -27,12 +27,21 @@ CLI::Validator finite_number() {
 
 }  // namespace
 
+int evaluates_every(const TrainFlags& flags) {
+  constexpr int kLeast = 20;
+  if (flags.eval_every >= 0) return flags.eval_every;
+  if (flags.steps < kLeast) return flags.eval_data.empty() ? 0 : flags.steps;
+  return std::max(kLeast, flags.steps / 10);
+}
+
 std::string what_ranks_share(const TrainFlags& flags) {
   std::ostringstream all;
   all << std::boolalpha << "--backend " << flags.backend << " --type " << flags.type << " --save "
       << std::quoted(flags.save.empty() ? "nowhere" : flags.save) << " --save-every "
       << flags.save_every << " --resume " << flags.resume << " --sample " << flags.sample
-      << " --trace " << (flags.trace.empty() ? "nowhere" : "somewhere");
+      << " --eval-every " << evaluates_every(flags) << " --eval-data "
+      << (flags.eval_data.empty() ? "none" : "given") << " --trace "
+      << (flags.trace.empty() ? "nowhere" : "somewhere");
   return all.str();
 }
 
@@ -49,6 +58,13 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       ->check(CLI::IsMember({"gpt", "spiral"}))
       ->capture_default_str();
   command.add_option("--data", flags.data, "text to train on (default: one that is there)");
+  command
+      .add_option("--eval-every", flags.eval_every,
+                  "steps between evaluations on a batch never trained on; 0: none (default: 20, or "
+                  "a tenth of the run)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--eval-data", flags.eval_data,
+                     "text to evaluate (default: the last twentieth of --data)");
   command.add_option("--backend", flags.backend, "cpu, cuda, or auto: cuda where there is a GPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();

@@ -18,6 +18,8 @@ struct TrainFlags {
   SpiralFlags spiral;
   std::string model = "gpt", data, backend = "cpu", type, optimizer = "adamw";
   std::string embed = "vocab-parallel", tp_style = "megatron";
+  std::string eval_data;  // text to evaluate; empty: the last twentieth of `data`
+  int eval_every = -1;    // steps between evaluations; 0: none. -1: see evaluates_every()
   std::string log, trace, prompt = "\n";
   int steps = 300, sample = 0, stages = 0, micro_batches = 0;
   double temperature = 0.8;
@@ -34,6 +36,11 @@ struct TrainFlags {
 
 // Adds the flags to the command. `flags` must outlive the command.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
+
+// Returns the steps between evaluations; 0: none. Where the user does not say, these are 20 steps
+// or a tenth of the run: an evaluation costs a third of a step. A shorter run is evaluated at its
+// end, if there is --eval-data.
+int evaluates_every(const TrainFlags& flags);
 
 // Returns the flags besides TrainOptions that must be equal on all ranks, as text for
 // train::agree(): saving, sampling and tracing are collective calls.

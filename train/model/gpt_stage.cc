@@ -129,18 +129,21 @@ void GptStage<T>::forward(int microbatch, const T* input, T* output) {
     store_->want_weights(unit);
     if (ties(unit)) store_->want_weights(0);
     expect_after(unit, false);
-    if (recomputes(unit)) {
-      m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
-      copy(m.inputs[u].data(), x.data(), x.count());
+    if (evaluates_ || recomputes(unit)) {
+      if (!evaluates_) {
+        m.inputs[u] = Tensor<T>(x.count(), Use::kActivations);
+        copy(m.inputs[u].data(), x.data(), x.count());
+      }
       SavedForBackward<T> forgotten;
       x = layers_[u]->forward(std::move(x), m.batch, forgotten);
     } else {
       x = layers_[u]->forward(std::move(x), m.batch, m.kept[u]);
     }
     // The head's weights stay: its backward pass is next, at least in the last stage of 1F1B.
-    if (last() && u + 1 == layers_.size()) continue;
+    if (!evaluates_ && last() && u + 1 == layers_.size()) continue;
     store_->release_weights(unit);
-    send_away(microbatch, unit);
+    if (evaluates_ && ties(unit)) store_->release_weights(0);
+    if (!evaluates_) send_away(microbatch, unit);
   }
   if (!last()) copy(output, x.data(), x.count());
 }

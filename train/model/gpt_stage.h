@@ -55,6 +55,8 @@ class GptStage : public Stage<T> {
 
   // The caller fills the batches of all micro-batches of a step before the first forward().
   Batch& batch(int microbatch);
+  // While set, forward() keeps nothing, and no backward pass may follow.
+  void evaluate(bool on) { evaluates_ = on; }
   // Of the last stage: returns the mean loss of each micro-batch of the step. On a device one copy
   // that waits for the compute stream.
   std::vector<double> take_losses();
@@ -97,6 +99,7 @@ class GptStage : public Stage<T> {
   Tensor<LossSum<T>> losses_;                      // of the step's micro-batches, in the last stage
   std::vector<Unit> units_;
   int shared_unit_ = -1;
+  bool evaluates_ = false;
   WeightStore* store_ = nullptr;
   std::unique_ptr<Offload<T>> offload_;
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;

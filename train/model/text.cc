@@ -16,19 +16,19 @@
 namespace weft::train {
 namespace {
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, const char* flag) {
   if (std::filesystem::is_directory(path))
-    throw UsageError(fmt::format("--data {}: a folder; name a file of text", path));
+    throw UsageError(fmt::format("{} {}: a folder; name a file of text", flag, path));
   std::ifstream in(path, std::ios::binary);
   if (!in)
-    throw UsageError(fmt::format("--data {}: cannot be read: {}", path, std::strerror(errno)));
+    throw UsageError(fmt::format("{} {}: cannot be read: {}", flag, path, std::strerror(errno)));
   std::string all;
   std::vector<char> some(1 << 16);
   while (in.read(some.data(), static_cast<std::streamsize>(some.size())) || in.gcount() > 0)
     all.append(some.data(), static_cast<std::size_t>(in.gcount()));
   if (in.bad())  // else a disk that fails would leave a shorter text, and nobody would know
-    throw UsageError(fmt::format("--data {}: cannot be read beyond byte {}: {}; is its disk well?",
-                                 path, all.size(), std::strerror(errno)));
+    throw UsageError(fmt::format("{} {}: cannot be read beyond byte {}: {}; is its disk well?",
+                                 flag, path, all.size(), std::strerror(errno)));
   return all;
 }
 
@@ -37,11 +37,11 @@ std::string read_text(const std::string& path) {
 Text::Text(std::string bytes, std::string source)
     : bytes_(std::move(bytes)), source_(std::move(source)) {}
 
-Text Text::load(const std::string& path) {
+Text Text::load(const std::string& path, const char* flag) {
   namespace fs = std::filesystem;
-  if (!path.empty()) return Text(read_text(path), path);
+  if (!path.empty()) return Text(read_text(path, flag), path);
   const std::string license = "/usr/share/common-licenses/GPL-3";  // on every Debian
-  if (fs::exists(license)) return Text(read_text(license), license);
+  if (fs::exists(license)) return Text(read_text(license, flag), license);
   std::vector<std::string> files;
   const fs::path docs = fs::path(WEFT_SOURCE_DIR) / "docs";
   if (fs::exists(docs))
@@ -50,15 +50,15 @@ Text Text::load(const std::string& path) {
   if (files.empty()) throw UsageError("no text to train on: pass --data FILE");
   std::sort(files.begin(), files.end());
   std::string all;
-  for (const auto& f : files) all += read_text(f);
+  for (const auto& f : files) all += read_text(f, flag);
   return Text(std::move(all), docs.string());
 }
 
 void Text::require_sample(Index positions) const {
   if (bytes_.size() > positions) return;
   throw UsageError(fmt::format(
-      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with --data, or "
-      "fewer --positions",
+      "{} has {} bytes, fewer than --positions {} and one more; pass a longer text with --data, "
+      "another one to evaluate with --eval-data, or fewer --positions",
       source_, bytes_.size(), positions));
 }
 
@@ -70,6 +70,13 @@ void Text::sample(std::uint64_t seed, std::uint64_t number, Index positions, Tok
     tokens[i] = static_cast<unsigned char>(bytes_[at + i]);
     targets[i] = static_cast<unsigned char>(bytes_[at + i + 1]);
   }
+}
+
+Text Text::hold_out() {
+  const std::size_t begin = bytes_.size() - bytes_.size() / 20;
+  Text test(bytes_.substr(begin), "the last twentieth of " + source_);
+  bytes_.resize(begin);
+  return test;
 }
 
 std::uint64_t Text::fingerprint() const {

@@ -90,13 +90,13 @@ std::string check_rank(const PipelineSchedule& s, Rank r, int max_held) {
   const PipelineShape& x = s.shape;
   for (int stage = r; stage < x.stages(); stage += x.ranks)
     for (int i = 0; i < x.microbatches; ++i) {
-      const bool sends_on = x.ranks > 1;
+      const bool sends_on = x.ranks > 1, backward = !s.forward_only;
       const std::pair<PipeOp, bool> wanted[] = {
           {PipeOp::kForward, true},
-          {PipeOp::kBackwardInput, true},
-          {PipeOp::kBackwardWeight, true},
+          {PipeOp::kBackwardInput, backward},
+          {PipeOp::kBackwardWeight, backward},
           {PipeOp::kSendActivation, sends_on && stage < x.stages() - 1},
-          {PipeOp::kSendGradient, sends_on && stage > 0}};
+          {PipeOp::kSendGradient, sends_on && backward && stage > 0}};
       for (const auto& [op, want] : wanted)
         if (want && !now.has(op, stage, i))
           return fmt::format("{}: rank {} never does {} on stage {}", s.name, r,

@@ -234,6 +234,21 @@ PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineSha
   return s;
 }
 
+PipelineSchedule make_forward_schedule(const PipelineShape& shape) {
+  PipelineSchedule s;
+  s.name = "forward";
+  s.shape = shape;
+  s.forward_only = true;
+  for (Rank r = 0; r < shape.ranks; ++r) {
+    Order o(false);
+    for (int i = 0; i < shape.microbatches; ++i)
+      for (int stage = r; stage < shape.stages(); stage += shape.ranks) o.f(i, stage);
+    s.of_rank.push_back(std::move(o.out));
+  }
+  add_messages(s);
+  return s;
+}
+
 double bubble_formula(const PipelineSchedule& s) {
   const double p = s.shape.ranks, m = s.shape.microbatches, v = s.shape.chunks;
   if (s.name == "sequential") return 1 - 1 / p;

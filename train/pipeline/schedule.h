@@ -52,6 +52,7 @@ struct PipelineSchedule {
   PipelineShape shape;
   // In a step of this schedule's logical clock a rank may do both an F and a B (data flow).
   bool dataflow_steps = false;
+  bool forward_only = false;  // no B, no W: the model is evaluated
   std::vector<std::vector<PipelineAction>> of_rank;
 
   // Returns the receiver of a send, or the sender of a receive.
@@ -76,6 +77,10 @@ std::string describe(const PipelineAction& action, const PipelineShape& shape);
 // as that order permits. Throws Error that lists the names, or says what the shape lacks.
 PipelineSchedule make_pipeline_schedule(std::string_view name, const PipelineShape& shape);
 const std::vector<std::string>& pipeline_schedule_names();
+
+// Makes the schedule "forward": each rank does F of one micro-batch after the other, and of each
+// micro-batch the rank's stages in order. For any shape.
+PipelineSchedule make_forward_schedule(const PipelineShape& shape);
 
 // Returns the literature's share of time in which ranks wait, for F, B, W of equal length on every
 // stage and messages that take no time: 1 - 1/p, (p-1)/(m+p-1), (p-1)/(vm+p-1), and for zero-bubble

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -64,6 +65,46 @@ TEST_F(TrainCommand, OneAndEightRanksAndEmulatedHosts) {
   EXPECT_LT(one.at(12), one.at(1) - 0.3);
   expect_near(one, losses("-n 8 --dp 2 --tp 2 --pp 2"));
   expect_near(one, losses("-n 8 --tp 2 --pp 2 --hosts 2 --rails 2 --zero 1"));
+}
+
+// Losses of what is not trained on, by step, as the log has them.
+TEST_F(TrainCommand, EvaluatesWhatItIsNotTrainedOn) {
+  const std::string log = folder_ / "log";
+  const auto test_losses = [&](const std::string& flags) {
+    fs::remove(log);
+    output_ = run(command("--steps 40 " + flags + " --log " + log));
+    EXPECT_EQ(output_.exit_code, 0) << output_.text;
+    std::map<int, double> all;
+    std::ifstream in(log);
+    for (std::string line; std::getline(in, line);) {
+      const auto step = nlohmann::json::parse(line);
+      if (!step.contains("test_loss")) continue;
+      all[step["step"]] = step["test_loss"];
+      EXPECT_NEAR(step["test_perplexity"], std::exp(all[step["step"]]), 1e-9);
+    }
+    return all;
+  };
+  const auto usual = test_losses("");
+  ASSERT_EQ(usual.size(), 2u) << output_.text;
+  EXPECT_NE(output_.text.find("# 40 steps: test loss"), std::string::npos) << output_.text;
+  EXPECT_LT(usual.at(40), usual.at(20));
+  const auto often = test_losses("--eval-every 10 -n 4 --dp 2 --pp 2 --zero 3");
+  ASSERT_EQ(often.size(), 4u) << output_.text;
+  EXPECT_NEAR(often.at(20) / usual.at(20), 1, 1e-10);
+  const std::string other = folder_ / "other";
+  std::ofstream(other) << std::string(300, 'z');
+  EXPECT_GT(test_losses("--eval-data " + other).at(40), usual.at(40) + 1);
+  EXPECT_TRUE(test_losses("--eval-every 0").empty());
+  const std::tuple<const char*, const char*> refused[] = {
+      {"--eval-data /nowhere", "--eval-data /nowhere: cannot be read"},
+      {"--eval-data {} --eval-every 0", "nothing is evaluated"},
+      {"--eval-data {} --positions 500", "has 300 bytes, fewer than --positions 500"},
+      {"--model spiral --eval-every 5", "--eval-every with --model spiral"}};
+  for (const auto& [flags, why] : refused) {
+    const Output output = run(command(fmt::format(fmt::runtime(flags), other)));
+    EXPECT_EQ(output.exit_code, 4) << output.text;
+    EXPECT_NE(output.text.find(why), std::string::npos) << output.text;
+  }
 }
 
 // The table of the schedule, and that of what four ranks really did, are the same.

@@ -56,6 +56,23 @@ TEST(PipelineSchedule, AllShapesAreProved) {
           << name << " p " << x.ranks << " m " << x.microbatches << " v " << x.chunks;
 }
 
+TEST(PipelineSchedule, ForwardAloneIsProvedForAllShapes) {
+  for (const auto& x : shapes("interleaved", 6, 12)) {
+    PipelineSchedule s = make_forward_schedule(x);
+    EXPECT_EQ(check(s), "") << x.ranks << " " << x.microbatches << " " << x.chunks;
+    for (const auto& actions : s.of_rank)
+      for (const PipelineAction& a : actions)
+        EXPECT_TRUE(a.op == PipeOp::kForward || a.op == PipeOp::kSendActivation ||
+                    a.op == PipeOp::kRecvActivation);
+    // One that lacks a micro-batch, and one that should have had backward passes.
+    s.of_rank[0].erase(s.of_rank[0].begin());
+    EXPECT_NE(check(s), "");
+    s = make_forward_schedule(x);
+    s.forward_only = false;
+    EXPECT_NE(check(s), "");
+  }
+}
+
 TEST(PipelineSchedule, BubblesAreTheFormulas) {
   for (const auto& name : pipeline_schedule_names())
     for (const auto& x : shapes(name, 8, 32)) {

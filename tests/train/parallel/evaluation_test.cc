@@ -1,0 +1,124 @@
+// Evaluation: one loss in every layout, of a text that training does not see, and no bit changed.
+// labels: sim
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "support/train/train_runs.h"
+
+namespace weft::train {
+namespace {
+
+// Another text than text(), of the same letters.
+Text other_text() {
+  std::string bytes;
+  for (int i = 0; i < 900; ++i) bytes += static_cast<char>('a' + (i * 7 + i * i / 11) % 26);
+  return Text(bytes, "another");
+}
+
+struct Evaluated {
+  Result run;
+  std::vector<double> test_losses;  // after each step; of every rank, the same
+};
+
+Evaluated train_and_evaluate(const TrainOptions& o, int steps, const Text& test) {
+  set_operator_threads(1);
+  Evaluated all;
+  const Text data = text();
+  std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(o.mesh.ranks()));
+  testing::run_ranks(testing::places({o.mesh.ranks()}), {}, [&](World& world) {
+    Trainer<double> trainer(world, o, data);
+    auto& mine = of_rank[static_cast<std::size_t>(world.rank())];
+    for (int i = 0; i < steps; ++i) {
+      const StepReport r = trainer.step();
+      if (world.rank() == 0) all.run.losses.push_back(r.loss);
+      mine.push_back(trainer.evaluate(test));
+    }
+    const auto weights = trainer.collect();
+    if (world.rank() == 0)
+      for (const auto& [name, values] : weights)
+        all.run.weights[name].assign(values.begin(), values.end());
+  });
+  for (const auto& mine : of_rank) EXPECT_EQ(mine, of_rank[0]);
+  all.test_losses = of_rank[0];
+  return all;
+}
+
+std::vector<TrainOptions> layouts() {
+  std::vector<TrainOptions> all;
+  for (const auto& sizes : {std::array{1, 1, 1}, {4, 1, 1}, {1, 4, 1}, {1, 1, 4}, {2, 2, 2}})
+    all.push_back(narrow(sizes));
+  for (const int zero : {1, 2, 3}) {
+    all.push_back(narrow({2, 1, 2}));
+    all.back().zero = zero;
+  }
+  all.push_back(narrow({1, 1, 2}));
+  all.back().schedule = "interleaved";
+  all.back().chunks = 2;
+  all.push_back(narrow({2, 1, 2}));
+  all.back().schedule = "zero-bubble";
+  all.back().zero = 3;
+  all.push_back(narrow({1, 2, 2}));
+  all.back().recompute = true;
+  all.back().sequence_parallel = true;
+  all.push_back(narrow({2, 1, 1}));
+  all.back().model.tied = false;
+  all.back().zero = 3;
+  return all;
+}
+
+TEST(Evaluation, HasOneLossInEveryLayoutAndChangesNoBit) {
+  const Text test = other_text();
+  std::vector<double> first;
+  for (const TrainOptions& o : layouts()) {
+    const std::string what = describe(o);
+    const Evaluated with = train_and_evaluate(o, 3, test);
+    const Result without = train<double>(o, 3);
+    EXPECT_EQ(with.run.losses, without.losses) << what;
+    EXPECT_EQ(with.run.weights, without.weights) << what;
+    if (!o.model.tied) continue;  // another model
+    if (first.empty()) first = with.test_losses;
+    EXPECT_LE(loss_distance(first, with.test_losses), 1e-10) << what;
+    EXPECT_NE(with.test_losses[0], with.test_losses[2]) << what;  // of the weights of now
+  }
+}
+
+// On its own text a model gets better than on one it has not seen.
+TEST(Evaluation, TellsATextThatWasTrainedOnFromOneThatWasNot) {
+  TrainOptions o = narrow({1, 1, 1});
+  o.rate.peak = 1e-2;
+  const Evaluated seen = train_and_evaluate(o, 60, text());
+  const Evaluated unseen = train_and_evaluate(o, 60, other_text());
+  EXPECT_NEAR(seen.test_losses.back(), seen.run.losses.back(), 0.3);
+  EXPECT_GT(unseen.test_losses.back(), seen.test_losses.back() + 0.3);
+}
+
+TEST(Evaluation, OfATextThatIsShorterThanASampleIsRefused) {
+  const Text data = text(), tiny("abc", "three bytes");
+  testing::run_ranks(testing::places({1}), {}, [&](World& world) {
+    Trainer<double> trainer(world, narrow({1, 1, 1}), data);
+    EXPECT_THROW(trainer.evaluate(tiny), UsageError);
+    (void)trainer.step();  // and nothing is lost
+  });
+}
+
+TEST(Evaluation, WhatIsHeldOutIsNotTrainedOn) {
+  std::string bytes(4000, 'x');
+  for (std::size_t i = 3800; i < bytes.size(); ++i) bytes[i] = 'y';
+  Text data(bytes, "letters");
+  const Text test = data.hold_out();
+  EXPECT_EQ(data.size(), 3800u);
+  EXPECT_EQ(test.size(), 200u);
+  std::vector<Token> tokens(50), targets(50);
+  for (std::uint64_t number = 0; number < 3000; ++number) {
+    data.sample(1, number, 50, tokens.data(), targets.data());
+    ASSERT_EQ(std::count(targets.begin(), targets.end(), Token{'y'}), 0) << number;
+    test.sample(1, number, 50, tokens.data(), targets.data());
+    ASSERT_EQ(std::count(tokens.begin(), tokens.end(), Token{'x'}), 0) << number;
+  }
+}
+
+}  // namespace
+}  // namespace weft::train
