@@ -2,6 +2,7 @@
 #include "transport/control/address.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 
 #include <cstring>
 
@@ -17,6 +18,19 @@ bool parse_address(const std::string& text, std::uint16_t port, Address& out) {
   out.length = found->ai_addrlen;
   freeaddrinfo(found);
   return true;
+}
+
+bool same_address(const Address& a, const Address& b) noexcept {
+  if (a.bytes.ss_family != b.bytes.ss_family) return false;
+  if (a.bytes.ss_family == AF_INET6) {
+    const auto& x = reinterpret_cast<const sockaddr_in6&>(a.bytes);
+    const auto& y = reinterpret_cast<const sockaddr_in6&>(b.bytes);
+    return x.sin6_port == y.sin6_port && x.sin6_scope_id == y.sin6_scope_id &&
+           std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
+  }
+  const auto& x = reinterpret_cast<const sockaddr_in&>(a.bytes);
+  const auto& y = reinterpret_cast<const sockaddr_in&>(b.bytes);
+  return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
 }
 
 }  // namespace weft
