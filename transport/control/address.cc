@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <cstddef>
 #include <cstring>
 
 namespace weft {
@@ -20,17 +21,22 @@ bool parse_address(const std::string& text, std::uint16_t port, Address& out) {
   return true;
 }
 
-bool same_address(const Address& a, const Address& b) noexcept {
+bool same_host(const Address& a, const Address& b) noexcept {
   if (a.bytes.ss_family != b.bytes.ss_family) return false;
   if (a.bytes.ss_family == AF_INET6) {
     const auto& x = reinterpret_cast<const sockaddr_in6&>(a.bytes);
     const auto& y = reinterpret_cast<const sockaddr_in6&>(b.bytes);
-    return x.sin6_port == y.sin6_port && x.sin6_scope_id == y.sin6_scope_id &&
+    return x.sin6_scope_id == y.sin6_scope_id &&
            std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr) == 0;
   }
-  const auto& x = reinterpret_cast<const sockaddr_in&>(a.bytes);
-  const auto& y = reinterpret_cast<const sockaddr_in&>(b.bytes);
-  return x.sin_port == y.sin_port && x.sin_addr.s_addr == y.sin_addr.s_addr;
+  return reinterpret_cast<const sockaddr_in&>(a.bytes).sin_addr.s_addr ==
+         reinterpret_cast<const sockaddr_in&>(b.bytes).sin_addr.s_addr;
+}
+
+bool same_address(const Address& a, const Address& b) noexcept {
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  return same_host(a, b) && reinterpret_cast<const sockaddr_in&>(a.bytes).sin_port ==
+                                reinterpret_cast<const sockaddr_in&>(b.bytes).sin_port;
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/tcp/socket.h"
 #include "transport/tcp/transport.h"
 
 namespace weft {
@@ -37,14 +38,17 @@ void TcpTransport::fill(tcp::Datagram& header, Peer& peer, std::uint32_t number)
 
 // Signs and sends. Lost where the way or a socket is full: then it is as if it had been lost under
 // way.
-bool TcpTransport::send_datagram(const Peer& peer, std::byte* data, std::size_t bytes) {
-  const Address& to = peer.short_ones.to;
+bool TcpTransport::send_datagram(Peer& peer, std::byte* data, std::size_t bytes) {
+  ShortOnes& s = peer.short_ones;
+  if (!s.out) {
+    s.out = tcp::open_socket(device_, address_, true);
+    const auto* to = reinterpret_cast<const sockaddr*>(&s.to.bytes);
+    if (!s.out || ::connect(s.out.get(), to, s.to.length) != 0) return s.out.reset(), false;
+  }
   std::uint64_t mac = 0;
-  if (!mac_->compute(peer.short_ones.key_out, data + sizeof mac, bytes - sizeof mac, mac))
-    return false;
+  if (!mac_->compute(s.key_out, data + sizeof mac, bytes - sizeof mac, mac)) return false;
   std::memcpy(data, &mac, sizeof mac);
-  const ssize_t sent = sendto(datagrams_.get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL,
-                              reinterpret_cast<const sockaddr*>(&to.bytes), to.length);
+  const ssize_t sent = send(s.out.get(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   moved_ += sent > 0 ? static_cast<std::size_t>(sent) : 0;
   return sent == static_cast<ssize_t>(bytes);
 }
@@ -93,26 +97,26 @@ TcpTransport::Found TcpTransport::hear_datagrams() {
   if (!datagrams_) return Found::kNone;
   const std::size_t before = done_.size();
   std::byte room[sizeof(tcp::Datagram) + tcp::kMostCopy + 1];
-  Address from;
   for (int i = 0; i < kReadsOfDatagrams; ++i) {
-    from.length = sizeof from.bytes;
-    const ssize_t n = recvfrom(datagrams_.get(), room, sizeof room, MSG_DONTWAIT,
-                               reinterpret_cast<sockaddr*>(&from.bytes), &from.length);
+    heard_from_.length = sizeof heard_from_.bytes;
+    const ssize_t n =
+        recvfrom(datagrams_.get(), room, sizeof room, MSG_DONTWAIT,
+                 reinterpret_cast<sockaddr*>(&heard_from_.bytes), &heard_from_.length);
     if (n < 0) return Found::kNone;
-    hear_datagram({room, static_cast<std::size_t>(n)}, from);
+    hear_datagram({room, static_cast<std::size_t>(n)});
     if (done_.size() > before) return Found::kMessage;
   }
   return Found::kSome;
 }
 
-// Anybody may have sent it: what does not come from the peer's own socket, has another MAC, or has
-// come before is dropped without a word.
-void TcpTransport::hear_datagram(std::span<const std::byte> bytes, const Address& from) {
+// Anybody may have sent it: what does not come from the peer's host, has another MAC, or has come
+// before is dropped without a word.
+void TcpTransport::hear_datagram(std::span<const std::byte> bytes) {
   tcp::Datagram header;
   if (bytes.size() < sizeof header) return;
   std::memcpy(&header, bytes.data(), sizeof header);
   Peer* const peer = header.from < peers_.size() ? &peers_[header.from] : nullptr;
-  if (!peer || peer->state != State::kUp || !same_address(from, peer->short_ones.to)) return;
+  if (!peer || peer->state != State::kUp || !same_host(heard_from_, peer->short_ones.to)) return;
   ShortOnes& s = peer->short_ones;
   std::uint64_t mac = 0;
   if (!mac_->compute(s.key_in, bytes.data() + sizeof mac, bytes.size() - sizeof mac, mac) ||

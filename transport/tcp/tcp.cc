@@ -126,6 +126,7 @@ bool TcpTransport::parse_contact(std::string_view text, Peer& peer) const {
   peer.port = contact.port;
   peer.theirs = contact.nonce;
   peer.short_ones.to = {};
+  peer.short_ones.out.reset();
   if (datagrams_ && contact.datagrams != 0)
     parse_address(contact.address, contact.datagrams, peer.short_ones.to);
   return true;

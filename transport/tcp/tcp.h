@@ -28,10 +28,9 @@ namespace weft {
 //   socket to reach the peer); messages that had arrived whole can still be received. The job's
 //   control plane, not this transport, notices a peer that is stopped or cut off silently.
 // - The listener turns strangers away: both ends of a connection prove that they know the job's
-//   secret. Each datagram has a MAC and a sequence number, and must come from the peer's own
-//   socket. Neither the bytes of a connection nor those of datagrams are encrypted, and those of a
-//   connection have no MAC.
-// - A peer that sends what no rank can send loses its connection; cause() names it.
+//   secret. Each datagram has a MAC and a sequence number, and must come from the peer's address.
+//   Nothing is encrypted, and the bytes of a connection have no MAC.
+// - A peer that sends what no rank sends loses its connection; cause() names it.
 // - Destruction waits until the peers' kernels have the sent bytes, for a second at most; it never
 //   waits for a dead peer.
 // - `data` is memory of the host only.

@@ -137,6 +137,7 @@ class TcpTransport final : public Transport {
   struct ShortOnes {
     static constexpr std::size_t kMostKept = 8;
     Address to{};             // of length 0: the peer takes no datagrams
+    Fd out;                   // connected to `to`: the kernel need not look for the way each time
     bool pass = false;        // the peer has answered a datagram
     bool asked = false;       // a question waits for its answer
     int asks = 0;             // questions without an answer
@@ -283,14 +284,14 @@ class TcpTransport final : public Transport {
   bool send_short(const Transfer& t, Peer& peer);
   enum class Found : std::uint8_t { kNone, kSome, kMessage };
   Found hear_datagrams();
-  void hear_datagram(std::span<const std::byte> bytes, const Address& from);
+  void hear_datagram(std::span<const std::byte> bytes);
   void arrived(Peer& peer, std::span<const std::byte> message);
   void copied(Peer& peer);
   void lost_one(Peer& peer);
   void repeat(Peer& peer, bool all);
   void tend_short_ones(Before what);
   void fill(tcp::Datagram& header, Peer& peer, std::uint32_t number) const;
-  bool send_datagram(const Peer& peer, std::byte* data, std::size_t bytes);
+  bool send_datagram(Peer& peer, std::byte* data, std::size_t bytes);
   void tell(Peer& peer, tcp::Datagram::Asks asks);
   static void drop_kept(ShortOnes& s, Kept& k);
 
@@ -302,6 +303,7 @@ class TcpTransport final : public Transport {
   std::string key_;              // of the job, for this transport
   std::optional<ShortMac> mac_;  // of datagrams
   Fd listener_, events_, datagrams_;
+  Address heard_from_;       // the source of the last datagram
   std::vector<Peer> peers_;  // by world rank; never grows after set-up
   std::vector<Peer*> live_;  // peers whose connection is up
   std::list<Stranger> strangers_;

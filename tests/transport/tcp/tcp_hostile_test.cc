@@ -205,11 +205,12 @@ TEST_F(TcpHostile, ADatagramCountsInItsDirectionOnly) {
   EXPECT_TRUE(SharedBoard::wait([&] { return raw_->poll(), hears(); }));
 }
 
-// With the right MAC, but not from the peer's socket.
+// With the right MAC, but not from the peer's host.
 TEST_F(TcpHostile, TheSourceOfADatagramIsChecked) {
   std::array<char, 4> got{};
   receive(1, 5, got.data(), got.size(), 5);
-  const Fd other = tcp::open_socket("lo", "127.0.0.1", true);
+  const Fd other = tcp::open_socket("lo", "127.0.0.2", true);
+  ASSERT_TRUE(other);
   const std::string datagram = raw_->signed_datagram({.number = 1}, eager(5, "text"));
   raw_->say_datagram(other.get(), datagram);
   raw_->poll(200);
